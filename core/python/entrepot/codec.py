@@ -1,0 +1,398 @@
+"""How values become objects and objects become values.
+
+A *codec* turns a value into a :class:`Node` (a typed description) and a list of buffers, and back. The buffers are
+written into shared memory by the client; the tree of nodes is stored beside them as metadata. Decoding never copies a
+buffer: it wraps the mapped bytes, which stay pinned for as long as any value made from them lives.
+
+The life of one ``put``: the registry finds the codec by the type of the value (:meth:`CodecRegistry.for_value`), the
+codec calls :meth:`Encoder.add_buffer` for each range of bytes and :meth:`Encoder.encode` for each nested value, and
+:func:`pack_tree` writes the tree. One ``get`` runs the same way back through a :class:`Decoder`.
+
+Codecs of other packages are found by the entry-point group ``entrepot.codecs``: each entry names a function without
+arguments that returns a list of :class:`CodecSpec`. A spec names its types as strings, so nothing is imported before a
+value of that type is put or an object of that codec is read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, ClassVar, Literal
+
+import msgpack
+
+from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
+
+ENTRY_POINT_GROUP = "entrepot.codecs"
+TREE_FORMAT_VERSION = 1
+PICKLE_CODEC = "python.pickle"
+# msgpack and the C stack both bound the nesting; a deeper value is refused instead of overflowing.
+MAX_DEPTH = 200
+
+CopyMode = Literal["never", "on_write", "always"]
+COPY_MODES: tuple[CopyMode, ...] = ("never", "on_write", "always")
+
+
+@dataclass(slots=True)
+class Node:
+    """One level of an object's tree.
+
+    Attributes:
+        codec: registry name of the codec that made it, such as ``"numpy.ndarray"``.
+        version: version of that codec's own format, at least 1.
+        params: what the codec needs to rebuild the value; anything that msgpack can carry
+            (None, bool, int within 64 bits, float, str, bytes, list, dict).
+        buffers: indexes into the object's buffers, in the codec's own order.
+        children: nodes of nested values.
+    """
+
+    codec: str
+    version: int
+    params: Any = None
+    buffers: list[int] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list)
+
+
+class Codec(ABC):
+    """Turns values of some types into nodes and back. Instances are stateless and shared between threads."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    @abstractmethod
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        """Describe ``value``, handing its bytes to ``encoder``.
+
+        Raises:
+            UnsupportedType: this value, although of a known type, cannot be kept exactly; the registry then tries
+                the pickle codec if that is allowed.
+        """
+
+    @abstractmethod
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        """Rebuild the value. ``node.version`` may be older than ``version``, never newer.
+
+        Raises:
+            CorruptData: the node does not describe a value of this codec.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec:
+    """Where a codec is, and which types it takes.
+
+    Attributes:
+        name: registry name, stored in every object.
+        target: ``"module:Class"``, imported at first use.
+        types: exact types as ``"module:qualname"`` (``type(v).__module__ + ":" + type(v).__qualname__``).
+        base_types: types whose subclasses are taken as well; the first match along the method resolution order wins.
+    """
+
+    name: str
+    target: str
+    types: tuple[str, ...] = ()
+    base_types: tuple[str, ...] = ()
+
+
+class Encoder:
+    """Collects the buffers of one value. Not thread-safe; made anew for each put.
+
+    Args:
+        registry: where nested values find their codecs.
+        allow_pickle: whether values without a codec of their own may be pickled.
+    """
+
+    def __init__(self, registry: CodecRegistry, *, allow_pickle: bool = True) -> None:
+        self.registry = registry
+        self.allow_pickle = allow_pickle
+        self.buffers: list[Any] = []
+        self._index_of: dict[tuple[int, int], int] = {}
+        self._depth = 0
+
+    def add_buffer(self, data: Any, address: int | None = None) -> int:
+        """Add a contiguous range of bytes; its index in the object is returned.
+
+        Args:
+            data: an object with the buffer protocol, C-contiguous. It must stay unchanged until the put returns.
+            address: its address in this process if the caller knows it; equal (address, length) pairs are stored once.
+        """
+        if address is not None:
+            length = data.nbytes if isinstance(data, memoryview) else memoryview(data).nbytes
+            known = self._index_of.get((address, length))
+            if known is not None:
+                return known
+            self._index_of[(address, length)] = len(self.buffers)
+        self.buffers.append(data)
+        return len(self.buffers) - 1
+
+    def encode(self, value: Any) -> Node:
+        """Encode a nested value with whatever codec its type has.
+
+        Raises:
+            UnsupportedType: no codec takes it and pickling is off, or it is nested deeper than ``MAX_DEPTH``.
+        """
+        if self._depth >= MAX_DEPTH:
+            raise UnsupportedType(
+                f"the value is nested more than {MAX_DEPTH} levels deep (or contains itself): "
+                "flatten it, or put its parts as objects of their own"
+            )
+        self._depth += 1
+        try:
+            codec = self.registry.for_value(value, allow_pickle=self.allow_pickle)
+            if codec.name == PICKLE_CODEC:
+                return codec.encode(value, self)
+            mark = len(self.buffers)
+            try:
+                return codec.encode(value, self)
+            except UnsupportedType:
+                if not self.allow_pickle:
+                    raise
+                self._rewind(mark)
+                return self.registry.by_name(PICKLE_CODEC).encode(value, self)
+        finally:
+            self._depth -= 1
+
+    def _rewind(self, mark: int) -> None:
+        del self.buffers[mark:]
+        self._index_of = {key: index for key, index in self._index_of.items() if index < mark}
+
+
+class Decoder:
+    """Gives codecs the buffers of one object. Not thread-safe; made anew for each get.
+
+    Args:
+        registry: where nested nodes find their codecs.
+        buffer: called with an index; returns an object with the buffer protocol that keeps the object pinned for as
+            long as it lives (read-only for ``copy="never"``, private and writable otherwise).
+        count: how many buffers the object has.
+        copy: the mode that the caller asked for; codecs whose library marks values as writable look at it.
+    """
+
+    def __init__(
+        self,
+        registry: CodecRegistry,
+        buffer: Callable[[int], Any],
+        count: int,
+        *,
+        copy: CopyMode = "never",
+        allow_pickle: bool = True,
+    ) -> None:
+        self.registry = registry
+        self.copy: CopyMode = copy
+        self.allow_pickle = allow_pickle
+        self._buffer = buffer
+        self._count = count
+
+    @property
+    def writable(self) -> bool:
+        """Whether the buffers may be written by the reader (``copy`` is not ``"never"``)."""
+        return self.copy != "never"
+
+    def buffer(self, index: int) -> Any:
+        """The bytes of buffer ``index``, without a copy, as an object with the buffer protocol.
+
+        Raises:
+            CorruptData: the object has no such buffer.
+        """
+        if not 0 <= index < self._count:
+            raise CorruptData(f"the metadata names buffer {index}, but the object has {self._count}")
+        return self._buffer(index)
+
+    def decode(self, node: Node) -> Any:
+        """Rebuild a nested value."""
+        if node.codec == PICKLE_CODEC and not self.allow_pickle:
+            raise UnsupportedType(
+                "the object holds pickled data and pickling is switched off here; "
+                "set ENTREPOT_ALLOW_PICKLE=1 if you trust whoever wrote it"
+            )
+        codec = self.registry.by_name(node.codec)
+        if node.version > codec.version:
+            raise VersionMismatch(
+                f"the object was written by version {node.version} of the codec {node.codec!r}, "
+                f"this installation knows version {codec.version}: upgrade entrepot here"
+            )
+        return codec.decode(node, self)
+
+
+class CodecRegistry:
+    """Finds codecs by type and by name. Thread-safe: tables are replaced, never changed in place."""
+
+    def __init__(self, specs: Iterable[CodecSpec] = (), *, entry_points: bool = True) -> None:
+        self._lock = threading.Lock()
+        self._entry_points_pending = entry_points  # guarded by _lock
+        self._specs: dict[str, CodecSpec] = {}  # replaced under _lock
+        self._exact: dict[str, str] = {}  # replaced under _lock
+        self._bases: dict[str, str] = {}  # replaced under _lock
+        self._by_type: dict[type, Codec] = {}  # cache; entries are added atomically
+        self._instances: dict[str, Codec] = {}  # cache; entries are added atomically
+        self.register(specs)
+
+    def register(self, specs: Iterable[CodecSpec]) -> None:
+        """Add codecs; a name or type that is taken already keeps its first owner.
+
+        Raises:
+            InvalidArgument: a spec names its target in another form than ``module:Class``.
+        """
+        with self._lock:
+            by_name, exact, bases = dict(self._specs), dict(self._exact), dict(self._bases)
+            for spec in specs:
+                if spec.target.count(":") != 1:
+                    raise InvalidArgument(f"codec {spec.name!r}: target {spec.target!r} is not of the form module:Class")
+                by_name.setdefault(spec.name, spec)
+                for type_name in spec.types:
+                    exact.setdefault(type_name, spec.name)
+                for type_name in spec.base_types:
+                    bases.setdefault(type_name, spec.name)
+            self._specs, self._exact, self._bases = by_name, exact, bases
+            self._by_type = {}
+
+    def for_value(self, value: Any, *, allow_pickle: bool = True) -> Codec:
+        """The codec for ``value``'s type, or the pickle codec if there is none and pickling is allowed.
+
+        Raises:
+            UnsupportedType: no codec takes the type, and pickling is not allowed.
+        """
+        cls = type(value)
+        codec = self._by_type.get(cls)
+        if codec is None:
+            codec = self._find(cls)
+            self._by_type[cls] = codec
+        if codec.name == PICKLE_CODEC and not allow_pickle:
+            raise UnsupportedType(
+                f"no codec takes a value of type {cls.__module__}.{cls.__qualname__} and pickling is switched off: "
+                "convert it to bytes, a NumPy array or an Arrow table, register a codec, or allow pickling"
+            )
+        return codec
+
+    def by_name(self, name: str) -> Codec:
+        """The codec of that registry name.
+
+        Raises:
+            VersionMismatch: nothing installed here provides it.
+        """
+        codec = self._instances.get(name)
+        if codec is not None:
+            return codec
+        spec = self._specs.get(name)
+        if spec is None:
+            self._load_entry_points()
+            spec = self._specs.get(name)
+        if spec is None:
+            raise VersionMismatch(
+                f"no codec named {name!r} is installed here: install the package (or the newer version) that wrote it"
+            )
+        module_name, _, class_name = spec.target.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise UnsupportedType(f"the codec {name!r} needs a package that is not installed here: {error}") from error
+        instance: Codec = getattr(module, class_name)()
+        return self._instances.setdefault(name, instance)
+
+    def names(self) -> list[str]:
+        """All registry names, sorted."""
+        self._load_entry_points()
+        return sorted(self._specs)
+
+    def _find(self, cls: type) -> Codec:
+        self._load_entry_points()
+        name = self._exact.get(_type_name(cls))
+        if name is None:
+            for base in cls.__mro__:
+                name = self._bases.get(_type_name(base))
+                if name is not None:
+                    break
+        return self.by_name(name or PICKLE_CODEC)
+
+    def _load_entry_points(self) -> None:
+        if not self._entry_points_pending:
+            return
+        with self._lock:
+            if not self._entry_points_pending:
+                return
+            found = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
+        specs: list[CodecSpec] = []
+        for entry in found:
+            specs.extend(entry.load()())
+        self.register(specs)
+        with self._lock:
+            self._entry_points_pending = False
+
+
+def _type_name(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def pack_tree(root: Node) -> bytes:
+    """Write a tree as msgpack: ``[format version, node]``, a node being ``[codec, version, params, buffers, children]``."""
+    result: bytes = msgpack.packb([TREE_FORMAT_VERSION, _to_list(root)], use_bin_type=True)
+    return result
+
+
+def unpack_tree(data: Any) -> Node:
+    """Read what :func:`pack_tree` wrote.
+
+    Raises:
+        VersionMismatch: the format version is newer than this code.
+        CorruptData: the bytes are not such a tree.
+    """
+    try:
+        top = msgpack.unpackb(data, raw=False, strict_map_key=False, max_buffer_size=0)
+    except Exception as error:  # msgpack raises several unrelated types for bad input
+        raise CorruptData(f"the object's metadata is not readable: {error}") from error
+    if not isinstance(top, list) or len(top) != 2 or not isinstance(top[0], int):
+        raise CorruptData("the object's metadata is not a tree of nodes")
+    if top[0] > TREE_FORMAT_VERSION:
+        raise VersionMismatch(
+            f"the object's metadata has format {top[0]}, this installation reads up to {TREE_FORMAT_VERSION}: upgrade"
+        )
+    return _from_list(top[1], 0)
+
+
+def _to_list(node: Node) -> list[Any]:
+    return [node.codec, node.version, node.params, node.buffers, [_to_list(child) for child in node.children]]
+
+
+def _from_list(raw: Any, depth: int) -> Node:
+    if depth > MAX_DEPTH or not isinstance(raw, list) or len(raw) != 5:
+        raise CorruptData("the object's metadata has a malformed node")
+    codec, version, params, buffers, children = raw
+    if not isinstance(codec, str) or not isinstance(version, int) or not isinstance(buffers, list):
+        raise CorruptData("the object's metadata has a malformed node")
+    if not isinstance(children, list) or not all(isinstance(index, int) for index in buffers):
+        raise CorruptData("the object's metadata has a malformed node")
+    return Node(codec, version, params, buffers, [_from_list(child, depth + 1) for child in children])
+
+
+_default: CodecRegistry | None = None
+_default_lock = threading.Lock()
+
+
+def default_registry() -> CodecRegistry:
+    """The process-wide registry: the built-in codecs and those of installed packages."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                builtin = importlib.import_module("entrepot._codecs_builtin")
+                _default = CodecRegistry(builtin.codec_specs())
+    return _default
+
+
+def loaded(module: str) -> bool:
+    """Whether a library was imported by anyone; codecs use it to avoid importing what a value cannot contain."""
+    return module in sys.modules
+
+
+def encode_value(
+    value: Any, registry: CodecRegistry | None = None, *, allow_pickle: bool = True
+) -> tuple[bytes, Sequence[Any], str]:
+    """Encode a value: its packed tree, its buffers, and the codec name of its root."""
+    encoder = Encoder(registry or default_registry(), allow_pickle=allow_pickle)
+    root = encoder.encode(value)
+    return pack_tree(root), encoder.buffers, root.codec
