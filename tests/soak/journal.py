@@ -1,0 +1,65 @@
+"""The journal of a soak worker, and the content that a key stands for."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+def content(key: str, size: int) -> np.ndarray:
+    """The bytes that an object of this key must have, from the key alone."""
+    return np.frombuffer(np.random.Generator(np.random.SFC64(zlib.crc32(key.encode()))).bytes(size), dtype=np.uint8)
+
+
+@dataclass(slots=True)
+class KeyState:
+    """What a journal says of one key."""
+
+    size: int
+    put_done: bool = False
+    delete_begun: bool = False
+    delete_done: bool = False
+
+    @property
+    def certainly_there(self) -> bool:
+        return self.put_done and not self.delete_begun
+
+    @property
+    def certainly_gone(self) -> bool:
+        return self.delete_done
+
+
+class Journal:
+    """Appends lines with one write each, so that a kill leaves whole lines or none."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, *words: object) -> None:
+        os.write(self._fd, (" ".join(str(word) for word in words) + "\n").encode())
+
+
+def read_journal(path: Path) -> dict[str, KeyState]:
+    """The state of every key; a last line without its end (being written just now) is left out."""
+    states: dict[str, KeyState] = {}
+    text = path.read_text() if path.exists() else ""
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        word, key, *rest = line.split(" ")
+        if word == "P":
+            states[key] = KeyState(int(rest[0]))
+        elif word == "p":
+            states[key].put_done = True
+        elif word == "D":
+            states[key].delete_begun = True
+        elif word == "d":
+            states[key].delete_done = True
+    return states
+
+
+def violations(path: Path) -> list[str]:
+    """What the worker itself found wrong."""
+    return [line[2:] for line in path.read_text().splitlines() if line.startswith("E ")]

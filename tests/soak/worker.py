@@ -1,0 +1,131 @@
+"""One client of the soak: puts, gets, deletes and abandons at random until it is told to stop, or is killed.
+
+It keeps a journal, written before and after each change, from which the driver (and the worker's next life) knows
+what must be in the store, what must not, and what may be either because the kill came in between:
+
+``P key size`` before a put, ``p key`` after it; ``D key`` before a delete, ``d key`` after it; ``E text`` a violation.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+
+import entrepot
+import numpy as np
+from entrepot.errors import ObjectNotFound, StoreFull, StoreUnavailable, Timeout
+
+from journal import Journal, content, read_journal
+
+MAX_BYTES = 4 << 20
+MAX_HELD = 8
+MAX_LIVE = 24
+
+
+class Worker:
+    """The random life of one client."""
+
+    def __init__(self, address: str, journals: Path, number: int, seed: int) -> None:
+        self.store = entrepot.connect(address, scope="soak", session="")
+        self.journals = journals
+        self.number = number
+        self.random = random.Random(seed)
+        path = journals / f"{number}.journal"
+        before = read_journal(path)
+        self.live = [key for key, state in before.items() if state.certainly_there]
+        self.counter = len(before)
+        self.journal = Journal(path)
+        self.held: list[tuple[str, int, np.ndarray]] = []
+        self.sizes = {key: state.size for key, state in before.items()}
+
+    def step(self) -> None:
+        """Do one thing."""
+        action = self.random.choices(
+            (self.put, self.read, self.delete, self.abandon, self.let_go, self.check_held),
+            (30, 40, 18, 4, 10, 10),
+        )[0]
+        try:
+            action()
+        except StoreFull:
+            self.held.clear()
+            if self.live:
+                self.delete()
+        except (StoreUnavailable, Timeout):
+            time.sleep(0.05)  # the daemon is being restarted; the client's own time-out was used up
+
+    def put(self) -> None:
+        if len(self.live) >= MAX_LIVE:
+            return self.delete()
+        key = f"{self.number}-{self.counter}"
+        self.counter += 1
+        size = int(2 ** self.random.uniform(0, np.log2(MAX_BYTES)))
+        self.journal.write("P", key, size)
+        self.sizes[key] = size
+        self.store.put(content(key, size), id=self.store.derive(key))
+        self.journal.write("p", key)
+        self.live.append(key)
+
+    def read(self) -> None:
+        """Read anybody's object: what comes back must be what was put, or nothing."""
+        other = self.random.choice(sorted(self.journals.glob("*.journal")))
+        known = read_journal(other)
+        if not known:
+            return
+        key = self.random.choice(sorted(known))
+        state = known[key]
+        try:
+            value = self.store.get(self.store.derive(key))
+        except ObjectNotFound:
+            if other.stem == str(self.number) and key in self.live:
+                self.journal.write("E", f"{key} was put, not deleted, and is not found")
+            return
+        self.verify(key, state.size, value)
+        if len(self.held) < MAX_HELD and self.random.random() < 0.3:
+            self.held.append((key, state.size, value))
+
+    def delete(self) -> None:
+        if not self.live:
+            return
+        key = self.live.pop(self.random.randrange(len(self.live)))
+        self.journal.write("D", key)
+        self.store.delete(self.store.derive(key))
+        self.journal.write("d", key)
+
+    def abandon(self) -> None:
+        """Begin an object and drop it, as a task that raises does."""
+        try:
+            with self.store.create(self.random.randrange(1, MAX_BYTES)) as blob:
+                blob.view[0] = 1
+                raise KeyError("given up on purpose")
+        except StoreFull:
+            raise
+        except KeyError:
+            pass
+
+    def let_go(self) -> None:
+        if self.held:
+            self.held.pop(self.random.randrange(len(self.held)))
+
+    def check_held(self) -> None:
+        """A value in hand stays what it was, whoever deleted it or whatever died meanwhile."""
+        for key, size, value in self.held:
+            self.verify(key, size, value)
+
+    def verify(self, key: str, size: int, value: object) -> None:
+        if not isinstance(value, np.ndarray) or not np.array_equal(value, content(key, size)):
+            self.journal.write("E", f"{key} of {size} bytes came back with other content")
+
+
+def main() -> int:
+    address, journals, number, seed = sys.argv[1:5]
+    stop = Path(journals) / "stop"
+    worker = Worker(address, Path(journals), int(number), int(seed))
+    while not stop.exists():
+        worker.step()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
