@@ -4,6 +4,7 @@
 // Reading never trusts a length: a count that the remaining bytes cannot hold fails before anything is allocated.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -93,7 +94,7 @@ class WireReader {
     get(count);
     if (!ok_ || count > rest_.size()) return fail();  // every element takes at least one byte
     values.clear();
-    values.reserve(count);
+    values.reserve(std::min<std::size_t>(count, rest_.size() / sizeof(T) + 1));  // a claimed count reserves nothing
     for (std::uint32_t i = 0; i < count && ok_; ++i) get(values.emplace_back());
   }
   template <class T>

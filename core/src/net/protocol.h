@@ -68,6 +68,18 @@ struct ErrorBody {
   }
 };
 
+// A range that a reconnecting client still holds under lease; see Hello::leases.
+struct HeldRange {
+  std::uint32_t segment = 0;
+  std::uint32_t segment_generation = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  template <class V>
+  void fields(V& v) {
+    v(segment, segment_generation, offset, length);
+  }
+};
+
 // Hello. A reconnecting client sends its token and its pin table's descriptor (fd 0); a new one sends token 0.
 struct Hello {
   std::uint16_t protocol_major = kProtocolMajor;
@@ -80,10 +92,15 @@ struct Hello {
   std::uint32_t pin_capacity = kMaxPinsPerClient;
   std::string label;       // shown in status: program name
   std::string credential;  // room for tokens; empty
+  // With a token: 1 says that `leases` is all this client still holds (the rest of its segments is free for its next
+  // leases); 0: it does not say, and everything unsealed in its segments counts as leased to it. A range of another
+  // client, or of another generation of the segment, is ignored: it was lost.
+  std::uint8_t leases_known = 0;
+  std::vector<HeldRange> leases;
   template <class V>
   void fields(V& v) {
     v(protocol_major, protocol_minor, layout_version, abi_stamp, client_version, token, client, pin_capacity, label,
-      credential);
+      credential, leases_known, leases);
   }
 };
 

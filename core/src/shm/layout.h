@@ -185,7 +185,8 @@ struct alignas(64) Blob {
   std::uint32_t crc;  // CRC-32C over offset, length, segment, generation
   std::uint64_t spill_location;
   std::uint64_t checksum;  // of the payload, where something computed it; 0 otherwise
-  std::array<std::uint8_t, 16> reserved;
+  std::uint32_t segment_generation;  // a reader whose mapping of the segment is of another generation maps it anew
+  std::array<std::uint8_t, 12> reserved;
 };
 static_assert(sizeof(Blob) == 64);
 
