@@ -342,7 +342,7 @@ def unpack_tree(data: Any) -> Node:
         CorruptData: the bytes are not such a tree.
     """
     try:
-        top = msgpack.unpackb(data, raw=False, strict_map_key=False, max_buffer_size=0)
+        top = msgpack.unpackb(data, raw=False, strict_map_key=False)
     except Exception as error:  # msgpack raises several unrelated types for bad input
         raise CorruptData(f"the object's metadata is not readable: {error}") from error
     if not isinstance(top, list) or len(top) != 2 or not isinstance(top[0], int):

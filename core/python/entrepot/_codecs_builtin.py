@@ -1,0 +1,194 @@
+"""Codecs for the types of Python itself, and the pickle codec that takes what no other codec takes.
+
+Plain data is in :mod:`entrepot._codecs_plain`.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+from entrepot._codecs_inline import INLINE_BYTES, store_bytes, stored_bytes
+from entrepot.codec import PICKLE_CODEC, Codec, CodecSpec, Decoder, Encoder, Node
+from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
+
+# Pickled buffers below this size stay in the pickle stream.
+OUT_OF_BAND_BYTES = 4096
+
+
+def codec_specs() -> list[CodecSpec]:
+    """The codecs of this module."""
+    here, plain = __name__, "entrepot._codecs_plain"
+    data_types = (
+        *(f"builtins:{kind}" for kind in ("NoneType", "bool", "int", "float", "complex", "str")),
+        *(f"builtins:{kind}" for kind in ("list", "tuple", "dict", "set", "frozenset")),
+        *(f"datetime:{kind}" for kind in ("date", "datetime", "time", "timedelta")),
+        "decimal:Decimal",
+        "uuid:UUID",
+        "entrepot.ids:ObjectID",
+    )
+    return [
+        CodecSpec("python.data", f"{plain}:DataCodec", data_types),
+        CodecSpec("python.bytes", f"{here}:BytesCodec", ("builtins:bytes",)),
+        CodecSpec("python.bytearray", f"{here}:BytearrayCodec", ("builtins:bytearray",)),
+        CodecSpec("python.memoryview", f"{here}:MemoryviewCodec", ("builtins:memoryview",)),
+        CodecSpec(PICKLE_CODEC, f"{here}:PickleCodec"),
+    ]
+
+
+class BytesCodec(Codec):
+    """``bytes``: one buffer; what comes back is a copy, because ``bytes`` own their memory."""
+
+    name = "python.bytes"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        node = Node(self.name, self.version)
+        node.params = store_bytes(encoder, node, value)
+        return node
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        return self._own(stored_bytes(node, decoder, node.params))
+
+    def _own(self, data: Any) -> Any:
+        return data if type(data) is bytes else bytes(data)
+
+
+class BytearrayCodec(BytesCodec):
+    """``bytearray``: as ``bytes``; what comes back is a private copy, writable in every copy mode."""
+
+    name = "python.bytearray"
+
+    def _own(self, data: Any) -> Any:
+        return bytearray(data)
+
+
+class MemoryviewCodec(Codec):
+    """``memoryview``: a view of the stored bytes with the same format and shape, made C-contiguous; no copy on get."""
+
+    name = "python.memoryview"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        view: memoryview = value
+        try:
+            if view.nbytes == 0 and view.ndim != 1:
+                raise ValueError("an empty view of several dimensions cannot be rebuilt")
+            flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+            flat.cast(view.format)  # type: ignore[call-overload]
+        except (ValueError, NotImplementedError) as error:
+            raise UnsupportedType(
+                f"a memoryview of format {view.format!r} and shape {view.shape} cannot be kept ({error}): "
+                "put bytes, or a NumPy array"
+            ) from error
+        node = Node(self.name, self.version)
+        node.params = [view.format, list(view.shape), store_bytes(encoder, node, flat)]
+        return node
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        try:
+            form, shape, inline = node.params
+            data = stored_bytes(node, decoder, inline)
+            flat = memoryview(bytearray(data) if decoder.writable and inline is not None else data).cast("B")
+            return flat.cast(form) if len(shape) == 1 and flat.nbytes == 0 else flat.cast(form, shape)
+        except (TypeError, ValueError) as error:
+            raise CorruptData(f"a memoryview's format or shape does not fit its bytes: {error}") from error
+
+
+def _child_value(index: int) -> Any:
+    """Stands in a pickle stream for the child node ``index``; the unpickler puts the child in its place."""
+    raise pickle.UnpicklingError(f"child {index} of an Entrepot object: read it with entrepot, not with pickle")
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, sink: io.BytesIO, encoder: Encoder, node: Node) -> None:
+        super().__init__(sink, protocol=5, buffer_callback=self._keep_buffer)
+        self._encoder = encoder
+        self._node = node
+
+    def _keep_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous: its bytes go into the stream
+            return True
+        if raw.nbytes < OUT_OF_BAND_BYTES:
+            return True
+        self._node.buffers.append(self._encoder.add_buffer(raw))
+        return False
+
+    def reducer_override(self, value: Any) -> Any:
+        encoder = self._encoder
+        codec = encoder.registry.for_value(value)
+        # The types of Python itself pickle well, and keep references between each other only if they do.
+        if codec.name.startswith("python."):
+            return NotImplemented
+        wanted = getattr(codec, "wanted_in_pickle", None)
+        if wanted is not None and not wanted(value):
+            return NotImplemented
+        mark = len(encoder.buffers)
+        try:
+            child = codec.encode(value, encoder)
+        except UnsupportedType:
+            encoder._rewind(mark)
+            return NotImplemented
+        self._node.children.append(child)
+        return _child_value, (len(self._node.children) - 1,)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: Any, buffers: list[Any], node: Node, decoder: Decoder) -> None:
+        super().__init__(io.BytesIO(data), buffers=buffers)
+        self._node = node
+        self._decoder = decoder
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == _child_value.__name__:
+            return self._child
+        return super().find_class(module, name)
+
+    def _child(self, index: int) -> Any:
+        return self._decoder.decode(self._node.children[index])
+
+
+class PickleCodec(Codec):
+    """Any picklable object: pickle protocol 5, buffers out of band, values with a codec of their own as children.
+
+    A codec may have a method ``wanted_in_pickle(value) -> bool`` to leave values that pickle well to pickle.
+    """
+
+    name = PICKLE_CODEC
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        node = Node(self.name, self.version)
+        sink = io.BytesIO()
+        try:
+            _Pickler(sink, encoder, node).dump(value)
+        except (EntrepotError, MemoryError):
+            raise
+        except Exception as error:  # whatever the __reduce__ of the value's parts raises
+            kind = type(value)
+            raise UnsupportedType(
+                f"a value of type {kind.__module__}.{kind.__qualname__} cannot be kept: no codec takes it, and "
+                f"pickling it failed ({type(error).__name__}: {error}). Return data instead (bytes, arrays, tables, "
+                "plain Python), define its class and functions at the top level of a module, or register a codec"
+            ) from error
+        stream = sink.getbuffer()
+        inline = bytes(stream) if stream.nbytes <= INLINE_BYTES else None
+        if inline is None:
+            node.buffers.insert(0, encoder.add_buffer(stream))
+        node.params = inline
+        return node
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        data = stored_bytes(node, decoder, node.params)
+        outside = [decoder.buffer(index) for index in node.buffers[0 if node.params is not None else 1 :]]
+        try:
+            return _Unpickler(data, outside, node, decoder).load()
+        except (EntrepotError, MemoryError):
+            raise
+        except (ImportError, AttributeError) as error:
+            raise UnsupportedType(
+                f"the object was pickled with classes that are not importable here: {error}; "
+                "install or import the module that defines them"
+            ) from error
+        except Exception as error:  # a damaged stream, or a __setstate__ that refuses it
+            raise CorruptData(f"the pickled object is not readable: {type(error).__name__}: {error}") from error

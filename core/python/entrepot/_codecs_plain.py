@@ -1,0 +1,288 @@
+"""Plain data as one msgpack document.
+
+Plain data (None, numbers, text, bytes, dates, and lists, tuples, sets and dictionaries of those, nested) becomes one
+document, however large: a dictionary of 100,000 integers is one node. A value inside it that has a codec of its own (an
+array, a table) becomes a child node, and a tag in the document says where it belongs.
+
+msgpack alone is not exact: it knows no tuple, no set, no complex number, no integer beyond 64 bits. Those travel as
+*tags* (msgpack extension types). A tag for a container is the first element of an array that holds its items, so that
+writing and reading need no second document inside the first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgpack
+
+from entrepot._codecs_inline import INLINE_BYTES, store_bytes, stored_bytes
+from entrepot.codec import MAX_DEPTH, PICKLE_CODEC, Codec, Decoder, Encoder, Node, pack_tree, unpack_tree
+from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
+from entrepot.ids import ObjectID
+
+# More than this many visits to containers that were met before is taken for data that repeats itself without end
+# (``a = [b, b]; b = [c, c]; ...``); pickle keeps such sharing, a document cannot.
+MAX_REPEATED_VISITS = 1_000_000
+
+_HAS_CONTAINER_TAGS = 1
+_HAS_SURROGATES = 2
+
+_TUPLE, _SET, _FROZENSET, _PAIRS = 1, 2, 3, 4
+_BIG_INT, _COMPLEX, _BYTEARRAY, _CHILD, _INLINE_CHILD, _OBJECT_ID = 16, 17, 18, 19, 20, 21
+_DATE, _DATETIME, _TIME, _TIMEDELTA, _DECIMAL, _UUID = 22, 23, 24, 25, 26, 27
+
+_FAST_KINDS = frozenset({type(None), bool, int, float, str})
+_FAST_KEYS = _FAST_KINDS | {bytes}
+
+
+def _pack_time(value: dt.datetime | dt.time) -> bytes:
+    if value.tzinfo is not None and value.tzinfo is not dt.timezone.utc:
+        raise UnsupportedType(
+            f"a time with the zone {value.tzinfo!r} inside plain data needs pickling, which is switched off: "
+            "convert it to UTC (datetime.timezone.utc)"
+        )
+    return bytes([value.fold]) + value.isoformat().encode()
+
+
+def _pack_big_int(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+
+
+# Exact type -> (tag, bytes of it). All are immutable or copied, so a tag needs no identity.
+_LEAF_TAGS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
+    complex: (_COMPLEX, lambda value: struct.pack("<dd", value.real, value.imag)),
+    bytearray: (_BYTEARRAY, bytes),
+    ObjectID: (_OBJECT_ID, lambda value: bytes(value.binary)),
+    dt.date: (_DATE, lambda value: str(value.isoformat()).encode()),
+    dt.datetime: (_DATETIME, _pack_time),
+    dt.time: (_TIME, _pack_time),
+    dt.timedelta: (_TIMEDELTA, lambda value: struct.pack("<iii", value.days, value.seconds, value.microseconds)),
+    Decimal: (_DECIMAL, lambda value: str(value).encode()),
+    uuid.UUID: (_UUID, lambda value: bytes(value.bytes)),
+}
+
+_UNPACK_LEAF: dict[int, Callable[[bytes], Any]] = {
+    _BIG_INT: lambda raw: int.from_bytes(raw, "little", signed=True),
+    _COMPLEX: lambda raw: complex(*struct.unpack("<dd", raw)),
+    _BYTEARRAY: bytearray,
+    _OBJECT_ID: ObjectID,
+    _DATE: lambda raw: dt.date.fromisoformat(raw.decode()),
+    _DATETIME: lambda raw: dt.datetime.fromisoformat(raw[1:].decode()).replace(fold=raw[0]),
+    _TIME: lambda raw: dt.time.fromisoformat(raw[1:].decode()).replace(fold=raw[0]),
+    _TIMEDELTA: lambda raw: dt.timedelta(*struct.unpack("<iii", raw)),
+    _DECIMAL: lambda raw: Decimal(raw.decode()),
+    _UUID: lambda raw: uuid.UUID(bytes=raw),
+}
+
+
+def _tag_beyond_64_bits(value: Any) -> Any:
+    # msgpack asks here for what it cannot write; everything else was replaced by a tag before.
+    if type(value) is not int:
+        raise UnsupportedType(f"plain data holds a {type(value).__name__} that has no exact form in a document")
+    return msgpack.ExtType(_BIG_INT, _pack_big_int(value))
+
+
+class _DataWriter:
+    """Turns one nest of plain containers into what msgpack writes exactly. Used once.
+
+    Containers whose items are all None, bool, int, float or str are handed to msgpack as they are; asking for the set
+    of their items' types runs at C speed, so that large plain data costs nanoseconds an item.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.children: list[Node] = []
+        self.has_container_tags = False
+        self._encoder = encoder
+        self._child_tags: dict[int, Any] = {}  # id of a value with its own codec -> its tag
+        self._open: set[int] = set()  # ids of the containers being written; meeting one again is a cycle
+        self._seen: set[int] = set()
+        self._repeats = 0
+
+    def write(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _FAST_KINDS:
+            return value
+        if kind is bytes and len(value) <= INLINE_BYTES:
+            return value
+        if kind in (list, dict, tuple, set, frozenset):
+            return self._container(value, kind)
+        if kind in _LEAF_TAGS and not (kind is bytearray and len(value) > INLINE_BYTES):
+            zone = getattr(value, "tzinfo", None)
+            if zone is None or zone is dt.timezone.utc or not self._encoder.allow_pickle:
+                tag, pack = _LEAF_TAGS[kind]
+                return msgpack.ExtType(tag, pack(value))
+            raise UnsupportedType("a time with a zone of its own is pickled")
+        return self._child(value)
+
+    def _container(self, value: Any, kind: type) -> Any:
+        if kind is list and _FAST_KINDS.issuperset(map(type, value)):
+            return value
+        if kind is dict and _FAST_KINDS.issuperset(map(type, value.values())) and _FAST_KEYS.issuperset(
+            map(type, value)
+        ):
+            return value
+        key = id(value)
+        if key in self._open:
+            raise UnsupportedType("the value contains itself: put its parts as objects of their own, or allow pickling")
+        if len(self._open) >= MAX_DEPTH:
+            raise UnsupportedType(
+                f"the value is nested more than {MAX_DEPTH} levels deep: flatten it, or put its parts as objects"
+            )
+        if key in self._seen:
+            self._repeats += 1
+            if self._repeats > MAX_REPEATED_VISITS:
+                raise UnsupportedType("the value holds the same containers over and over: put them as objects")
+        self._seen.add(key)
+        self._open.add(key)
+        try:
+            return self._items(value, kind)
+        finally:
+            self._open.discard(key)
+
+    def _items(self, value: Any, kind: type) -> Any:
+        write = self.write
+        if kind is list:
+            return [write(item) for item in value]
+        if kind is dict and _FAST_KEYS.issuperset(map(type, value)):
+            return {key: write(item) for key, item in value.items()}
+        self.has_container_tags = True
+        if kind is tuple:
+            if _FAST_KINDS.issuperset(map(type, value)):
+                return [_TUPLE_TAG, *value]
+            return [_TUPLE_TAG, *(write(item) for item in value)]
+        if kind is dict:
+            pairs: list[Any] = [_PAIRS_TAG]
+            for key, item in value.items():
+                pairs.append(write(key))
+                pairs.append(write(item))
+            return pairs
+        tag = _SET_TAG if kind is set else _FROZENSET_TAG
+        return [tag, *(write(item) for item in value)]
+
+    def _child(self, value: Any) -> Any:
+        known = self._child_tags.get(id(value))
+        if known is not None:
+            return known
+        encoder = self._encoder
+        if encoder.registry.for_value(value, allow_pickle=encoder.allow_pickle).name == PICKLE_CODEC:
+            # One pickle of the whole keeps references between the parts; arrays inside still go by their codecs.
+            raise UnsupportedType(f"plain data holds a {type(value).__qualname__}, which has to be pickled")
+        node = encoder.encode(value)
+        if node.buffers or node.children:
+            tag = msgpack.ExtType(_CHILD, struct.pack("<I", len(self.children)))
+            self.children.append(node)
+            self._child_tags[id(value)] = tag
+        else:
+            tag = msgpack.ExtType(_INLINE_CHILD, pack_tree(node))
+        return tag
+
+
+_TUPLE_TAG = msgpack.ExtType(_TUPLE, b"")
+_SET_TAG = msgpack.ExtType(_SET, b"")
+_FROZENSET_TAG = msgpack.ExtType(_FROZENSET, b"")
+_PAIRS_TAG = msgpack.ExtType(_PAIRS, b"")
+
+
+class _ContainerTag:
+    """What a container's tag reads as until the array that it opens is complete."""
+
+    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
+        self.build = build
+
+
+def _build_pairs(items: list[Any]) -> dict[Any, Any]:
+    if len(items) % 2:
+        raise CorruptData("a dictionary in plain data has a key without a value")
+    pairs = iter(items)
+    return dict(zip(pairs, pairs, strict=True))
+
+
+_CONTAINER_TAGS = {
+    _TUPLE: _ContainerTag(tuple),
+    _SET: _ContainerTag(set),
+    _FROZENSET: _ContainerTag(frozenset),
+    _PAIRS: _ContainerTag(_build_pairs),
+}
+
+
+class _DataReader:
+    """Undoes :class:`_DataWriter` while msgpack reads. Used once."""
+
+    def __init__(self, node: Node, decoder: Decoder) -> None:
+        self.pending_tags = 0  # container tags read whose array is not complete yet; none may be left over
+        self._children = node.children
+        self._decoder = decoder
+        self._decoded: dict[int, Any] = {}
+
+    def tag(self, code: int, raw: bytes) -> Any:
+        container = _CONTAINER_TAGS.get(code)
+        if container is not None:
+            self.pending_tags += 1
+            return container
+        if code == _CHILD:
+            (index,) = struct.unpack("<I", raw)
+            if index not in self._decoded:
+                self._decoded[index] = self._decoder.decode(self._children[index])
+            return self._decoded[index]
+        if code == _INLINE_CHILD:
+            return self._decoder.decode(unpack_tree(raw))
+        unpack = _UNPACK_LEAF.get(code)
+        if unpack is None:
+            raise CorruptData(f"plain data has an unknown tag {code}")
+        return unpack(raw)
+
+    def array(self, items: list[Any]) -> Any:
+        if items and type(items[0]) is _ContainerTag:
+            self.pending_tags -= 1
+            return items[0].build(items[1:])
+        return items
+
+
+class DataCodec(Codec):
+    """Plain Python data as one msgpack document; arrays and tables inside it as children."""
+
+    name = "python.data"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        writer = _DataWriter(encoder)
+        try:
+            tree = writer.write(value)
+        except RecursionError as error:
+            raise UnsupportedType("the value is nested too deeply for this stack: flatten it") from error
+        flags = _HAS_CONTAINER_TAGS if writer.has_container_tags else 0
+        options: dict[str, Any] = {"strict_types": True, "use_bin_type": True, "default": _tag_beyond_64_bits}
+        try:
+            document = msgpack.packb(tree, **options)
+        except UnicodeEncodeError:
+            flags |= _HAS_SURROGATES
+            document = msgpack.packb(tree, unicode_errors="surrogatepass", **options)
+        except (ValueError, OverflowError) as error:  # more than 2**32 items, or a string over 4 GiB
+            raise UnsupportedType(f"the value does not fit a document: {error}; put its parts as objects") from error
+        node = Node(self.name, self.version, children=writer.children)
+        node.params = [flags, store_bytes(encoder, node, document)]
+        return node
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        if not isinstance(node.params, list) or len(node.params) != 2 or type(node.params[0]) is not int:
+            raise CorruptData("a python.data node has no document")
+        flags, inline = node.params
+        reader = _DataReader(node, decoder)
+        options: dict[str, Any] = {"raw": False, "strict_map_key": False, "ext_hook": reader.tag}
+        if flags & _HAS_CONTAINER_TAGS:
+            options["list_hook"] = reader.array
+        if flags & _HAS_SURROGATES:
+            options["unicode_errors"] = "surrogatepass"
+        try:
+            value = msgpack.unpackb(stored_bytes(node, decoder, inline), **options)
+        except (EntrepotError, MemoryError):
+            raise
+        except Exception as error:  # msgpack and the constructors of the leaves raise many types for bad input
+            raise CorruptData(f"plain data is not readable: {type(error).__name__}: {error}") from error
+        if reader.pending_tags:
+            raise CorruptData("plain data has a container's tag outside of an array")
+        return value
