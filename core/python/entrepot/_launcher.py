@@ -1,0 +1,208 @@
+"""Starts the private daemon on first use: one winner among any number of processes that try at once.
+
+The daemon leaves the process that started it: a session of its own (``setsid``), another parent (the shell in between
+ends at once), no descriptor but its log and the pipe by which it says that it is ready.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from entrepot._settings import Settings, runtime_folder, socket_path
+from entrepot.errors import StoreUnavailable
+
+START_SECONDS = 20.0
+# Batch systems and systemd end everything in a job's cgroup with the job.
+JOB_CGROUPS = ("slurm", "htcondor", "condor", "pbs", "torque", "lsf", "run-")
+
+
+def daemon_binary() -> Path:
+    """The ``entrepotd`` that belongs to this package.
+
+    Raises:
+        StoreUnavailable: it is not installed.
+    """
+    named = os.environ.get("ENTREPOT_DAEMON_BINARY")
+    if named:
+        return Path(named)
+    import entrepot
+
+    for folder in entrepot.__path__:
+        path = Path(folder) / "bin" / "entrepotd"
+        if path.is_file():
+            return path
+    raise StoreUnavailable(
+        "entrepotd is not in the installed package: reinstall entrepot, or name it by ENTREPOT_DAEMON_BINARY"
+    )
+
+
+def log_path() -> Path:
+    """Where the private daemon writes its log."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "entrepot" / "entrepotd.log"
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at the address."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(str(socket_path(address)))
+        except OSError:
+            return False
+        return True
+
+
+def ensure_running(settings: Settings) -> bool:
+    """Start the private daemon unless it runs; returns whether this call started it.
+
+    Raises:
+        StoreUnavailable: it may not be started here, or did not become ready; the message says why.
+    """
+    if answers(settings.address):
+        return False
+    _refuse_where_it_cannot_live()
+    with _start_lock():
+        if answers(settings.address):
+            return False
+        start(
+            settings.address,
+            size=settings.private_size,
+            idle_exit_seconds=settings.private_idle_exit_seconds,
+            log=log_path(),
+        )
+    return True
+
+
+def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...] = ()) -> None:
+    """Start a detached daemon and wait until it accepts connections.
+
+    Args:
+        address: where it listens.
+        size: capacity as ``entrepotd --size`` takes it; None: its default.
+        idle_exit_seconds: it goes after being idle so long; 0: never.
+        log: file that its log is appended to.
+        extra: further arguments for ``entrepotd``.
+
+    Raises:
+        StoreUnavailable: it ended or was not ready within 20 seconds; the message has the end of its log.
+    """
+    command = [str(daemon_binary()), "--address", address, "--idle-exit", str(idle_exit_seconds), *extra]
+    if size is not None:
+        command += ["--size", size]
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shell = shutil.which("sh") or "/bin/sh"
+    ready_read, ready_write = os.pipe()
+    try:
+        log_fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        before = os.fstat(log_fd).st_size
+        try:
+            # The shell puts the daemon in the background and ends: the daemon is nobody's child.
+            subprocess.run(
+                [shell, "-c", '"$@" &', "entrepotd", *command, "--ready-fd", str(ready_write)],
+                stdin=subprocess.DEVNULL,
+                stdout=log_fd,
+                stderr=log_fd,
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(ready_write,),
+                check=True,
+            )
+        finally:
+            os.close(log_fd)
+            os.close(ready_write)
+        if not _wait_ready(ready_read):
+            raise StoreUnavailable(
+                f"entrepotd did not become ready at {address} within {START_SECONDS:.0f} s; "
+                f"the end of its log ({log}): {_tail(log, before)}"
+            )
+    finally:
+        os.close(ready_read)
+    _warn_of_shared_fate()
+
+
+def stop(pid: int, seconds: float = 20.0) -> bool:
+    """Ask the process to end and wait; returns whether it did."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return True
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _wait_ready(fd: int) -> bool:
+    end = time.monotonic() + START_SECONDS
+    while (left := end - time.monotonic()) > 0:
+        readable, _, _ = select.select([fd], [], [], left)
+        if readable:
+            return os.read(fd, 64) != b""  # end-of-file: it ended without being ready
+    return False
+
+
+def _tail(log: Path, before: int) -> str:
+    with log.open("rb") as file:
+        file.seek(before)
+        text = file.read()[-2000:].decode("utf-8", "replace").strip()
+    return text or "(it wrote nothing)"
+
+
+@contextmanager
+def _start_lock() -> Iterator[None]:
+    path = runtime_folder() / "start.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise StoreUnavailable(
+                        f"another process has been starting the private daemon for {START_SECONDS:.0f} s "
+                        f"(it holds {path}): see 'entrepot logs'"
+                    ) from None
+                time.sleep(0.005)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _refuse_where_it_cannot_live() -> None:
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise StoreUnavailable(
+            "no store is configured in this pod, and a private one would die with it: set ENTREPOT_ADDRESS to the "
+            "socket of the node's store"
+        )
+
+
+def _warn_of_shared_fate() -> None:
+    try:
+        own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return
+    if any(name in own for name in JOB_CGROUPS):
+        warnings.warn(
+            f"the private daemon runs in this job's control group ({own.strip().splitlines()[-1]}) and ends with it: "
+            "start one outside with 'entrepot start' if later jobs are to find its objects",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,168 @@
+"""Where settings come from: an argument, then the environment, then the configuration file, then the default."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entrepot.errors import AccessDenied, InvalidArgument
+
+SCOPE_MAX_BYTES = 160
+SESSION_MAX_BYTES = 240
+SOCKET_PATH_MAX_BYTES = 107  # what the kernel's sockaddr_un holds, less the closing zero
+KEYS = ("address", "scope", "session", "private_size", "private_idle_exit_seconds", "allow_pickle")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Resolved settings of one connection.
+
+    Attributes:
+        address: ``unix:///absolute/path``.
+        configured: whether the user named the address; if not, it is the private daemon's, which may be started.
+        scope: the deployment.
+        session: the session in it; ``""`` is the scope's own.
+        private_size: capacity for a private daemon, as ``entrepotd --size`` takes it; None: its default.
+        private_idle_exit_seconds: when an idle private daemon goes.
+        allow_pickle: None: allowed unless the daemon is shared between users.
+    """
+
+    address: str
+    configured: bool
+    scope: str
+    session: str
+    private_size: str | None
+    private_idle_exit_seconds: int
+    allow_pickle: bool | None
+
+
+def runtime_folder() -> Path:
+    """The user's run-time folder for sockets and locks, made with mode 0700.
+
+    Raises:
+        AccessDenied: it exists and belongs to somebody else, or others may write in it.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(base) / "entrepot" if base else Path(os.environ.get("TMPDIR", "/tmp")) / f"entrepot-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise AccessDenied(
+            f"the run-time folder {folder} belongs to user {found.st_uid} with mode {found.st_mode & 0o7777:o}, "
+            f"and must be a folder of user {os.getuid()} that nobody else may write: remove it, or set XDG_RUNTIME_DIR"
+        )
+    return folder
+
+
+def private_address() -> str:
+    """The address of this user's private daemon."""
+    return f"unix://{runtime_folder() / 'store.sock'}"
+
+
+def socket_path(address: str) -> Path:
+    """The path of a ``unix://`` address.
+
+    Raises:
+        InvalidArgument: another form of address, a relative path, or one too long for a socket.
+    """
+    if not address.startswith("unix://"):
+        raise InvalidArgument(f"an address has the form unix:///absolute/path/to/socket, but got {address!r}")
+    path = Path(address[len("unix://") :])
+    if not path.is_absolute():
+        raise InvalidArgument(f"the path of an address is absolute (three slashes: unix:///...), but got {address!r}")
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
+        raise InvalidArgument(f"a socket's path has at most {SOCKET_PATH_MAX_BYTES} bytes: {path} is longer")
+    return path
+
+
+def config_path() -> Path | None:
+    """The configuration file in use: ENTREPOT_CONFIG, or ``entrepot/config.toml`` in the user's configuration folder.
+
+    Raises:
+        InvalidArgument: ENTREPOT_CONFIG names a file that is not there.
+    """
+    named = os.environ.get("ENTREPOT_CONFIG")
+    if named:
+        if not Path(named).is_file():
+            raise InvalidArgument(f"ENTREPOT_CONFIG names {named}, which is not a file")
+        return Path(named)
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    path = Path(base) / "entrepot" / "config.toml"
+    return path if path.is_file() else None
+
+
+def resolve(address: str | None = None, *, session: str | None = None, scope: str | None = None) -> Settings:
+    """Settings for one connection; arguments win.
+
+    Raises:
+        InvalidArgument: a value is of the wrong form; the message names where it came from.
+    """
+    path = config_path()
+    table = _read(path) if path else {}
+    address = _first(address, "ENTREPOT_ADDRESS", table, "address")
+    scope = _first(scope, "ENTREPOT_SCOPE", table, "scope") or "default"
+    session = _first(session, "ENTREPOT_SESSION", table, "session") or ""
+    _bounded("scope", scope, SCOPE_MAX_BYTES)
+    _bounded("session", session, SESSION_MAX_BYTES)
+    if address is not None:
+        socket_path(address)
+    idle = _first(None, "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", table, "private_idle_exit_seconds") or "900"
+    if not idle.isdecimal():
+        raise InvalidArgument(f"private_idle_exit_seconds is a whole number of seconds, but got {idle!r}")
+    return Settings(
+        address=address or private_address(),
+        configured=address is not None,
+        scope=scope,
+        session=session,
+        private_size=_first(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size"),
+        private_idle_exit_seconds=int(idle),
+        allow_pickle=_switch(_first(None, "ENTREPOT_ALLOW_PICKLE", table, "allow_pickle")),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
+    unknown = sorted(set(table) - set(KEYS))
+    if unknown:
+        raise InvalidArgument(f"{path}: unknown setting {unknown[0]!r}; known are {', '.join(KEYS)}")
+    return table
+
+
+def _first(argument: str | None, variable: str, table: dict[str, Any], key: str) -> str | None:
+    if argument is not None:
+        if not isinstance(argument, str):
+            raise InvalidArgument(f"{key} is text, but got {type(argument).__name__}")
+        return argument
+    value = os.environ.get(variable)
+    if value is not None and value != "":
+        return value
+    found = table.get(key)
+    return None if found is None else str(found)
+
+
+def _switch(value: str | None) -> bool | None:
+    if value is None:
+        return None
+    lowered = value.lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise InvalidArgument(f"ENTREPOT_ALLOW_PICKLE is 1 or 0, but got {value!r}")
+
+
+def _bounded(what: str, value: str, limit: int) -> None:
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if size > limit or "\0" in value:
+        raise InvalidArgument(f"a {what} is text of at most {limit} bytes without zero characters; got {size} bytes")
