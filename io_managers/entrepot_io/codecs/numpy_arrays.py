@@ -1,0 +1,209 @@
+"""NumPy arrays and scalars: the bytes as they lie in memory, order of axes kept, no copy for dense arrays.
+
+What comes back: an array over the stored bytes, read-only with ``copy="never"``. ``numpy.memmap`` comes back as
+``numpy.ndarray`` (its bytes are no longer that file's); ``numpy.matrix`` and ``numpy.recarray`` come back as such.
+Arrays of Python objects and of variable-width text (``StringDType``) are left to pickle.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.errors import UnsupportedType
+from entrepot_io.codecs.checks import child, damaged, fields, reading, size, sizes
+from entrepot_io.codecs.numpy_dtypes import describe_dtype, restore_dtype
+
+# Arrays up to this many bytes travel in the node: a buffer of its own would cost more than it holds.
+INLINE_BYTES = 512
+# Contiguous arrays inside a pickled object, and small ones, are left to pickle, which keeps them just as well.
+_PICKLE_BYTES = 4096
+
+_MAX_DIMENSIONS = 64
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Where the array's first element lies."""
+    return int(array.__array_interface__["data"][0])
+
+
+def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of a C-contiguous array, whatever its dtype, without a copy."""
+    if array.nbytes == 0:
+        return memoryview(b"")
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def dense_axes(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """The axes in the order in which they lie in memory, outermost first; among equals the original order."""
+    return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+
+
+class ArrayCodec(Codec):
+    """``numpy.ndarray`` and its standard subclasses.
+
+    params: [class, dtype, shape, axes, broadcast, inline bytes or None]. ``axes`` lists the axes as they lie in memory
+    (None for C order); ``broadcast`` lists the axes that repeat one element (stride 0), stored once.
+    """
+
+    name = "numpy.ndarray"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        kind = "ndarray"
+        if isinstance(value, np.recarray):
+            kind = "recarray"
+        elif isinstance(value, np.matrix):
+            kind = "matrix"
+        dtype = describe_dtype(value.dtype)
+        array = value.view(np.ndarray) if type(value) is not np.ndarray else value
+        repeated = [axis for axis in range(array.ndim) if array.strides[axis] == 0 and array.shape[axis] > 1]
+        if repeated and array.size:
+            array = array[tuple(slice(0, 1) if axis in repeated else slice(None) for axis in range(array.ndim))]
+        else:
+            repeated = []
+        axes: list[int] | None = None
+        if not array.flags.c_contiguous:
+            order = dense_axes(array)
+            array = array.transpose(order)
+            axes = list(order) if order != tuple(range(array.ndim)) else None
+            if not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+        node = Node(self.name, self.version)
+        inline: bytes | None = None
+        if array.nbytes <= INLINE_BYTES:
+            inline = array.tobytes()
+        else:
+            node.buffers.append(encoder.add_buffer(as_bytes(array), address_of(array)))
+        node.params = [kind, dtype, list(value.shape), axes, repeated, inline]
+        return node
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        kind, described, raw_shape, axes, repeated, inline = fields(node, 6)
+        dtype = restore_dtype(described)
+        shape = sizes(node, raw_shape)
+        if len(shape) > _MAX_DIMENSIONS:
+            raise damaged(node, f"{len(shape)} dimensions")
+        order = list(range(len(shape))) if axes is None else sizes(node, axes)
+        if sorted(order) != list(range(len(shape))) or any(axis >= len(shape) for axis in sizes(node, repeated)):
+            raise damaged(node, "its axes do not fit its shape")
+        stored = [1 if axis in repeated else shape[axis] for axis in order]
+        with reading(node):
+            data = self._data(node, decoder, inline, math.prod(stored) * dtype.itemsize)
+            array: Any = np.ndarray(tuple(stored), dtype, buffer=data)
+            if axes is not None:
+                array = array.transpose([order.index(axis) for axis in range(len(shape))])
+            if repeated:
+                strides = [0 if axis in repeated else array.strides[axis] for axis in range(len(shape))]
+                array = np.lib.stride_tricks.as_strided(
+                    array, tuple(shape), tuple(strides), writeable=decoder.writable
+                )
+            if kind == "recarray":
+                return array.view(np.recarray)
+            if kind == "matrix":
+                return array.view(np.matrix)
+        if kind != "ndarray":
+            raise damaged(node, f"unknown kind of array {kind!r}")
+        return array
+
+    def _data(self, node: Node, decoder: Decoder, inline: Any, needed: int) -> Any:
+        if inline is None:
+            if not node.buffers:
+                raise damaged(node, "it has neither bytes nor a buffer")
+            data = decoder.buffer(node.buffers[0])
+        elif isinstance(inline, bytes):
+            # Zero bytes give NumPy no memory to point at; one spare byte does.
+            data = bytearray(inline or b"\0") if decoder.writable else inline or b"\0"
+        else:
+            raise damaged(node, "its bytes are not bytes")
+        have = memoryview(data).nbytes if inline is None else len(inline)
+        if have != needed:
+            raise damaged(node, f"its shape and dtype need {needed} bytes, it has {have}")
+        return data
+
+    def wanted_in_pickle(self, value: Any) -> bool:
+        """NumPy's own reduction passes contiguous arrays out of band, but copies others into the stream."""
+        return value.nbytes >= _PICKLE_BYTES and not value.flags.contiguous and not value.flags.f_contiguous
+
+
+class ScalarCodec(Codec):
+    """``numpy.generic``: params are [dtype, bytes]; text and byte strings, whose dtype depends on them, [kind, value]."""
+
+    name = "numpy.generic"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        cls = type(value)
+        if cls is np.str_:
+            return Node(self.name, self.version, ["str", str(value).encode("utf-8", "surrogatepass")])
+        if cls is np.bytes_:
+            return Node(self.name, self.version, ["bytes", bytes(value)])
+        dtype = value.dtype
+        if dtype.type is not cls:
+            raise UnsupportedType(
+                f"a NumPy scalar of the subclass {cls.__qualname__} needs pickling: convert it to {dtype.type.__name__}"
+            )
+        return Node(self.name, self.version, [describe_dtype(dtype), value.tobytes()])
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        described, data = fields(node, 2)
+        if not isinstance(data, bytes):
+            raise damaged(node, "its value is not bytes")
+        with reading(node):
+            if described == "str":
+                return np.str_(data.decode("utf-8", "surrogatepass"))
+            if described == "bytes":
+                return np.bytes_(data)
+            dtype = restore_dtype(described)
+            if len(data) != dtype.itemsize:
+                raise damaged(node, f"{dtype} needs {dtype.itemsize} bytes, it has {len(data)}")
+            # A structured scalar is a view of its array; a private bytearray keeps it as writable as it was.
+            return np.ndarray((1,), dtype, buffer=bytearray(data or b"\0"))[0]
+
+    def wanted_in_pickle(self, value: Any) -> bool:
+        """Pickle keeps scalars exactly and shorter."""
+        return False
+
+
+class MaskedArrayCodec(Codec):
+    """``numpy.ma.MaskedArray``: data, mask and fill value as children; params are [hard mask, has a mask]."""
+
+    name = "numpy.ma.MaskedArray"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        array: Any = value
+        if array.baseclass is not np.ndarray:
+            raise UnsupportedType(
+                f"a masked array over {array.baseclass.__qualname__} needs pickling: use a masked numpy.ndarray"
+            )
+        has_mask = array.mask is not np.ma.nomask
+        parts = [np.ma.getdata(array), np.asarray(array.fill_value, dtype=array.dtype)]
+        if has_mask:
+            parts.append(np.ma.getmaskarray(array))
+        for part in parts:
+            describe_dtype(part.dtype)
+        children = [encoder.encode(part) for part in parts]
+        return Node(self.name, self.version, [bool(array.hardmask), has_mask], children=children)
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        hard, has_mask = fields(node, 2)
+        data = decoder.decode(child(node, 0))
+        fill_value = decoder.decode(child(node, 1))
+        mask = decoder.decode(child(node, 2)) if has_mask else np.ma.nomask
+        with reading(node):
+            if has_mask and mask.shape != data.shape:
+                raise damaged(node, f"its mask has shape {mask.shape}, its data {data.shape}")
+            masked: Any = np.ma.MaskedArray(data, mask=mask, copy=False, hard_mask=bool(hard))
+            masked.fill_value = fill_value[()]
+            return masked
+
+
+def decode_ndarray(node: Node, decoder: Decoder, *, length: int | None = None) -> np.ndarray[Any, Any]:
+    """A child that must be an array, of one dimension and ``length`` elements if that is given."""
+    array = decoder.decode(node)
+    if not isinstance(array, np.ndarray):
+        raise damaged(node, f"expected an array, found {type(array).__name__}")
+    if length is not None and array.shape != (size(node, length),):
+        raise damaged(node, f"expected {length} elements, found an array of shape {array.shape}")
+    return array

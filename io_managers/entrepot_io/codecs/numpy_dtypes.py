@@ -1,0 +1,120 @@
+"""NumPy dtypes as plain data, and back, exactly.
+
+A simple dtype is its array-protocol string (``"<f8"``, ``"<M8[25s]"``). A dtype whose string is read back as another C
+type of the same layout (``longlong`` and ``int64``) is ``{"char": ..., "order": ...}``. A sub-array is ``{"base": ...,
+"shape": ...}``; a structured dtype lists its fields with their offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from entrepot.errors import CorruptData, UnsupportedType
+
+_MAX_NESTING = 32
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> Any:
+    """The dtype as plain data.
+
+    Raises:
+        UnsupportedType: it holds Python objects or variable-width text, has metadata, or belongs to another package.
+    """
+    described = _describe(dtype)
+    if not isinstance(described, str) and not _same(restore_dtype(described), dtype):
+        raise _unsupported(dtype)
+    return described
+
+
+def restore_dtype(described: Any) -> np.dtype[Any]:
+    """The dtype that :func:`describe_dtype` described.
+
+    Raises:
+        CorruptData: nothing describes a dtype like that, or one that holds Python objects.
+    """
+    try:
+        dtype = _restore(described, 0)
+    except (TypeError, ValueError, KeyError, SyntaxError, OverflowError) as error:
+        raise CorruptData(f"{described!r} does not describe a NumPy dtype: {error}") from error
+    # Bytes taken for object references would be followed: this check is what keeps a damaged object from crashing.
+    if dtype.hasobject or dtype.kind not in "?biufcmMSUV":
+        raise CorruptData(f"{described!r} describes a dtype of kind {dtype.kind!r}, which is never stored as bytes")
+    return dtype
+
+
+def _unsupported(dtype: np.dtype[Any]) -> UnsupportedType:
+    return UnsupportedType(
+        f"a NumPy array of dtype {dtype} cannot be kept as bytes: "
+        "convert it to a fixed-width dtype or to an Arrow array, or allow pickling"
+    )
+
+
+def _describe(dtype: np.dtype[Any]) -> Any:
+    # kind "b" is bool; dtypes of other packages (bfloat16) and variable-width text have kinds "V" and "T".
+    if dtype.hasobject or dtype.metadata is not None or dtype.kind not in "biufcmMSUV":
+        raise _unsupported(dtype)
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return {"base": _describe(base), "shape": list(shape)}
+    if dtype.names is not None and dtype.fields is not None:
+        entries = [dtype.fields[name] for name in dtype.names]
+        titles = [entry[2] if len(entry) > 2 else None for entry in entries]
+        if not all(title is None or type(title) is str for title in titles):
+            raise _unsupported(dtype)
+        return {
+            "names": list(dtype.names),
+            "formats": [_describe(entry[0]) for entry in entries],
+            "offsets": [entry[1] for entry in entries],
+            "titles": titles,
+            "itemsize": dtype.itemsize,
+            "aligned": dtype.isalignedstruct,
+            "record": dtype.type is np.record,
+        }
+    text = dtype.str
+    try:
+        plain = np.dtype(text)
+    except TypeError:
+        raise _unsupported(dtype) from None
+    if plain == dtype and plain.char == dtype.char and plain.type is dtype.type:
+        return text
+    if dtype.kind in "iufc":
+        described = {"char": dtype.char, "order": text[0]}
+        if _same(_restore(described, 0), dtype):
+            return described
+    raise _unsupported(dtype)
+
+
+def _restore(described: Any, depth: int) -> np.dtype[Any]:
+    if isinstance(described, str):
+        return np.dtype(described)
+    if not isinstance(described, dict) or depth > _MAX_NESTING:
+        raise ValueError("expected text or a mapping")
+    if "char" in described:
+        return np.dtype(described["char"]).newbyteorder(described["order"])
+    if "base" in described:
+        return np.dtype((_restore(described["base"], depth + 1), tuple(described["shape"])))
+    titles = described["titles"]
+    spec: dict[str, Any] = {
+        "names": described["names"],
+        "formats": [_restore(item, depth + 1) for item in described["formats"]],
+        "offsets": described["offsets"],
+        "itemsize": described["itemsize"],
+    }
+    if any(title is not None for title in titles):
+        spec["titles"] = titles
+    dtype = np.dtype(spec, align=bool(described["aligned"]))  # type: ignore[call-overload]
+    return np.dtype((np.record, dtype)) if described["record"] else dtype
+
+
+def _same(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    if one != other or one.type is not other.type or one.char != other.char:
+        return False
+    if one.isalignedstruct != other.isalignedstruct or one.names != other.names:
+        return False
+    if one.subdtype is not None and other.subdtype is not None:
+        return _same(one.subdtype[0], other.subdtype[0])
+    if one.fields is None or other.fields is None:
+        return True
+    return all(_same(one.fields[name][0], other.fields[name][0]) for name in one.names or ())
