@@ -1,0 +1,21 @@
+# Flags that hold for every target of ours. Warnings are for developers: a package build must not break on a
+# compiler's new warning.
+add_compile_options(-Wall -Wextra -Wpedantic -Wconversion)
+if(ENTREPOT_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(ENTREPOT_SANITIZE)
+  add_compile_options(-fsanitize=${ENTREPOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+  add_link_options(-fsanitize=${ENTREPOT_SANITIZE})
+  if(ENTREPOT_SANITIZE MATCHES "thread")
+    # GCC warns on every std::atomic_thread_fence under TSan, which cannot see fences. Code that TSan must judge
+    # uses orderings on the atomic operations themselves.
+    add_compile_options(-Wno-tsan)
+    add_compile_definitions(ENTREPOT_TSAN=1)
+  endif()
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+link_libraries(Threads::Threads)

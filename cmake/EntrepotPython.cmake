@@ -1,0 +1,48 @@
+# The extension entrepot._core. core/src/bindings/CMakeLists.txt calls
+#
+#   entrepot_extension(<source>...)
+#
+# One binary serves every Python from 3.12 on (stable ABI); older ones get one each.
+function(entrepot_extension)
+  nanobind_add_module(_core NB_STATIC STABLE_ABI LTO NOMINSIZE ${ARGN})
+  # nanobind's own sources are not ours to warn about; its headers come in as system headers.
+  target_link_libraries(_core PRIVATE entrepot)
+endfunction()
+
+macro(entrepot_add_python_extension)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/core/src/bindings/CMakeLists.txt" AND TARGET entrepot)
+    if(CMAKE_VERSION VERSION_LESS 3.26)
+      # Development.SABIModule came with 3.26; without it the extension is built for one Python version.
+      find_package(Python 3.10 COMPONENTS Interpreter Development.Module)
+    else()
+      find_package(Python 3.10 COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
+    endif()
+    if(NOT Python_FOUND)
+      message(FATAL_ERROR "Python headers are missing. On Debian or Ubuntu: apt-get install python3-dev. "
+                          "To build without the Python extension: -DENTREPOT_BUILD_PYTHON=OFF.")
+    endif()
+    execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
+                    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT RESULT_VARIABLE nanobind_result
+                    ERROR_QUIET)
+    if(NOT nanobind_result EQUAL 0)
+      message(FATAL_ERROR "nanobind is missing in ${Python_EXECUTABLE}. In an environment of the project: make setup. "
+                          "To build without the Python extension: -DENTREPOT_BUILD_PYTHON=OFF.")
+    endif()
+    find_package(nanobind CONFIG REQUIRED)
+    add_subdirectory("${PROJECT_SOURCE_DIR}/core/src/bindings" "${PROJECT_BINARY_DIR}/core/src/bindings")
+    if(TARGET nanobind-static)
+      target_compile_options(nanobind-static PRIVATE -w)
+    endif()
+    if(TARGET nanobind-static-abi3)
+      target_compile_options(nanobind-static-abi3 PRIVATE -w)
+    endif()
+    if(TARGET _core)
+      if(NOT ENTREPOT_SANITIZE)
+        target_link_options(_core PRIVATE -static-libstdc++ -static-libgcc)
+      endif()
+      install(TARGETS _core LIBRARY DESTINATION entrepot COMPONENT python)
+    endif()
+  else()
+    message(STATUS "Entrepot: core/src/bindings is not there yet; the Python extension is left out")
+  endif()
+endmacro()
