@@ -25,7 +25,6 @@ from importlib import metadata
 from typing import Any, ClassVar, Literal
 
 import msgpack
-
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
 
 ENTRY_POINT_GROUP = "entrepot.codecs"
@@ -242,7 +241,9 @@ class CodecRegistry:
             by_name, exact, bases = dict(self._specs), dict(self._exact), dict(self._bases)
             for spec in specs:
                 if spec.target.count(":") != 1:
-                    raise InvalidArgument(f"codec {spec.name!r}: target {spec.target!r} is not of the form module:Class")
+                    raise InvalidArgument(
+                        f"codec {spec.name!r}: target {spec.target!r} is not of the form module:Class"
+                    )
                 by_name.setdefault(spec.name, spec)
                 for type_name in spec.types:
                     exact.setdefault(type_name, spec.name)
@@ -329,7 +330,7 @@ def _type_name(cls: type) -> str:
 
 
 def pack_tree(root: Node) -> bytes:
-    """Write a tree as msgpack: ``[format version, node]``, a node being ``[codec, version, params, buffers, children]``."""
+    """Write a tree as msgpack: ``[version, node]``, a node being ``[codec, version, params, buffers, children]``."""
     result: bytes = msgpack.packb([TREE_FORMAT_VERSION, _to_list(root)], use_bin_type=True)
     return result
 

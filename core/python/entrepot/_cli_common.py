@@ -1,0 +1,76 @@
+"""What several verbs of the command line share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from entrepot._launcher import answers
+from entrepot._settings import resolve
+from entrepot.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from entrepot._store import Store
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+    """``--address``, ``--scope`` and ``--session``."""
+    parser.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
+    parser.add_argument("--scope", help="scope (default: ENTREPOT_SCOPE, or 'default')")
+    parser.add_argument("--session", help="session in the scope (default: ENTREPOT_SESSION, or the scope's own)")
+
+
+def connect(arguments: argparse.Namespace) -> Store:
+    """Connect without starting anything.
+
+    Raises:
+        StoreUnavailable: no store listens there.
+    """
+    import entrepot
+
+    settings = resolve(
+        arguments.address, session=getattr(arguments, "session", None), scope=getattr(arguments, "scope", None)
+    )
+    if not answers(settings.address):
+        raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start'")
+    return entrepot.connect(settings.address, session=settings.session, scope=settings.scope)
+
+
+def human_bytes(count: int) -> str:
+    """A byte count for people.
+
+    >>> human_bytes(0), human_bytes(1536), human_bytes(3 << 30)
+    ('0 B', '1.5 KiB', '3.0 GiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def table(rows: list[list[str]], header: list[str]) -> str:
+    """Columns aligned by their widest cell."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def plain(value: Any) -> Any:
+    """A dataclass or ID as something JSON can carry."""
+    from dataclasses import asdict, is_dataclass
+
+    from entrepot.ids import ObjectID
+
+    if isinstance(value, ObjectID):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: plain(item) for key, item in asdict(value).items()}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,125 @@
+"""Verbs about the daemon: start, stop, status, logs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from entrepot import _launcher
+from entrepot._cli_common import add_connection_options, connect, human_bytes, table
+from entrepot._settings import resolve
+from entrepot.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from entrepot.cli import SubParsers
+
+
+def add_verbs(verbs: SubParsers) -> None:
+    """Add the verbs of this module."""
+    start = verbs.add_parser("start", help="start a store in the background")
+    add_connection_options(start)
+    start.add_argument("--size", help="capacity, such as 4GiB (default: a share of memory)")
+    start.add_argument("--idle-exit", type=int, default=0, metavar="SECONDS", help="end after being idle; 0: never")
+    start.add_argument("--log-file", type=Path, help="log file (default: the user's state folder)")
+    start.add_argument("--config", type=Path, help="configuration file of the daemon")
+    start.set_defaults(run=run_start)
+
+    stop = verbs.add_parser("stop", help="end the store; its objects go with it")
+    add_connection_options(stop)
+    stop.set_defaults(run=run_stop)
+
+    status = verbs.add_parser("status", help="capacity, use, clients")
+    add_connection_options(status)
+    status.add_argument("--json", action="store_true", help="everything, as JSON")
+    status.add_argument(
+        "--wait-provisioned", type=float, metavar="SECONDS", help="first wait until the warm memory asked for is there"
+    )
+    status.set_defaults(run=run_status)
+
+    logs = verbs.add_parser("logs", help="the log of the store in the background")
+    logs.add_argument("-n", "--lines", type=int, default=50, help="how many lines from the end (default 50)")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on printing what is added")
+    logs.add_argument("--log-file", type=Path, help="the log, if it was started with --log-file")
+    logs.set_defaults(run=run_logs)
+
+
+def run_start(arguments: argparse.Namespace) -> int:
+    """``entrepot start``."""
+    settings = resolve(arguments.address, session=arguments.session, scope=arguments.scope)
+    if _launcher.answers(settings.address):
+        print(f"a store listens at {settings.address} already")
+        return 0
+    extra = ("--config", str(arguments.config.resolve())) if arguments.config else ()
+    _launcher.start(
+        settings.address,
+        size=arguments.size or settings.private_size,
+        idle_exit_seconds=arguments.idle_exit,
+        log=(arguments.log_file or _launcher.log_path()).resolve(),
+        extra=extra,
+    )
+    print(f"store at {settings.address}")
+    return 0
+
+
+def run_stop(arguments: argparse.Namespace) -> int:
+    """``entrepot stop``."""
+    with connect(arguments) as store:
+        status = store.status()
+        address = store.address
+    objects = int(status["objects"])
+    if not _launcher.stop(int(status["keeper_pid"])):
+        raise StoreUnavailable(f"the store at {address} (process {status['keeper_pid']}) did not end within 20 s")
+    print(f"store at {address} ended, {objects} objects went with it")
+    return 0
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    """``entrepot status``."""
+    with connect(arguments) as store:
+        if arguments.wait_provisioned is not None:
+            store.wait_provisioned(arguments.wait_provisioned)
+        status = store.status()
+    print(json.dumps(status, indent=2) if arguments.json else describe(status))
+    return 0
+
+
+def describe(status: dict[str, Any]) -> str:
+    """The status for people."""
+    lines = [
+        f"store      {status['instance']} on {status['host']}, version {status['version']}, "
+        f"daemon {status['pid']}, keeper {status['keeper_pid']}, up {int(status['uptime_seconds'])} s",
+        f"capacity   {human_bytes(status['capacity_bytes'])}: used {human_bytes(status['used_bytes'])}, "
+        f"pinned {human_bytes(status['pinned_bytes'])}, leased {human_bytes(status['leased_bytes'])}, "
+        f"warm {human_bytes(status['warm_bytes'])}{'' if status['provisioned'] else ' (provisioning)'}",
+        f"objects    {status['objects']} in {len(status['sessions'])} sessions, "
+        f"{status['names']} names, {status['deferred_frees']} deleted but still read",
+    ]
+    if status["clients"]:
+        rows = [
+            [str(one["pid"]), str(one["label"]), str(one["pins"]), human_bytes(one["leased_bytes"])]
+            for one in status["clients"]
+        ]
+        lines.append(table(rows, ["pid", "client", "pins", "leased"]))
+    return "\n".join(lines)
+
+
+def run_logs(arguments: argparse.Namespace) -> int:
+    """``entrepot logs``."""
+    path: Path = arguments.log_file or _launcher.log_path()
+    if not path.is_file():
+        raise StoreUnavailable(f"there is no log at {path}: no store was started in the background here")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        sys.stdout.writelines(deque(file, maxlen=max(arguments.lines, 0)))
+        while arguments.follow:
+            line = file.readline()
+            if line:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            else:
+                time.sleep(0.2)
+    return 0

@@ -1,0 +1,54 @@
+"""The command line: ``entrepot VERB ...``.
+
+Verbs live in modules by group; packages add theirs by the entry-point group ``entrepot.cli`` (each entry names a
+function that takes the sub-parsers' action and adds to it). An error of this package is one line on standard error and
+exit code 1; bad usage is exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, cast
+
+from entrepot import _cli_daemon, _cli_objects, _doctor
+from entrepot.errors import EntrepotError
+
+if TYPE_CHECKING:
+    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+ENTRY_POINT_GROUP = "entrepot.cli"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all verbs."""
+    parser = argparse.ArgumentParser(prog="entrepot", description="Hand large data from task to task by object ID.")
+    parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for add in (_cli_daemon.add_verbs, _cli_objects.add_verbs, _doctor.add_verbs):
+        add(verbs)
+    for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        cast("Callable[[SubParsers], None]", entry.load())(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except EntrepotError as error:
+        print(f"entrepot: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; Python would complain at exit
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
