@@ -21,7 +21,7 @@ from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from journal import content, read_journal, violations  # noqa: E402
+from journal import content, read_journal, violations
 
 CLIENTS = 8
 SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "15"))

@@ -16,7 +16,6 @@ from pathlib import Path
 import entrepot
 import numpy as np
 from entrepot.errors import ObjectNotFound, StoreFull, StoreUnavailable, Timeout
-
 from journal import Journal, content, read_journal
 
 MAX_BYTES = 4 << 20
