@@ -1,0 +1,77 @@
+# One command each; every one does its own set-up on a machine that never saw the project.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+JOBS ?= $(shell nproc)
+VENV := .venv
+VENV2 := .venv-pandas2
+PY := $(VENV)/bin/python
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo bench soak wheel lock clean
+
+help:  ## this list
+	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
+
+setup: $(VENV)/.developed  ## system packages checked, virtual environment made, the package installed from its sources
+
+# The order-only prerequisite says what the machine lacks before anything is downloaded.
+.PHONY: system-check
+system-check:
+	@bash tools/system_check.sh
+
+$(VENV)/.synced: requirements.lock | system-check
+	@bash tools/sync_venv.sh $(VENV) requirements.lock
+	@touch $@
+
+$(VENV)/.developed: $(VENV)/.synced pyproject.toml
+	@bash tools/develop_install.sh $(VENV)
+	@touch $@
+
+$(VENV2)/.developed: requirements-pandas2.lock pyproject.toml | system-check
+	@bash tools/sync_venv.sh $(VENV2) requirements-pandas2.lock
+	@bash tools/develop_install.sh $(VENV2)
+	@touch $@
+
+build: setup  ## the daemon and the extension, built and put beside the Python sources
+	@bash tools/build.sh dev product $(JOBS)
+
+cpp-tests: setup  ## the daemon, the extension and the C++ tests
+	@bash tools/build.sh dev all $(JOBS)
+
+test-fast: cpp-tests  ## C++ units, Python units that are not slow; under two minutes
+	@$(PY) tools/run_tests.py fast
+
+test: cpp-tests $(VENV2)/.developed  ## every test: units plain and under sanitizers, Python, hosts, documentation
+	@$(PY) tools/run_tests.py full --jobs $(JOBS)
+
+test-pandas2: build $(VENV2)/.developed  ## the codec tests on pandas 2
+	@$(PY) tools/run_tests.py pandas2
+
+lint: setup  ## style, types, layers
+	@$(PY) tools/lint.py
+
+format: setup  ## rewrites the sources in the project's style
+	@$(PY) tools/lint.py --fix
+
+demo: build  ## the flights example on three hosts, with Entrepot and with each host's own transport
+	@$(PY) -m examples.flights
+
+bench: build  ## figures of the store beside memcpy and pickle on the same machine
+	@$(PY) benchmarks/store.py
+
+soak: build  ## random clients with kills, against a model; ENTREPOT_SOAK_SECONDS (default 600)
+	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -m "" -s --timeout 0
+
+wheel: setup  ## a wheel of this machine's Python in dist/
+	@$(PY) -m build --wheel --no-isolation --outdir dist .
+
+lock: setup  ## resolves the lock files anew
+	@bash tools/lock.sh
+
+clean:  ## removes what was built; keeps the virtual environments
+	@rm -rf build dist core/python/entrepot/_core*.so core/python/entrepot/bin
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

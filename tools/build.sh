@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# build.sh PRESET product|all [JOBS]: builds incrementally. With the preset dev it also puts the extension and the
+# daemon beside the Python sources, where an editable installation finds them. Files are replaced, never written
+# over, so that running daemons and loaded extensions keep the old ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+what=$2
+jobs=${3:-$(nproc)}
+log=build/$preset-configure.log
+mkdir -p build
+if ! cmake --preset "$preset" >"$log" 2>&1; then
+  cat "$log" >&2
+  exit 1
+fi
+grep -E "^-- Entrepot" "$log" || true
+cmake --build "build/$preset" --target "$what" -j "$jobs" -- --quiet
+if [[ "$preset" == dev ]]; then
+  cmake --install build/dev --component python --prefix core/python >/dev/null
+fi

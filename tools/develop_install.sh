@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# develop_install.sh FOLDER: makes the packages importable from their sources, with metadata, console scripts and
+# entry points. Nothing is compiled here: tools/build.sh puts the extension and the daemon beside the sources.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+uv=$(bash tools/find_uv.sh)
+"$uv" pip install --quiet --python "$1/bin/python" --no-build-isolation --no-deps \
+  -C wheel.cmake=false -C wheel.py-api=py3 --editable .

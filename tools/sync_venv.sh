@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# sync_venv.sh FOLDER LOCK: makes the virtual environment if it is not there, and installs exactly what the lock
+# names, each file checked against its hash.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$1
+lock=$2
+uv=$(bash tools/find_uv.sh)
+if [[ ! -x "$folder/bin/python" ]]; then
+  python=$(bash tools/find_python.sh)
+  "$uv" venv --quiet --python "${python:-3.11}" "$folder"
+fi
+echo "setup: installing $lock into $folder" >&2
+"$uv" pip sync --quiet --python "$folder/bin/python" --require-hashes "$lock"

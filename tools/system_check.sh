@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Says which system packages a source build lacks and how to install them; installs them itself only as root,
+# where apt-get asks nobody. ENTREPOT_NO_SYSTEM_INSTALL=1 keeps it from that.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=() # Debian's names
+reasons=()
+need() {
+  missing+=("$1")
+  reasons+=("$2")
+}
+
+at_least() { # at_least WANTED GIVEN: dotted numbers
+  [[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" == "$1" ]]
+}
+
+look() {
+  missing=()
+  reasons=()
+  local compiler=${CXX:-g++}
+  if ! echo 'int main() { return 0; }' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
+    need g++ "a C++20 compiler ($compiler does not do)"
+  fi
+  local cmake_version
+  cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p') || true
+  if [[ -z "$cmake_version" ]] || ! at_least 3.25 "$cmake_version"; then
+    need cmake "CMake 3.25 or newer (found: ${cmake_version:-none})"
+  fi
+  ninja --version >/dev/null 2>&1 || need ninja-build "Ninja"
+  if ! echo '#include <gtest/gtest.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
+    need libgtest-dev "GoogleTest, for the C++ tests"
+  fi
+  local python
+  python=$(bash tools/find_python.sh)
+  if [[ -z "$python" ]]; then
+    need python3 "Python 3.11, 3.12 or 3.13"
+    need python3-dev "Python's C headers"
+  elif ! "$python" -c 'import os,sys,sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include")+"/Python.h"))'; then
+    need "$("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')" "Python's C headers for $python"
+  fi
+  if ! uv --version >/dev/null 2>&1 && [[ ! -x .tools/bin/uv ]] && ! "${python:-python3}" -c 'import ensurepip' 2>/dev/null; then
+    need python3-venv "the means to install uv (or install uv yourself)"
+  fi
+}
+
+look
+if [[ ${#missing[@]} -eq 0 ]]; then
+  exit 0
+fi
+{
+  echo "setup: this machine lacks"
+  for i in "${!missing[@]}"; do
+    printf '  %-16s %s\n' "${missing[$i]}" "${reasons[$i]}"
+  done
+} >&2
+if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v apt-get >/dev/null; then
+  echo "setup: installing them with apt-get (set ENTREPOT_NO_SYSTEM_INSTALL=1 to do it yourself)" >&2
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq >&2
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+  look
+  if [[ ${#missing[@]} -eq 0 ]]; then
+    exit 0
+  fi
+  echo "setup: after the installation there is still missing: ${missing[*]} (${reasons[*]})" >&2
+  exit 1
+fi
+echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel python3-devel" >&2
+exit 1
