@@ -1,0 +1,55 @@
+"""What Airflow's providers manager asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's metadata, with the options of the section ``[entrepot]`` of Airflow's configuration."""
+
+    def option(description: str, *, example: str, default: str | None = None, kind: str = "string") -> dict[str, Any]:
+        return {
+            "description": description,
+            "version_added": "0.1.0",
+            "type": kind,
+            "example": example,
+            "default": default,
+        }
+
+    return {
+        "package-name": "entrepot",
+        "name": "Entrepot",
+        "description": "XComs handed over by object ID, through shared memory.",
+        "config": {
+            "entrepot": {
+                "description": "How EntrepotXComBackend hands values over. ENTREPOT_* variables win over this section.",
+                "options": {
+                    "address": option(
+                        "Address of the store. Unset: the private store of the user that runs the task.",
+                        example="unix:///run/entrepot/store.sock",
+                    ),
+                    "scope": option(
+                        "Name of this installation in the store. Unset: derived from AIRFLOW_HOME.",
+                        example="production",
+                    ),
+                    "session_ttl": option(
+                        "How long a DAG run's values are kept after their last use: seconds, or 30m, 24h, 7d.",
+                        example="12h",
+                        default="24h",
+                    ),
+                    "copy": option(
+                        "How values are read: never (read-only, no copy), on_write, or always.",
+                        example="on_write",
+                        default="never",
+                    ),
+                    "inline_below": option(
+                        "Plain JSON values of fewer bytes than this stay in Airflow's database.",
+                        example="0",
+                        default="4096",
+                        kind="integer",
+                    ),
+                },
+            }
+        },
+    }

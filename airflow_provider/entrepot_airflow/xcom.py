@@ -1,0 +1,78 @@
+"""The XCom backend: what a task returns goes to the store, what Airflow keeps is a small readable reference.
+
+Airflow runs this in the task's process only; its servers, user interface and database see the reference.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.bases.xcom import BaseXCom
+from entrepot.errors import EntrepotError
+from entrepot_io.reference import is_reference
+
+from entrepot_airflow.transfer import Coordinate, discard, incoming, outgoing
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.comms import XComResult
+
+log = logging.getLogger(__name__)
+
+
+class EntrepotXComBackend(BaseXCom):
+    """Hands XComs over by object ID; set it as ``[core] xcom_backend``.
+
+    Small plain values stay in Airflow's database (``[entrepot] inline_below``). A retried task writes the same object
+    again. A value that is gone is an error in the task that reads it, never another value.
+    """
+
+    @staticmethod
+    def serialize_value(
+        value: Any,
+        *,
+        key: str | None = None,
+        task_id: str | None = None,
+        dag_id: str | None = None,
+        run_id: str | None = None,
+        map_index: int | None = None,
+    ) -> str:
+        """What Airflow stores: the reference, or a small plain value as it is.
+
+        Raises:
+            StoreFull: the value does not fit.
+            UnsupportedType: no codec takes it.
+            StoreUnavailable: the store cannot be reached.
+        """
+        kept = outgoing(value, Coordinate(dag_id, task_id, run_id, map_index, key))
+        return BaseXCom.serialize_value(kept, key=key, task_id=task_id, dag_id=dag_id, run_id=run_id)
+
+    @staticmethod
+    def deserialize_value(result: Any) -> Any:
+        """The value that Airflow's entry stands for.
+
+        Args:
+            result: has the stored entry as ``value``.
+
+        Raises:
+            ObjectLost: the value is gone, was replaced, or lives on another host.
+            InvalidReference: the entry was damaged.
+            StoreUnavailable: the store cannot be reached.
+        """
+        if is_reference(result.value):
+            return incoming(result.value)
+        return BaseXCom.deserialize_value(result)
+
+    @classmethod
+    def purge(cls, xcom: XComResult, *args: Any) -> None:
+        """Drop the object of an XCom that Airflow is about to delete.
+
+        A store that does not answer does not keep a task from running again: the session's time to live drops the
+        object later, and the log says so.
+        """
+        if not is_reference(xcom.value):
+            return
+        try:
+            discard(xcom.value)
+        except EntrepotError as error:
+            log.warning("The object of XCom %r is left to the end of its session: %s", xcom.key, error)

@@ -1,0 +1,56 @@
+"""Where a Dagster output lives: which scope, which session, which key.
+
+Assets are written in place and outlive runs: they are in the session of the scope itself. Outputs of ops belong to
+their run: they are in its session, which ends some time after its last use. An ephemeral instance (``materialize``
+without one, tests) takes its assets with it when it goes, so they are in a session that ends as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dagster import DagsterInstance
+from entrepot_io.keys import dagster_asset_key, dagster_output_key
+from entrepot_io.scopes import folder_scope, scope_of
+from entrepot_io.sessions import SCOPE_SESSION, run_session
+
+# What OutputContext.get_identifier() starts with if Dagster memoizes by version instead of by run.
+_VERSIONED = "versioned_outputs"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A session and a key in it."""
+
+    session: str
+    key: str
+
+
+def default_scope(instance: DagsterInstance | None) -> str:
+    """The scope of a Dagster instance: the ID of its run storage, which all its processes and hosts share."""
+    if instance is None:
+        return scope_of("dagster", "no instance", "no-instance")
+    identify = getattr(instance.run_storage, "get_run_storage_id", None)
+    if identify is not None:
+        return scope_of("dagster", str(identify()))
+    return folder_scope("dagster", instance.root_directory)  # a run storage that has no ID of its own
+
+
+def asset_place(instance: DagsterInstance | None, path: Sequence[str], partition: str | None) -> Place:
+    """Where an asset, or one of its partitions, lives."""
+    lasting = instance is not None and not instance.is_ephemeral
+    session = SCOPE_SESSION if lasting else run_session("dagster", "ephemeral")
+    return Place(session, dagster_asset_key(path, partition))
+
+
+def output_place(identifier: Sequence[str]) -> Place:
+    """Where the output of an op lives.
+
+    Args:
+        identifier: run ID, step key, output name and perhaps a mapping key, as the contexts give it; the run is the
+            parent of a re-execution for the steps that this did not run again.
+    """
+    if identifier[0] == _VERSIONED:
+        return Place(SCOPE_SESSION, dagster_output_key(identifier))
+    return Place(run_session("dagster", identifier[0]), dagster_output_key(identifier[1:]))

@@ -1,0 +1,51 @@
+"""What Dagster's event log knows about a value: the reference that was recorded when it was written.
+
+Dagster asks for a value by its own names, so only the log can tell that an asset was last materialized on another host,
+where this host's store may still have an older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import AssetKey, AssetRecordsFilter, DagsterEventType, DagsterInstance, JsonMetadataValue
+from entrepot_io.reference import Reference
+
+REFERENCE = "entrepot/reference"
+
+
+def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Reference | None:
+    """The reference of an asset's last materialization, ``None`` if it has none (another IO manager wrote it, or it
+    was reported from outside).
+
+    Raises:
+        InvalidReference: the log holds a damaged one.
+    """
+    wanted = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+    records = instance.fetch_materializations(wanted, limit=1).records
+    materialization = records[0].asset_materialization if records else None
+    return None if materialization is None else _reference(materialization.metadata)
+
+
+def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Reference | None:
+    """The reference of an op's output, from the log of the run that wrote it; asked only when the value is missing.
+
+    Args:
+        instance: whose log to read.
+        run_id: the run that wrote it.
+        key: its logical key.
+
+    Raises:
+        InvalidReference: the log holds a damaged one.
+    """
+    for entry in reversed(instance.all_logs(run_id, of_type=DagsterEventType.HANDLED_OUTPUT)):
+        reference = _reference(getattr(entry.get_dagster_event().event_specific_data, "metadata", {}))
+        if reference is not None and reference.key == key:
+            return reference
+    return None
+
+
+def _reference(metadata: Mapping[str, Any]) -> Reference | None:
+    entry = metadata.get(REFERENCE)
+    return Reference.parse(entry.data) if isinstance(entry, JsonMetadataValue) else None

@@ -1,0 +1,74 @@
+"""One connection to a store per process, shared by everything that a host does in it.
+
+A task process opens its connection once, at the first value that it hands over; threads share it. After a ``fork`` the
+client gives the child a connection of its own, so the cache stays valid there; only its lock is renewed, because
+another thread of the parent may have held it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from entrepot_io.sessions import SCOPE_SESSION
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+_lock = threading.Lock()
+_stores: dict[tuple[str | None, str], Store] = {}  # guarded by _lock; key: (address, scope)
+
+
+def scope_store(address: str | None, scope: str) -> Store:
+    """The scope's own session: what is in it outlives runs.
+
+    Args:
+        address: of the store, ``None`` for the one that ``entrepot.connect`` finds.
+        scope: the deployment.
+
+    Raises:
+        StoreUnavailable: nothing answers at that address.
+    """
+    import entrepot
+
+    # What connect() itself would look up is part of the key: a test or a notebook may change it.
+    key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope)
+    with _lock:
+        store = _stores.get(key)
+        if store is None or store.closed:
+            store = entrepot.connect(address, session=SCOPE_SESSION, scope=scope)
+            _stores[key] = store
+        return store
+
+
+def session_store(address: str | None, scope: str, session: str, ttl: float | None) -> Store:
+    """A session of a scope, made if it is not there, with a time to live.
+
+    Args:
+        address, scope: as for :func:`scope_store`.
+        session: its name; empty for the scope's own, which never expires.
+        ttl: seconds that the session lives after its last use, ``None`` for the store's default.
+
+    Raises:
+        StoreUnavailable: nothing answers at that address.
+    """
+    store = scope_store(address, scope)
+    return store if session == SCOPE_SESSION else store.session(session, ttl=ttl)
+
+
+def close_all() -> None:
+    """Close this process's connections; values already read stay valid. The next use opens new ones."""
+    with _lock:
+        stores = list(_stores.values())
+        _stores.clear()
+    for store in stores:
+        store.close()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,195 @@
+"""Handing a value from one task to the next: the one place where it is written, read and dropped.
+
+The life of a value that a host hands over::
+
+    put_value --> (referenced) --get_value--> (read, any number of times)
+                       |
+                       +-- put_value of a retry: same ID, next generation; the old reference reads ObjectLost
+                       +-- delete_value, or the end of its session: the reference reads ObjectLost
+
+A host that keeps references (Airflow) reads by :func:`get_value`, which checks everything that the reference says. A
+host that derives the place of a value from its own names (Dagster, Kedro) reads by :func:`get_by_key`; if it has a
+record of where the value was written, that is checked too. Neither ever returns a value that it is not sure of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from entrepot.codec import CopyMode
+from entrepot.errors import ObjectLost, ObjectNotFound
+
+from entrepot_io.connections import scope_store
+from entrepot_io.describe import shape_of, type_name
+from entrepot_io.keys import object_name
+from entrepot_io.reference import Reference
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+
+def put_value(store: Store, key: str | None, value: Any, *, replace: bool = True) -> Reference:
+    """Write a value and say where it is.
+
+    Args:
+        store: the session that it belongs to.
+        key: its logical key (:mod:`entrepot_io.keys`), from which its ID is derived; ``None`` for a random ID.
+        value: anything that a codec takes.
+        replace: whether a value that an earlier attempt wrote under this key gives way. Without it, identical content
+            is success and other content an error.
+
+    Raises:
+        ObjectExists: ``replace`` is off and other content is there.
+        StoreFull: it does not fit.
+        UnsupportedType: no codec takes it.
+        StoreUnavailable: the store cannot be reached.
+    """
+    if key is None:
+        oid = store.put(value)
+    else:
+        oid = store.put(value, id=store.derive(key), name=object_name(key), replace=replace)
+    info = store.info(oid)
+    return Reference(
+        scope=store.scope,
+        session=store.session_name,
+        id=oid,
+        generation=info.generation,
+        instance=store.instance_id,
+        host=store.host,
+        type=type_name(value),
+        nbytes=info.nbytes,
+        shape=shape_of(value),
+        key=key,
+    )
+
+
+def get_value(reference: Reference, *, address: str | None = None, copy: CopyMode = "never") -> Any:
+    """Read exactly the value that a reference names.
+
+    Args:
+        reference: as :func:`put_value` returned it.
+        address: of the store, ``None`` for the one that ``entrepot.connect`` finds.
+        copy: ``"never"`` for a read-only view, ``"on_write"`` or ``"always"`` for one that may be changed.
+
+    Raises:
+        ObjectLost: the value lives in another store (the message names its host), is no longer there, or was replaced
+            by a later attempt of the task that wrote it.
+        StoreUnavailable: the store cannot be reached.
+    """
+    store = scope_store(address, reference.scope)
+    check_instance(store, reference)
+    try:
+        value = store.get(reference.id, copy=copy)
+        # After the get, never before it: whatever happens in between can only turn a right value into an error.
+        generation = store.info(reference.id).generation
+    except ObjectNotFound as error:
+        raise _lost(reference) from error
+    if generation != reference.generation:
+        raise ObjectLost(
+            f"{reference} was replaced by a later attempt of the task that wrote it (generation "
+            f"{reference.generation} was asked for, {generation} is there): read the reference that this attempt "
+            "returned, or run the reader again"
+        )
+    return value
+
+
+def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Reference | None = None) -> Any:
+    """Read the value that was last written under a key.
+
+    Args:
+        store: the session that it belongs to.
+        key: its logical key.
+        copy: as for :func:`get_value`.
+        recorded: the reference that the host kept when the value was written, if it did.
+
+    Raises:
+        ObjectNotFound: nothing was written under this key, as far as anybody knows.
+        ObjectLost: it was written, but lives in another store or is no longer there.
+        StoreUnavailable: the store cannot be reached.
+    """
+    if recorded is not None:
+        check_instance(store, recorded)
+    oid = store.derive(key)
+    try:
+        return store.get(oid, copy=copy)
+    except ObjectNotFound as error:
+        if recorded is not None:
+            raise _lost(recorded) from error
+        raise ObjectNotFound(
+            f"nothing is stored under the key {key!r} in session {store.session_name!r} of scope {store.scope!r} "
+            f"(object {oid}) in the store of host {store.host!r}: it was never written, its session has ended, or it "
+            "was written on another host; run the task that writes it"
+        ) from error
+
+
+def delete_value(reference: Reference, *, address: str | None = None) -> bool:
+    """Drop the value that a reference names; readers that hold it keep it.
+
+    Args:
+        reference: as :func:`put_value` returned it.
+        address: as for :func:`get_value`.
+
+    Returns:
+        Whether it was there. A value of another store, or of another generation, is left alone.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    store = scope_store(address, reference.scope)
+    if store.instance_id != reference.instance:
+        return False
+    try:
+        if store.info(reference.id).generation != reference.generation:
+            return False
+    except ObjectNotFound:
+        return False
+    return store.delete(reference.id)
+
+
+def delete_by_key(store: Store, key: str) -> bool:
+    """Drop what was written under a key; readers that hold it keep it.
+
+    Returns:
+        Whether it was there.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    return store.delete(store.derive(key))
+
+
+def key_exists(store: Store, key: str) -> bool:
+    """Whether a value is stored under a key.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    return store.exists(store.derive(key))
+
+
+def check_instance(store: Store, reference: Reference) -> None:
+    """Refuse a reference into another store.
+
+    Raises:
+        ObjectLost: naming the host where the value lives.
+    """
+    if store.instance_id == reference.instance:
+        return
+    if reference.host == store.host:
+        where = (
+            f"lived in another store of this host {reference.host!r} (instance {reference.instance}; this one is "
+            f"{store.instance_id}): set ENTREPOT_ADDRESS to that store's address if it still runs, "
+        )
+    else:
+        where = (
+            f"lives on host {reference.host!r} (instance {reference.instance}), and this task runs on the store of "
+            f"host {store.host!r}: run it on {reference.host!r}, "
+        )
+    raise ObjectLost(f"{reference} {where}or run the task that wrote it again")
+
+
+def _lost(reference: Reference) -> ObjectLost:
+    return ObjectLost(
+        f"{reference} is no longer in the store of host {reference.host!r}: it was deleted, or its session ended; "
+        "run the task that wrote it again (ENTREPOT_SESSION_TTL sets how long the values of a run are kept)"
+    )

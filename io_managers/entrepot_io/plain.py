@@ -1,0 +1,68 @@
+"""Which values may stay inside the host: small and plain, so that nothing is gained by moving them.
+
+A host whose own transport carries JSON keeps such values itself, where its user interface shows them. Everything else
+(tables, arrays, bytes, any object, large text or lists) goes by reference.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from entrepot_io.reference import is_reference
+
+DEFAULT_INLINE_BELOW = 4096
+_MAX_DEPTH = 16
+
+
+def stays_inline(value: Any, below: int = DEFAULT_INLINE_BELOW) -> bool:
+    """Whether a value is plain JSON of less than ``below`` bytes.
+
+    Only exact types count: a subclass of ``dict`` would come back as a ``dict``. What a host could take for something
+    else (a dictionary that looks like a reference, keys with leading underscores that hosts reserve) is not plain.
+
+    Args:
+        value: anything; never converted, and left as soon as the answer is known.
+        below: bytes; 0 sends everything by reference.
+    """
+    return _cost(value, below, 0) < below
+
+
+def _cost(value: Any, budget: int, depth: int) -> int:
+    """About the bytes of ``value`` as JSON, or ``budget`` if it is more or not plain."""
+    cls = type(value)
+    if value is None or cls is bool:
+        return 4
+    if cls is int:
+        return 1 + int(value).bit_length() // 3
+    if cls is float:
+        return 18 if math.isfinite(value) else budget  # JSON has no word for NaN and the infinities
+    if cls is str:
+        return _text_cost(value, budget)
+    if depth >= _MAX_DEPTH or cls not in (list, dict):
+        return budget
+    total = 2
+    if cls is list:
+        for item in value:
+            total += 1 + _cost(item, budget, depth + 1)
+            if total >= budget:
+                return budget
+        return total
+    if is_reference(value):
+        return budget
+    for key, item in value.items():
+        if type(key) is not str or key.startswith("_"):
+            return budget
+        total += 2 + _text_cost(key, budget) + _cost(item, budget, depth + 1)
+        if total >= budget:
+            return budget
+    return total
+
+
+def _text_cost(text: str, budget: int) -> int:
+    if len(text) >= budget:
+        return budget
+    try:
+        return 2 + len(text.encode())
+    except UnicodeEncodeError:  # lone surrogates have no JSON that every database takes
+        return budget

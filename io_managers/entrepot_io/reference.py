@@ -1,0 +1,182 @@
+"""References: what a host keeps in place of a value. Format version 1, described in ``docs/formats/reference.md``.
+
+A reference is a small JSON object that people can read in a host's user interface. It says where the value is (store,
+scope, session, ID) and which life of that ID was written (generation), so that a reader on the wrong host, or after the
+value was replaced or lost, gets an error that says so and never another value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from entrepot.errors import InvalidArgument, InvalidReference, VersionMismatch
+from entrepot.ids import ObjectID
+
+from entrepot_io.describe import human_bytes
+
+FORMAT_VERSION = 1
+MARKER = "entrepot"
+_SHOWN = 60  # characters of a wrong value that an error message repeats
+_INSTANCE = re.compile(r"[0-9a-f]{32}")
+_MAX_INT = 2**63 - 1
+# A mapping with these fields is meant as a reference even if its marker went missing.
+_TELLTALE = frozenset({"scope", "session", "id", "generation", "instance"})
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Names one value in one store.
+
+    Attributes:
+        scope: the deployment that wrote it.
+        session: the run that wrote it; empty for the scope's own session.
+        id: the object.
+        generation: which life of that ID.
+        instance: the store that holds it, 32 hexadecimal digits.
+        host: the host of that store, for people.
+        type: the value's type, for people.
+        nbytes: size of its payload in bytes.
+        shape: of an array or table, for people.
+        key: the logical key that the ID was derived from, for people; ``None`` for a random ID.
+    """
+
+    scope: str
+    session: str
+    id: ObjectID
+    generation: int
+    instance: str
+    host: str
+    type: str
+    nbytes: int
+    shape: tuple[int, ...] | None = None
+    key: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that a host stores; :meth:`parse` reads it back."""
+        data: dict[str, Any] = {
+            MARKER: FORMAT_VERSION,
+            "type": self.type,
+            "nbytes": self.nbytes,
+            "key": self.key,
+            "scope": self.scope,
+            "session": self.session,
+            "id": str(self.id),
+            "generation": self.generation,
+            "instance": self.instance,
+            "host": self.host,
+        }
+        if self.key is None:
+            del data["key"]
+        if self.shape is not None:
+            data["shape"] = list(self.shape)
+        return data
+
+    def __str__(self) -> str:
+        shape = "" if self.shape is None else " " + "x".join(map(str, self.shape))
+        what = f"{self.type}{shape}, {human_bytes(self.nbytes)}"
+        named = f"{self.key!r} " if self.key is not None else ""
+        return f"{named}({what}; object {self.id} in session {self.session!r} of scope {self.scope!r})"
+
+    @classmethod
+    def parse(cls, data: object) -> Reference:
+        """Read what :meth:`to_dict` wrote and a host handed back.
+
+        Args:
+            data: the JSON object.
+
+        Raises:
+            InvalidReference: a field is missing or damaged; the message names it and its value.
+            VersionMismatch: a newer version wrote it.
+        """
+        if not isinstance(data, Mapping):
+            raise InvalidReference(f"a reference is a JSON object, but got {_show(data)}: {_ADVICE}")
+        version = _integer(data, MARKER)
+        if version > FORMAT_VERSION:
+            raise VersionMismatch(
+                f"the reference has format version {version}, this installation reads up to {FORMAT_VERSION}: "
+                "upgrade entrepot here"
+            )
+        if version < 1:
+            raise _damaged(MARKER, version, "a format version from 1 on")
+        identity = _text(data, "id")
+        try:
+            oid = ObjectID(identity)
+        except InvalidArgument:
+            raise _damaged("id", identity, "40 hexadecimal digits") from None
+        instance = _text(data, "instance")
+        if _INSTANCE.fullmatch(instance) is None:
+            raise _damaged("instance", instance, "32 hexadecimal digits")
+        scope, session = _text(data, "scope", empty=False), _text(data, "session")
+        key = _text(data, "key") if data.get("key") is not None else None
+        if key is not None and ObjectID.derive(scope, session, key) != oid:
+            raise InvalidReference(
+                f"the reference is damaged: its id {oid} is not the one of the key {key!r} in session {session!r} "
+                f"of scope {scope!r}: {_ADVICE}"
+            )
+        return cls(
+            scope=scope,
+            session=session,
+            id=oid,
+            generation=_integer(data, "generation"),
+            instance=instance,
+            host=_text(data, "host"),
+            type=_text(data, "type"),
+            nbytes=_integer(data, "nbytes"),
+            shape=_shape(data),
+            key=key,
+        )
+
+
+def is_reference(data: object) -> bool:
+    """Whether a value that came from a host is meant as a reference, be it damaged.
+
+    A host's own plain values never look like this: what does is stored by reference itself.
+    """
+    return isinstance(data, Mapping) and (MARKER in data or data.keys() >= _TELLTALE)
+
+
+_ADVICE = "it was changed on its way; run the task that wrote it again"
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _damaged(field: str, value: object, wanted: str) -> InvalidReference:
+    return InvalidReference(f"the reference's field {field!r} is {_show(value)}, not {wanted}: {_ADVICE}")
+
+
+def _field(data: Mapping[Any, Any], field: str) -> Any:
+    try:
+        return data[field]
+    except KeyError:
+        raise InvalidReference(f"the reference {_show(dict(data))} has no field {field!r}: {_ADVICE}") from None
+
+
+def _integer(data: Mapping[Any, Any], field: str) -> int:
+    value = _field(data, field)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INT:
+        raise _damaged(field, value, "a non-negative whole number")
+    return value
+
+
+def _text(data: Mapping[Any, Any], field: str, *, empty: bool = True) -> str:
+    value = _field(data, field)
+    if not isinstance(value, str) or not (value or empty):
+        raise _damaged(field, value, "a text" if empty else "a text that is not empty")
+    return value
+
+
+def _shape(data: Mapping[Any, Any]) -> tuple[int, ...] | None:
+    value = data.get("shape")
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value
+    ):
+        raise _damaged("shape", value, "a list of non-negative whole numbers")
+    return tuple(value)

@@ -1,0 +1,65 @@
+"""Sessions: one per run of a pipeline, with a time to live; what outlives runs is in the scope's own session.
+
+A host may forget a run without telling anybody, so a run's session always ends: some time after its last use (24 hours
+unless configured). The scope's own session, whose name is empty, never expires.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from entrepot.errors import InvalidArgument
+
+from entrepot_io.keys import join, shorten
+
+SCOPE_SESSION = ""
+DEFAULT_TTL_SECONDS = 24 * 3600.0
+MAX_SESSION_BYTES = 240
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TTL = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+
+
+def run_session(host: str, *run: str) -> str:
+    """The name of the session of one run.
+
+    Args:
+        host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
+        run: what identifies the run within its deployment, such as a DAG and a run ID.
+
+    >>> run_session("airflow", "etl", "manual__2026-01-01")
+    'airflow/etl/manual__2026-01-01'
+
+    Raises:
+        InvalidArgument: a part is not a string.
+    """
+    return shorten(join([host, *run]), MAX_SESSION_BYTES)
+
+
+def parse_ttl(value: float | str | None) -> float:
+    """Seconds that a session lives after its last use.
+
+    Args:
+        value: seconds, or a text such as ``"90"``, ``"30m"``, ``"24h"`` or ``"7d"``; ``None`` for the default of 24 h.
+
+    Raises:
+        InvalidArgument: it is not such a time, or it is less than one second (nothing would live long enough to be
+            read), or it is not finite: runs that never expire would fill the store.
+    """
+    if value is None:
+        return DEFAULT_TTL_SECONDS
+    if isinstance(value, str):
+        match = _TTL.fullmatch(value.strip().lower())
+        if match is None:
+            raise InvalidArgument(
+                f"a session's time to live is a number of seconds or a text such as '30m', '24h' or '7d', not {value!r}"
+            )
+        seconds = float(match[1]) * _UNITS[match[2]]
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise InvalidArgument(f"a session's time to live is a number of seconds, not {value!r}")
+    if not math.isfinite(seconds) or seconds < 1:
+        raise InvalidArgument(f"a session's time to live is at least one second and finite, not {value!r}")
+    return seconds

@@ -1,0 +1,102 @@
+"""Settings that the host plugins share: argument, then ``ENTREPOT_*``, then the host's configuration, then the default.
+
+The address is left alone if nothing here sets it: ``entrepot.connect`` then looks further (its own configuration file,
+the private store of this user).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from entrepot.codec import COPY_MODES, CopyMode
+from entrepot.errors import InvalidArgument
+
+from entrepot_io.plain import DEFAULT_INLINE_BELOW
+from entrepot_io.sessions import parse_ttl
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a plugin needs to know.
+
+    Attributes:
+        address: of the store; ``None`` for what ``entrepot.connect`` finds. ``ENTREPOT_ADDRESS``.
+        scope: the deployment; ``None`` for the host's default. ``ENTREPOT_SCOPE``.
+        session_ttl: seconds that a run's session lives after its last use; 24 h. ``ENTREPOT_SESSION_TTL``.
+        copy: how values are read: ``"never"`` (read-only), ``"on_write"`` or ``"always"``. ``ENTREPOT_COPY``.
+        inline_below: bytes of plain JSON below which a value stays in the host, if the host has a place for it; 4096.
+            ``ENTREPOT_INLINE_BELOW``.
+    """
+
+    address: str | None
+    scope: str | None
+    session_ttl: float
+    copy: CopyMode
+    inline_below: int
+
+
+def resolve(
+    *,
+    address: str | None = None,
+    scope: str | None = None,
+    session_ttl: float | str | None = None,
+    copy: str | None = None,
+    inline_below: int | str | None = None,
+    configured: Callable[[str], str | None] | None = None,
+) -> Settings:
+    """Put the settings together.
+
+    Args:
+        address, scope, session_ttl, copy, inline_below: arguments of the user; ``None`` looks further.
+        configured: looks an option up in the host's configuration, by the attribute's name.
+
+    Raises:
+        InvalidArgument: a setting is out of its range; the message names it and its value.
+    """
+
+    def find(name: str, argument: str | float | None) -> str | float | None:
+        if argument is not None:
+            return argument
+        found = os.environ.get(f"ENTREPOT_{name.upper()}")
+        if not found and configured is not None:
+            found = configured(name)
+        return found or None
+
+    def text(name: str, argument: str | None) -> str | None:
+        found = find(name, argument)
+        return None if found is None else str(found)
+
+    return Settings(
+        address=text("address", address),
+        scope=text("scope", scope),
+        session_ttl=parse_ttl(find("session_ttl", session_ttl)),
+        copy=copy_mode(text("copy", copy)),
+        inline_below=_bytes("inline_below", find("inline_below", inline_below)),
+    )
+
+
+def copy_mode(value: str | None) -> CopyMode:
+    """A copy mode, ``"never"`` for ``None``.
+
+    Raises:
+        InvalidArgument: there is no such mode.
+    """
+    if value is None:
+        return "never"
+    if value not in COPY_MODES:
+        raise InvalidArgument(f"copy is one of {', '.join(map(repr, COPY_MODES))}, not {value!r}")
+    return value
+
+
+def _bytes(name: str, value: str | float | None) -> int:
+    if value is None:
+        return DEFAULT_INLINE_BELOW
+    try:
+        count = int(value)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise InvalidArgument(f"{name} is a number of bytes from 0 on, not {value!r}")
+    return count

@@ -1,0 +1,63 @@
+"""Which catalog entry a dataset is being made for.
+
+Kedro makes a dataset by ``AbstractDataset.from_config(name, config, load_version, save_version)``, which hands the
+configuration to the class but neither the name nor the versions. A dataset whose place follows from its name needs
+them: a catch-all pattern of one line cannot repeat the name in each entry. So the constructor looks at who calls it.
+Anything but a call straight from ``from_config`` gives nothing, and the dataset then asks for a ``name`` argument; a
+name is never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from kedro.io import AbstractDataset, CachedDataset
+
+# new_init (Kedro's wrapper) and __init__, once more for each subclass that has a constructor of its own.
+_MAX_FRAMES = 16
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A catalog entry.
+
+    Attributes:
+        name: of the dataset.
+        load_version: the version asked for, if any.
+        save_version: of this catalog: the session ID of ``kedro run``, else the time when the catalog was made.
+    """
+
+    name: str
+    load_version: str | None
+    save_version: str | None
+
+
+def find_origin(dataset: AbstractDataset[Any, Any], frame: FrameType | None) -> Origin | None:
+    """The catalog entry that ``dataset`` is being made for, or ``None`` if it is not made by a catalog.
+
+    Args:
+        dataset: whose constructor runs.
+        frame: the frame of that constructor.
+    """
+    from_config: CodeType = AbstractDataset.from_config.__func__.__code__  # type: ignore[attr-defined]
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_code is from_config:
+            break
+        if frame.f_locals.get("self") is not dataset:
+            return None
+        frame = frame.f_back
+    else:
+        return None
+    caller = frame.f_back
+    outer = None if caller is None else caller.f_locals.get("self")
+    if isinstance(outer, AbstractDataset):
+        # Inside another dataset, which calls all its inner ones the same. A CachedDataset has exactly one.
+        return find_origin(outer, caller) if type(outer) is CachedDataset else None
+    name, load, save = (frame.f_locals.get(key) for key in ("name", "load_version", "save_version"))
+    if not isinstance(name, str):
+        return None
+    return Origin(name, load if isinstance(load, str) else None, save if isinstance(save, str) else None)

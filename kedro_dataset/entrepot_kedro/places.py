@@ -1,0 +1,64 @@
+"""Where a Kedro dataset lives: which scope and which session.
+
+The session is that of the run, so that runs side by side never mix: ``kedro run`` gives all datasets of one run the
+same save version, its session ID. Where one run is spread over several ``kedro run`` commands, the session comes from
+outside them: an argument, ``ENTREPOT_SESSION``, or the DAG run if Airflow runs them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from entrepot_io.scopes import folder_scope
+from entrepot_io.sessions import run_session
+from kedro.utils import find_kedro_project
+
+# Datasets that were made in Python, outside a catalog with versions, belong to the process that made them.
+_PROCESS_RUN = f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{os.getpid()}-{os.urandom(3).hex()}"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session of the store.
+
+    Attributes:
+        name: empty for the scope's own, which outlives all runs.
+        ends_with_run: whether nobody reads it after the run, so that the last consumer's release drops the object.
+    """
+
+    name: str
+    ends_with_run: bool
+
+
+def default_scope() -> str:
+    """The scope of this Kedro project, from its folder."""
+    from kedro.framework import project
+
+    package = project.PACKAGE_NAME
+    here = Path.cwd()
+    if package is not None:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            here = Path(spec.origin).parent
+    return folder_scope("kedro", find_kedro_project(here) or here)
+
+
+def session_of(session: str | None, save_version: str | None) -> Session:
+    """The session of a dataset.
+
+    Args:
+        session: the user's argument; empty for the scope's own session.
+        save_version: of the catalog, if there is one.
+    """
+    if session is None:
+        session = os.environ.get("ENTREPOT_SESSION") or None
+    if session is not None:
+        return Session(session, ends_with_run=False)
+    dag, run = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")
+    if dag and run:
+        return Session(run_session("kedro", "airflow", dag, run), ends_with_run=False)
+    return Session(run_session("kedro", save_version or _PROCESS_RUN), ends_with_run=True)
