@@ -13,16 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/id.h"
+
 namespace entrepot {
 
 inline constexpr std::uint32_t kLayoutVersion = 1;
 inline constexpr std::uint64_t kRegionMagic = 0x3154'4f50'4552'544eULL;
 inline constexpr std::uint64_t kPinTableMagic = 0x3154'4e49'5045'4e31ULL;
 inline constexpr std::uint32_t kRecordMagic = 0x3152'4f45U;  // "EOR1"
-
-inline constexpr std::size_t kIdBytes = 20;
-using IdBytes = std::array<std::uint8_t, kIdBytes>;
-using InstanceId = std::array<std::uint8_t, 16>;
 
 // Capacities are virtual reservations, not memory.
 inline constexpr std::uint32_t kMaxSlots = 1U << 24;
@@ -69,7 +67,11 @@ struct Word {
   static constexpr std::uint32_t generation(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
 };
 
+inline constexpr std::uint16_t kRetiredFlag = 1;  // in a word's flags, with state free
+
 // Objects (slots). free -> unsealed -> sealed -> deleting -> free (generation + 1).
+// A slot whose last possible generation (2^32 - 1) ended stays free with kRetiredFlag and is never used again; blobs,
+// segments and the other tables do the same.
 // sealed <-> evicting -> spilled -> loading -> sealed, remote, lost and stream belong to later capabilities; their
 // numbers are fixed now so that the format stays. `deleting` is unlinked from the index but may still be pinned.
 enum class ObjectState : std::uint8_t {
@@ -116,6 +118,14 @@ struct alignas(64) RegionHeader {
 };
 static_assert(sizeof(RegionHeader) == 64);
 inline constexpr std::size_t kRegionHeaderBytes = 4096;  // entries begin on a page of their own
+
+// Follows the header in the same page; not covered by its checksum because it changes.
+struct alignas(64) RegionMarks {
+  std::atomic<std::uint64_t> ensured_bytes;  // of the entries: below it there are pages
+  std::atomic<std::uint32_t> high_water;     // entries below it have pages (tables that Root has no mark for)
+  std::array<std::uint8_t, 52> reserved;
+};
+static_assert(sizeof(RegionMarks) == 64);
 
 // ---- root --------------------------------------------------------------------------------------------------------
 // One page. Atomics are written by the daemon, read by clients.
@@ -305,6 +315,6 @@ struct Pin {
 inline constexpr std::uint64_t kAbiStamp =
     (static_cast<std::uint64_t>(kLayoutVersion) << 48) ^ (sizeof(Slot) * 1000003ULL) ^ (sizeof(Blob) * 10007ULL) ^
     (sizeof(Segment) * 101ULL) ^ (sizeof(Session) << 20U) ^ (sizeof(Name) << 30U) ^ (sizeof(Root) << 8U) ^
-    (sizeof(RecordHeader) << 40U) ^ (sizeof(BufferRef) << 44U) ^ sizeof(ClientEntry);
+    (sizeof(RecordHeader) << 40U) ^ (sizeof(BufferRef) << 44U) ^ (sizeof(RegionMarks) << 16U) ^ sizeof(ClientEntry);
 
 }  // namespace entrepot

@@ -1,0 +1,34 @@
+// Putting messages together: concat("segment ", 7, " holds ", format_bytes(n)).
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <type_traits>
+
+namespace entrepot {
+
+namespace internal {
+template <class T>
+void append_text(std::ostringstream& out, const T& value) {
+  if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int8_t>) {
+    out << static_cast<int>(value);  // a number, not a character
+  } else if constexpr (std::is_enum_v<T>) {
+    out << static_cast<std::int64_t>(value);
+  } else {
+    out << value;
+  }
+}
+}  // namespace internal
+
+template <class... Ts>
+[[nodiscard]] std::string concat(const Ts&... parts) {
+  std::ostringstream out;
+  (internal::append_text(out, parts), ...);
+  return std::move(out).str();
+}
+
+// "512 B", "64 KiB", "1.5 GiB".
+[[nodiscard]] std::string format_bytes(std::uint64_t bytes);
+
+}  // namespace entrepot

@@ -1,0 +1,56 @@
+// Waiting for many things at once: epoll, and the eventfd, timerfd and signalfd that wake it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "os/clock.h"
+
+namespace entrepot::os {
+
+// What a descriptor is ready for. Level-triggered.
+struct Ready {
+  std::uint64_t key = 0;  // as given to Poller::add
+  bool readable = false;
+  bool writable = false;
+  bool hangup = false;  // the other end is gone, or an error is pending
+};
+
+class Poller {
+ public:
+  [[nodiscard]] static Result<Poller> create();
+  [[nodiscard]] Status add(int fd, std::uint64_t key, bool readable, bool writable);
+  [[nodiscard]] Status change(int fd, std::uint64_t key, bool readable, bool writable);
+  void remove(int fd);  // before the descriptor is closed
+  // Waits until something is ready or the deadline passes (then empty); interrupted waits go on.
+  [[nodiscard]] Result<std::vector<Ready>> wait(Deadline deadline);
+
+ private:
+  explicit Poller(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+// Waits for one descriptor: true when readable (or hung up), false at the deadline.
+[[nodiscard]] Result<bool> wait_readable(int fd, Deadline deadline);
+[[nodiscard]] Result<bool> wait_writable(int fd, Deadline deadline);
+
+// A counter that wakes a poller from another thread.
+[[nodiscard]] Result<UniqueFd> create_event_fd();
+void signal_event(int event_fd);  // any thread
+void clear_event(int event_fd);
+
+// A timer: fires first after `first_ms`, then every `period_ms` (0: once). set_timer(fd, 0) stops it.
+[[nodiscard]] Result<UniqueFd> create_timer_fd();
+[[nodiscard]] Status set_timer(int timer_fd, std::uint64_t first_ms, std::uint64_t period_ms = 0);
+void clear_timer(int timer_fd);  // after it became readable
+
+// Blocks the signals in the calling thread (threads made later inherit that) and delivers them to the descriptor.
+[[nodiscard]] Result<UniqueFd> create_signal_fd(std::initializer_list<int> signals);
+[[nodiscard]] Result<int> read_signal(int signal_fd);  // 0: none pending
+[[nodiscard]] Status ignore_sigpipe();
+
+}  // namespace entrepot::os

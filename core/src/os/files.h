@@ -1,0 +1,27 @@
+// The few things the core does with the file system.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace entrepot::os {
+
+// Makes `path` (and its parents) a folder of ours, mode 0700 if it is new. kAccessDenied if it belongs to another user
+// or others may write it (a sticky folder such as /tmp is good enough as a parent, not as the folder itself); the
+// message names the owner and what to do.
+[[nodiscard]] Status ensure_private_folder(const std::string& path);
+
+// The owner must be us or root, and nobody else may replace our files in it: what listen_unix needs of its folder.
+[[nodiscard]] Status check_folder_safe(const std::string& path);
+
+[[nodiscard]] Status remove_file(const std::string& path);  // one that is not there is success
+[[nodiscard]] bool file_exists(const std::string& path);
+
+// At most `limit` bytes of a small file (/proc, configuration). kStoreUnavailable if there is none.
+[[nodiscard]] Result<std::string> read_file(const std::string& path, std::uint64_t limit = 1U << 20);
+
+[[nodiscard]] std::string folder_of(const std::string& path);
+
+}  // namespace entrepot::os

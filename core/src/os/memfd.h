@@ -1,0 +1,36 @@
+// Shared memory objects: memfds of a fixed size, their reservation and their holes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace entrepot::os {
+
+// A memfd of `bytes` bytes, mode 0600, close-on-exec, sealed against shrinking, growing and further seals (so nobody's
+// mapping can meet SIGBUS by truncation). It has no pages yet.
+[[nodiscard]] Result<UniqueFd> create_memfd(const std::string& name, std::uint64_t bytes);
+
+// kInvalidArgument unless `fd` is a memfd with those seals: without them its owner could truncate it under our mapping.
+[[nodiscard]] Status check_sealed(int fd);
+
+// A second, read-only open file description of the same memory: it cannot be mapped writable.
+[[nodiscard]] Result<UniqueFd> reopen_read_only(int fd);
+[[nodiscard]] Result<UniqueFd> duplicate(int fd);  // close-on-exec
+
+[[nodiscard]] Result<std::uint64_t> file_bytes(int fd);      // logical size
+[[nodiscard]] Result<std::uint64_t> resident_bytes(int fd);  // pages that exist (st_blocks)
+[[nodiscard]] Result<bool> same_file(int a, int b);          // same device and inode: proves a pin table
+[[nodiscard]] bool is_writable(int fd);                      // opened read-write
+
+// Pages for [offset, offset + bytes), which must lie inside the file. kStoreFull if there are none; never SIGBUS later.
+[[nodiscard]] Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes);
+
+// Gives the pages of the range back; it reads as zeros afterwards. Mappings of it stay valid.
+[[nodiscard]] Status punch(int fd, std::uint64_t offset, std::uint64_t bytes);
+
+[[nodiscard]] std::uint64_t page_bytes();
+
+}  // namespace entrepot::os

@@ -1,0 +1,62 @@
+// Processes: spawn, watch, signal, reap.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace entrepot::os {
+
+struct SpawnOptions {
+  std::string program;            // path; "/proc/self/exe" for ourselves
+  std::vector<std::string> argv;  // with argv[0]
+  // (descriptor here, number in the child). All other descriptors except 0, 1, 2 are closed in the child.
+  std::vector<std::pair<int, int>> fds;
+  bool new_session = false;  // setsid: signals to our terminal's group do not reach it
+};
+
+struct Child {
+  pid_t pid = 0;
+  UniqueFd pidfd;  // readable when the child has ended; invalid if the kernel has no pidfds
+};
+
+// fork and exec, with all signals unblocked and defaulted in the child. A failed exec is reported here, not in the child.
+[[nodiscard]] Result<Child> spawn(const SpawnOptions& options);
+
+[[nodiscard]] Result<UniqueFd> open_pidfd(pid_t pid);
+
+// A process that is gone already is success.
+[[nodiscard]] Status send_signal(pid_t pid, int signal);
+
+struct ExitStatus {
+  pid_t pid = 0;
+  bool signalled = false;
+  int code = 0;  // exit code, or the signal's number
+  [[nodiscard]] std::string to_string() const;
+};
+
+// Ended children, without waiting, each reaped; `pid` -1 for any (PID 1 must reap strangers too).
+[[nodiscard]] std::optional<ExitStatus> reap(pid_t pid = -1);
+
+[[nodiscard]] pid_t current_pid();
+[[nodiscard]] std::uint32_t current_uid();
+[[nodiscard]] Result<std::string> self_executable();  // path of the running program
+[[nodiscard]] std::string host_name();
+[[nodiscard]] std::string program_label();  // /proc/self/comm, for people
+
+// Closes every descriptor from `first` up except those in `keep`.
+void close_descriptors_from(int first, const std::vector<int>& keep);
+
+// The process group and session of its own, standard input from /dev/null.
+[[nodiscard]] Status start_session();
+
+[[nodiscard]] std::uint32_t cpu_count();  // CPUs that this process may use
+
+}  // namespace entrepot::os
