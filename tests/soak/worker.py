@@ -56,7 +56,8 @@ class Worker:
 
     def put(self) -> None:
         if len(self.live) >= MAX_LIVE:
-            return self.delete()
+            self.delete()
+            return
         key = f"{self.number}-{self.counter}"
         self.counter += 1
         size = int(2 ** self.random.uniform(0, np.log2(MAX_BYTES)))

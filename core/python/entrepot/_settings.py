@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def runtime_folder() -> Path:
         AccessDenied: it exists and belongs to somebody else, or others may write in it.
     """
     base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "entrepot" if base else Path(os.environ.get("TMPDIR", "/tmp")) / f"entrepot-{os.getuid()}"
+    folder = Path(base) / "entrepot" if base else Path(tempfile.gettempdir()) / f"entrepot-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
