@@ -1,0 +1,80 @@
+"""Every check that needs no build: style, types, layers. ``--fix`` rewrites what tools can rewrite."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PYTHON_PLACES = [
+    "core/python",
+    "io_managers",
+    "airflow_provider",
+    "dagster_integration",
+    "kedro_dataset",
+    "operator",
+    "tests",
+    "tools",
+    "examples",
+    "benchmarks",
+]
+
+
+def _committed(*patterns: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *patterns], cwd=ROOT, check=True, capture_output=True
+    ).stdout
+    return [name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def _checks(fix: bool) -> list[tuple[str, list[str]]]:
+    python = str(BIN / "python")
+    sources = _committed("*.h", "*.hpp", "*.cpp", "*.c")
+    places = [place for place in PYTHON_PLACES if _committed(f"{place}/*.py")]
+    if fix:
+        checks = [
+            ("ruff check", [str(BIN / "ruff"), "check", "--fix", "."]),
+            ("ruff format", [str(BIN / "ruff"), "format", "."]),
+        ]
+        if sources:
+            checks.append(("clang-format", [str(BIN / "clang-format"), "-i", *sources]))
+        return checks
+    checks = [
+        ("ruff check", [str(BIN / "ruff"), "check", "."]),
+        ("ruff format", [str(BIN / "ruff"), "format", "--check", "."]),
+        ("layers (C++)", [python, "tools/check_layers.py"]),
+        ("layers (Python)", [str(BIN / "lint-imports"), "--no-cache"]),
+        ("mypy", [str(BIN / "mypy"), "--strict", *places]),
+        ("pyright", [str(BIN / "pyright"), *places]),
+        ("file lengths", [python, "tools/file_lengths.py"]),
+    ]
+    if sources:
+        checks.insert(2, ("clang-format", [str(BIN / "clang-format"), "--dry-run", "-Werror", *sources]))
+    return checks
+
+
+def main() -> int:
+    """Runs the checks, all of them whatever the first ones say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fix", action="store_true", help="rewrite the sources")
+    parser.add_argument("names", nargs="*", help="only checks whose name begins so")
+    arguments = parser.parse_args()
+    failed = []
+    for name, command in _checks(arguments.fix):
+        if arguments.names and not any(name.startswith(wanted) for wanted in arguments.names):
+            continue
+        print(f"== {name}", flush=True)
+        begin = time.monotonic()
+        if subprocess.run(command, cwd=ROOT).returncode != 0:
+            failed.append(name)
+        print(f"   {time.monotonic() - begin:.1f} s", flush=True)
+    print(f"lint: failed: {', '.join(failed)}" if failed else "lint: clean")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
