@@ -1,0 +1,66 @@
+"""What all tests share: an environment that is nobody's, sockets with short paths, waiting with a watchdog."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Longer than any test's own need, short of pytest's timeout.
+WATCHDOG_SECONDS = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The soak test is never part of the fast tier."""
+    for item in items:
+        if "soak" in item.path.parts:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_environment() -> Iterator[None]:
+    """Hides the settings, run-time folder and configuration of whoever runs the tests.
+
+    A private daemon that a test starts by accident then lives in a folder of this run, and no test ever meets the
+    store of the user.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ent-"))
+    kept = dict(os.environ)
+    for name in list(os.environ):
+        if name.startswith("ENTREPOT_") and not name.startswith("ENTREPOT_SOAK_"):
+            del os.environ[name]
+    for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        place = folder / name.removeprefix("XDG_").lower()
+        place.mkdir(mode=0o700)
+        os.environ[name] = str(place)
+    yield
+    os.environ.clear()
+    os.environ.update(kept)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder of this test alone, its path short enough for the kernel's limit of 107 bytes on socket names."""
+    folder = Path(tempfile.mkdtemp(prefix="es-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    """``wait_until(condition, what, seconds=30)``: waits till the condition holds; fails saying what was waited for."""
+
+    def wait(condition: Callable[[], object], what: str, seconds: float = WATCHDOG_SECONDS) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                pytest.fail(f"waited {seconds:g} s in vain for {what}")
+            time.sleep(0.005)
+
+    return wait

@@ -1,0 +1,78 @@
+"""What importing costs and what it must not touch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ["numpy", "pyarrow", "pandas", "polars", "airflow", "dagster", "kedro", "kubernetes", "fsspec"]
+PACKAGES = {
+    "entrepot": "core/python",
+    "entrepot_io": "io_managers",
+    "entrepot_airflow": "airflow_provider",
+    "entrepot_dagster": "dagster_integration",
+    "entrepot_kedro": "kedro_dataset",
+    "entrepot_operator": "operator",
+}
+
+
+def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
+    """The top-level modules in a fresh interpreter after ``code``."""
+    program = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    loaded: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return loaded
+
+
+@pytest.mark.parametrize("package", ["entrepot", "entrepot_io", "entrepot_operator"])
+def test_importing_loads_nothing_heavy(package: str) -> None:
+    assert [name for name in _loaded_by(f"import {package}") if name in HEAVY] == []
+
+
+def test_the_control_notices_a_heavy_import() -> None:
+    assert "numpy" in _loaded_by("import entrepot, numpy")
+
+
+def test_entry_points_are_registered_and_load_cheaply() -> None:
+    registered = entry_points(group="entrepot.codecs")
+    assert [(entry.name, entry.value) for entry in registered if entry.value.startswith("entrepot")] == [
+        ("entrepot_io", "entrepot_io.codecs:codec_specs")
+    ]
+    code = (
+        "from importlib.metadata import entry_points\n"
+        "specs = [s for e in entry_points(group='entrepot.codecs') if e.name == 'entrepot_io' for s in e.load()()]\n"
+        "assert specs, 'no codec is registered'"
+    )
+    assert [name for name in _loaded_by(code) if name in HEAVY] == []
+
+
+def test_the_folder_operator_does_not_hide_the_standard_library() -> None:
+    assert not (ROOT / "operator/__init__.py").exists()
+    # From the repository's root, where Python looks into the current folder first.
+    assert "entrepot_operator" in _loaded_by(
+        "import operator, entrepot_operator\n"
+        "assert operator.__file__.endswith('/operator.py'), operator.__file__\n"
+        "assert operator.add(1, 2) == 3",
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize(("package", "folder"), PACKAGES.items())
+def test_every_package_says_that_it_is_typed(package: str, folder: str) -> None:
+    assert (ROOT / folder / package / "__init__.py").is_file()
+    assert (ROOT / folder / package / "py.typed").is_file()
+
+
+def test_console_scripts_point_at_functions() -> None:
+    scripts = {entry.name: entry.value for entry in entry_points(group="console_scripts") if "entrepot" in entry.name}
+    assert scripts == {"entrepot": "entrepot.cli:main", "entrepotd": "entrepot.daemon_main:main"}
+    for value in scripts.values():
+        module, _, function = value.partition(":")
+        assert "entrepot" in _loaded_by(f"import {module}\nassert callable({module}.{function})")

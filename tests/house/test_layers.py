@@ -1,0 +1,70 @@
+"""The C++ layer check finds what it is there to find, and nothing in this repository."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def checker() -> ModuleType:
+    """tools/check_layers.py as a module."""
+    spec = importlib.util.spec_from_file_location("check_layers", ROOT / "tools/check_layers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _plant(root: Path, place: str, *lines: str) -> None:
+    path = root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_this_repository_is_clean(checker: ModuleType) -> None:
+    assert checker.violations(ROOT) == []
+
+
+def test_what_is_allowed_passes(checker: ModuleType, tmp_path: Path) -> None:
+    _plant(tmp_path, "core/src/base/id.h", "#pragma once", "#include <cstdint>", "#include <entrepot/codes.h>")
+    _plant(tmp_path, "core/src/os/memfd.h", "#pragma once", "#include <sys/mman.h>", '#include "base/id.h"')
+    _plant(tmp_path, "core/src/client/a.cpp", '#include "net/protocol.h"', '#include "client/a.h"')
+    _plant(tmp_path, "core/include/entrepot/entrepot.h", "#pragma once", "#include <stdint.h>")
+    assert checker.violations(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "words"),
+    [
+        ("core/src/base/a.cpp", '#include "os/memfd.h"', "os stands to the right of base"),
+        ("core/src/shm/a.cpp", '#  include "store/objects.h"', "store stands to the right of shm"),
+        ("core/src/client/a.cpp", '#include "store/objects.h"', "client may not include store"),
+        ("core/src/client/a.cpp", '#include "daemon/server.h"', "daemon stands to the right of client"),
+        ("core/src/daemon/a.cpp", '#include "client/store.h"', "daemon may not include client"),
+        ("core/src/bindings/a.cpp", '#include "daemon/server.h"', "bindings may not include daemon"),
+        ("core/src/store/a.cpp", "#include <sys/mman.h>", "only in the room os"),
+        ("core/src/store/a.cpp", "#include <unistd.h>", "only in the room os"),
+        ("core/src/client/a.cpp", "#include <arrow/api.h>", "does not link Arrow"),
+        ("core/src/shm/a.cpp", '#include "../base/id.h"', "written from core/src"),
+        ("core/src/shm/a.cpp", '#include "layout.h"', "written from core/src"),
+        ("core/include/entrepot/a.h", '#include "base/id.h"', "public header"),
+        ("core/src/attic/a.cpp", "", "not a room"),
+    ],
+)
+def test_a_planted_violation_is_found(checker: ModuleType, tmp_path: Path, place: str, line: str, words: str) -> None:
+    _plant(tmp_path, place, "#pragma once", line)
+    found = checker.violations(tmp_path)
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_a_header_without_its_guard_is_found(checker: ModuleType, tmp_path: Path) -> None:
+    _plant(tmp_path, "core/src/base/a.h", "int f();")
+    assert checker.violations(tmp_path) == ["core/src/base/a.h:1: a header begins with #pragma once"]

@@ -1,0 +1,85 @@
+"""What a wheel holds, built from a copy of the committed and new files, with rubbish of a developer's build in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this tree."""
+    tree = tmp_path_factory.mktemp("tree")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+    # What a developer's build leaves beside the sources must not find its way in.
+    (tree / "core/python/entrepot/bin").mkdir()
+    (tree / "core/python/entrepot/bin/stale").write_text("old")
+    (tree / "core/python/entrepot/_core_stale.so").write_text("old")
+    out = tree / "dist"
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(tree)]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert built.returncode == 0, built.stdout[-4000:] + built.stderr[-4000:]
+    (made,) = out.glob("*.whl")
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_wheel_holds_what_it_should_and_nothing_else(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
+        metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
+    packages = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert packages == {
+        "entrepot",
+        "entrepot_io",
+        "entrepot_airflow",
+        "entrepot_dagster",
+        "entrepot_kedro",
+        "entrepot_operator",
+    }
+    for package in packages:
+        assert f"{package}/py.typed" in names
+        assert f"{package}/__init__.py" in names
+    assert "entrepot/_core.pyi" in names
+    assert modes["entrepot/bin/entrepotd"] & 0o111
+    extensions = [name for name in names if name.startswith("entrepot/_core") and name.endswith(".so")]
+    assert len(extensions) == 1
+    assert not [name for name in names if "stale" in name]
+    assert not [name for name in names if name.endswith((".cpp", ".h", ".o", ".a", ".pyc")) and "/include/" not in name]
+    required = [
+        line.removeprefix("Requires-Dist: ")
+        for line in metadata.splitlines()
+        if line.startswith("Requires-Dist: ") and "extra ==" not in line
+    ]
+    assert sorted(line.partition(">")[0].strip() for line in required) == ["msgpack", "tomli"]
+    for extra in ("airflow", "dagster", "kedro", "kubernetes"):
+        assert f"Provides-Extra: {extra}" in metadata
+    # It works where nothing of the source tree is on the path.
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    places = [str(tmp_path / "site"), sysconfig.get_path("platlib")]  # without -S the editable installation would win
+    program = f"import sys; sys.path[:0] = {places!r}; import entrepot, entrepot._core; print(entrepot._core.__file__)"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(tmp_path / "site"))
