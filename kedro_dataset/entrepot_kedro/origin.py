@@ -53,10 +53,12 @@ def find_origin(dataset: AbstractDataset[Any, Any], frame: FrameType | None) -> 
     else:
         return None
     caller = frame.f_back
-    outer = None if caller is None else caller.f_locals.get("self")
-    if isinstance(outer, AbstractDataset):
-        # Inside another dataset, which calls all its inner ones the same. A CachedDataset has exactly one.
-        return find_origin(outer, caller) if type(outer) is CachedDataset else None
+    while caller is not None:
+        outer = caller.f_locals.get("self")
+        if isinstance(outer, AbstractDataset):
+            # Inside another dataset, which calls all its inner ones the same. A CachedDataset has exactly one.
+            return find_origin(outer, caller) if type(outer) is CachedDataset else None
+        caller = caller.f_back
     name, load, save = (frame.f_locals.get(key) for key in ("name", "load_version", "save_version"))
     if not isinstance(name, str):
         return None

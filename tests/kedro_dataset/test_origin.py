@@ -1,0 +1,177 @@
+"""A dataset learns its name from the catalog that makes it, and never guesses one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from entrepot.errors import InvalidArgument
+from entrepot_kedro import EntrepotDataset
+from kedro.io import AbstractDataset, CachedDataset, DataCatalog, DatasetError
+
+TYPE = {"type": "entrepot_kedro.EntrepotDataset"}
+
+
+@pytest.fixture(autouse=True)
+def _outside_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("ENTREPOT_SESSION", "ENTREPOT_SCOPE", "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def described(dataset: Any) -> dict[str, Any]:
+    assert isinstance(dataset, EntrepotDataset)
+    return dataset._describe()
+
+
+def test_one_line_pattern() -> None:
+    catalog = DataCatalog.from_config({"{name}": TYPE}, save_version="run-1")
+    for name in ("features", "namespace.model", "train/x", "données"):
+        assert described(catalog.get(name))["name"] == name
+
+
+def test_plain_entry_and_other_patterns() -> None:
+    catalog = DataCatalog.from_config({"features": TYPE, "{space}.int_{name}": TYPE}, save_version="run-1")
+    assert described(catalog["features"])["name"] == "features"
+    assert described(catalog["a.int_b"])["name"] == "a.int_b"
+
+
+def test_explicit_name_wins() -> None:
+    catalog = DataCatalog.from_config({"{name}": TYPE | {"name": "{name}_kept"}}, save_version="run-1")
+    assert described(catalog["features"])["name"] == "features_kept"
+
+
+def test_session_is_the_run_of_the_catalog() -> None:
+    one, two, same = (DataCatalog.from_config({"{name}": TYPE}, save_version=run)["x"] for run in ("a", "b", "a"))
+    assert described(one)["session"] == "kedro/a"
+    assert described(two)["session"] == "kedro/b"
+    assert described(same)["session"] == "kedro/a"
+
+
+def test_session_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: dict[str, Any] = {"kept": TYPE | {"session": ""}, "named": TYPE | {"session": "mine"}, "{name}": TYPE}
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "etl")
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_RUN_ID", "manual__1")
+    catalog = DataCatalog.from_config(config, save_version="a")
+    sessions = {name: described(catalog[name])["session"] for name in ("kept", "named", "x")}
+    assert sessions == {"kept": "", "named": "mine", "x": "kedro/airflow/etl/manual__1"}
+    monkeypatch.setenv("ENTREPOT_SESSION", "resumed")
+    assert described(DataCatalog.from_config(config)["x"])["session"] == "resumed"
+
+
+def test_resuming_counts_on_what_outlives_the_run() -> None:
+    catalog = DataCatalog.from_config({"kept": TYPE | {"session": ""}, "{name}": TYPE}, save_version="a")
+    assert catalog["kept"]._EPHEMERAL is False
+    assert catalog["x"]._EPHEMERAL is True
+
+
+def test_survives_pickling_and_config() -> None:
+    catalog = DataCatalog.from_config({"{name}": TYPE | {"copy": "always"}}, save_version="a")
+    dataset = catalog["x"]
+    assert described(pickle.loads(pickle.dumps(dataset))) == described(dataset)
+    again = DataCatalog.from_config(catalog.to_config()[0], save_version="a")
+    assert described(again["x"]) == described(dataset)
+
+
+def test_inside_a_cached_dataset() -> None:
+    catalog = DataCatalog.from_config({"{name}": {"type": "CachedDataset", "dataset": TYPE}}, save_version="a")
+    outer = catalog["x"]
+    assert isinstance(outer, CachedDataset)
+    assert described(outer._dataset)["name"] == "x"
+
+
+class Pair(AbstractDataset[Any, Any]):
+    """Makes two datasets from configurations, both under one inner name, as Kedro's wrappers do."""
+
+    def __init__(self, inner: dict[str, Any]) -> None:
+        self.parts = [AbstractDataset.from_config("_part", inner) for _ in range(2)]
+
+    def load(self) -> Any:
+        return [part.load() for part in self.parts]
+
+    def save(self, data: Any) -> None:
+        for part, value in zip(self.parts, data, strict=True):
+            part.save(value)
+
+    def _describe(self) -> dict[str, Any]:
+        return {}
+
+
+class Owner(AbstractDataset[Any, Any]):
+    """Makes a dataset itself, inside its own constructor."""
+
+    def __init__(self) -> None:
+        self.part = EntrepotDataset()
+
+    def load(self) -> Any:
+        return self.part.load()
+
+    def save(self, data: Any) -> None:
+        self.part.save(data)
+
+    def _describe(self) -> dict[str, Any]:
+        return {}
+
+
+def test_other_wrappers_get_no_guessed_name() -> None:
+    """Two values under one name would overwrite each other."""
+    with pytest.raises(DatasetError, match="has no name: give it one"):
+        AbstractDataset.from_config("x", {"type": Pair, "inner": TYPE})
+    with pytest.raises(DatasetError, match="has no name: give it one"):
+        AbstractDataset.from_config("x", {"type": Owner})
+    with pytest.raises(DatasetError, match="has no name: give it one"):
+        CachedDataset(dataset=dict(TYPE))
+
+
+class Subclass(EntrepotDataset):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+
+
+def test_subclasses_learn_their_name() -> None:
+    dataset = AbstractDataset.from_config("x", {"type": Subclass})
+    assert described(dataset)["name"] == "x"
+
+
+def test_in_python_a_name_is_needed() -> None:
+    with pytest.raises(InvalidArgument, match="has no name: give it one"):
+        EntrepotDataset()
+    with pytest.raises(InvalidArgument, match="not empty"):
+        EntrepotDataset(name="")
+    assert described(EntrepotDataset(name="x"))["session"] == described(EntrepotDataset(name="y"))["session"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"copy": "maybe"}, "'maybe'"),
+        ({"session_ttl": "never"}, "'never'"),
+        ({"session_ttl": 0}, "at least one second"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        EntrepotDataset(name="x", **arguments)
+
+
+def test_versioned_has_no_session() -> None:
+    config = TYPE | {"versioned": True}
+    assert described(AbstractDataset.from_config("x", config, save_version="v1"))["session"] == ""
+    with pytest.raises(DatasetError, match="versions outlive runs"):
+        AbstractDataset.from_config("x", config | {"session": "mine"}, save_version="v1")
+
+
+def test_scope_is_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "spaceflights"
+    (project / "deep").mkdir(parents=True)
+    (project / "pyproject.toml").write_text('[tool.kedro]\npackage_name = "x"\nproject_name = "x"\n')
+    monkeypatch.chdir(project)
+    at_top = described(EntrepotDataset(name="x"))["scope"]
+    monkeypatch.chdir(project / "deep")
+    assert described(EntrepotDataset(name="x"))["scope"] == at_top
+    assert at_top.startswith("kedro-spaceflights-")
+    monkeypatch.setenv("ENTREPOT_SCOPE", "shared")
+    assert described(EntrepotDataset(name="x"))["scope"] == "shared"
+    assert described(EntrepotDataset(name="x", scope="mine"))["scope"] == "mine"
