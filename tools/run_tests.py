@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
 PYTHON = str(ROOT / ".venv/bin/python")
 PYTHON_PANDAS2 = str(ROOT / ".venv-pandas2/bin/python")
+PACKAGES = ["core/python", "io_managers", "airflow_provider", "dagster_integration", "kedro_dataset", "operator"]
 CODEC_TESTS = "tests/io_managers/codecs"
 CTEST_TOTAL = re.compile(r"(\d+) tests? failed out of (\d+)")
 PYTEST_CLOSING = re.compile(r"^=* ?(?P<counts>\d+ \w+(?:, \d+ \w+)*) in [0-9.]+s")
@@ -70,6 +71,8 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         build = ["bash", "tools/build.sh", preset, "all", str(jobs)]
         found.append(Stage(name, [build, ["ctest", "--preset", preset]]))
     found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")]))
+    doctests = ["--doctest-modules", "--doctest-glob=*.md", *PACKAGES, "README.md", "docs"]
+    found.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
     found.append(Stage("hosts, end to end", [_pytest(PYTHON, "-m", "e2e", "--timeout", "900", "tests")]))
     if (ROOT / CODEC_TESTS).is_dir():
         found.append(pandas2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -9,8 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Home folders and places of work. Written in pieces, lest this file find itself.
-MACHINE_PATHS = re.compile("|".join((r"/ho" + r"me/\w", r"/ro" + r"ot/", r"/wo" + r"rk/", r"/Us" + r"ers/\w")))
+# This checkout and whoever's home, and two places that nobody's project should know. In pieces, lest this file find itself.
+_PLACES = [
+    re.escape(f"{ROOT}/"),
+    re.escape(os.path.expanduser("~") + "/"),
+    r"(?<![\w.])/ro" + "ot/",
+    r"(?<![\w.])/wo" + "rk/",
+]
+MACHINE_PATHS = re.compile("|".join(_PLACES))
 LOCKS = ["requirements.lock", "requirements-pandas2.lock"]
 
 
@@ -39,7 +46,7 @@ def test_no_file_names_a_path_of_a_machine() -> None:
 
 
 def test_the_control_knows_a_machine_path() -> None:
-    assert MACHINE_PATHS.search("see /ho" + "me/somebody/x")
+    assert MACHINE_PATHS.search(f"see {ROOT}/core")
     assert not MACHINE_PATHS.search("https://example.org/network/x and /tmp/x")
 
 
