@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -64,3 +66,50 @@ def wait_until() -> Callable[..., None]:
             time.sleep(0.005)
 
     return wait
+
+
+class Daemon:
+    """An ``entrepotd`` in the foreground that belongs to one test.
+
+    Attributes:
+        address: where it listens.
+    """
+
+    def __init__(self, folder: Path, size: str = "256MiB") -> None:
+        self.address = f"unix://{folder}/store.sock"
+        self._socket = folder / "store.sock"
+        self._log = folder / "entrepotd.log"
+        self._command = [sys.executable, "-m", "entrepot.daemon_main", "--address", self.address, "--size", size]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        end = time.monotonic() + WATCHDOG_SECONDS
+        while not self._socket.exists():
+            if self._process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"the daemon does not listen:\n{self._log.read_text()}")
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """End it and wait for its end; what it stored is gone. Nothing if it does not run."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(WATCHDOG_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            pytest.fail(f"the daemon did not end on SIGTERM:\n{self._log.read_text()}")
+        self._process = None
+
+
+@pytest.fixture
+def daemon(socket_folder: Path) -> Iterator[Daemon]:
+    """A store of this test's own, running."""
+    running = Daemon(socket_folder)
+    running.start()
+    yield running
+    running.stop()
