@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# This checkout and whoever's home, and two places that nobody's project should know. In pieces, lest this file find itself.
+# This checkout, the home of whoever runs the tests, and two places of build machines. In pieces, lest this file find
+# itself.
 _PLACES = [
     re.escape(f"{ROOT}/"),
     re.escape(os.path.expanduser("~") + "/"),
