@@ -135,10 +135,10 @@ class ScalarCodec(Codec):
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         cls = type(value)
-        if cls is np.str_:
-            return Node(self.name, self.version, ["str", str(value).encode("utf-8", "surrogatepass")])
+        if cls is np.str_:  # str(value) would drop trailing NULs
+            return Node(self.name, self.version, ["str", str.encode(value, "utf-8", "surrogatepass")])
         if cls is np.bytes_:
-            return Node(self.name, self.version, ["bytes", bytes(value)])
+            return Node(self.name, self.version, ["bytes", b"".join([value])])
         dtype = value.dtype
         if dtype.type is not cls:
             raise UnsupportedType(

@@ -1,0 +1,293 @@
+"""Arrow arrays as plain descriptions over buffers, and back, without Arrow's IPC and without copying a buffer.
+
+An array is described by ``[length, offset, null count, buffers, children, dictionary]``. A buffer is its position in
+the node's list of buffers, a short byte string itself, or None; null count -1 means "not counted". Types are not
+repeated in the description: it is read along with the type.
+
+**Sharing and trimming.** A slice of an array points into its parent's buffers. Normally the whole parent buffer is
+handed over with the slice's offset, because the encoder stores equal buffers once however many chunks point into them.
+Where the slices of a column need less than half of what they point into, they are *trimmed*: only the range in use is
+handed over (rounded to 8 elements, since validity is a bit per element), and offsets of variable-width data are
+rewritten from zero; views of text are copied to fresh text. List views, unions, run-end-encoded arrays and dictionaries
+are never trimmed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from entrepot.codec import Decoder, Encoder, Node
+from entrepot.errors import UnsupportedType
+from entrepot_io.codecs.arrow_kinds import Kind, kind_of, view_bits
+from entrepot_io.codecs.checks import MAX_INT64, damaged, size
+
+# Shorter buffers travel in the description: a buffer of its own costs more than it holds.
+INLINE_BYTES = 128
+# Trimming must save at least this much.
+_TRIM_BYTES = 64 * 1024
+_MAX_NESTING = 64
+
+
+def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether an array uses less than half of the buffers that it points into."""
+    try:
+        whole, used = array.get_total_buffer_size(), array.nbytes
+        if whole >= _TRIM_BYTES and kind_of(array.type) is Kind.VIEW:
+            # nbytes counts all the text that any of the views might point to.
+            used = 16 * len(array) + (pc.sum(pc.binary_length(array)).as_py() or 0)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    return bool(whole > 2 * used and whole - used >= _TRIM_BYTES)
+
+
+class ArrayWriter:
+    """Describes the arrays of one node. Used once."""
+
+    def __init__(self, encoder: Encoder, node: Node) -> None:
+        self._encoder = encoder
+        self._node = node
+        self._position: dict[int, int] = {}  # index of a buffer in the object -> its position in the node
+
+    def write(self, array: pa.Array, *, trim: bool = False) -> list[Any]:
+        """The description of ``array``.
+
+        Raises:
+            UnsupportedType: its memory is not the CPU's, or it is nested too deeply.
+        """
+        return self._write(array, array.offset, len(array), trim, 0)
+
+    def _write(self, array: pa.Array, start: int, length: int, trim: bool, depth: int) -> list[Any]:
+        """Describe elements ``start`` to ``start + length``, counted from the beginning of the array's buffers."""
+        if depth > _MAX_NESTING:
+            raise UnsupportedType(f"an Arrow type is nested more than {_MAX_NESTING} levels deep: flatten it")
+        kind = kind_of(array.type)
+        if kind is Kind.EXTENSION:
+            storage = array.storage
+            return self._write(storage, storage.offset + start - array.offset, length, trim, depth + 1)
+        if trim and length == 0:
+            array, start, trim = _empty_like(array), 0, False
+        if trim and kind is Kind.VIEW:
+            array = _compact_views(pa.Array.from_buffers(array.type, length, array.buffers(), -1, start))
+            start = array.offset
+        trim = trim and kind not in (Kind.VIEW, Kind.LIST_VIEW, Kind.SPARSE_UNION, Kind.DENSE_UNION, Kind.RUN_END)
+        exact = start == array.offset and length == len(array)
+        null_count = array.null_count if exact else -1
+        # Where the described buffers begin, and the array's offset from there.
+        base = start - start % 8 if trim else 0
+        offset = start - base
+        end = offset + length
+        own = (array.indices if kind is Kind.DICTIONARY else array).buffers()
+        buffers: list[Any] = []
+        children: list[Any] = []
+        dictionary: list[Any] | None = None
+        if kind.has_validity:
+            buffers.append(self._buffer(own[0], base, end, 1, trim))
+        if kind in (Kind.FIXED_WIDTH, Kind.DICTIONARY):
+            width = (array.type.index_type if kind is Kind.DICTIONARY else array.type).bit_width
+            buffers.append(self._buffer(own[1], base, end, width, trim))
+            if kind is Kind.DICTIONARY:
+                values = array.dictionary
+                dictionary = self._write(values, values.offset, len(values), False, depth + 1)
+        elif kind is Kind.VIEW:
+            buffers += [self._buffer(item) for item in own[1:]]
+        elif kind.offset_bits and kind.is_binary:
+            offsets, first, last = self._offsets(own[1], base, end, kind.offset_bits, trim)
+            buffers.append(offsets)
+            data = own[2].slice(first, last - first) if trim and own[2] is not None else own[2]
+            buffers.append(self._buffer(data))
+        elif kind.offset_bits:
+            values = array.values
+            offsets, first, last = self._offsets(own[1], base, end, kind.offset_bits, trim)
+            buffers.append(offsets)
+            first, count = (first, last - first) if trim else (0, len(values))
+            children.append(self._write(values, values.offset + first, count, trim, depth + 1))
+        elif kind is Kind.LIST_VIEW:
+            buffers += [self._buffer(own[1]), self._buffer(own[2])]
+            values = array.values
+            children.append(self._write(values, values.offset, len(values), False, depth + 1))
+        elif kind is Kind.FIXED_LIST:
+            values, width = array.values, array.type.list_size
+            first, count = (base * width, end * width) if trim else (0, len(values))
+            children.append(self._write(values, values.offset + first, count, trim, depth + 1))
+        elif kind in (Kind.STRUCT, Kind.SPARSE_UNION):
+            if kind is Kind.SPARSE_UNION:
+                buffers.append(self._buffer(own[1]))
+            # field() has sliced the child to this array's elements; undo that down to the base.
+            for index in range(array.type.num_fields):
+                values = array.field(index)
+                children.append(self._write(values, values.offset + base - array.offset, end, trim, depth + 1))
+        elif kind is Kind.DENSE_UNION:
+            buffers += [self._buffer(own[1]), self._buffer(own[2])]
+            for index in range(array.type.num_fields):
+                values = array.field(index)
+                children.append(self._write(values, values.offset, len(values), False, depth + 1))
+        elif kind is Kind.RUN_END:
+            for values in (array.run_ends, array.values):
+                children.append(self._write(values, values.offset, len(values), False, depth + 1))
+        return [length, offset, null_count, buffers, children, dictionary]
+
+    def _buffer(self, buffer: pa.Buffer | None, base: int = 0, end: int = 0, bits: int = 8, trim: bool = False) -> Any:
+        if buffer is None:
+            return None
+        if not buffer.is_cpu:
+            raise UnsupportedType("an Arrow buffer lies in the memory of a device: copy it to the CPU first")
+        if trim:
+            first = base * bits // 8
+            buffer = buffer.slice(first, min((end * bits + 7) // 8, buffer.size - first))
+        if buffer.size <= INLINE_BYTES:
+            return buffer.to_pybytes()
+        index = self._encoder.add_buffer(buffer, buffer.address)
+        position = self._position.get(index)
+        if position is None:
+            position = self._position[index] = len(self._node.buffers)
+            self._node.buffers.append(index)
+        return position
+
+    def _offsets(self, buffer: pa.Buffer | None, base: int, end: int, bits: int, trim: bool) -> tuple[Any, int, int]:
+        """The offsets' description, and in a trimmed array the first and the last offset in use."""
+        if not trim or buffer is None:
+            return self._buffer(buffer), 0, 0
+        kind = pa.int32() if bits == 32 else pa.int64()
+        offsets = pa.Array.from_buffers(kind, end + 1, [None, buffer], 0, base)
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        if first:
+            offsets = pc.subtract(offsets, pa.scalar(first, kind))
+        # Past an own offset, because the result may be a fresh array of its own or still the parent's.
+        data = offsets.buffers()[1].slice(offsets.offset * bits // 8, (end + 1) * bits // 8)
+        return self._buffer(data), first, last
+
+
+def _compact_views(array: pa.Array) -> pa.Array:
+    """The same views over no more text than they show."""
+    plain = pa.large_string() if pa.types.is_string_view(array.type) else pa.large_binary()
+    try:
+        return array.cast(plain).cast(array.type)
+    except pa.ArrowException:  # text beyond the 2 GiB that one view can reach
+        return array
+
+
+def _empty_like(array: pa.Array) -> pa.Array:
+    try:
+        return pa.array([], type=array.type)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return array.slice(0, 0)
+
+
+class ArrayReader:
+    """Rebuilds the arrays of one node over the object's buffers. Used once.
+
+    Every length is compared with the buffer it reads before Arrow sees it; ``validate()`` then checks what needs the
+    first and last offsets. The values themselves are not read.
+    """
+
+    def __init__(self, node: Node, decoder: Decoder) -> None:
+        self._node = node
+        self._decoder = decoder
+        self._buffers: dict[int, pa.Buffer] = {}
+
+    def read(self, kind: pa.DataType, described: Any) -> pa.Array:
+        """The array of type ``kind`` that ``described`` describes.
+
+        Raises:
+            CorruptData: the description does not fit the type or the buffers.
+        """
+        try:
+            array = self._read(kind, described, 0)
+            array.validate()
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise damaged(self._node, f"not an Arrow array of type {kind}: {error}") from error
+        return array
+
+    def _read(self, type_: pa.DataType, described: Any, depth: int) -> pa.Array:
+        node = self._node
+        kind = kind_of(type_)
+        if kind is Kind.EXTENSION:
+            return pa.ExtensionArray.from_storage(type_, self._read(type_.storage_type, described, depth + 1))
+        if not isinstance(described, list) or len(described) != 6 or depth > 2 * _MAX_NESTING:
+            raise damaged(node, "an array's description is not one")
+        length, offset, null_count, raw_buffers, raw_children, raw_dictionary = described
+        end = size(node, length) + size(node, offset)
+        if end > MAX_INT64:
+            raise damaged(node, f"an array ends at element {end}")
+        if not isinstance(raw_buffers, list) or not isinstance(raw_children, list):
+            raise damaged(node, "an array has no lists of buffers and children")
+        buffers = [self._buffer(item) for item in raw_buffers]
+        if type(null_count) is not int or not -1 <= null_count <= length:
+            raise damaged(node, f"{null_count!r} nulls in an array of {length}")
+        if kind.has_validity and buffers and buffers[0] is None and null_count > 0:
+            raise damaged(node, "an array has nulls but no validity buffer")
+        self._check_buffers(kind, type_, buffers, end)
+        if not kind.has_validity:
+            buffers.insert(0, None)
+            if kind is not Kind.NULL:
+                null_count = 0
+        children = self._children(kind, type_, raw_children, end, depth)
+        if kind is Kind.DICTIONARY:
+            dictionary = self._read(type_.value_type, raw_dictionary, depth + 1)
+            return pa.DictionaryArray.from_buffers(type_, length, buffers, dictionary, null_count, offset)
+        if kind is Kind.RUN_END:
+            return pa.RunEndEncodedArray.from_buffers(type_, length, buffers, null_count, offset, children)
+        return pa.Array.from_buffers(type_, length, buffers, null_count, offset, children or None)
+
+    def _buffer(self, reference: Any) -> pa.Buffer | None:
+        if reference is None:
+            return None
+        if isinstance(reference, bytes):
+            return pa.py_buffer(reference)
+        if type(reference) is not int or not 0 <= reference < len(self._node.buffers):
+            raise damaged(self._node, f"it has no buffer {reference!r}")
+        buffer = self._buffers.get(reference)
+        if buffer is None:
+            buffer = pa.py_buffer(self._decoder.buffer(self._node.buffers[reference]))
+            self._buffers[reference] = buffer
+        return buffer
+
+    def _check_buffers(self, kind: Kind, type_: pa.DataType, buffers: list[pa.Buffer | None], end: int) -> None:
+        bits = [1] if kind.has_validity else []
+        extra = 0
+        if kind in (Kind.FIXED_WIDTH, Kind.DICTIONARY):
+            bits.append((type_.index_type if kind is Kind.DICTIONARY else type_).bit_width)
+        elif kind is Kind.VIEW:
+            bits.append(128)
+        elif kind is Kind.LIST_VIEW:
+            bits += [view_bits(type_)] * 2
+        elif kind is Kind.SPARSE_UNION:
+            bits.append(8)
+        elif kind is Kind.DENSE_UNION:
+            bits += [8, 32]
+        elif kind.offset_bits:
+            bits.append(kind.offset_bits)
+            extra = 1
+        count = len(bits) + (1 if kind.is_binary and kind is not Kind.VIEW else 0)
+        if len(buffers) < count or (kind is not Kind.VIEW and len(buffers) != count):
+            raise damaged(self._node, f"an array of type {type_} has {len(buffers)} buffers, expected {count}")
+        for position, width in enumerate(bits):
+            elements = end + extra if end and position == len(bits) - 1 else end
+            buffer = buffers[position]
+            needed = (elements * width + 7) // 8
+            if buffer is None:
+                if needed and not (position == 0 and kind.has_validity):
+                    raise damaged(self._node, f"buffer {position} of an array of type {type_} is missing")
+            elif buffer.size < needed:
+                raise damaged(
+                    self._node,
+                    f"buffer {position} of an array of type {type_} has {buffer.size} bytes, {needed} are needed",
+                )
+
+    def _children(self, kind: Kind, type_: pa.DataType, described: list[Any], end: int, depth: int) -> list[pa.Array]:
+        types = kind.child_types(type_)
+        if len(types) != len(described):
+            raise damaged(self._node, f"an array of type {type_} has {len(described)} children")
+        children = [self._read(item, raw, depth + 1) for item, raw in zip(types, described, strict=True)]
+        needed = 0
+        if kind in (Kind.STRUCT, Kind.SPARSE_UNION):
+            needed = end
+        elif kind is Kind.FIXED_LIST:
+            needed = end * type_.list_size
+        for item in children:
+            if len(item) < needed:
+                raise damaged(self._node, f"a child of an array of type {type_} has {len(item)} of {needed} elements")
+        return children

@@ -1,0 +1,232 @@
+"""pandas' own arrays, and NumPy arrays of objects as pandas uses them for text.
+
+An array is a child for each of the plain arrays that it is made of: codes and categories, values and mask, ordinals.
+All of them come back over the stored bytes. pandas has no public accessor for the values and mask of nullable arrays;
+``_data`` and ``_mask`` have been stable since pandas 1.0, and if they are ever gone the array goes to pickle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.errors import UnsupportedType
+from entrepot_io.codecs.checks import child, damaged, fields, reading
+from entrepot_io.codecs.numpy_arrays import decode_ndarray
+from entrepot_io.codecs.pandas_labels import decode_zone, encode_zone, pyarrow_installed
+
+# From this many elements on, text is worth an Arrow array; below it a list is smaller and faster.
+_ARROW_TEXT_LENGTH = 64
+_MISSING: dict[str, Any] = {"": None, "none": None, "nan": np.nan, "na": pd.NA}
+_MASKED = {
+    "IntegerArray": pd.arrays.IntegerArray,
+    "FloatingArray": pd.arrays.FloatingArray,
+    "BooleanArray": pd.arrays.BooleanArray,
+}
+
+
+def encode_values(values: Any, encoder: Encoder) -> Node:
+    """The values of a Series or Index: a NumPy array of any dtype, or an extension array."""
+    if isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
+        return _encode_objects(values, encoder)
+    return encoder.encode(values)
+
+
+def values_of(series_or_index: Any) -> Any:
+    """The values without a copy: a NumPy array where the dtype is NumPy's, else the extension array."""
+    if isinstance(series_or_index.dtype, np.dtype):
+        return series_or_index.to_numpy(copy=False)
+    return series_or_index.array
+
+
+def decode_values(node: Node, decoder: Decoder, length: int | None = None) -> Any:
+    """What :func:`encode_values` described: one dimension, and ``length`` elements if that is given."""
+    values = decoder.decode(node)
+    if not isinstance(values, (np.ndarray, pd.api.extensions.ExtensionArray)) or values.ndim != 1:
+        raise damaged(node, f"expected an array of one dimension, found {type(values).__name__}")
+    if length is not None and len(values) != length:
+        raise damaged(node, f"expected {length} elements, found {len(values)}")
+    return values
+
+
+def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
+    missing = _missing_of_text(values)
+    content: Any = None
+    if missing and len(values) >= _ARROW_TEXT_LENGTH and pyarrow_installed():
+        import pyarrow as pa
+
+        try:
+            content = pa.array(values, type=pa.large_string(), from_pandas=True)
+        except (pa.ArrowException, UnicodeError):  # lone surrogates
+            content = None
+    if content is None and missing == "na":
+        content = [item if type(item) is str else None for item in values]
+    elif content is None:
+        content, missing = values.tolist(), ""
+    codec = ObjectArrayCodec
+    return Node(codec.name, codec.version, [missing, len(values)], children=[encoder.encode(content)])
+
+
+def _missing_of_text(values: np.ndarray[Any, Any]) -> str:
+    """How absence is written in an array of text: "none", "nan" or "na"; empty if it holds something else as well."""
+    kinds = set(map(type, values))
+    kinds.discard(str)
+    if not kinds or kinds == {type(None)}:
+        return "none"
+    if kinds == {float}:
+        return "nan" if all(item != item for item in values if type(item) is float) else ""
+    return "na" if kinds == {type(pd.NA)} else ""
+
+
+class ObjectArrayCodec(Codec):
+    """A NumPy array of objects, of one dimension. params: [how absence is written, empty for "as it is"; length].
+
+    The child is an Arrow array of text, or a list. Text comes back as new ``str`` objects (equal ones shared); other
+    elements as their own codecs give them.
+    """
+
+    name = "pandas.objects"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        return _encode_objects(value, encoder)
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        missing, length = fields(node, 2)
+        content = decoder.decode(child(node, 0))
+        if missing not in _MISSING:
+            raise damaged(node, f"{missing!r} is no way to write absence")
+        with reading(node):
+            if len(content) != length:
+                raise damaged(node, f"expected {length} elements, found {len(content)}")
+            if isinstance(content, list):
+                if missing:
+                    content = [_MISSING[missing] if item is None else item for item in content]
+                return np.fromiter(content, dtype=object, count=length)
+            values: Any = np.array(content.to_numpy(zero_copy_only=False), dtype=object, copy=None)
+            if missing and _MISSING[missing] is not None and content.null_count:
+                values[content.is_null().to_numpy(zero_copy_only=False)] = _MISSING[missing]
+            return values
+
+
+class ArrayCodec(Codec):
+    """pandas' extension arrays. params: [kind, details]; the parts are children."""
+
+    name = "pandas.array"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        kind, details, children = self._parts(value, encoder)
+        return Node(self.name, self.version, [kind, details], children=children)
+
+    def _parts(self, value: Any, encoder: Encoder) -> tuple[str, Any, list[Node]]:
+        dtype = value.dtype
+        encode = encoder.encode
+        if isinstance(dtype, pd.ArrowDtype):
+            return "arrow", None, [encode(_arrow_of(value))]
+        if isinstance(dtype, pd.StringDtype):
+            details = [dtype.storage, dtype.na_value is not pd.NA]
+            if dtype.storage == "python":
+                return "text", details, [encode_values(np.asarray(value, dtype=object), encoder)]
+            return "text", details, [encode(_arrow_of(value))]
+        if isinstance(dtype, pd.CategoricalDtype):
+            return "categorical", bool(dtype.ordered), [encode(value.codes), encode(dtype.categories)]
+        if isinstance(dtype, pd.DatetimeTZDtype):
+            return "zoned", dtype.unit, [encode(value.asi8), encode_zone(dtype.tz, encoder)]
+        if isinstance(dtype, pd.PeriodDtype):
+            if pd.api.types.pandas_dtype(dtype.name) != dtype:
+                raise UnsupportedType(f"the frequency of {dtype} has no name to store: use a standard frequency")
+            return "period", dtype.name, [encode(value.asi8)]
+        if isinstance(dtype, pd.IntervalDtype):
+            return "interval", value.closed, [encode(value.left), encode(value.right)]
+        if isinstance(dtype, np.dtype):
+            return "numpy", type(value).__name__, [encode_values(np.asarray(value), encoder)]
+        name = type(value).__name__
+        parts = getattr(value, "_data", None), getattr(value, "_mask", None)
+        if name not in _MASKED or not all(isinstance(part, np.ndarray) for part in parts):
+            raise UnsupportedType(f"pandas arrays of dtype {dtype} are not known here: allow pickling, or convert them")
+        return "masked", name, [encode(parts[0]), encode(parts[1])]
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        kind, details = fields(node, 2)
+        parts = [decoder.decode(item) for item in node.children[:2]] if kind != "zoned" else []
+        with reading(node):
+            if kind == "arrow":
+                return pd.arrays.ArrowExtensionArray(_only_arrow(node, parts[0]))
+            if kind == "text":
+                return self._text(node, details, parts[0])
+            if kind == "categorical":
+                return _categorical(node, parts[0], parts[1], details)
+            if kind == "zoned":
+                instants = _int64(node, decoder.decode(child(node, 0)))
+                dtype = pd.DatetimeTZDtype(details, decode_zone(child(node, 1), decoder))
+                return pd.array(instants, dtype=dtype, copy=False)
+            if kind == "period":
+                period: Any = pd.api.types.pandas_dtype(details)
+                if not isinstance(period, pd.PeriodDtype):
+                    raise damaged(node, f"{details!r} is not a period")
+                return pd.arrays.PeriodArray(_int64(node, parts[0]), dtype=period)
+            if kind == "interval":
+                return pd.arrays.IntervalArray.from_arrays(parts[0], parts[1], closed=details)
+            if kind == "masked":
+                return _MASKED[details](parts[0], parts[1], copy=False)
+            if kind == "numpy" and details == "NumpyExtensionArray":
+                return pd.arrays.NumpyExtensionArray(parts[0])
+            if kind == "numpy":
+                return pd.array(parts[0], dtype=parts[0].dtype, copy=False)
+        raise damaged(node, f"unknown kind of array {kind!r}")
+
+    def _text(self, node: Node, details: Any, content: Any) -> Any:
+        storage, missing_is_nan = details
+        if not missing_is_nan:
+            dtype = pd.StringDtype(storage)
+        else:
+            try:
+                dtype = pd.StringDtype(storage, na_value=np.nan)
+            except TypeError as error:  # pandas 2.2 knows this dtype by another name, and only over Arrow
+                if storage == "python":
+                    raise UnsupportedType("the dtype 'str' over Python strings needs pandas 2.3 or newer here") from error
+                dtype = pd.StringDtype("pyarrow_numpy")  # type: ignore[arg-type]
+        if isinstance(content, np.ndarray):
+            return pd.array(content, dtype=dtype, copy=False)
+        return dtype.__from_arrow__(_only_arrow(node, content))
+
+
+def _arrow_of(value: Any) -> Any:
+    import pyarrow as pa
+
+    arrow = value.__arrow_array__()
+    return arrow if isinstance(arrow, pa.ChunkedArray) else pa.chunked_array([arrow], type=arrow.type)
+
+
+def _only_arrow(node: Node, value: Any) -> Any:
+    import pyarrow as pa
+
+    if not isinstance(value, pa.ChunkedArray):
+        raise damaged(node, f"expected an Arrow array, found {type(value).__name__}")
+    return value
+
+
+def _int64(node: Node, values: Any) -> Any:
+    if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.ndim != 1:
+        raise damaged(node, "its ordinals are not 64-bit integers")
+    return values
+
+
+def _categorical(node: Node, codes: Any, categories: Any, ordered: Any) -> Any:
+    if not isinstance(codes, np.ndarray) or codes.dtype.kind != "i" or codes.ndim != 1:
+        raise damaged(node, "its codes are not integers")
+    dtype = pd.CategoricalDtype(categories, ordered=bool(ordered))
+    # from_codes reads all codes once: pandas follows them without looking, so that a wrong one would read wild memory.
+    return pd.Categorical.from_codes(codes, dtype=dtype)
+
+
+def decode_codes(node: Node, decoder: Decoder, categories: int) -> Any:
+    """Codes into ``categories`` labels: a child of integers from -1 on, every one checked."""
+    codes = decode_ndarray(node, decoder)
+    if codes.dtype.kind != "i" or codes.ndim != 1:
+        raise damaged(node, "codes are not integers")
+    if codes.size and (int(codes.min()) < -1 or int(codes.max()) >= categories):
+        raise damaged(node, f"a code points outside of {categories} labels")
+    return codes

@@ -1,0 +1,179 @@
+"""pandas Series and DataFrames.
+
+A DataFrame keeps columns of one dtype together in two-dimensional *blocks*. Which columns lie in one block is found out
+from their addresses: columns of one dtype that follow each other in memory at an even distance are one array, stored
+once and given back as one block, without a copy on either side. Columns that lie alone, and those of extension dtypes,
+are stored one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.errors import CorruptData
+from entrepot_io.codecs.checks import child, damaged, fields, reading, size, sizes
+from entrepot_io.codecs.numpy_arrays import address_of, decode_ndarray
+from entrepot_io.codecs.pandas_arrays import decode_values, encode_values, values_of
+from entrepot_io.codecs.pandas_index import decode_index
+from entrepot_io.codecs.pandas_labels import encode_attributes, restore_attributes
+
+# From pandas 3 on, taking whole blocks in another order of columns gives views; before, it copies.
+_TAKES_VIEWS = int(pd.__version__.partition(".")[0]) >= 3
+
+
+class SeriesCodec(Codec):
+    """``pandas.Series``. params: number of rows; children: values, index, name, attributes."""
+
+    name = "pandas.Series"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        children = [
+            encode_values(values_of(value), encoder),
+            encoder.encode(value.index),
+            encoder.encode(value.name),
+            encode_attributes(value, encoder),
+        ]
+        return Node(self.name, self.version, len(value), children=children)
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        rows = size(node, node.params)
+        values = decode_values(child(node, 0), decoder, rows)
+        index = decode_index(child(node, 1), decoder, rows)
+        name = decoder.decode(child(node, 2))
+        with reading(node):
+            series = pd.Series(values, index=index, dtype=values.dtype, name=name, copy=False)
+        restore_attributes(series, child(node, 3), decoder)
+        return series
+
+
+@dataclass
+class _Group:
+    """Columns that lie in one piece of memory."""
+
+    first: np.ndarray[Any, Any]
+    step: int  # bytes from one column to the next
+    positions: list[int]
+    next_address: int
+
+    def block(self) -> np.ndarray[Any, Any]:
+        """The columns as one array of (rows, columns)."""
+        rows = len(self.first)
+        if len(self.positions) == 1:
+            return self.first.reshape(rows, 1)
+        # All addresses are those of columns of the frame, which lives as long as the put.
+        return np.lib.stride_tricks.as_strided(
+            self.first, (rows, len(self.positions)), (self.first.strides[0], self.step), writeable=False
+        )
+
+
+def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
+    groups: list[_Group] = []
+    open_groups: dict[tuple[Any, int], _Group] = {}  # (dtype, stride) -> the group that may go on
+    for position, values in columns:
+        address, stride, item = address_of(values), values.strides[0], values.dtype.itemsize
+        key = (values.dtype, stride)
+        group = open_groups.get(key)
+        if group is not None and address == group.next_address and values.size:
+            group.positions.append(position)
+            group.next_address += group.step
+            continue
+        # Column by column: the next begins where this one ends. Row by row: at the next item.
+        step = len(values) * item if stride == item else item
+        group = open_groups[key] = _Group(values, step, [position], address + step)
+        groups.append(group)
+    return groups
+
+
+class DataFrameCodec(Codec):
+    """``pandas.DataFrame``.
+
+    params: [rows, columns, positions of each block's columns, positions of the columns stored one by one]; children:
+    index, column labels, attributes, the blocks, the single columns.
+    """
+
+    name = "pandas.DataFrame"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        rows, count = value.shape
+        dense: list[tuple[int, np.ndarray[Any, Any]]] = []
+        singles: list[tuple[int, Any]] = []
+        for position in range(count):
+            values = values_of(value.iloc[:, position])
+            if isinstance(values, np.ndarray) and not values.dtype.hasobject:
+                dense.append((position, values))
+            else:
+                singles.append((position, values))
+        groups = _grouped(dense)
+        children = [encoder.encode(value.index), encoder.encode(value.columns), encode_attributes(value, encoder)]
+        children += [encoder.encode(group.block()) for group in groups]
+        children += [encode_values(values, encoder) for _, values in singles]
+        params = [rows, count, [group.positions for group in groups], [position for position, _ in singles]]
+        return Node(self.name, self.version, params, children=children)
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        raw_rows, raw_count, raw_blocks, raw_singles = fields(node, 4)
+        rows, count = size(node, raw_rows), size(node, raw_count)
+        if not isinstance(raw_blocks, list):
+            raise damaged(node, "its blocks are not a list")
+        positions = [sizes(node, item) for item in raw_blocks]
+        single_positions = sizes(node, raw_singles)
+        order = [position for block in positions for position in block] + single_positions
+        if len(order) != count or sorted(order) != list(range(count)):
+            raise damaged(node, f"its blocks do not make up {count} columns")
+        index = decode_index(child(node, 0), decoder, rows)
+        columns = decode_index(child(node, 1), decoder, count)
+        blocks = [
+            self._block(child(node, 3 + number), decoder, rows, len(block)) for number, block in enumerate(positions)
+        ]
+        singles = [
+            decode_values(child(node, 3 + len(blocks) + number), decoder, rows)
+            for number in range(len(single_positions))
+        ]
+        with reading(node):
+            frame = self._assemble(index, list(zip(positions, blocks, strict=True)), single_positions, singles)
+            frame.columns = columns
+        restore_attributes(frame, child(node, 2), decoder)
+        return frame
+
+    def _block(self, node: Node, decoder: Decoder, rows: int, columns: int) -> np.ndarray[Any, Any]:
+        block = decode_ndarray(node, decoder)
+        if block.shape != (rows, columns) or not columns:
+            raise CorruptData(f"a block of a DataFrame has shape {block.shape}, expected {(rows, columns)}")
+        return block
+
+    def _assemble(
+        self,
+        index: Any,
+        blocks: list[tuple[list[int], np.ndarray[Any, Any]]],
+        single_positions: list[int],
+        singles: list[Any],
+    ) -> Any:
+        wide = [(positions, block) for positions, block in blocks if len(positions) > 1]
+        narrow: dict[int, Any] = {
+            positions[0]: pd.Series(block[:, 0], index=index, copy=False)
+            for positions, block in blocks
+            if len(positions) == 1
+        }
+        for position, values in zip(single_positions, singles, strict=True):
+            narrow[position] = pd.Series(values, index=index, dtype=values.dtype, copy=False)
+        if len(wide) == 1 and not narrow:
+            return pd.DataFrame(wide[0][1], index=index, copy=False)
+        order = [position for positions, _ in wide for position in positions] + sorted(narrow)
+        in_order = order == sorted(order)
+        if not wide or not (in_order or _TAKES_VIEWS):
+            for positions, block in wide:
+                for number, position in enumerate(positions):
+                    narrow[position] = pd.Series(block[:, number], index=index, copy=False)
+            return pd.DataFrame({position: narrow[position] for position in sorted(narrow)}, index=index, copy=False)
+        frames = [pd.DataFrame(block, index=index, columns=positions, copy=False) for positions, block in wide]
+        if narrow:
+            frames.append(pd.DataFrame({key: narrow[key] for key in sorted(narrow)}, index=index, copy=False))
+        joined = pd.concat(frames, axis=1, **({} if _TAKES_VIEWS else {"copy": False}))
+        if in_order:
+            return joined
+        return joined.iloc[:, np.argsort(np.array(order, dtype=np.intp), kind="stable")]

@@ -1,0 +1,104 @@
+"""Time zones, frequencies and labels of pandas objects."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import zoneinfo
+from typing import Any
+
+import pandas as pd
+
+from entrepot.codec import Decoder, Encoder, Node
+from entrepot_io.codecs.checks import damaged, reading
+
+
+def encode_zone(zone: Any, encoder: Encoder) -> Node:
+    """A time zone: by its kind and key where that gives back the same zone, else by whatever codec takes it."""
+    described: list[Any] | None = None
+    if zone is dt.timezone.utc:
+        described = ["utc"]
+    elif type(zone) is dt.timezone:
+        described = ["fixed", zone.utcoffset(None)]
+    elif type(zone) is zoneinfo.ZoneInfo and zone.key is not None:
+        described = ["zoneinfo", zone.key]
+    elif type(zone).__module__.partition(".")[0] == "pytz" and getattr(zone, "zone", None):
+        described = ["pytz", zone.zone]
+    if described is not None:
+        restored = _restore_zone(described)
+        if restored == zone and type(restored) is type(zone) and repr(restored) == repr(zone):
+            return encoder.encode(described)
+    return encoder.encode(zone)
+
+
+def decode_zone(node: Node, decoder: Decoder) -> Any:
+    """The zone that :func:`encode_zone` described."""
+    described = decoder.decode(node)
+    if isinstance(described, dt.tzinfo):
+        return described
+    with reading(node):
+        zone = _restore_zone(described)
+    if zone is None:
+        raise damaged(node, f"{described!r} is not a time zone")
+    return zone
+
+
+def _restore_zone(described: list[Any]) -> Any:
+    kind = described[0]
+    if kind == "utc":
+        return dt.timezone.utc
+    if kind == "fixed":
+        return dt.timezone(described[1])
+    if kind == "zoneinfo":
+        return zoneinfo.ZoneInfo(described[1])
+    if kind == "pytz":
+        import pytz  # only where the writer's zone came from it
+
+        return pytz.timezone(described[1])
+    return None
+
+
+def encode_freq(freq: Any, encoder: Encoder) -> Node:
+    """A frequency: its alias if pandas reads that back as the same offset, else the offset itself."""
+    alias = freq.freqstr
+    try:
+        same = pd.tseries.frequencies.to_offset(alias) == freq
+    except ValueError:
+        same = False
+    return encoder.encode(alias if same else freq)
+
+
+def decode_freq(node: Node, decoder: Decoder) -> Any:
+    """The offset that :func:`encode_freq` described."""
+    freq = decoder.decode(node)
+    with reading(node):
+        return pd.tseries.frequencies.to_offset(freq)
+
+
+def encode_attributes(value: Any, encoder: Encoder) -> Node:
+    """``attrs`` and flags of a Series or DataFrame."""
+    return encoder.encode([value.attrs, value.flags.allows_duplicate_labels])
+
+
+def restore_attributes(value: Any, node: Node, decoder: Decoder) -> None:
+    """Set what :func:`encode_attributes` described."""
+    described = decoder.decode(node)
+    with reading(node):
+        attrs, allows_duplicates = described
+        if not isinstance(attrs, dict) or not isinstance(allows_duplicates, bool):
+            raise TypeError("attrs and flags expected")
+        if attrs:
+            value.attrs = attrs
+        if not allows_duplicates:
+            value.flags.allows_duplicate_labels = False
+
+
+def pyarrow_installed() -> bool:
+    """Whether Arrow can be used for text; pandas works without it."""
+    if "pyarrow" in sys.modules:
+        return True
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return False
+    return True
