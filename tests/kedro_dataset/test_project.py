@@ -1,0 +1,161 @@
+"""A Kedro project of its own, run by ``kedro run``: every runner, every way to start a worker process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+FILES = {
+    "pyproject.toml": """
+[tool.kedro]
+package_name = "handoff"
+project_name = "handoff"
+kedro_init_version = "1.0.0"
+source_dir = "src"
+""",
+    "conf/base/catalog.yml": """
+"{name}":
+  type: entrepot_kedro.EntrepotDataset
+report:
+  type: json.JSONDataset
+  filepath: report.json
+""",
+    "conf/local/.gitkeep": "",
+    "src/handoff/__init__.py": "",
+    "src/handoff/settings.py": "",
+    "src/handoff/nodes.py": """
+import os
+
+import numpy as np
+import pandas as pd
+
+
+class Model:
+    def __init__(self, weights):
+        self.weights = weights
+
+
+def make():
+    return pd.DataFrame({"x": np.arange(100_000), "s": ["a", "b"] * 50_000}), os.getpid()
+
+
+def fit(frame):
+    return Model(frame["x"].to_numpy()[:1000])
+
+
+def report(frame, model, producer):
+    if os.environ.get("FAIL_REPORT"):
+        raise RuntimeError("told to fail")
+    column = frame["x"].to_numpy()
+    return {
+        "rows": len(frame),
+        "sum": int(frame["x"].sum()),
+        "writeable": bool(column.flags.writeable),
+        "model": type(model).__name__,
+        "weights": int(model.weights.sum()),
+        "processes": [producer, os.getpid()],
+    }
+""",
+    "src/handoff/pipeline_registry.py": """
+from kedro.pipeline import node, pipeline
+
+from handoff import nodes
+
+
+def register_pipelines():
+    return {
+        "__default__": pipeline(
+            [
+                node(nodes.make, None, ["frame", "producer"], name="make"),
+                node(nodes.fit, "frame", "model", name="fit"),
+                node(nodes.report, ["frame", "model", "producer"], "report", name="report"),
+            ]
+        )
+    }
+""",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("json.JSONDataset", "handoff.datasets.JSONDataset").lstrip())
+    # Kedro's own JSON dataset is in another distribution.
+    (tmp_path / "src/handoff/datasets.py").write_text(
+        "import json\n"
+        "from pathlib import Path\n"
+        "from kedro.io import AbstractDataset\n\n\n"
+        "class JSONDataset(AbstractDataset):\n"
+        "    def __init__(self, filepath):\n"
+        "        self._path = Path(filepath)\n\n"
+        "    def load(self):\n"
+        "        return json.loads(self._path.read_text())\n\n"
+        "    def save(self, data):\n"
+        "        self._path.write_text(json.dumps(data))\n\n"
+        "    def _describe(self):\n"
+        '        return {"path": str(self._path)}\n'
+    )
+    return tmp_path
+
+
+def kedro(project: Path, address: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kedro", "run", *arguments],
+        cwd=project,
+        env=os.environ
+        | {"ENTREPOT_ADDRESS": address, "KEDRO_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
+        | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def read_report(project: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project / "report.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_parallel_runner(project: Path, daemon: Any, start: str) -> None:
+    done = kedro(project, daemon.address, "--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read_report(project)
+    assert found | {"processes": None} == {
+        "rows": 100_000,
+        "sum": 100_000 * 99_999 // 2,
+        "writeable": False,
+        "model": "Model",
+        "weights": 1000 * 999 // 2,
+        "processes": None,
+    }
+
+
+def test_resuming_in_the_session_of_the_failed_run(project: Path, daemon: Any) -> None:
+    """What the failed run computed is read by the run that goes on, if both have the session from outside."""
+    failed = kedro(project, daemon.address, ENTREPOT_SESSION="nightly", FAIL_REPORT="1")
+    assert failed.returncode != 0
+    assert "told to fail" in failed.stdout + failed.stderr
+    done = kedro(project, daemon.address, "--from-nodes", "report", ENTREPOT_SESSION="nightly")
+    assert done.returncode == 0, done.stdout + done.stderr
+    producer, consumer = read_report(project)["processes"]
+    assert producer != consumer
+
+
+def test_resuming_without_it_says_what_is_missing(project: Path, daemon: Any) -> None:
+    assert kedro(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    done = kedro(project, daemon.address, "--from-nodes", "report")
+    assert done.returncode != 0
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "nothing is stored under the key" in said
+    assert not (project / "report.json").exists()

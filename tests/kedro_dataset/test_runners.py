@@ -1,0 +1,257 @@
+"""The dataset under Kedro's own runners, in this process and its forks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import entrepot
+import numpy as np
+import pandas as pd
+import pytest
+from entrepot.errors import ObjectExists, ObjectNotFound, StoreUnavailable
+from entrepot_io.connections import close_all, scope_store
+from entrepot_io.keys import kedro_key
+from entrepot_kedro import EntrepotDataset
+from kedro.io import AbstractDataset, DataCatalog, DatasetError, SharedMemoryDataCatalog
+from kedro.pipeline import node, pipeline
+from kedro.runner import AbstractRunner, ParallelRunner, SequentialRunner, ThreadRunner
+
+SCOPE = "tests"
+CATALOG = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
+
+
+@pytest.fixture(autouse=True)
+def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    monkeypatch.setenv("ENTREPOT_SCOPE", SCOPE)
+    monkeypatch.delenv("ENTREPOT_SESSION", raising=False)
+    yield
+    close_all()
+
+
+class Model:
+    """A fitted model, as scikit-learn's are: plain attributes and arrays."""
+
+    def __init__(self, weights: np.ndarray[Any, Any], note: str) -> None:
+        self.weights, self.note = weights, note
+
+
+def make() -> tuple[pd.DataFrame, int]:
+    frame = pd.DataFrame({"x": np.arange(50_000), "y": np.linspace(0, 1, 50_000), "name": ["a", "b"] * 25_000})
+    return frame, os.getpid()
+
+
+def features(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+    return cast("np.ndarray[Any, Any]", frame[["x", "y"]].to_numpy())
+
+
+def train(matrix: np.ndarray[Any, Any]) -> Model:
+    return Model(matrix.sum(axis=0), "fitted")
+
+
+def report(frame: pd.DataFrame, matrix: np.ndarray[Any, Any], model: Model, producer: int) -> dict[str, Any]:
+    return {
+        "columns": list(frame.columns),
+        "dtypes": [str(dtype) for dtype in frame.dtypes],
+        "sum": float(frame["x"].sum()),
+        "matrix": [str(matrix.dtype), *matrix.shape],
+        "writeable": bool(matrix.flags.writeable),
+        "model": [type(model).__name__, model.note, *model.weights.tolist()],
+        "processes": [producer, os.getpid()],
+    }
+
+
+JOB = pipeline(
+    [
+        node(make, None, ["frame", "producer"], name="make"),
+        node(features, "frame", "matrix", name="features"),
+        node(train, "matrix", "model", name="train"),
+        node(report, ["frame", "matrix", "model", "producer"], "report", name="report"),
+    ]
+)
+
+
+def run(runner: AbstractRunner, config: dict[str, Any] = CATALOG, save_version: str = "run-1") -> dict[str, Any]:
+    kind = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
+    outputs = runner.run(JOB, kind.from_config(config, save_version=save_version))
+    return cast("dict[str, Any]", outputs["report"].load())
+
+
+def stored(session: str = "kedro/run-1") -> set[str]:
+    """The datasets whose values are in the store."""
+    store = scope_store(None, SCOPE).session(session)
+    names = ("frame", "producer", "matrix", "model", "report")
+    return {name for name in names if store.exists(store.derive(kedro_key(name)))}
+
+
+RUNNERS: dict[str, Any] = {
+    "sequential": SequentialRunner,
+    "async": lambda: SequentialRunner(is_async=True),
+    "thread": lambda: ThreadRunner(max_workers=2),
+    "fork": lambda: ParallelRunner(max_workers=2),
+}
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_values_keep_their_types(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
+    found = run(RUNNERS[kind]())
+    frame, _ = make()
+    assert found["columns"] == list(frame.columns)
+    assert found["dtypes"] == [str(dtype) for dtype in frame.dtypes]
+    assert found["sum"] == float(frame["x"].sum())
+    assert found["matrix"] == ["float64", 50_000, 2]
+    assert found["model"] == ["Model", "fitted", *features(frame).sum(axis=0).tolist()]
+    assert found["writeable"] is False
+    producer, consumer = found["processes"]
+    assert (producer == os.getpid()) is (kind != "fork")
+    assert (consumer == os.getpid()) is (kind != "fork")
+
+
+@pytest.mark.parametrize("kind", ["sequential", "fork"])
+def test_intermediates_go_after_their_last_consumer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
+    run(RUNNERS[kind]())
+    assert stored() == {"report"}
+
+
+def test_a_session_of_the_users_own_keeps_all() -> None:
+    run(SequentialRunner(), {"{name}": CATALOG["{name}"] | {"session": "mine"}})
+    assert stored("mine") == {"frame", "producer", "matrix", "model", "report"}
+
+
+@pytest.mark.parametrize("copy", ["on_write", "always"])
+def test_values_may_be_changed_if_asked_for(copy: str) -> None:
+    assert run(SequentialRunner(), {"{name}": CATALOG["{name}"] | {"copy": copy}})["writeable"] is True
+
+
+def dataset(name: str, save_version: str = "run-1", **config: Any) -> AbstractDataset[Any, Any]:
+    return AbstractDataset.from_config(name, CATALOG["{name}"] | config, save_version=save_version)
+
+
+def object_id(name: str, session: str = "kedro/run-1") -> entrepot.ObjectID:
+    return scope_store(None, SCOPE).session(session).derive(kedro_key(name))
+
+
+def test_a_retry_writes_the_same_object() -> None:
+    dataset("x").save(np.arange(1000))
+    store = scope_store(None, SCOPE)
+    first = store.info(object_id("x"))
+    dataset("x").save(np.arange(2000))
+    second = store.info(object_id("x"))
+    assert first.id == second.id
+    assert first.generation != second.generation
+    assert np.array_equal(dataset("x").load(), np.arange(2000))
+
+
+def test_runs_side_by_side_do_not_mix() -> None:
+    dataset("x", "run-1").save({"run": 1})
+    dataset("x", "run-2").save({"run": 2})
+    assert [dataset("x", run).load() for run in ("run-1", "run-2")] == [{"run": 1}, {"run": 2}]
+    dataset("x", "run-2").release()
+    assert dataset("x", "run-1").load() == {"run": 1}
+
+
+def test_a_lost_value_is_an_error() -> None:
+    dataset("x").save(np.arange(1000))
+    assert dataset("x").exists()
+    assert scope_store(None, SCOPE).delete(object_id("x"))
+    assert not dataset("x").exists()
+    with pytest.raises(DatasetError, match="nothing is stored under the key 'dataset:x'") as caught:
+        dataset("x").load()
+    assert isinstance(caught.value.__cause__, ObjectNotFound)
+
+
+def test_a_lost_value_stops_the_run() -> None:
+    """The value goes behind the runner's back, between its producer and its consumer."""
+
+    def make_and_lose(_: np.ndarray[Any, Any]) -> int:
+        assert scope_store(None, SCOPE).delete(object_id("a"))
+        return 1
+
+    def produce() -> np.ndarray[Any, Any]:
+        return np.arange(1000)
+
+    def consume(a: np.ndarray[Any, Any], b: int) -> float:
+        return float(a.sum() + b)
+
+    job = pipeline([node(produce, None, "a"), node(make_and_lose, "a", "b"), node(consume, ["a", "b"], "c")])
+    with pytest.raises(DatasetError) as caught:
+        SequentialRunner().run(job, DataCatalog.from_config(CATALOG, save_version="run-1"))
+    cause: BaseException | None = caught.value
+    while cause is not None and not isinstance(cause, ObjectNotFound):
+        cause = cause.__cause__
+    assert isinstance(cause, ObjectNotFound)
+
+
+def test_a_released_value_stays_valid_for_its_reader() -> None:
+    dataset("x").save(np.arange(100_000))
+    value = dataset("x").load()
+    dataset("x").release()
+    assert not dataset("x").exists()
+    assert int(value.sum()) == 100_000 * 99_999 // 2
+
+
+def test_releasing_twice_or_what_was_never_saved_is_nothing() -> None:
+    dataset("x").release()
+    dataset("x").save(1)
+    dataset("x").release()
+    dataset("x").release()
+
+
+def test_a_store_that_is_gone(daemon: Any) -> None:
+    dataset("x").save(np.arange(1000))
+    daemon.stop()
+    close_all()
+    for action in (dataset("x").load, dataset("x").exists, lambda: dataset("x").save(1)):
+        with pytest.raises(DatasetError) as caught:
+            action()
+        assert isinstance(caught.value.__cause__, StoreUnavailable)
+
+
+def test_versions_outlive_runs() -> None:
+    first, second = dataset("m", "v1", versioned=True), dataset("m", "v2", versioned=True)
+    assert not first.exists()
+    first.save({"v": 1})
+    second.save({"v": 2})
+    second.release()
+    assert first.load() == {"v": 1}  # a run reads what it saved itself
+    later = dataset("m", "v3", versioned=True)
+    assert later.exists()
+    assert later.load() == {"v": 2}  # the latest
+    chosen = AbstractDataset.from_config("m", CATALOG["{name}"] | {"versioned": True}, "v1", "v3")
+    assert chosen.load() == {"v": 1}
+
+
+def test_a_version_is_written_once() -> None:
+    dataset("m", "v1", versioned=True).save(np.arange(1000))
+    dataset("m", "v1", versioned=True).save(np.arange(1000))  # the same content again is success
+    with pytest.raises(DatasetError) as caught:
+        dataset("m", "v1", versioned=True).save(np.arange(1001))
+    assert isinstance(caught.value.__cause__, ObjectExists)
+
+
+def test_shown_shortly() -> None:
+    EntrepotDataset(name="x", session="s").save(np.arange(100_000))
+    text = repr(EntrepotDataset(name="x", session="s"))
+    assert "name='x'" in text
+    assert len(text) < 400
+
+
+def test_run_of_only_missing_outputs(tmp_path: Path) -> None:
+    """What is in a session that outlives the run is not computed again."""
+    calls = tmp_path / "calls"
+
+    def count() -> int:
+        with calls.open("a") as file:
+            file.write("x")
+        return 7
+
+    job = pipeline([node(count, None, "n"), node(lambda n: n + 1, "n", "out")])
+    for _ in range(2):
+        catalog = DataCatalog.from_config({"{name}": CATALOG["{name}"] | {"session": ""}})
+        SequentialRunner().run(job, catalog, only_missing_outputs=True)
+        assert dataset("out", session="").load() == 8
+    assert calls.read_text() == "x"
