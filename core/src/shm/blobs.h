@@ -1,0 +1,74 @@
+// The blob table: contiguous immutable ranges of segments, counted across the objects that share them. The counts are
+// derived and private to the daemon.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "shm/control.h"
+#include "shm/entry_table.h"
+#include "shm/layout.h"
+
+namespace entrepot {
+
+struct BlobPlace {
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+[[nodiscard]] std::uint32_t blob_crc(const Blob& blob, std::uint32_t generation);
+
+struct BlobAdoption {
+  std::vector<std::uint32_t> sealed;
+  std::vector<std::uint32_t> damaged;  // checksum does not fit: now kLost, not reused until freed
+};
+
+// Guarded by the daemon's thread.
+class BlobWriter {
+ public:
+  explicit BlobWriter(ControlMemory& memory);
+
+  [[nodiscard]] BlobAdoption adopt();  // once, first; counts start at 0
+
+  [[nodiscard]] Result<std::uint32_t> allocate() { return table_.allocate(); }
+  void abandon(std::uint32_t blob) { table_.abandon(blob); }
+  // Fields, then word (release). The count starts at 0. Returns the generation.
+  std::uint32_t publish(std::uint32_t blob, const BlobPlace& place, MemoryKind kind = MemoryKind::kUnknown);
+  void free(std::uint32_t blob);  // count must be 0: generation + 1 (or retired)
+
+  void add_reference(std::uint32_t blob);
+  [[nodiscard]] std::uint32_t drop_reference(std::uint32_t blob);  // references left
+  [[nodiscard]] std::uint32_t references(std::uint32_t blob) const;
+
+  [[nodiscard]] bool is_sealed(std::uint32_t blob, std::uint32_t generation) const;
+  [[nodiscard]] BlobPlace place(std::uint32_t blob) const;
+  [[nodiscard]] std::uint32_t generation(std::uint32_t blob) const { return Word::generation(table_.word(blob)); }
+  [[nodiscard]] const Blob& at(std::uint32_t blob) const { return table_.at(blob); }
+  [[nodiscard]] std::uint32_t next_generation(std::uint32_t blob) const { return table_.next_generation(blob); }
+  [[nodiscard]] std::uint32_t size() const { return table_.size(); }
+  [[nodiscard]] std::uint32_t live() const { return table_.live(); }
+
+  EntryTable<Blob>& table() { return table_; }
+
+ private:
+  EntryTable<Blob> table_;
+  std::vector<std::uint32_t> references_;  // by blob
+};
+
+// The client's side. Safe from any thread.
+class BlobReader {
+ public:
+  explicit BlobReader(const ControlView& view);
+  // Where the blob lies; none if number or generation do not fit. Stable while an object that counts on it is pinned.
+  [[nodiscard]] std::optional<BlobPlace> resolve(std::uint32_t blob, std::uint32_t generation) const;
+
+ private:
+  const Root* root_;
+  const Blob* blobs_;
+  std::uint32_t capacity_;
+};
+
+}  // namespace entrepot

@@ -1,0 +1,62 @@
+// The control memory as a whole: the daemon's nine regions, and the five of them that clients map.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "shm/region.h"
+
+namespace entrepot {
+
+inline constexpr std::array<RegionKind, 9> kAllRegions = {
+    RegionKind::kRoot,     RegionKind::kSlots,    RegionKind::kBlobs, RegionKind::kIndex,  RegionKind::kRecords,
+    RegionKind::kSegments, RegionKind::kSessions, RegionKind::kNames, RegionKind::kClients};
+// In the order in which a Hello's answer carries their descriptors.
+inline constexpr std::array<RegionKind, 5> kClientRegions = {RegionKind::kRoot, RegionKind::kSlots, RegionKind::kBlobs,
+                                                             RegionKind::kIndex, RegionKind::kRecords};
+
+// The daemon's side. Guarded by the daemon's thread.
+class ControlMemory {
+ public:
+  // New, empty. `capacities`: entries of a kind, where not the default (tests).
+  [[nodiscard]] static Result<ControlMemory> create(const InstanceId& instance,
+                                                    const std::map<RegionKind, std::uint64_t>& capacities = {});
+  // Over process-private memory, for tests under sanitizers; every kind needs a capacity or gets a small one.
+  [[nodiscard]] static Result<ControlMemory> create_private(const InstanceId& instance,
+                                                            const std::map<RegionKind, std::uint64_t>& capacities = {});
+  // Takes over what an earlier daemon left; all nine must be there and belong together. Adds one to the incarnation.
+  [[nodiscard]] static Result<ControlMemory> adopt(std::map<RegionKind, UniqueFd> fds);
+
+  [[nodiscard]] Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
+  [[nodiscard]] Region& region(RegionKind kind) { return regions_[static_cast<std::size_t>(kind) - 1]; }
+  [[nodiscard]] const Region& region(RegionKind kind) const { return regions_[static_cast<std::size_t>(kind) - 1]; }
+  [[nodiscard]] const InstanceId& instance() const { return region(RegionKind::kRoot).instance(); }
+
+  // Read-only descriptors for a client, in the order of kClientRegions.
+  [[nodiscard]] Result<std::array<UniqueFd, 5>> client_fds() const;
+
+ private:
+  std::array<Region, 9> regions_;
+};
+
+// The client's side: read-only, immutable after attach, safe from any thread.
+class ControlView {
+ public:
+  // `fds` in the order of kClientRegions.
+  [[nodiscard]] static Result<ControlView> attach(std::array<UniqueFd, 5> fds, const InstanceId& instance);
+  [[nodiscard]] static Result<ControlView> over(const ControlMemory& memory);  // private memory, tests
+
+  [[nodiscard]] const Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
+  [[nodiscard]] const Region& region(RegionKind kind) const { return regions_[static_cast<std::size_t>(kind) - 1]; }
+  [[nodiscard]] const InstanceId& instance() const { return region(RegionKind::kRoot).instance(); }
+  [[nodiscard]] bool memory_wanted() const { return root().memory_wanted.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] std::uint32_t incarnation() const { return root().incarnation.load(std::memory_order_acquire); }
+
+ private:
+  std::array<Region, 5> regions_;  // kRoot .. kRecords are numbers 1 .. 5
+};
+
+}  // namespace entrepot

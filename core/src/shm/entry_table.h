@@ -1,0 +1,162 @@
+// EntryTable: what all tables of the control memory have in common, the life of an entry's word.
+//
+//   free(g) --allocate--> taken(g), word still free --publish--> live state(g) --set_state--> ... --free--> free(g + 1)
+//                          \--abandon--> free(g)                                          \--> retired, if g = 2^32 - 1
+//
+// Generations start at 1, so that 0 can mean "none" elsewhere. An entry whose last generation ended is retired: its word
+// is free with kRetiredFlag, and it is never handed out again, because a 33rd bit of generation does not exist.
+// A taken entry that was never published is free for whoever adopts the memory: nothing was promised about it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "shm/layout.h"
+#include "shm/region.h"
+
+namespace entrepot {
+
+inline constexpr std::uint32_t kLastGeneration = 0xffff'ffffU;
+
+// T has `std::atomic<std::uint64_t> word`. Guarded by the daemon's thread; readers in other processes load words only.
+template <class T>
+class EntryTable {
+ public:
+  // `region` and `high_water` outlive the table. `high_water` is Root's mark for the kind, or region.marks().high_water.
+  EntryTable(Region& region, std::atomic<std::uint32_t>& high_water)
+      : region_(&region), high_water_(&high_water), next_fresh_(high_water.load(std::memory_order_relaxed)) {}
+
+  // Visits every entry below the high-water mark once: what is free becomes allocatable, what is retired is counted, and
+  // for everything else `visit(index, entry)` decides: true keeps it, false frees it. Once, before anything else.
+  template <class Visit>
+  void adopt(Visit&& visit) {
+    free_.clear();
+    live_ = 0;
+    retired_ = 0;
+    for (std::uint32_t index = next_fresh_; index-- > 0;) {  // downwards: low indices are handed out first
+      const std::uint64_t word = at(index).word.load(std::memory_order_acquire);
+      if (Word::state(word) == 0) {
+        if (is_retired(word)) {
+          ++retired_;
+        } else {
+          free_.push_back(index);
+        }
+        continue;
+      }
+      ++live_;
+      if (!visit(index, at(index))) free(index);
+    }
+  }
+
+  // An entry with pages behind it, its word still free. Its fields may be written now. kStoreFull at the capacity.
+  [[nodiscard]] Result<std::uint32_t> allocate() {
+    std::uint32_t index = 0;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else {
+      RETURN_IF_ERROR(grow());
+      index = next_fresh_++;
+    }
+    ++live_;
+    return index;
+  }
+
+  // Takes an allocate() back that was never published.
+  void abandon(std::uint32_t index) {
+    --live_;
+    free_.push_back(index);
+  }
+
+  // The generation that publish() will give the entry.
+  [[nodiscard]] std::uint32_t next_generation(std::uint32_t index) const {
+    const std::uint32_t generation = Word::generation(at(index).word.load(std::memory_order_relaxed));
+    return generation == 0 ? 1 : generation;
+  }
+
+  // Fields were written; the word makes them visible (release). Returns the word.
+  std::uint64_t publish(std::uint32_t index, std::uint8_t state, std::uint8_t kind = 0, std::uint16_t flags = 0) {
+    const std::uint64_t word = Word::make(next_generation(index), state, kind, flags);
+    at(index).word.store(word, std::memory_order_release);
+    return word;
+  }
+
+  // Another state of the same life. A sequentially consistent exchange, because pins are scanned after it. Returns the
+  // word that was there.
+  std::uint64_t set_state(std::uint32_t index, std::uint8_t state) {
+    const std::uint64_t old = at(index).word.load(std::memory_order_relaxed);
+    const std::uint64_t word = Word::make(Word::generation(old), state, Word::kind(old), Word::flags(old));
+    return at(index).word.exchange(word, std::memory_order_seq_cst);
+  }
+
+  // The end of this life.
+  void free(std::uint32_t index) {
+    const std::uint32_t generation = Word::generation(at(index).word.load(std::memory_order_relaxed));
+    --live_;
+    if (generation == kLastGeneration) {
+      at(index).word.exchange(Word::make(generation, 0, 0, kRetiredFlag), std::memory_order_seq_cst);
+      ++retired_;
+      return;
+    }
+    at(index).word.exchange(Word::make(generation + 1, 0), std::memory_order_seq_cst);
+    free_.push_back(index);
+  }
+
+  [[nodiscard]] T& at(std::uint32_t index) { return region_->template as<T>()[index]; }
+  [[nodiscard]] const T& at(std::uint32_t index) const { return region_->template as<T>()[index]; }
+  [[nodiscard]] std::uint64_t word(std::uint32_t index) const {
+    return at(index).word.load(std::memory_order_relaxed);
+  }
+
+  // For numbers that came from outside: is there an entry, and is it the life (generation) that was meant, live?
+  [[nodiscard]] bool is_live(std::uint32_t index, std::uint32_t generation) const {
+    if (index >= next_fresh_) return false;
+    const std::uint64_t value = word(index);
+    return Word::state(value) != 0 && Word::generation(value) == generation;
+  }
+
+  [[nodiscard]] std::uint32_t size() const { return next_fresh_; }  // indices ever used are below it
+  [[nodiscard]] std::uint32_t live() const { return live_; }        // allocated, published or not
+  [[nodiscard]] std::uint32_t retired() const { return retired_; }
+
+  // Of a free entry: sets the generation that its next life gets (tests of the overflow).
+  void set_next_generation(std::uint32_t index, std::uint32_t generation) {
+    at(index).word.store(Word::make(generation, 0), std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::uint64_t kGrowBytes = 256U << 10;
+
+  static bool is_retired(std::uint64_t word) {
+    return Word::generation(word) == kLastGeneration && (Word::flags(word) & kRetiredFlag) != 0;
+  }
+
+  // Pages first, then the mark: a crash between the two loses nothing but knowledge of free pages.
+  Status grow() {
+    const std::uint32_t mark = high_water_->load(std::memory_order_relaxed);
+    if (next_fresh_ < mark) return Status::ok();
+    if (mark >= region_->capacity()) {
+      return Status(Code::kStoreFull,
+                    concat("all ", region_->capacity(), " ", region_name(region_->kind()), " are in use (", retired_,
+                           " retired); delete objects or sessions that nobody needs"));
+    }
+    std::uint64_t next = mark + kGrowBytes / sizeof(T);
+    if (next > region_->capacity()) next = region_->capacity();
+    RETURN_IF_ERROR(region_->ensure(next * sizeof(T)));
+    high_water_->store(static_cast<std::uint32_t>(next), std::memory_order_release);
+    return Status::ok();
+  }
+
+  Region* region_;
+  std::atomic<std::uint32_t>* high_water_;
+  std::uint32_t next_fresh_;
+  std::uint32_t live_ = 0;
+  std::uint32_t retired_ = 0;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace entrepot

@@ -1,0 +1,139 @@
+// Pins: a reader's claim that keeps an object resident (a hazard pointer that lives in shared memory).
+//
+// Protocol. Reader: (1) read the slot's word, sealed; (2) publish the pin by a sequentially consistent exchange into its
+// own table; (3) read the word again: unchanged -> the object stays until unpin; changed -> unpin, and look again.
+// Daemon: (1) exchange the word to a state that is not sealed (sequentially consistent); (2) read all pins; (3) reuse the
+// memory only if nobody pins (slot, generation). In the single order of those operations either the reader's second
+// read comes after the daemon's exchange and fails, or the pin comes before the daemon's scan and is seen.
+//
+// State of a pin word: 0 --pin--> slot and generation --unpin (release)--> 0. Written by the owning client only; the
+// daemon clears a dead client's table as a whole by dropping it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "os/mapping.h"
+#include "shm/layout.h"
+
+namespace entrepot {
+
+[[nodiscard]] constexpr std::uint64_t pin_table_bytes(std::uint32_t capacity) {
+  return sizeof(PinTableHeader) + 8ULL * capacity;
+}
+
+// A new table (the daemon makes it and sends the descriptor): sealed memfd, all its pages there, header written.
+// `capacity` 1 .. kMaxPinsPerClient, else kInvalidArgument.
+[[nodiscard]] Result<UniqueFd> create_pin_table(std::uint32_t capacity);
+
+// The client's side. Any number of threads pin and unpin at once, without locks: free positions are a private stack.
+class PinTable {
+ public:
+  static constexpr std::uint32_t kNoPosition = 0xffff'ffffU;
+
+  PinTable() = default;
+  // kCorruptData / kVersionMismatch if the header is not a pin table of this layout; kInvalidArgument if it is too short.
+  [[nodiscard]] static Result<PinTable> attach(UniqueFd fd);
+  [[nodiscard]] static Result<PinTable> create_private(std::uint32_t capacity);  // tests
+
+  // The position of the new pin, or kNoPosition when the table is full (see full_error). No allocation, no system call.
+  [[nodiscard]] std::uint32_t pin(std::uint32_t slot, std::uint32_t generation);
+  void unpin(std::uint32_t position);
+
+  [[nodiscard]] std::uint64_t pin_at(std::uint32_t position) const;
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint32_t in_use() const { return state_->in_use.load(std::memory_order_relaxed); }
+  [[nodiscard]] Status full_error() const;  // kStoreFull naming the capacity and the way out
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] std::byte* memory() const { return mapping_.data(); }
+  [[nodiscard]] const os::Mapping& mapping() const { return mapping_; }
+
+  // Fork: all of `source`'s pins at the same positions, in this fresh table (of at least its capacity). `source` must
+  // not change meanwhile.
+  [[nodiscard]] Status copy_from(const PinTable& source);
+
+ private:
+  // Private to the process; on the heap so that the table can move.
+  struct State {
+    std::atomic<std::uint64_t> top{0};         // free stack: low 32 position + 1, high 32 a tag against ABA
+    std::atomic<std::uint32_t> fresh{0};       // positions from here on were never used
+    std::atomic<std::uint32_t> in_use{0};
+  };
+
+  static Result<PinTable> over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity);
+  [[nodiscard]] std::uint32_t take_position();
+  void give_position(std::uint32_t position);
+  [[nodiscard]] PinTableHeader* header() const { return reinterpret_cast<PinTableHeader*>(mapping_.data()); }
+
+  UniqueFd fd_;
+  os::Mapping mapping_;
+  os::Mapping next_mapping_;
+  std::atomic<std::uint64_t>* pins_ = nullptr;
+  std::atomic<std::uint32_t>* next_ = nullptr;  // of the free stack: position + 1; in next_mapping_
+  std::uint32_t capacity_ = 0;
+  std::unique_ptr<State> state_;
+};
+
+struct PinTarget {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  auto operator<=>(const PinTarget&) const = default;
+};
+
+struct PinCount {
+  std::uint32_t client = 0;
+  std::uint32_t pins = 0;
+};
+
+// The daemon's side. Trusts nothing in the tables but their own size, which it knows from when it made them. Guarded by
+// the daemon's thread.
+class PinScanner {
+ public:
+  // `capacity` as the daemon made the table; the file must be at least that large, sealed, and is mapped read-only.
+  [[nodiscard]] Status add(std::uint32_t client, int fd, std::uint32_t capacity);
+  [[nodiscard]] Status add_private(std::uint32_t client, const PinTable& table);  // tests; the table outlives it
+  void remove(std::uint32_t client);  // its pins count no longer; unknown clients are ignored
+  [[nodiscard]] bool has(std::uint32_t client) const;
+
+  // One pass over all tables for a whole batch: result[i] is 1 if anybody pins victims[i]. The victims' words must have
+  // been exchanged before.
+  [[nodiscard]] std::vector<std::uint8_t> scan(std::span<const PinTarget> victims) const;
+
+  // Who pins this object (for messages and info).
+  [[nodiscard]] std::vector<PinCount> pinned_by(const PinTarget& target) const;
+
+  [[nodiscard]] std::uint32_t count(std::uint32_t client) const;  // its pins
+
+  // Calls visit(client, PinTarget) for every pin, e.g. to add up the pinned bytes.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const Table& table : tables_) {
+      const std::uint32_t high_water = bounded_high_water(table);
+      for (std::uint32_t i = 0; i < high_water; ++i) {
+        const std::uint64_t pin = table.pins[i].load(std::memory_order_seq_cst);
+        if (static_cast<std::uint32_t>(pin) == 0) continue;
+        visit(table.client, PinTarget{static_cast<std::uint32_t>(pin) - 1, static_cast<std::uint32_t>(pin >> 32)});
+      }
+    }
+  }
+
+ private:
+  struct Table {
+    std::uint32_t client = 0;
+    std::uint32_t capacity = 0;
+    const PinTableHeader* header = nullptr;
+    const std::atomic<std::uint64_t>* pins = nullptr;
+    os::Mapping mapping;  // empty for private tables
+  };
+  [[nodiscard]] static std::uint32_t bounded_high_water(const Table& table);
+
+  std::vector<Table> tables_;
+};
+
+}  // namespace entrepot

@@ -1,0 +1,55 @@
+// Records: an object's metadata tree, its buffers, the blobs it counts on, and the payload of a small object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "shm/layout.h"
+
+namespace entrepot {
+
+struct RecordParts {
+  std::span<const BufferRef> buffers;
+  std::span<const BlobRef> blobs;  // distinct
+  std::string_view tree;
+  std::string_view payload;  // inline
+};
+
+// Bytes that build_record needs, a multiple of kRecordAlign. kInvalidArgument above 2^32 - 1 or kInlineMaxBytes payload.
+[[nodiscard]] Result<std::uint32_t> record_bytes(const RecordParts& parts);
+
+// Writes the record, checksum included, into `out` (record_bytes long). kInvalidArgument if a buffer refers beyond the
+// inline payload or to a blob that is not among `blobs`.
+[[nodiscard]] Status build_record(const RecordParts& parts, std::span<std::byte> out);
+
+// Reads a record in place. parse() checks every count and offset against the bytes there are, and inline buffers against
+// the payload; offsets in blobs are checked by whoever knows the blobs. No allocation when all is well.
+class RecordView {
+ public:
+  [[nodiscard]] static Result<RecordView> parse(std::span<const std::byte> bytes);
+
+  // kCorruptData unless the checksum fits (adoption, info; not on the hot path).
+  [[nodiscard]] Status check_crc() const;
+
+  [[nodiscard]] std::span<const BufferRef> buffers() const { return buffers_; }
+  [[nodiscard]] std::span<const BlobRef> blobs() const { return blobs_; }
+  [[nodiscard]] std::string_view tree() const { return tree_; }
+  [[nodiscard]] std::span<const std::byte> payload() const { return payload_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }  // the whole record
+  // The bytes of an inline buffer (buffer.blob == kInlineBlob) of this record.
+  [[nodiscard]] std::span<const std::byte> inline_buffer(const BufferRef& buffer) const {
+    return payload_.subspan(buffer.offset, buffer.length);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::span<const BufferRef> buffers_;
+  std::span<const BlobRef> blobs_;
+  std::string_view tree_;
+  std::span<const std::byte> payload_;
+};
+
+}  // namespace entrepot

@@ -1,0 +1,79 @@
+// Region: one piece of the control memory, a memfd with a checked header. See shm/layout.h for what lies in it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "os/mapping.h"
+#include "shm/layout.h"
+
+namespace entrepot {
+
+[[nodiscard]] std::string_view region_name(RegionKind kind);  // "slots"
+[[nodiscard]] std::uint64_t region_entry_bytes(RegionKind kind);
+[[nodiscard]] std::uint64_t region_default_capacity(RegionKind kind);
+
+// Guarded by: the daemon's thread (writable regions) or immutable after attach (read-only ones). Movable; addresses of
+// entries stay what they are.
+class Region {
+ public:
+  Region() = default;
+
+  // A new region in a memfd, header written. `capacity` in entries (bytes for records); 0: the default of the kind.
+  [[nodiscard]] static Result<Region> create(RegionKind kind, const InstanceId& instance, std::uint64_t capacity = 0);
+  // Takes over a region that an earlier daemon wrote: maps it writable and checks its header. `instance` empty: any (the
+  // root tells which). kVersionMismatch for another layout or ABI, kCorruptData for a bad checksum, magic, kind,
+  // capacity or size, kInvalidReference for another instance.
+  [[nodiscard]] static Result<Region> adopt(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance);
+  // The client's side of the same checks, read-only.
+  [[nodiscard]] static Result<Region> attach_read_only(UniqueFd fd, RegionKind kind,
+                                                       const std::optional<InstanceId>& instance);
+  // Over memory of this process alone, with the same header and checks: for tests under sanitizers. `read_only_view`
+  // gives a second Region over the same memory, which must stay mapped as long as the view lives.
+  [[nodiscard]] static Result<Region> create_private(RegionKind kind, const InstanceId& instance,
+                                                     std::uint64_t capacity);
+  [[nodiscard]] Result<Region> private_view() const;
+
+  [[nodiscard]] bool valid() const { return base_ != nullptr; }
+  [[nodiscard]] RegionKind kind() const { return header()->kind; }
+  [[nodiscard]] const InstanceId& instance() const { return header()->instance; }
+  [[nodiscard]] std::uint64_t capacity() const { return capacity_; }       // entries (bytes for records)
+  [[nodiscard]] std::uint64_t entries_bytes() const { return entries_bytes_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }                       // -1 for private memory
+  [[nodiscard]] const RegionHeader* header() const { return reinterpret_cast<const RegionHeader*>(base_); }
+  [[nodiscard]] RegionMarks& marks() const { return *reinterpret_cast<RegionMarks*>(base_ + sizeof(RegionHeader)); }
+
+  [[nodiscard]] std::byte* entries() const { return base_ + kRegionHeaderBytes; }
+  template <class T>
+  [[nodiscard]] T* as() const {
+    return reinterpret_cast<T*>(entries());
+  }
+
+  // A read-only descriptor to send to a client. kInvalidArgument for private memory.
+  [[nodiscard]] Result<UniqueFd> read_only_fd() const;
+
+  // Pages for the first `bytes` of the entries (invariant: memory is reserved before it is used). Remembers how far it
+  // got; cheap when there is nothing to do. kStoreFull if there is no memory, kInvalidArgument beyond the capacity.
+  [[nodiscard]] Status ensure(std::uint64_t bytes);
+  // The same for a range anywhere in the entries; remembers nothing.
+  [[nodiscard]] Status ensure_range(std::uint64_t offset, std::uint64_t bytes);
+  // Gives pages of a range back; it reads as zeros afterwards.
+  [[nodiscard]] Status discard_range(std::uint64_t offset, std::uint64_t bytes);
+
+ private:
+  static Result<Region> open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,
+                             os::Access access);
+  Status check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance);
+
+  UniqueFd fd_;
+  os::Mapping mapping_;           // empty for a private view
+  std::byte* base_ = nullptr;
+  std::uint64_t capacity_ = 0;    // checked copies: the header is not believed twice
+  std::uint64_t entries_bytes_ = 0;
+  bool writable_ = false;
+};
+
+}  // namespace entrepot
