@@ -37,7 +37,8 @@ def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
         whole, used = array.get_total_buffer_size(), array.nbytes
         if whole >= _TRIM_BYTES and kind_of(array.type) is Kind.VIEW:
             # nbytes counts all the text that any of the views might point to.
-            used = 16 * len(array) + (pc.sum(pc.binary_length(array)).as_py() or 0)
+            chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+            used = sum(16 * len(chunk) + _text_bytes(chunk) for chunk in chunks)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return bool(whole > 2 * used and whole - used >= _TRIM_BYTES)
@@ -158,6 +159,13 @@ class ArrayWriter:
         # Past an own offset, because the result may be a fresh array of its own or still the parent's.
         data = offsets.buffers()[1].slice(offsets.offset * bits // 8, (end + 1) * bits // 8)
         return self._buffer(data), first, last
+
+
+def _text_bytes(array: pa.Array) -> int:
+    """Bytes of the text that an array of views shows: the sum of the lengths, the first of four words in each view."""
+    words = pa.Array.from_buffers(pa.int32(), 4 * (array.offset + len(array)), [None, array.buffers()[1]])
+    views = pa.FixedSizeListArray.from_arrays(words, 4).slice(array.offset)
+    return pc.sum(pc.list_element(views, 0)).as_py() or 0
 
 
 def _compact_views(array: pa.Array) -> pa.Array:

@@ -1,0 +1,148 @@
+"""Polars DataFrames and Series, through Arrow in Polars' own layout: no column is copied or encoded anew.
+
+Polars hands its columns to Arrow as they are (text as views, categories as dictionaries, with their settings in the
+field's metadata) and takes them back the same way. 128-bit integers, which Arrow does not know, and columns of Python
+objects are stored as lists. What does not come back with the same dtype is left to pickle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.errors import UnsupportedType
+from entrepot_io.codecs.checks import child, damaged, fields, reading, size
+
+# dtypes that are stored as lists, by the name that is stored with them.
+_AS_LISTS: dict[str, Any] = {
+    name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)
+}
+_ASCENDING, _DESCENDING = 1, 2
+# A panic of Polars' engine derives from BaseException; it must not pass for an exit of the program.
+_PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
+
+
+class DataFrameCodec(Codec):
+    """``polars.DataFrame``.
+
+    params: [rows, columns stored as lists as [position, name, dtype], sorted columns as [position, direction]];
+    children: the Arrow table of the other columns, then the lists.
+    """
+
+    name = "polars.DataFrame"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        frame: pl.DataFrame = value
+        lists = [
+            (position, column, name)
+            for position, column in enumerate(frame.get_columns())
+            for name, dtype in _AS_LISTS.items()
+            if column.dtype == dtype
+        ]
+        names = {column.name for _, column, _ in lists}
+        table = _to_arrow(frame.select([name for name in frame.columns if name not in names]) if names else frame)
+        children = [encoder.encode(table), *(encoder.encode(column.to_list()) for _, column, _ in lists)]
+        described = [[position, column.name, name] for position, column, name in lists]
+        return Node(self.name, self.version, [frame.height, described, _sorted_columns(frame)], children=children)
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        raw_rows, lists, in_order = fields(node, 3)
+        rows = size(node, raw_rows)
+        table = decoder.decode(child(node, 0))
+        if not isinstance(table, pa.Table):
+            raise damaged(node, f"expected an Arrow table, found {type(table).__name__}")
+        contents = [decoder.decode(child(node, 1 + number)) for number in range(len(lists))]
+        try:
+            with reading(node):
+                frame = self._assemble(table, rows, lists, contents)
+                for position, direction in in_order:
+                    column = frame.to_series(position)
+                    frame = frame.with_columns(column.set_sorted(descending=direction == _DESCENDING))
+        except _PANIC as panic:
+            raise damaged(node, f"Polars does not take it: {panic}") from panic
+        if frame.height != rows:
+            raise damaged(node, f"it has {frame.height} rows, expected {rows}")
+        return frame
+
+    def _assemble(self, table: pa.Table, rows: int, lists: list[Any], contents: list[Any]) -> pl.DataFrame:
+        if not table.num_columns and not lists:
+            return pl.DataFrame(height=rows) if rows else pl.DataFrame()
+        frame = _from_arrow(table) if table.num_columns else pl.DataFrame()
+        if not lists:
+            return frame
+        columns = frame.get_columns()
+        for (position, name, dtype), content in zip(lists, contents, strict=True):
+            columns.insert(position, pl.Series(name, content, dtype=_AS_LISTS[dtype]))
+        return pl.DataFrame(columns)
+
+
+class SeriesCodec(Codec):
+    """``polars.Series``: a DataFrame of one column."""
+
+    name = "polars.Series"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        return Node(self.name, self.version, children=[encoder.registry.by_name("polars.DataFrame").encode(
+            value.to_frame(), encoder
+        )])
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        frame = decoder.decode(child(node, 0))
+        if not isinstance(frame, pl.DataFrame) or frame.width != 1:
+            raise damaged(node, "its child is not a frame of one column")
+        return frame.to_series(0)
+
+
+class LazyFrameCodec(Codec):
+    """``polars.LazyFrame``: a plan, not data; it has no codec of its own, and is pickled where that is allowed."""
+
+    name = "polars.LazyFrame"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        raise UnsupportedType(
+            "a polars.LazyFrame is a plan and not data: call collect() and put the DataFrame, "
+            "or allow pickling to store the plan itself"
+        )
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        raise damaged(node, "a LazyFrame is never stored under this codec")
+
+
+def _to_arrow(frame: pl.DataFrame) -> pa.Table:
+    """The frame's own buffers as an Arrow table, checked to come back with the same dtypes."""
+    try:
+        table = frame.to_arrow(compat_level=pl.CompatLevel.newest())
+        same = not table.num_columns or _from_arrow(table.slice(0, 0)).schema == frame.schema
+    except (pa.ArrowException, pl.exceptions.PolarsError, _PANIC) as error:
+        raise UnsupportedType(
+            f"Arrow has no form for the columns {dict(frame.schema)} ({error}): cast them, or allow pickling"
+        ) from error
+    if not same:
+        raise UnsupportedType(
+            f"the columns {dict(frame.schema)} would not come back from Arrow with the same dtypes: "
+            "cast them, or allow pickling"
+        )
+    return table
+
+
+def _from_arrow(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table, rechunk=False)
+    # Columns with an empty name are renamed, a single one is taken for a Series.
+    if isinstance(frame, pl.Series):
+        frame = frame.to_frame()
+    if frame.columns != table.column_names:
+        frame.columns = table.column_names
+    return frame
+
+
+def _sorted_columns(frame: pl.DataFrame) -> list[list[int]]:
+    found = []
+    for position, flags in enumerate(frame.flags.values()):
+        if flags.get("SORTED_ASC"):
+            found.append([position, _ASCENDING])
+        elif flags.get("SORTED_DESC"):
+            found.append([position, _DESCENDING])
+    return found
