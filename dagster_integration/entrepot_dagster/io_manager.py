@@ -6,7 +6,7 @@ key, of none it is ``None``; an output of several partitions is refused.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from dagster import (
     ConfigurableIOManager,
@@ -37,7 +37,7 @@ class EntrepotIOManager(ConfigurableIOManager):
 
     address: str | None = Field(default=None, description="Address of the store; unset: the user's private store.")
     scope: str | None = Field(default=None, description="Name of this deployment; unset: the instance's storage ID.")
-    copy_mode: Literal["never", "on_write", "always"] | None = Field(
+    copy_mode: str | None = Field(
         default=None, alias="copy", description="How inputs are read: never (read-only), on_write or always."
     )
     session_ttl_seconds: float | None = Field(

@@ -29,19 +29,20 @@ class Place:
 
 def default_scope(instance: DagsterInstance | None) -> str:
     """The scope of a Dagster instance: the ID of its run storage, which all its processes and hosts share."""
-    if instance is None:
-        return scope_of("dagster", "no instance", "no-instance")
-    identify = getattr(instance.run_storage, "get_run_storage_id", None)
-    if identify is not None:
-        return scope_of("dagster", str(identify()))
-    return folder_scope("dagster", instance.root_directory)  # a run storage that has no ID of its own
+    if instance is None or instance.is_ephemeral:
+        return "dagster-ephemeral"  # one for all: their sessions tell them apart, and end; a scope never does
+    identity = _storage_id(instance)
+    return folder_scope("dagster", instance.root_directory) if identity is None else scope_of("dagster", identity)
 
 
 def asset_place(instance: DagsterInstance | None, path: Sequence[str], partition: str | None) -> Place:
     """Where an asset, or one of its partitions, lives."""
-    lasting = instance is not None and not instance.is_ephemeral
-    session = SCOPE_SESSION if lasting else run_session("dagster", "ephemeral")
-    return Place(session, dagster_asset_key(path, partition))
+    key = dagster_asset_key(path, partition)
+    if instance is None:
+        return Place(run_session("dagster", "ephemeral"), key)
+    if instance.is_ephemeral:
+        return Place(run_session("dagster", "ephemeral", _storage_id(instance) or ""), key)
+    return Place(SCOPE_SESSION, key)
 
 
 def output_place(identifier: Sequence[str]) -> Place:
@@ -54,3 +55,9 @@ def output_place(identifier: Sequence[str]) -> Place:
     if identifier[0] == _VERSIONED:
         return Place(SCOPE_SESSION, dagster_output_key(identifier))
     return Place(run_session("dagster", identifier[0]), dagster_output_key(identifier[1:]))
+
+
+def _storage_id(instance: DagsterInstance) -> str | None:
+    """The ID that a run storage made for itself, ``None`` if it is of a kind that has none."""
+    identify = getattr(instance.run_storage, "get_run_storage_id", None)
+    return None if identify is None else str(identify())

@@ -1,0 +1,113 @@
+"""Jobs that the multiprocess executor runs; each step is a fresh interpreter that loads this file."""
+
+import os
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from dagster import DynamicOut, DynamicOutput, In, Nothing, OpExecutionContext, Out, RetryPolicy, graph, job, op
+from entrepot_dagster import EntrepotIOManager
+
+IO = {"io_manager": EntrepotIOManager()}
+
+
+class Model:
+    """A fitted model: attributes and arrays."""
+
+    def __init__(self, weights: np.ndarray) -> None:
+        self.weights = weights
+
+
+@op(out={"frame": Out(), "pid": Out()})
+def make() -> tuple[pd.DataFrame, int]:
+    return pd.DataFrame({"x": np.arange(100_000), "s": ["a", "b"] * 50_000}), os.getpid()
+
+
+@op
+def fit(frame: pd.DataFrame) -> Any:
+    return Model(frame["x"].to_numpy()[:1000])
+
+
+@op
+def report(frame: pd.DataFrame, model: Any, pid: int) -> dict[str, Any]:
+    assert len(frame) == 100_000
+    assert int(frame["x"].sum()) == 100_000 * 99_999 // 2
+    assert int(model.weights.sum()) == 1000 * 999 // 2
+    assert not frame["x"].to_numpy().flags.writeable
+    return {"processes": [pid, os.getpid()], "model": type(model).__name__}
+
+
+@job(resource_defs=IO)
+def handoff() -> None:
+    frame, pid = make()
+    report(frame, fit(frame), pid)
+
+
+@op(out=DynamicOut())
+def split() -> Any:
+    for number in range(3):
+        yield DynamicOutput(np.full(10_000, number), mapping_key=f"part_{number}")
+
+
+@op
+def double(part: np.ndarray) -> np.ndarray:
+    return part * 2
+
+
+@op
+def total(parts: list[np.ndarray]) -> int:
+    return int(sum(int(part.sum()) for part in parts))
+
+
+@job(resource_defs=IO)
+def dynamic() -> None:
+    total(split().map(double).collect())
+
+
+@op(retry_policy=RetryPolicy(max_retries=1), out={"first": Out(), "second": Out()})
+def flaky(context: OpExecutionContext) -> Any:
+    """Hands its first output over, then fails once."""
+    from dagster import Output
+
+    yield Output(np.full(10_000, context.retry_number), "first")
+    if context.retry_number == 0:
+        raise RuntimeError("fails once")
+    yield Output(context.retry_number, "second")
+
+
+@op
+def check_attempt(first: np.ndarray, second: int) -> int:
+    assert first.tolist() == [second] * 10_000
+    return second
+
+
+@job(resource_defs=IO)
+def retried() -> None:
+    first, second = flaky()
+    check_attempt(first, second)
+
+
+@op
+def lose(context: OpExecutionContext, frame: pd.DataFrame) -> None:
+    """Deletes its own input behind the host's back."""
+    from entrepot_dagster.places import default_scope, output_place
+    from entrepot_io.connections import session_store
+
+    place = output_place([context.run_id, "make", "frame"])
+    store = session_store(None, default_scope(context.instance), place.session, None)
+    assert len(frame) == 100_000
+    assert store.delete(store.derive(place.key))
+
+
+@op(ins={"after": In(Nothing)})
+def consume(frame: pd.DataFrame) -> int:
+    return len(frame)
+
+
+@graph
+def losing() -> None:
+    frame, _ = make()
+    consume(frame, after=lose(frame))
+
+
+lost = losing.to_job(resource_defs=IO)

@@ -1,0 +1,257 @@
+"""Assets: written in place, partitioned as with Dagster's own file-based managers, found again by later runs."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from dagster import (
+    AssetExecutionContext,
+    AssetIn,
+    AssetKey,
+    AssetMaterialization,
+    BackfillPolicy,
+    DagsterEventType,
+    DagsterInstance,
+    Definitions,
+    EnvVar,
+    JsonMetadataValue,
+    LastPartitionMapping,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    StaticPartitionsDefinition,
+    asset,
+    materialize,
+)
+from dagster_shared.libraries import DagsterLibraryRegistry
+from entrepot.errors import InvalidArgument, InvalidReference, ObjectLost, ObjectNotFound
+from entrepot_dagster import EntrepotIOManager
+from entrepot_dagster.places import asset_place, default_scope
+from entrepot_io.connections import close_all, session_store
+from entrepot_io.reference import Reference
+
+IO = {"io_manager": EntrepotIOManager()}
+DAYS = StaticPartitionsDefinition(["mon", "tue", "wed"])
+
+
+@pytest.fixture(autouse=True)
+def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    yield
+    close_all()
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with DagsterInstance.get() as found:
+        yield found
+
+
+@asset(key_prefix=["raw"])
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"x": np.arange(10_000)})
+
+
+@asset(ins={"orders": AssetIn(key_prefix=["raw"])})
+def total(orders: pd.DataFrame) -> int:
+    return int(orders["x"].sum())
+
+
+def recorded(instance: DagsterInstance, key: list[str]) -> Reference:
+    event = instance.get_latest_materialization_event(AssetKey(key))
+    assert event is not None
+    assert event.asset_materialization is not None
+    entry = event.asset_materialization.metadata["entrepot/reference"]
+    assert isinstance(entry, JsonMetadataValue)
+    return Reference.parse(entry.data)
+
+
+def lose(instance: DagsterInstance, path: list[str], partition: str | None = None) -> None:
+    """Delete an asset behind the host's back."""
+    place = asset_place(instance, path, partition)
+    store = session_store(None, default_scope(instance), place.session, None)
+    assert store.delete(store.derive(place.key))
+
+
+def test_later_runs_find_assets(instance: DagsterInstance) -> None:
+    assert materialize([orders], instance=instance, resources=IO).success
+    result = materialize([orders, total], selection=[total], instance=instance, resources=IO)
+    assert result.output_for_node("total") == 10_000 * 9_999 // 2
+    kept = recorded(instance, ["raw", "orders"])
+    assert (kept.session, kept.key, kept.shape) == ("", "asset:raw/orders", (10_000, 1))
+
+
+def test_assets_are_written_in_place(instance: DagsterInstance) -> None:
+    materialize([orders], instance=instance, resources=IO)
+    first = recorded(instance, ["raw", "orders"])
+    materialize([orders], instance=instance, resources=IO)
+    second = recorded(instance, ["raw", "orders"])
+    assert first.id == second.id
+    assert first.generation != second.generation
+
+
+def test_values_are_loaded_outside_runs(instance: DagsterInstance) -> None:
+    materialize([orders], instance=instance, resources=IO)
+    value = Definitions(assets=[orders], resources=IO).load_asset_value(AssetKey(["raw", "orders"]), instance=instance)
+    assert isinstance(value, pd.DataFrame)
+    assert len(value) == 10_000
+
+
+def test_without_an_instance() -> None:
+    assert materialize([orders, total], resources=IO).output_for_node("total") == 10_000 * 9_999 // 2
+
+
+def test_assets_of_an_ephemeral_instance_end() -> None:
+    result = materialize([orders], resources=IO)
+    event: Any = next(e for e in result.all_events if e.event_type == DagsterEventType.HANDLED_OUTPUT)
+    kept = Reference.parse(event.event_specific_data.metadata["entrepot/reference"].data)
+    assert kept.session.startswith("dagster/ephemeral/")
+
+
+def test_instances_do_not_mix(instance: DagsterInstance) -> None:
+    with DagsterInstance.ephemeral() as one, DagsterInstance.ephemeral() as other:
+        assert asset_place(one, ["x"], None).session == asset_place(one, ["x"], None).session
+        assert asset_place(one, ["x"], None).session != asset_place(other, ["x"], None).session
+        assert default_scope(one) != default_scope(instance)
+    assert default_scope(instance) == default_scope(instance)
+
+
+def test_a_lost_asset_is_an_error(instance: DagsterInstance) -> None:
+    materialize([orders], instance=instance, resources=IO)
+    lose(instance, ["raw", "orders"])
+    with pytest.raises(ObjectLost, match=r"'asset:raw/orders' .* is no longer in the store"):
+        materialize([orders, total], selection=[total], instance=instance, resources=IO)
+
+
+def test_an_asset_that_was_never_written(instance: DagsterInstance) -> None:
+    with pytest.raises(ObjectNotFound, match="it was never written"):
+        materialize([orders, total], selection=[total], instance=instance, resources=IO)
+
+
+def report(instance: DagsterInstance, entry: Any) -> None:
+    """Let the event log say that another run, elsewhere, has materialized the asset since."""
+    metadata = {"entrepot/reference": JsonMetadataValue(entry)}
+    instance.report_runless_asset_event(AssetMaterialization(AssetKey(["raw", "orders"]), metadata=metadata))
+
+
+def test_an_asset_of_another_host_is_never_read_from_here(instance: DagsterInstance) -> None:
+    """This host's store still has an older one under the same ID."""
+    materialize([orders], instance=instance, resources=IO)
+    report(instance, replace(recorded(instance, ["raw", "orders"]), instance="f" * 32, host="node-b").to_dict())
+    with pytest.raises(ObjectLost, match="lives on host 'node-b'"):
+        materialize([orders, total], selection=[total], instance=instance, resources=IO)
+
+
+def test_a_damaged_record_is_named(instance: DagsterInstance) -> None:
+    materialize([orders], instance=instance, resources=IO)
+    report(instance, json.loads(json.dumps(recorded(instance, ["raw", "orders"]).to_dict())) | {"instance": "?"})
+    with pytest.raises(InvalidReference, match="'instance' is '\\?'"):
+        materialize([orders, total], selection=[total], instance=instance, resources=IO)
+
+
+@asset(partitions_def=DAYS)
+def daily(context: AssetExecutionContext) -> np.ndarray:
+    return np.full(1000, DAYS.get_partition_keys().index(context.partition_key))
+
+
+@asset(partitions_def=DAYS)
+def same_day(daily: np.ndarray) -> int:
+    return int(daily.sum())
+
+
+@asset
+def all_days(daily: dict[str, Any]) -> dict[str, int]:
+    return {day: int(values.sum()) for day, values in daily.items()}
+
+
+@asset(ins={"daily": AssetIn(metadata={"allow_missing_partitions": True})})
+def some_days(daily: dict[str, Any]) -> list[str]:
+    return list(daily)
+
+
+@asset(ins={"daily": AssetIn(partition_mapping=LastPartitionMapping())})
+def last_day(daily: np.ndarray) -> int:
+    return int(daily.sum())
+
+
+def make_days(instance: DagsterInstance, *days: str) -> None:
+    for day in days:
+        assert materialize([daily], partition_key=day, instance=instance, resources=IO).success
+
+
+def test_one_partition(instance: DagsterInstance) -> None:
+    make_days(instance, "mon", "tue", "wed")
+    result = materialize([daily, same_day], selection=[same_day], partition_key="tue", instance=instance, resources=IO)
+    assert result.output_for_node("same_day") == 1000
+    result = materialize([daily, last_day], selection=[last_day], instance=instance, resources=IO)
+    assert result.output_for_node("last_day") == 2000
+
+
+def test_all_partitions(instance: DagsterInstance) -> None:
+    make_days(instance, "mon", "tue", "wed")
+    result = materialize([daily, all_days], selection=[all_days], instance=instance, resources=IO)
+    assert result.output_for_node("all_days") == {"mon": 0, "tue": 1000, "wed": 2000}
+
+
+def test_a_partition_that_was_never_written(instance: DagsterInstance) -> None:
+    make_days(instance, "mon", "wed")
+    with pytest.raises(ObjectNotFound, match="asset:daily@tue"):
+        materialize([daily, all_days], selection=[all_days], instance=instance, resources=IO)
+    result = materialize([daily, some_days], selection=[some_days], instance=instance, resources=IO)
+    assert result.output_for_node("some_days") == ["mon", "wed"]
+
+
+def test_a_lost_partition_is_never_skipped(instance: DagsterInstance) -> None:
+    """Allowing partitions that were not written yet does not allow losing data."""
+    make_days(instance, "mon", "tue", "wed")
+    lose(instance, ["daily"], "tue")
+    with pytest.raises(ObjectLost, match="asset:daily@tue"):
+        materialize([daily, some_days], selection=[some_days], instance=instance, resources=IO)
+
+
+@asset(partitions_def=DAYS, backfill_policy=BackfillPolicy.single_run())
+def at_once() -> int:
+    return 1
+
+
+def test_several_partitions_in_one_output_are_refused(instance: DagsterInstance) -> None:
+    tags = {"dagster/asset_partition_range_start": "mon", "dagster/asset_partition_range_end": "wed"}
+    with pytest.raises(InvalidArgument, match="is for 3 partitions"):
+        materialize([at_once], tags=tags, instance=instance, resources=IO)
+
+
+GRID = MultiPartitionsDefinition({"day": DAYS, "region": StaticPartitionsDefinition(["eu", "us"])})
+
+
+@asset(partitions_def=GRID)
+def cell(context: AssetExecutionContext) -> str:
+    return str(context.partition_key)
+
+
+@asset(partitions_def=GRID)
+def next_cell(cell: str) -> str:
+    return cell + "!"
+
+
+def test_partitions_of_two_dimensions(instance: DagsterInstance) -> None:
+    for region in ("eu", "us"):
+        key = MultiPartitionKey({"day": "mon", "region": region})
+        result = materialize([cell, next_cell], partition_key=key, instance=instance, resources=IO)
+        assert result.output_for_node("next_cell") == f"mon|{region}!"
+
+
+def test_settings_from_config_and_environment(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_SCOPE", "from a variable")
+    io = {"io_manager": EntrepotIOManager(scope=EnvVar("STORE_SCOPE"), session_ttl_seconds=60)}
+    materialize([orders], instance=instance, resources=io)
+    assert recorded(instance, ["raw", "orders"]).scope == "from a variable"
+
+
+def test_the_library_is_registered() -> None:
+    assert DagsterLibraryRegistry.get()["entrepot-dagster"] == "0.1.0"

@@ -1,0 +1,275 @@
+"""Ops and jobs: in this process, and with Dagster's multiprocess executor."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dagster import (
+    DagsterEventType,
+    DagsterInstance,
+    In,
+    JobExecutionResult,
+    Nothing,
+    OpExecutionContext,
+    ReexecutionOptions,
+    execute_job,
+    job,
+    op,
+)
+from dagster._core.definitions.reconstruct import ReconstructableJob
+from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, StoreUnavailable
+from entrepot_dagster import EntrepotIOManager
+from entrepot_dagster.places import default_scope, output_place
+from entrepot_io.connections import close_all, session_store
+from entrepot_io.reference import Reference
+
+JOBS = str(Path(__file__).with_name("jobs.py"))
+
+
+@pytest.fixture(autouse=True)
+def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    yield
+    close_all()
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+    """An instance with storage, as `dagster dev` has."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with DagsterInstance.get() as found:
+        yield found
+
+
+def metadata_of(event: Any) -> dict[str, Any]:
+    """The metadata of a HANDLED_OUTPUT event."""
+    return dict(event.event_specific_data.metadata)
+
+
+def references(result: Any) -> dict[str, Reference]:
+    """What the IO manager recorded, by step and output."""
+    found = {}
+    for event in result.all_events:
+        if event.event_type == DagsterEventType.HANDLED_OUTPUT:
+            data = event.event_specific_data
+            found[f"{event.step_key}.{data.output_name}"] = Reference.parse(
+                metadata_of(event)["entrepot/reference"].data
+            )
+    return found
+
+
+def cause_of(event: Any, wanted: type[BaseException]) -> str:
+    """The message of the error of that class in a failed step's chain of causes."""
+    error = event.step_failure_data.error
+    while error is not None:
+        if error.cls_name == wanted.__name__:
+            return str(error.message)
+        error = error.cause
+    raise AssertionError(f"no {wanted.__name__} in {event.step_failure_data.error}")
+
+
+@op
+def numbers() -> np.ndarray:
+    return np.arange(10_000)
+
+
+@op
+def add(values: np.ndarray) -> int:
+    return int(values.sum())
+
+
+@job(resource_defs={"io_manager": EntrepotIOManager()})
+def small() -> None:
+    add(numbers())
+
+
+def test_in_process(instance: DagsterInstance) -> None:
+    result = small.execute_in_process(instance=instance)
+    assert result.success
+    assert result.output_for_node("add") == 10_000 * 9_999 // 2
+    kept = references(result)
+    assert kept["numbers.result"].type == "numpy.ndarray"
+    assert kept["numbers.result"].shape == (10_000,)
+    assert kept["numbers.result"].session == f"dagster/{result.run_id}"
+    assert kept["numbers.result"].key == "op:numbers/result"
+
+
+def test_metadata_is_readable(instance: DagsterInstance) -> None:
+    result = small.execute_in_process(instance=instance)
+    event = next(e for e in result.all_events if e.event_type == DagsterEventType.HANDLED_OUTPUT)
+    shown = {label: entry.value for label, entry in metadata_of(event).items()}
+    assert shown["entrepot/type"] == "numpy.ndarray"
+    assert shown["entrepot/shape"] == "10000"
+    assert shown["entrepot/bytes"] >= 80_000
+    assert shown["entrepot/id"] == shown["entrepot/reference"]["id"]
+    assert len(str(shown)) < 1500
+
+
+def run_file(name: str, instance: DagsterInstance) -> JobExecutionResult:
+    """Run a job of jobs.py with the multiprocess executor, which Dagster uses by default."""
+    options: dict[str, Any] = {"execution": {"config": {"multiprocess": {"max_concurrent": 2}}}}
+    return execute_job(ReconstructableJob.for_file(JOBS, name), instance=instance, run_config=options)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_processes_hand_over(instance: DagsterInstance) -> None:
+    with run_file("handoff", instance) as result:
+        assert result.success
+        found = result.output_for_node("report")
+    assert found["model"] == "Model"
+    assert len({*found["processes"], os.getpid()}) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_dynamic_outputs(instance: DagsterInstance) -> None:
+    with run_file("dynamic", instance) as result:
+        assert result.success
+        assert result.output_for_node("total") == 2 * 10_000 * (0 + 1 + 2)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_a_retry_writes_the_same_object(instance: DagsterInstance) -> None:
+    with run_file("retried", instance) as result:
+        assert result.success
+        assert result.output_for_node("check_attempt") == 1
+        attempts = [
+            Reference.parse(metadata_of(event)["entrepot/reference"].data)
+            for event in result.all_events
+            if event.event_type == DagsterEventType.HANDLED_OUTPUT and event.step_key == "flaky"
+        ]
+    first = [reference for reference in attempts if reference.key == "op:flaky/first"]
+    assert len(first) == 2
+    assert first[0].id == first[1].id
+    assert first[0].generation != first[1].generation
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_a_lost_input_fails_the_step(instance: DagsterInstance) -> None:
+    with run_file("lost", instance) as result:
+        assert not result.success
+        failed = [event for event in result.all_events if event.is_step_failure]
+        assert [event.step_key for event in failed] == ["consume"]
+        assert "is no longer in the store" in cause_of(failed[0], ObjectLost)
+
+
+@op
+def boom(values: np.ndarray, fail: bool) -> int:
+    if fail:
+        raise RuntimeError("told to fail")
+    return int(values.sum())
+
+
+@op
+def whether() -> bool:
+    return not os.environ.get("GO_ON")
+
+
+@job(resource_defs={"io_manager": EntrepotIOManager()})
+def resumable() -> None:
+    boom(numbers(), whether())
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_reexecution_reads_what_the_parent_run_wrote(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = resumable.execute_in_process(instance=instance, raise_on_error=False)
+    assert not failed.success
+    monkeypatch.setenv("GO_ON", "1")
+    options = ReexecutionOptions(parent_run_id=failed.run_id, step_selection=["whether", "boom"])
+    with execute_job(
+        ReconstructableJob.for_file(__file__, "resumable"), instance=instance, reexecution_options=options
+    ) as result:
+        assert result.success
+        assert result.output_for_node("boom") == 10_000 * 9_999 // 2
+        assert "numbers.result" not in references(result)
+
+
+def test_runs_do_not_mix(instance: DagsterInstance) -> None:
+    first, second = (small.execute_in_process(instance=instance) for _ in range(2))
+    assert references(first)["numbers.result"].id != references(second)["numbers.result"].id
+
+
+def lose_output(instance: DagsterInstance, run_id: str, *names: str) -> None:
+    place = output_place([run_id, *names])
+    store = session_store(None, default_scope(instance), place.session, None)
+    assert store.delete(store.derive(place.key))
+
+
+@op
+def drop(context: OpExecutionContext, values: np.ndarray) -> None:
+    lose_output(context.instance, context.run_id, "numbers", "result")
+
+
+@op(ins={"after": In(Nothing)})
+def add_later(values: np.ndarray) -> int:
+    return int(values.sum())
+
+
+@job(resource_defs={"io_manager": EntrepotIOManager()})
+def losing() -> None:
+    values = numbers()
+    add_later(values, after=drop(values))
+
+
+def test_a_lost_input_is_an_error_in_process(instance: DagsterInstance) -> None:
+    with pytest.raises(ObjectLost, match=r"'op:numbers/result' .* is no longer in the store"):
+        losing.execute_in_process(instance=instance)
+
+
+def test_a_store_that_is_gone(instance: DagsterInstance, daemon: Any) -> None:
+    daemon.stop()
+    close_all()
+    result = small.execute_in_process(instance=instance, raise_on_error=False)
+    assert not result.success
+    failed = next(event for event in result.all_events if event.is_step_failure)
+    assert cause_of(failed, StoreUnavailable)
+
+
+@pytest.mark.parametrize("settings", [{"session_ttl_seconds": 0.0}, {"session_ttl_seconds": -5.0}])
+def test_bad_settings_are_named(instance: DagsterInstance, settings: dict[str, Any]) -> None:
+    bad = small.graph.to_job(resource_defs={"io_manager": EntrepotIOManager(**settings)})
+    result = bad.execute_in_process(instance=instance, raise_on_error=False)
+    assert "at least one second" in cause_of(next(e for e in result.all_events if e.is_step_failure), InvalidArgument)
+
+
+@op
+def change(values: np.ndarray) -> int:
+    values[0] = 41
+    return int(values[0]) + 1
+
+
+@pytest.mark.parametrize("mode", ["on_write", "always"])
+def test_values_may_be_changed_if_asked_for(instance: DagsterInstance, mode: str) -> None:
+    @job(resource_defs={"io_manager": EntrepotIOManager(copy=mode)})
+    def changing() -> None:
+        change(numbers())
+
+    assert changing.execute_in_process(instance=instance).output_for_node("change") == 42
+
+
+def test_by_default_values_are_read_only(instance: DagsterInstance) -> None:
+    @job(resource_defs={"io_manager": EntrepotIOManager()})
+    def changing() -> None:
+        change(numbers())
+
+    with pytest.raises(ValueError, match="read-only"):
+        changing.execute_in_process(instance=instance)
+
+
+def test_never_written_is_told_apart_from_lost(instance: DagsterInstance) -> None:
+    from dagster import build_input_context, build_output_context
+
+    manager = EntrepotIOManager()
+    upstream = build_output_context(name="result", step_key="never", run_id="0" * 8)
+    with pytest.raises(ObjectNotFound, match="it was never written"):
+        manager.load_input(build_input_context(upstream_output=upstream))
