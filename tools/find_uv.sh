@@ -9,6 +9,6 @@ fi
 if [[ ! -x .tools/bin/uv ]]; then
   echo "setup: uv is not on this machine; installing it into .tools/" >&2
   "${ENTREPOT_PYTHON:-python3}" -m venv .tools
-  .tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8' >&2
+  .tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8' >&2
 fi
 echo "$PWD/.tools/bin/uv"
