@@ -81,7 +81,7 @@ class MemoryviewCodec(Codec):
                 "put bytes, or a NumPy array"
             ) from error
         node = Node(self.name, self.version)
-        node.params = [view.format, list(view.shape), store_bytes(encoder, node, flat)]
+        node.params = [view.format, list(view.shape or ()), store_bytes(encoder, node, flat)]
         return node
 
     def decode(self, node: Node, decoder: Decoder) -> Any:

@@ -121,8 +121,10 @@ class _DataWriter:
     def _container(self, value: Any, kind: type) -> Any:
         if kind is list and _FAST_KINDS.issuperset(map(type, value)):
             return value
-        if kind is dict and _FAST_KINDS.issuperset(map(type, value.values())) and _FAST_KEYS.issuperset(
-            map(type, value)
+        if (
+            kind is dict
+            and _FAST_KINDS.issuperset(map(type, value.values()))
+            and _FAST_KEYS.issuperset(map(type, value))
         ):
             return value
         key = id(value)

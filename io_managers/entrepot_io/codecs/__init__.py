@@ -105,9 +105,7 @@ def codec_specs() -> list[CodecSpec]:
         CodecSpec("pandas.array", f"{_PANDAS_ARRAYS}:ArrayCodec", _PANDAS_ARRAY_TYPES),
         CodecSpec("pandas.objects", f"{_PANDAS_ARRAYS}:ObjectArrayCodec"),
         CodecSpec("pandas.Index", f"{_PANDAS_INDEX}:IndexCodec", _PANDAS_INDEX_TYPES),
-        CodecSpec(
-            "pandas.Series", f"{_PANDAS_FRAMES}:SeriesCodec", ("pandas:Series", "pandas.core.series:Series")
-        ),
+        CodecSpec("pandas.Series", f"{_PANDAS_FRAMES}:SeriesCodec", ("pandas:Series", "pandas.core.series:Series")),
         CodecSpec(
             "pandas.DataFrame",
             f"{_PANDAS_FRAMES}:DataFrameCodec",

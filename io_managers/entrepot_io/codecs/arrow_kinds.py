@@ -6,9 +6,8 @@ from enum import Enum
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import types
-
 from entrepot.errors import UnsupportedType
+from pyarrow import types
 
 
 class Kind(Enum):

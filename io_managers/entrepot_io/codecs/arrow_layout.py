@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
+
 from entrepot_io.codecs.arrow_kinds import Kind, kind_of, view_bits
 from entrepot_io.codecs.checks import MAX_INT64, damaged, size
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-
 from entrepot.codec import Node
 from entrepot.errors import UnsupportedType
+
 from entrepot_io.codecs.checks import damaged
 
 

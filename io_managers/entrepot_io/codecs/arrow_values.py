@@ -1,13 +1,13 @@
-"""Codecs of Arrow values: buffers are shared as they are, chunk by chunk; see :mod:`entrepot_io.codecs.arrow_layout`."""
+"""Codecs of Arrow values: buffers are shared as they are, chunk by chunk (``arrow_layout`` says how)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pyarrow as pa
-
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
+
 from entrepot_io.codecs.arrow_layout import ArrayReader, ArrayWriter, worth_trimming
 from entrepot_io.codecs.arrow_schema import describe_schema, describe_type, restore_schema, restore_type
 from entrepot_io.codecs.checks import damaged, fields, reading, size

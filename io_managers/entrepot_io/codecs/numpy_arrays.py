@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 import numpy as np
-
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
+
 from entrepot_io.codecs.checks import child, damaged, fields, reading, size, sizes
 from entrepot_io.codecs.numpy_dtypes import describe_dtype, restore_dtype
 
@@ -34,7 +34,8 @@ def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """The bytes of a C-contiguous array, whatever its dtype, without a copy."""
     if array.nbytes == 0:
         return memoryview(b"")
-    return memoryview(array.reshape(-1).view(np.uint8))
+    flat: Any = array.reshape(-1).view(np.uint8)
+    return memoryview(flat)
 
 
 def dense_axes(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
@@ -97,9 +98,7 @@ class ArrayCodec(Codec):
                 array = array.transpose([order.index(axis) for axis in range(len(shape))])
             if repeated:
                 strides = [0 if axis in repeated else array.strides[axis] for axis in range(len(shape))]
-                array = np.lib.stride_tricks.as_strided(
-                    array, tuple(shape), tuple(strides), writeable=decoder.writable
-                )
+                array = np.lib.stride_tricks.as_strided(array, tuple(shape), tuple(strides), writeable=decoder.writable)
             if kind == "recarray":
                 return array.view(np.recarray)
             if kind == "matrix":
@@ -129,7 +128,7 @@ class ArrayCodec(Codec):
 
 
 class ScalarCodec(Codec):
-    """``numpy.generic``: params are [dtype, bytes]; text and byte strings, whose dtype depends on them, [kind, value]."""
+    """``numpy.generic``. params: [dtype, bytes]; for text and byte strings, which have no fixed dtype, [kind, value]."""
 
     name = "numpy.generic"
 

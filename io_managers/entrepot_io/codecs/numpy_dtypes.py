@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from entrepot.errors import CorruptData, UnsupportedType
 
 _MAX_NESTING = 32

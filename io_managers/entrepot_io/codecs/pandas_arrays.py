@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
+
 from entrepot_io.codecs.checks import child, damaged, fields, reading
 from entrepot_io.codecs.numpy_arrays import decode_ndarray
 from entrepot_io.codecs.pandas_labels import decode_zone, encode_zone, pyarrow_installed
@@ -179,6 +179,7 @@ class ArrayCodec(Codec):
 
     def _text(self, node: Node, details: Any, content: Any) -> Any:
         storage, missing_is_nan = details
+        dtype: Any
         if not missing_is_nan:
             dtype = pd.StringDtype(storage)
         else:
@@ -186,8 +187,10 @@ class ArrayCodec(Codec):
                 dtype = pd.StringDtype(storage, na_value=np.nan)
             except TypeError as error:  # pandas 2.2 knows this dtype by another name, and only over Arrow
                 if storage == "python":
-                    raise UnsupportedType("the dtype 'str' over Python strings needs pandas 2.3 or newer here") from error
-                dtype = pd.StringDtype("pyarrow_numpy")  # type: ignore[arg-type]
+                    raise UnsupportedType(
+                        "the dtype 'str' over Python strings needs pandas 2.3 or newer here"
+                    ) from error
+                dtype = pd.StringDtype("pyarrow_numpy")
         if isinstance(content, np.ndarray):
             return pd.array(content, dtype=dtype, copy=False)
         return dtype.__from_arrow__(_only_arrow(node, content))

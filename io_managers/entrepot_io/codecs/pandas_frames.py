@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import CorruptData
+
 from entrepot_io.codecs.checks import child, damaged, fields, reading, size, sizes
 from entrepot_io.codecs.numpy_arrays import address_of, decode_ndarray
 from entrepot_io.codecs.pandas_arrays import decode_values, encode_values, values_of
@@ -173,7 +173,8 @@ class DataFrameCodec(Codec):
         frames = [pd.DataFrame(block, index=index, columns=positions, copy=False) for positions, block in wide]
         if narrow:
             frames.append(pd.DataFrame({key: narrow[key] for key in sorted(narrow)}, index=index, copy=False))
-        joined = pd.concat(frames, axis=1, **({} if _TAKES_VIEWS else {"copy": False}))
+        options: dict[str, Any] = {} if _TAKES_VIEWS else {"copy": False}
+        joined: Any = pd.concat(frames, axis=1, **options)
         if in_order:
             return joined
         return joined.iloc[:, np.argsort(np.array(order, dtype=np.intp), kind="stable")]

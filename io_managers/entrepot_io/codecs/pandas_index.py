@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-
 from entrepot.codec import Codec, Decoder, Encoder, Node
+
 from entrepot_io.codecs.checks import child, damaged, fields, reading
 from entrepot_io.codecs.pandas_arrays import decode_codes, decode_values, encode_values, values_of
 from entrepot_io.codecs.pandas_labels import decode_freq, encode_freq
@@ -18,13 +18,14 @@ class IndexCodec(Codec):
     name = "pandas.Index"
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
-        names = encoder.encode(list(value.names))
+        index: Any = value
+        names = encoder.encode(list(index.names))
         if isinstance(value, pd.RangeIndex):
             return Node(self.name, self.version, ["range", [value.start, value.stop, value.step]], children=[names])
         if isinstance(value, pd.MultiIndex):
             levels = [encoder.encode(level) for level in value.levels]
             codes = [encoder.encode(item) for item in value.codes]
-            details = [len(levels), value.sortorder]
+            details = [len(levels), index.sortorder]
             return Node(self.name, self.version, ["multi", details], children=[names, *levels, *codes])
         children = [names, encode_values(values_of(value), encoder)]
         freq = getattr(value, "freq", None) if isinstance(value, (pd.DatetimeIndex, pd.TimedeltaIndex)) else None

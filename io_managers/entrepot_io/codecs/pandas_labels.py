@@ -8,8 +8,8 @@ import zoneinfo
 from typing import Any
 
 import pandas as pd
-
 from entrepot.codec import Decoder, Encoder, Node
+
 from entrepot_io.codecs.checks import damaged, reading
 
 

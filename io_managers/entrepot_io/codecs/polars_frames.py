@@ -11,15 +11,13 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
+
 from entrepot_io.codecs.checks import child, damaged, fields, reading, size
 
 # dtypes that are stored as lists, by the name that is stored with them.
-_AS_LISTS: dict[str, Any] = {
-    name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)
-}
+_AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
 _ASCENDING, _DESCENDING = 1, 2
 # A panic of Polars' engine derives from BaseException; it must not pass for an exit of the program.
 _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
@@ -85,9 +83,11 @@ class SeriesCodec(Codec):
     name = "polars.Series"
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
-        return Node(self.name, self.version, children=[encoder.registry.by_name("polars.DataFrame").encode(
-            value.to_frame(), encoder
-        )])
+        return Node(
+            self.name,
+            self.version,
+            children=[encoder.registry.by_name("polars.DataFrame").encode(value.to_frame(), encoder)],
+        )
 
     def decode(self, node: Node, decoder: Decoder) -> Any:
         frame = decoder.decode(child(node, 0))
