@@ -113,3 +113,14 @@ def daemon(socket_folder: Path) -> Iterator[Daemon]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def module_daemon() -> Iterator[Daemon]:
+    """A store that the tests of one module share, because what they look at is expensive to make."""
+    folder = Path(tempfile.mkdtemp(prefix="em-"))
+    running = Daemon(folder)
+    running.start()
+    yield running
+    running.stop()
+    shutil.rmtree(folder, ignore_errors=True)

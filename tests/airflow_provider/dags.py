@@ -1,0 +1,198 @@
+"""DAGs that Airflow runs for the tests of the XCom backend; as a script, runs them all and prints what happened.
+
+Each task leaves what it saw in a file of the folder that SEEN names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pendulum
+from airflow.sdk import DAG, get_current_context, task
+
+START = pendulum.datetime(2026, 1, 1, tz="UTC")
+
+
+class Model:
+    """A fitted model: attributes and arrays."""
+
+    def __init__(self, weights: Any) -> None:
+        self.weights = weights
+
+
+def seen(name: str, value: Any) -> None:
+    with Path(os.environ["SEEN"], name).open("a") as file:
+        file.write(json.dumps(value) + "\n")
+
+
+def pulled(task_id: str, **where: Any) -> dict[str, Any]:
+    """What a pull gives: a value, or the class and the message of an error."""
+    try:
+        value = get_current_context()["ti"].xcom_pull(task_ids=task_id, **where)
+    except Exception as error:
+        return {"error": type(error).__name__, "said": str(error), "codes": [getattr(error, "code", None)]}
+    return {"value": value.tolist() if isinstance(value, np.ndarray) else repr(value)}
+
+
+with DAG("handoff", schedule=None, start_date=START) as handoff:
+
+    @task
+    def make() -> Any:
+        return pd.DataFrame({"x": np.arange(100_000), "s": ["a", "b"] * 50_000})
+
+    @task
+    def features(frame: Any) -> Any:
+        return frame["x"].to_numpy()
+
+    @task
+    def fit(values: Any) -> Any:
+        return Model(values[:1000])
+
+    @task(multiple_outputs=True)
+    def several() -> dict[str, Any]:
+        return {"array": np.arange(5000), "number": 7}
+
+    @task
+    def plain() -> dict[str, Any]:
+        return {"rows": 3, "names": ["a", "b"], "nothing": None}
+
+    @task
+    def report(frame: Any, values: Any, model: Any, array: Any, number: int, small: dict[str, Any]) -> dict[str, Any]:
+        seen(
+            "handoff",
+            {
+                "frame": [type(frame).__module__.split(".")[0], len(frame), int(frame["x"].sum())],
+                "dtypes": [str(dtype) for dtype in frame.dtypes],
+                "values": [str(values.dtype), bool(values.flags.writeable)],
+                "model": [type(model).__name__, int(model.weights.sum())],
+                "several": [int(array.sum()), number],
+                "small": small,
+            },
+        )
+        return {"done": True}
+
+    frame = make()
+    values = features(frame)
+    both: Any = several()
+    small: Any = plain()
+    report(frame, values, fit(values), both["array"], both["number"], small)
+
+
+with DAG("mapped", schedule=None, start_date=START) as mapped:
+
+    @task
+    def sizes() -> list[int]:
+        return [1000, 2000, 3000]
+
+    @task
+    def grow(size: int) -> Any:
+        return np.full(size, size)
+
+    @task
+    def gather(parts: Any) -> None:
+        seen("mapped", [int(part[0]) for part in parts])
+
+    gather(grow.expand(size=sizes()))
+
+
+with DAG("retried", schedule=None, start_date=START) as retried:
+
+    @task(retries=1, retry_delay=0)
+    def flaky() -> Any:
+        ti = get_current_context()["ti"]
+        ti.xcom_push("early", np.full(1000, ti.try_number))
+        if ti.try_number == 1:
+            raise RuntimeError("fails once")
+        return np.full(1000, ti.try_number)
+
+    @task
+    def after(value: Any) -> None:
+        early = get_current_context()["ti"].xcom_pull(task_ids="flaky", key="early")
+        seen("retried", [int(value[0]), int(early[0])])
+
+    after(flaky())
+
+
+with DAG("lost", schedule=None, start_date=START) as lost:
+
+    @task
+    def produce() -> Any:
+        return np.arange(1000)
+
+    @task
+    def lose(value: Any) -> int:
+        """Deletes the object behind Airflow's back."""
+        import entrepot
+
+        ti = get_current_context()["ti"]
+        with entrepot.connect(scope="tests") as store:
+            oid = store.session(f"airflow/lost/{ti.run_id}").derive("lost/produce/return_value")
+            assert store.delete(oid)
+        return len(value)
+
+    @task
+    def look() -> None:
+        seen("lost", pulled("produce"))
+
+    @task
+    def use(value: Any) -> None:
+        seen("lost_used", "a value came through")
+
+    value = produce()
+    gone = lose(value)
+    gone >> look()
+    gone >> use(value)
+
+
+with DAG("replaced", schedule=None, start_date=START) as replaced:
+
+    @task
+    def original() -> Any:
+        return np.arange(1000)
+
+    @task
+    def write_again(value: Any) -> int:
+        """A later attempt of `original` writes, and has not pushed its reference yet."""
+        from entrepot_airflow import EntrepotXComBackend
+
+        ti = get_current_context()["ti"]
+        EntrepotXComBackend.serialize_value(
+            np.zeros(1000), key="return_value", task_id="original", dag_id="replaced", run_id=ti.run_id, map_index=-1
+        )
+        return len(value)
+
+    @task
+    def look_again() -> None:
+        seen("replaced", pulled("original"))
+
+    write_again(original()) >> look_again()
+
+
+def entries(dag_id: str) -> dict[str, Any]:
+    """What Airflow's database has, by task, map index and key."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        rows = session.scalars(select(XComModel).where(XComModel.dag_id == dag_id)).all()
+        return {f"{row.task_id}[{row.map_index}].{row.key}": row.value for row in rows}
+
+
+def main() -> None:
+    found: dict[str, Any] = {}
+    for dag in (handoff, mapped, retried, lost, replaced):
+        run = dag.test()
+        states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
+        found[dag.dag_id] = {"states": states, "entries": entries(dag.dag_id)}
+    Path(sys.argv[1]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""DAG runs of Airflow itself: tasks, mapped tasks, retries, lost and replaced values."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from entrepot_io.reference import Reference
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(240)]
+
+DAGS = Path(__file__).with_name("dags.py")
+
+
+@dataclass
+class Runs:
+    """What happened.
+
+    Attributes:
+        found: by DAG: states of the task instances, entries of the database.
+        folder: of what the tasks saw.
+    """
+
+    found: dict[str, Any]
+    folder: Path
+
+    def seen(self, name: str) -> Any:
+        lines = (self.folder / name).read_text().splitlines()
+        assert len(lines) == 1, lines
+        return json.loads(lines[0])
+
+    def states(self, dag_id: str) -> dict[str, str]:
+        states: dict[str, str] = self.found[dag_id]["states"]
+        return states
+
+    def entry(self, dag_id: str, name: str) -> Any:
+        return self.found[dag_id]["entries"][name]
+
+
+@pytest.fixture(scope="module")
+def runs(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """All DAGs of dags.py, run once by an Airflow of this module's own, with its database in SQLite."""
+    home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS.parent),
+        "AIRFLOW__ENTREPOT__SCOPE": "tests",
+        "ENTREPOT_ADDRESS": module_daemon.address,
+        "SEEN": str(folder),
+    }
+    for command in (
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        [sys.executable, str(DAGS), str(home / "found.json")],
+    ):
+        done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
+    return Runs(json.loads((home / "found.json").read_text()), folder)
+
+
+def test_values_keep_their_types(runs: Runs) -> None:
+    assert set(runs.states("handoff").values()) == {"success"}
+    found = runs.seen("handoff")
+    assert found["frame"] == ["pandas", 100_000, 100_000 * 99_999 // 2]
+    assert found["dtypes"][0] == "int64"
+    assert found["values"] == ["int64", False]
+    assert found["model"] == ["Model", 1000 * 999 // 2]
+    assert found["several"] == [5000 * 4999 // 2, 7]
+    assert found["small"] == {"rows": 3, "names": ["a", "b"], "nothing": None}
+
+
+def test_the_database_has_readable_references(runs: Runs) -> None:
+    entry = runs.entry("handoff", "make[-1].return_value")
+    reference = Reference.parse(entry)
+    assert reference.type == "pandas.DataFrame"
+    assert reference.shape == (100_000, 2)
+    assert reference.key == "handoff/make/return_value"
+    assert reference.session.startswith("airflow/handoff/manual__")
+    assert reference.scope == "tests"  # from the section [entrepot] of Airflow's configuration
+    assert reference.nbytes > 800_000
+    assert len(json.dumps(entry)) < 600
+
+
+def test_small_plain_values_stay_in_the_database(runs: Runs) -> None:
+    assert runs.entry("handoff", "plain[-1].return_value") == {"rows": 3, "names": ["a", "b"], "nothing": None}
+    assert runs.entry("handoff", "several[-1].number") == 7
+    assert runs.entry("mapped", "sizes[-1].return_value") == [1000, 2000, 3000]
+
+
+def test_mapped_tasks(runs: Runs) -> None:
+    assert runs.seen("mapped") == [1000, 2000, 3000]
+    ids = {str(Reference.parse(runs.entry("mapped", f"grow[{index}].return_value")).id) for index in range(3)}
+    assert len(ids) == 3
+
+
+def test_a_retried_task_hands_over_its_last_attempt(runs: Runs) -> None:
+    assert set(runs.states("retried").values()) == {"success"}
+    assert runs.seen("retried") == [2, 2]
+
+
+def test_a_lost_value_is_an_error(runs: Runs) -> None:
+    found = runs.seen("lost")
+    assert found["error"] == "ObjectLost"
+    assert found["codes"] == ["object_lost"]
+    assert "'lost/produce/return_value'" in found["said"]
+    assert "is no longer in the store" in found["said"]
+    assert runs.states("lost")["use[-1]"] == "failed"
+    assert not (runs.folder / "lost_used").exists()
+
+
+def test_a_replaced_value_is_never_read_by_the_old_reference(runs: Runs) -> None:
+    found = runs.seen("replaced")
+    assert found["error"] == "ObjectLost"
+    assert "was replaced by a later attempt" in found["said"]

@@ -1,0 +1,276 @@
+"""The XCom backend by itself: what is stored, what is read back, and what damage and loss look like."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from entrepot.errors import InvalidReference, ObjectLost, StoreUnavailable, VersionMismatch
+from entrepot_airflow.get_provider_info import get_provider_info
+from entrepot_io.connections import close_all, scope_store
+from entrepot_io.reference import Reference
+
+PLACE = {"key": "return_value", "task_id": "load", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    yield
+    close_all()
+
+
+@pytest.fixture
+def backend(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    from entrepot_airflow import EntrepotXComBackend
+
+    return EntrepotXComBackend
+
+
+def stored(backend: Any, value: Any, **changes: Any) -> Any:
+    """What Airflow's database would hold: JSON of what the backend gives."""
+    return json.loads(json.dumps(backend.serialize_value(value, **(PLACE | changes))))
+
+
+def read(backend: Any, entry: Any) -> Any:
+    return backend.deserialize_value(SimpleNamespace(value=entry, key="return_value"))
+
+
+class Model:
+    def __init__(self, weights: Any) -> None:
+        self.weights = weights
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and np.array_equal(self.weights, other.weights)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"x" * 10_000,
+        (1, "two", None),
+        {1: "int key"},
+        {"entrepot": 1, "looks": "like a reference"},
+        {"__classname__": "reserved by Airflow"},
+        float("inf"),
+        "long " * 2000,
+        Model(np.arange(1000)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_goes_by_reference_and_comes_back(backend: Any, value: Any) -> None:
+    entry = stored(backend, value)
+    assert Reference.parse(entry).key == "etl/load/return_value"
+    back = read(backend, entry)
+    assert type(back) is type(value)
+    assert back == value
+
+
+def test_frames_and_arrays(backend: Any) -> None:
+    frame = pd.DataFrame({"x": np.arange(1000), "t": pd.date_range("2026-01-01", periods=1000, tz="UTC")})
+    pd.testing.assert_frame_equal(read(backend, stored(backend, frame)), frame)
+    array = np.arange(5000.0).reshape(50, 100)
+    back = read(backend, stored(backend, array))
+    assert np.array_equal(back, array)
+    assert not back.flags.writeable
+
+
+@pytest.mark.parametrize("value", [None, True, 3, "text", [1, 2], {"a": {"b": []}}], ids=repr)
+def test_small_plain_values_stay_as_they_are(backend: Any, value: Any) -> None:
+    entry = stored(backend, value)
+    assert entry == value
+    assert read(backend, entry) == value
+
+
+def test_everything_by_reference_if_asked_for(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_INLINE_BELOW", "0")
+    entry = stored(backend, 3)
+    assert Reference.parse(entry).type == "int"
+    assert read(backend, entry) == 3
+
+
+@pytest.mark.parametrize("mode", ["on_write", "always"])
+def test_values_may_be_changed_if_asked_for(backend: Any, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    entry = stored(backend, np.arange(1000))
+    monkeypatch.setenv("ENTREPOT_COPY", mode)
+    value = read(backend, entry)
+    value[0] = 7
+    assert read(backend, entry)[0] == 0
+
+
+def test_a_retry_writes_the_same_object(backend: Any) -> None:
+    first, second = (Reference.parse(stored(backend, np.full(1000, attempt))) for attempt in (1, 2))
+    assert first.id == second.id
+    assert first.generation != second.generation
+    assert read(backend, second.to_dict())[0] == 2
+    with pytest.raises(ObjectLost, match="was replaced by a later attempt"):
+        read(backend, first.to_dict())
+
+
+@pytest.mark.parametrize(
+    "change", [{"key": "other"}, {"task_id": "other"}, {"dag_id": "other"}, {"run_id": "other"}, {"map_index": 0}]
+)
+def test_other_xcoms_are_other_objects(backend: Any, change: dict[str, Any]) -> None:
+    one, other = (Reference.parse(stored(backend, b"x" * 5000, **what)) for what in ({}, change))
+    assert one.id != other.id
+
+
+def test_without_a_task(backend: Any) -> None:
+    """Code of a user may call the class itself; such values get random IDs and end by themselves."""
+    entries = [backend.serialize_value(b"x" * 5000) for _ in range(2)]
+    references = [Reference.parse(entry) for entry in entries]
+    assert references[0].id != references[1].id
+    assert references[0].session == "airflow/detached"
+    assert read(backend, entries[0]) == b"x" * 5000
+
+
+def lost(reference: Reference) -> None:
+    assert scope_store(None, reference.scope).delete(reference.id)
+
+
+def test_a_lost_object_is_an_error(backend: Any) -> None:
+    entry = stored(backend, np.arange(1000))
+    lost(Reference.parse(entry))
+    with pytest.raises(ObjectLost, match="is no longer in the store") as caught:
+        read(backend, entry)
+    assert "manual__1" in str(caught.value)
+
+
+def test_a_reader_keeps_what_it_has(backend: Any) -> None:
+    entry = stored(backend, np.arange(100_000))
+    value = read(backend, entry)
+    lost(Reference.parse(entry))
+    stored(backend, np.zeros(100_000))
+    assert int(value.sum()) == 100_000 * 99_999 // 2
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda entry: entry.pop("id"), "no field 'id'"),
+        (lambda entry: entry.update(id=entry["id"][:-1]), "'id' is"),
+        (lambda entry: entry.update(id="0" * 40), "is damaged"),
+        (lambda entry: entry.update(generation=None), "'generation' is None"),
+        (lambda entry: entry.pop("entrepot"), "no field 'entrepot'"),
+    ],
+)
+def test_a_damaged_reference_is_an_error(backend: Any, change: Change, said: str) -> None:
+    entry = stored(backend, np.arange(1000))
+    change(entry)
+    with pytest.raises(InvalidReference, match=said):
+        read(backend, entry)
+
+
+def test_a_reference_of_a_newer_version(backend: Any) -> None:
+    with pytest.raises(VersionMismatch, match="upgrade entrepot here"):
+        read(backend, stored(backend, np.arange(1000)) | {"entrepot": 2})
+
+
+def test_a_reference_of_another_host_names_it(backend: Any) -> None:
+    entry = stored(backend, np.arange(1000)) | {"instance": "ab" * 16, "host": "node-b"}
+    with pytest.raises(ObjectLost, match="lives on host 'node-b'"):
+        read(backend, entry)
+
+
+def test_a_reference_of_a_former_store_of_this_host(backend: Any) -> None:
+    entry = stored(backend, np.arange(1000)) | {"instance": "ab" * 16}
+    with pytest.raises(ObjectLost, match="lived in another store of this host"):
+        read(backend, entry)
+
+
+def test_a_store_that_is_gone(backend: Any, daemon: Any) -> None:
+    entry = stored(backend, np.arange(1000))
+    daemon.stop()
+    close_all()
+    with pytest.raises(StoreUnavailable):
+        read(backend, entry)
+    with pytest.raises(StoreUnavailable):
+        stored(backend, np.arange(1000))
+    assert stored(backend, 3) == 3  # what stays in the database needs no store
+
+
+def test_purge_drops_the_object(backend: Any) -> None:
+    entry = stored(backend, np.arange(1000))
+    backend.purge(SimpleNamespace(value=entry, key="return_value"))
+    reference = Reference.parse(entry)
+    assert not scope_store(None, reference.scope).exists(reference.id)
+    backend.purge(SimpleNamespace(value=entry, key="return_value"))  # again is nothing
+    backend.purge(SimpleNamespace(value={"plain": 1}, key="return_value"))
+    backend.purge(SimpleNamespace(value=None, key="return_value"))
+
+
+def test_purge_by_an_old_reference_leaves_the_new_object(backend: Any) -> None:
+    old = stored(backend, np.arange(1000))
+    new = stored(backend, np.arange(2000))
+    backend.purge(SimpleNamespace(value=old, key="return_value"))
+    assert len(read(backend, new)) == 2000
+
+
+def test_purge_never_keeps_a_task_from_running(backend: Any, daemon: Any, caplog: pytest.LogCaptureFixture) -> None:
+    entry = stored(backend, np.arange(1000))
+    backend.purge(SimpleNamespace(value=entry | {"instance": "ab" * 16}, key="elsewhere"))
+    assert len(read(backend, entry)) == 1000
+    daemon.stop()
+    close_all()
+    with caplog.at_level(logging.WARNING):
+        backend.purge(SimpleNamespace(value=entry | {"id": "?"}, key="damaged"))
+        backend.purge(SimpleNamespace(value=entry, key="gone"))
+    assert "'damaged' is left to the end of its session" in caplog.text
+    assert "'gone' is left to the end of its session" in caplog.text
+
+
+def test_the_default_scope_is_the_installation(backend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ENTREPOT_SCOPE", raising=False)
+    scopes = []
+    for home in ("one", "two"):
+        monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / home))
+        scopes.append(Reference.parse(stored(backend, b"x" * 5000)).scope)
+    assert scopes[0].startswith("airflow-one-")
+    assert scopes[0] != scopes[1]
+
+
+def test_provider_metadata_fits_airflows_schema() -> None:
+    import airflow
+
+    jsonschema = importlib.import_module("jsonschema")  # has no types
+    schema = json.loads(Path(airflow.__file__).with_name("provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_airflow_finds_the_provider_and_its_options(tmp_path: Path) -> None:
+    code = (
+        "from airflow.providers_manager import ProvidersManager\n"
+        "from airflow.sdk.configuration import conf\n"
+        "import json\n"
+        "info = ProvidersManager().providers['entrepot']\n"
+        "print('FOUND', json.dumps([info.data['name'], conf.get('entrepot', 'inline_below', fallback='none')]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    assert json.loads(line.removeprefix("FOUND ")) == ["Entrepot", "4096"]
+
+
+def test_importing_the_package_imports_no_airflow() -> None:
+    code = (
+        "import sys, entrepot_airflow, entrepot_airflow.get_provider_info as p; p.get_provider_info()\n"
+        "assert not {'airflow', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
