@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli): SSE4.2 or ARMv8 instructions where the CPU has them, tables elsewhere; chosen at run time.
+// CRC-32C (Castagnoli): SSE4.2 instructions where the CPU has them (asked at run time), ARMv8 ones where the build is for
+// CPUs that have them, tables elsewhere.
 #pragma once
 
 #include <cstddef>

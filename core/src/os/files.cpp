@@ -1,0 +1,121 @@
+#include "os/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "os/error.h"
+#include "os/process.h"
+
+namespace entrepot::os {
+
+namespace {
+
+std::string octal(mode_t mode) {
+  std::string text;
+  for (int shift = 9; shift >= 0; shift -= 3) text.push_back(static_cast<char>('0' + ((mode >> shift) & 7U)));
+  return text;
+}
+
+Status make_parents(const std::string& path) {
+  const std::string parent = folder_of(path);
+  struct stat info {};
+  if (::stat(parent.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) return Status::ok();
+    return Status(Code::kInvalidArgument, concat(parent, " is not a folder"));
+  }
+  if (errno != ENOENT) return errno_status(errno, concat("looking at the folder ", parent));
+  RETURN_IF_ERROR(make_parents(parent));
+  if (::mkdir(parent.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return errno_status(errno, concat("making the folder ", parent));
+  }
+  return Status::ok();
+}
+
+Result<struct stat> stat_folder(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
+  if (!S_ISDIR(info.st_mode)) return Status(Code::kInvalidArgument, concat(path, " is not a folder"));
+  return info;
+}
+
+}  // namespace
+
+std::string folder_of(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  const std::size_t slash = end == std::string::npos ? std::string::npos : path.rfind('/', end);
+  if (slash == std::string::npos) return path.starts_with('/') ? "/" : ".";
+  const std::size_t last = path.find_last_not_of('/', slash);
+  return last == std::string::npos ? "/" : path.substr(0, last + 1);
+}
+
+Status ensure_private_folder(const std::string& path) {
+  if (path.empty()) return Status(Code::kInvalidArgument, "the path of a folder is empty");
+  RETURN_IF_ERROR(make_parents(path));
+  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return errno_status(errno, concat("making the folder ", path));
+  }
+  // lstat: a link that somebody put in the place of our folder would lead us elsewhere.
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
+  if (!S_ISDIR(info.st_mode)) {
+    return Status(Code::kAccessDenied, concat(path, " is not a folder (a link is not accepted here); remove it"));
+  }
+  if (info.st_uid != current_uid()) {
+    return Status(Code::kAccessDenied, concat("the folder ", path, " belongs to user ", info.st_uid, ", not to us (",
+                                              current_uid(), "); choose another one"));
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Status(Code::kAccessDenied, concat("others may write the folder ", path, " (mode ", octal(info.st_mode),
+                                              "); run: chmod 700 ", path));
+  }
+  return Status::ok();
+}
+
+Status check_folder_safe(const std::string& path) {
+  ASSIGN_OR_RETURN(const struct stat info, stat_folder(path));
+  if (info.st_uid != current_uid() && info.st_uid != 0) {
+    return Status(Code::kAccessDenied, concat("the folder ", path, " belongs to user ", info.st_uid, ", not to us (",
+                                              current_uid(), ") or root; choose another one"));
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (info.st_mode & S_ISVTX) == 0) {
+    return Status(Code::kAccessDenied, concat("others may replace files in the folder ", path, " (mode ",
+                                              octal(info.st_mode), "); run: chmod go-w ", path));
+  }
+  return Status::ok();
+}
+
+Status remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return errno_status(errno, concat("removing ", path));
+  return Status::ok();
+}
+
+bool file_exists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+Result<std::string> read_file(const std::string& path, std::uint64_t limit) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return errno_status(errno, concat("opening ", path));
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (text.size() < limit) {
+    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return errno_status(errno, concat("reading ", path));
+    }
+    if (got == 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  if (text.size() > limit) text.resize(limit);
+  return text;
+}
+
+}  // namespace entrepot::os

@@ -1,0 +1,214 @@
+#include "os/socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+#include "os/error.h"
+#include "os/events.h"
+
+namespace entrepot::os {
+
+namespace {
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path) || path.find('\0') != std::string::npos) {
+    return Status(Code::kInvalidArgument, concat("the socket path \"", path, "\" has ", path.size(),
+                                                 " bytes; a unix socket's path has 1 to ",
+                                                 sizeof(address.sun_path) - 1, ": choose a shorter folder"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
+
+Result<UniqueFd> stream_socket(int flags) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!fd.valid()) return errno_status(errno, "making a unix socket");
+  return fd;
+}
+
+// Removes a socket file that nobody listens on any more.
+Status clear_stale(const std::string& path, const sockaddr_un& address) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) {
+    return errno == ENOENT ? Status::ok() : errno_status(errno, concat("looking at ", path));
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return Status(Code::kInvalidArgument, concat(path, " exists and is not a socket; choose another address"));
+  }
+  ASSIGN_OR_RETURN(const UniqueFd probe, stream_socket(SOCK_NONBLOCK));
+  // EAGAIN: somebody listens, and the queue is full.
+  if (::connect(probe.get(), generic(address), sizeof(address)) == 0 || errno == EAGAIN) {
+    return Status(Code::kStoreUnavailable, concat("another daemon is listening on ", path));
+  }
+  if (errno != ECONNREFUSED && errno != ENOENT) return errno_status(errno, concat("trying the old socket ", path));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return errno_status(errno, concat("removing the old ", path));
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_unix(const std::string& path, int backlog) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, address_of(path));
+  RETURN_IF_ERROR(clear_stale(path, address));
+  ASSIGN_OR_RETURN(UniqueFd fd, stream_socket(SOCK_NONBLOCK));
+  // The socket's own mode becomes the file's when it is bound (and the umask can only narrow it).
+  if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0) return errno_status(errno, "fchmod of the listening socket");
+  if (::bind(fd.get(), generic(address), sizeof(address)) != 0) {
+    if (errno == EADDRINUSE) {
+      return Status(Code::kStoreUnavailable, concat("another daemon is just starting to listen on ", path), true);
+    }
+    return errno_status(errno, concat("binding ", path));
+  }
+  if (::chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0) return errno_status(errno, concat("chmod of ", path));
+  if (::listen(fd.get(), backlog) != 0) return errno_status(errno, concat("listening on ", path));
+  return fd;
+}
+
+Result<UniqueFd> connect_unix(const std::string& path, Deadline deadline) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, address_of(path));
+  while (true) {
+    ASSIGN_OR_RETURN(UniqueFd fd, stream_socket(SOCK_NONBLOCK));
+    if (::connect(fd.get(), generic(address), sizeof(address)) == 0) {
+      RETURN_IF_ERROR(set_nonblocking(fd.get(), false));
+      return fd;
+    }
+    // A unix socket connects at once or says EAGAIN while the listener's queue is full.
+    if (errno != EAGAIN && errno != EINTR) return errno_status(errno, concat("connecting to ", path));
+    if (deadline.passed()) {
+      return Status(Code::kTimeout, concat("connecting to ", path, " took too long: the daemon accepts nobody"), true);
+    }
+    const timespec pause{0, 2'000'000};  // nothing signals a queue that has room again
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+Result<UniqueFd> accept_unix(int listening) {
+  while (true) {
+    UniqueFd fd(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.valid()) return fd;
+    if (errno == EAGAIN) return UniqueFd();
+    if (errno != EINTR && errno != ECONNABORTED) return errno_status(errno, "accepting a connection");
+  }
+}
+
+Result<std::pair<UniqueFd, UniqueFd>> socket_pair(SocketKind kind) {
+  std::array<int, 2> fds{};
+  const int type = kind == SocketKind::kStream ? SOCK_STREAM : SOCK_SEQPACKET;
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, fds.data()) != 0) return errno_status(errno, "socketpair");
+  return std::pair<UniqueFd, UniqueFd>(UniqueFd(fds[0]), UniqueFd(fds[1]));
+}
+
+Result<PeerCredentials> peer_credentials(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return errno_status(errno, "asking who is at the other end (SO_PEERCRED)");
+  }
+  return PeerCredentials{static_cast<std::uint32_t>(credentials.pid), credentials.uid, credentials.gid};
+}
+
+Status set_nonblocking(int fd, bool on) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0) return errno_status(errno, concat("fcntl of descriptor ", fd));
+  if (::fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK) != 0) {
+    return errno_status(errno, concat("fcntl of descriptor ", fd));
+  }
+  return Status::ok();
+}
+
+Result<IoResult> send_some(int socket, std::span<const std::uint8_t> data, std::span<const int> fds) {
+  if (fds.size() > kMaxFdsPerMessage) {
+    return Status(Code::kInvalidArgument, concat(fds.size(), " descriptors in one message; ", kMaxFdsPerMessage,
+                                                 " are allowed"));
+  }
+  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(int) * kMaxFdsPerMessage)> ancillary{};
+  iovec part{const_cast<std::uint8_t*>(data.data()), data.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = ancillary.data();
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
+  }
+  while (true) {
+    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    if (sent >= 0) return IoResult{static_cast<std::size_t>(sent), false, false};
+    if (errno == EAGAIN) return IoResult{0, true, false};
+    if (errno == ETOOMANYREFS) {
+      return Status(Code::kStoreFull, "too many descriptors are on their way through unix sockets", true);
+    }
+    if (errno != EINTR) return errno_status(errno, "sending");
+  }
+}
+
+Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vector<UniqueFd>& fds) {
+  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(int) * kMaxFdsPerMessage)> ancillary{};
+  iovec part{data.data(), data.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = ancillary.size();
+  ssize_t got = 0;
+  while ((got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0) {
+    if (errno == EAGAIN) return IoResult{0, true, false};
+    if (errno != EINTR) return errno_status(errno, "receiving");
+  }
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);  // owned first, judged below
+    }
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return Status(Code::kInvalidArgument, concat("a message came with more than ", kMaxFdsPerMessage,
+                                                 " descriptors, or this process can open no more (ulimit -n)"));
+  }
+  return IoResult{static_cast<std::size_t>(got), false, got == 0 && !data.empty()};
+}
+
+Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const int> fds, Deadline deadline) {
+  while (!data.empty()) {
+    // Waiting first keeps a blocking socket from blocking beyond the deadline for lack of any room.
+    ASSIGN_OR_RETURN(const bool ready, wait_writable(socket, deadline));
+    if (!ready) return Status(Code::kTimeout, "the other end does not take data", true);
+    const std::size_t piece = data.size() < (64U << 10) ? data.size() : std::size_t{64U << 10};
+    ASSIGN_OR_RETURN(const IoResult moved, send_some(socket, data.first(piece), fds));
+    if (moved.bytes > 0) fds = {};
+    data = data.subspan(moved.bytes);
+  }
+  return Status::ok();
+}
+
+Status receive_all(int socket, std::span<std::uint8_t> data, std::vector<UniqueFd>& fds, Deadline deadline) {
+  while (!data.empty()) {
+    ASSIGN_OR_RETURN(const bool ready, wait_readable(socket, deadline));
+    if (!ready) return Status(Code::kTimeout, "the other end does not answer", true);
+    ASSIGN_OR_RETURN(const IoResult moved, receive_some(socket, data, fds));
+    if (moved.closed) return Status(Code::kStoreUnavailable, "the other end closed the connection", true);
+    data = data.subspan(moved.bytes);
+  }
+  return Status::ok();
+}
+
+}  // namespace entrepot::os

@@ -1,0 +1,19 @@
+#include "base/unique_fd.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace entrepot {
+
+void UniqueFd::reset(int fd) {
+  if (fd_ >= 0) {
+    const int saved = errno;
+    // Linux closes the descriptor even if close is interrupted, so it is never tried again.
+    ::close(fd_);
+    errno = saved;
+  }
+  fd_ = fd;
+}
+
+}  // namespace entrepot
