@@ -61,7 +61,7 @@ demo: build  ## the flights example on three hosts, with Entrepot and with each 
 	@$(PY) -m examples.flights
 
 bench: build  ## figures of the store beside memcpy and pickle on the same machine
-	@$(PY) benchmarks/store.py
+	@$(PY) -m benchmarks.store $(BENCH_ARGS)
 
 soak: build  ## random clients with kills, against a model; ENTREPOT_SOAK_SECONDS (default 600)
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
