@@ -23,6 +23,15 @@ namespace entrepot {
 // The daemon's counterpart (release stores).
 void slot_id_store(Slot& slot, const IdBytes& id);
 
+// The largest table that a region of this capacity holds twice: kIndexMaxLog2 unless a test made it smaller.
+[[nodiscard]] std::uint32_t index_max_log2(const Region& region);
+// IndexWord::first_entry for such a region.
+[[nodiscard]] constexpr std::uint64_t index_first_entry(std::uint64_t word, std::uint32_t max_log2) {
+  return (static_cast<std::uint64_t>(IndexWord::area(word)) << (max_log2 + 1)) + (1ULL << IndexWord::log2(word));
+}
+static_assert(index_first_entry(IndexWord::make(kIndexMinLog2, 1, 7), kIndexMaxLog2) ==
+              IndexWord::first_entry(IndexWord::make(kIndexMinLog2, 1, 7)));
+
 // Guarded by the daemon's thread. Slots that are inserted must hold their ID already.
 class IndexWriter {
  public:
@@ -90,17 +99,25 @@ class IndexReader {
       const std::uint64_t word = root_->index_word.load(std::memory_order_acquire);
       const std::uint32_t log2 = IndexWord::log2(word);
       if (log2 < kIndexMinLog2 || log2 > max_log2_) return std::nullopt;
-      const Entry* table = entries_ + first_entry(word);
+      const Entry* table = entries_ + index_first_entry(word, max_log2_);
       const std::uint64_t mask = (1ULL << log2) - 1;
       const auto tag = static_cast<std::uint32_t>(hash >> 32);
-      const std::uint32_t bound = root_->slot_high_water.load(std::memory_order_acquire);
-      for (std::uint64_t i = 0, at = hash & mask; i <= mask; ++i, at = (at + 1) & mask) {
-        const std::uint64_t entry = table[at].load(std::memory_order_acquire);
-        const std::uint32_t slot_plus_one = IndexEntry::slot_plus_one(entry);
-        if (slot_plus_one == 0) break;
-        if (slot_plus_one == IndexEntry::kTombstone || IndexEntry::tag(entry) != tag) continue;
-        if (slot_plus_one > bound && slot_plus_one > root_->slot_high_water.load(std::memory_order_acquire)) continue;
-        if (match(slot_plus_one - 1)) return slot_plus_one - 1;
+      std::uint64_t at = hash & mask;
+      for (std::uint64_t i = 0; i <= mask; ++i, at = (at + 1) & mask) {
+        std::uint64_t entry = table[at].load(std::memory_order_acquire);
+        if (IndexEntry::slot_plus_one(entry) == 0) break;
+        for (int look = 0; look < kLooks; ++look) {
+          const std::uint32_t slot_plus_one = IndexEntry::slot_plus_one(entry);
+          if (slot_plus_one == 0 || slot_plus_one == IndexEntry::kTombstone || IndexEntry::tag(entry) != tag) break;
+          // The slot's pages are there: the mark is raised before the first entry names a slot.
+          if (slot_plus_one <= root_->slot_high_water.load(std::memory_order_acquire) && match(slot_plus_one - 1)) {
+            return slot_plus_one - 1;
+          }
+          // No match because the object was just replaced: the entry names its new slot by now.
+          const std::uint64_t again = table[at].load(std::memory_order_acquire);
+          if (again == entry) break;
+          entry = again;
+        }
       }
       // The table may have been replaced and cleared under us: then the new one is worth a look.
       if (root_->index_word.load(std::memory_order_acquire) == word) return std::nullopt;
@@ -110,15 +127,12 @@ class IndexReader {
 
  private:
   using Entry = std::atomic<std::uint64_t>;
-  static constexpr int kAttempts = 4;
-
-  [[nodiscard]] std::uint64_t first_entry(std::uint64_t word) const {
-    return (static_cast<std::uint64_t>(IndexWord::area(word)) << (max_log2_ + 1)) + (1ULL << IndexWord::log2(word));
-  }
+  static constexpr int kAttempts = 4;  // at a table that is replaced while it is probed
+  static constexpr int kLooks = 4;     // at an entry that changes while it is read
 
   const Root* root_;
   const Entry* entries_;
-  std::uint32_t max_log2_;  // of the region's capacity (kIndexMaxLog2 unless a test made it smaller)
+  std::uint32_t max_log2_;
 };
 
 }  // namespace entrepot

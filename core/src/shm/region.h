@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -73,7 +74,6 @@ class Region {
   std::byte* base_ = nullptr;
   std::uint64_t capacity_ = 0;    // checked copies: the header is not believed twice
   std::uint64_t entries_bytes_ = 0;
-  bool writable_ = false;
 };
 
 }  // namespace entrepot

@@ -1,0 +1,90 @@
+#include "shm/directory.h"
+
+#include "base/crc32c.h"
+
+namespace entrepot {
+
+std::uint32_t slot_crc(const Slot& slot, std::uint32_t generation) {
+  return Crc32c()
+      .add(slot.id)
+      .add(slot.session)
+      .add(slot.record_offset)
+      .add(slot.record_bytes)
+      .add(slot.payload_bytes)
+      .add(slot.sealed_unix_ns)
+      .add(generation)
+      .value();
+}
+
+DirectoryWriter::DirectoryWriter(ControlMemory& memory)
+    : table_(memory.region(RegionKind::kSlots), memory.root().slot_high_water) {}
+
+DirectoryAdoption DirectoryWriter::adopt() {
+  DirectoryAdoption found;
+  table_.adopt([&](std::uint32_t index, const Slot& slot) {
+    const std::uint64_t word = slot.word.load(std::memory_order_acquire);
+    const auto state = static_cast<ObjectState>(Word::state(word));
+    if (state == ObjectState::kUnsealed) return false;
+    const bool whole = slot.crc == slot_crc(slot, Word::generation(word));
+    if (whole && state == ObjectState::kSealed) {
+      found.sealed.push_back(index);
+    } else if (whole && state == ObjectState::kDeleting) {
+      found.deleting.push_back(index);
+    } else {
+      // Not freed here: somebody may pin it, and what it counted on is unknown.
+      mark_lost(index);
+      found.damaged.push_back(index);
+    }
+    return true;
+  });
+  return found;
+}
+
+std::uint64_t DirectoryWriter::publish_sealed(std::uint32_t number, const SlotFields& fields, MemoryKind kind) {
+  Slot& slot = table_.at(number);
+  slot_id_store(slot, fields.id);
+  slot.session = fields.session;
+  slot.record_offset = fields.record_offset;
+  slot.record_bytes = fields.record_bytes;
+  slot.payload_bytes = fields.payload_bytes;
+  slot.sealed_unix_ns = fields.sealed_unix_ns;
+  slot.locality_set = fields.locality_set;
+  slot.creator = fields.creator;
+  slot.spill_location = 0;
+  slot.crc = slot_crc(slot, table_.next_generation(number));
+  return table_.publish(number, static_cast<std::uint8_t>(ObjectState::kSealed), static_cast<std::uint8_t>(kind));
+}
+
+DirectoryReader::DirectoryReader(const ControlView& view)
+    : root_(&view.root()),
+      slots_(view.region(RegionKind::kSlots).as<Slot>()),
+      capacity_(static_cast<std::uint32_t>(view.region(RegionKind::kSlots).capacity())),
+      index_(view) {}
+
+std::optional<Found> DirectoryReader::find(const IdBytes& id) const {
+  Found found;
+  const auto match = [&](std::uint32_t number) {
+    if (number >= capacity_) return false;
+    const Slot& slot = slots_[number];
+    found.word = slot.word.load(std::memory_order_acquire);
+    return Word::state(found.word) == static_cast<std::uint8_t>(ObjectState::kSealed) && slot_id_equals(slot, id) &&
+           slot.word.load(std::memory_order_acquire) == found.word;
+  };
+  const std::optional<std::uint32_t> number = index_.probe(hash_id(id), match);
+  if (!number) return std::nullopt;
+  found.slot = *number;
+  return found;
+}
+
+std::optional<Found> DirectoryReader::at(std::uint32_t number, std::uint32_t generation, const IdBytes& id) const {
+  if (number >= capacity_ || number >= high_water()) return std::nullopt;
+  const Slot& slot = slots_[number];
+  const Found found{number, slot.word.load(std::memory_order_acquire)};
+  if (Word::state(found.word) != static_cast<std::uint8_t>(ObjectState::kSealed) || found.generation() != generation ||
+      !slot_id_equals(slot, id) || slot.word.load(std::memory_order_acquire) != found.word) {
+    return std::nullopt;
+  }
+  return found;
+}
+
+}  // namespace entrepot

@@ -1,0 +1,159 @@
+#include "shm/pins.h"
+
+#include <new>
+
+#include "base/text.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+namespace {
+
+Status check_capacity(std::uint32_t capacity) {
+  if (capacity >= 1 && capacity <= kMaxPinsPerClient) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                concat("a pin table of ", capacity, " pins cannot be made; 1 to ", kMaxPinsPerClient, " are possible"));
+}
+
+void write_header(std::byte* memory, std::uint32_t capacity) {
+  auto* header = new (memory) PinTableHeader{};
+  header->magic = kPinTableMagic;
+  header->layout_version = kLayoutVersion;
+  header->capacity = capacity;
+}
+
+}  // namespace
+
+Result<UniqueFd> create_pin_table(std::uint32_t capacity) {
+  RETURN_IF_ERROR(check_capacity(capacity));
+  const std::uint64_t bytes = pin_table_bytes(capacity);
+  ASSIGN_OR_RETURN(UniqueFd fd, os::create_memfd("entrepot-pins", bytes));
+  RETURN_IF_ERROR(os::reserve(fd.get(), 0, bytes).with_context("no memory for a client's pin table"));
+  ASSIGN_OR_RETURN(const os::Mapping mapping, os::Mapping::map(fd.get(), 0, bytes, os::Access::kReadWrite));
+  write_header(mapping.data(), capacity);
+  return fd;
+}
+
+Result<PinTable> PinTable::attach(UniqueFd fd) {
+  RETURN_IF_ERROR(os::check_sealed(fd.get()).with_context("pin table"));
+  ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(fd.get()));
+  if (bytes < sizeof(PinTableHeader)) {
+    return Status(Code::kInvalidArgument, concat("pin table: ", bytes, " bytes do not hold its header"));
+  }
+  ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd.get(), 0, bytes, os::Access::kReadWrite));
+  const auto* header = reinterpret_cast<const PinTableHeader*>(mapping.data());
+  if (header->magic != kPinTableMagic) {
+    return Status(Code::kCorruptData, "pin table: its first bytes are not those of a pin table; connect again");
+  }
+  if (header->layout_version != kLayoutVersion) {
+    return Status(Code::kVersionMismatch, concat("pin table of layout version ", header->layout_version,
+                                                 ", this build knows version ", kLayoutVersion,
+                                                 "; use the same version of Entrepot as the daemon"));
+  }
+  const std::uint32_t capacity = header->capacity;
+  RETURN_IF_ERROR(check_capacity(capacity));
+  if (bytes < pin_table_bytes(capacity)) {
+    return Status(Code::kInvalidArgument, concat("pin table is cut off: ", bytes, " bytes, its ", capacity,
+                                                 " pins need ", pin_table_bytes(capacity)));
+  }
+  return over(std::move(fd), std::move(mapping), capacity);
+}
+
+Result<PinTable> PinTable::create_private(std::uint32_t capacity) {
+  RETURN_IF_ERROR(check_capacity(capacity));
+  ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::anonymous(pin_table_bytes(capacity)));
+  write_header(mapping.data(), capacity);
+  return over(UniqueFd(), std::move(mapping), capacity);
+}
+
+Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity) {
+  PinTable table;
+  // Mapped, not allocated: its pages come as positions are used.
+  ASSIGN_OR_RETURN(table.next_mapping_, os::Mapping::anonymous(sizeof(std::atomic<std::uint32_t>) * capacity));
+  table.fd_ = std::move(fd);
+  table.mapping_ = std::move(mapping);
+  table.pins_ = reinterpret_cast<std::atomic<std::uint64_t>*>(table.mapping_.data() + sizeof(PinTableHeader));
+  table.next_ = reinterpret_cast<std::atomic<std::uint32_t>*>(table.next_mapping_.data());
+  table.capacity_ = capacity;
+  table.state_ = std::make_unique<State>();
+  return table;
+}
+
+// A stack of free positions (its tag changes with every operation, so a position that came back in between is noticed),
+// then positions that were never used.
+std::uint32_t PinTable::take_position() {
+  std::uint64_t top = state_->top.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(top) != 0) {
+    const std::uint32_t position = static_cast<std::uint32_t>(top) - 1;
+    const std::uint64_t below = next_[position].load(std::memory_order_relaxed);
+    const std::uint64_t replaced = (((top >> 32) + 1) << 32) | below;
+    if (state_->top.compare_exchange_weak(top, replaced, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return position;
+    }
+  }
+  std::uint32_t fresh = state_->fresh.load(std::memory_order_relaxed);
+  while (fresh < capacity_) {
+    if (state_->fresh.compare_exchange_weak(fresh, fresh + 1, std::memory_order_relaxed)) return fresh;
+  }
+  return kNoPosition;
+}
+
+void PinTable::give_position(std::uint32_t position) {
+  std::uint64_t top = state_->top.load(std::memory_order_relaxed);
+  std::uint64_t replaced = 0;
+  do {
+    next_[position].store(static_cast<std::uint32_t>(top), std::memory_order_relaxed);
+    replaced = (((top >> 32) + 1) << 32) | (position + 1U);
+  } while (!state_->top.compare_exchange_weak(top, replaced, std::memory_order_acq_rel, std::memory_order_relaxed));
+}
+
+std::uint32_t PinTable::pin(std::uint32_t slot, std::uint32_t generation) {
+  const std::uint32_t position = take_position();
+  if (position == kNoPosition) return kNoPosition;
+  // The mark goes up before the pin is there: a scan that does not see the mark comes before this in the single order
+  // of sequentially consistent operations, so its exchange of the word came before our second look at it.
+  std::atomic<std::uint32_t>& high_water = header()->high_water;
+  std::uint32_t mark = high_water.load(std::memory_order_seq_cst);
+  while (mark <= position && !high_water.compare_exchange_weak(mark, position + 1, std::memory_order_seq_cst)) {
+  }
+  pins_[position].exchange(Pin::make(slot, generation), std::memory_order_seq_cst);
+  state_->in_use.fetch_add(1, std::memory_order_relaxed);
+  return position;
+}
+
+void PinTable::unpin(std::uint32_t position) {
+  pins_[position].store(0, std::memory_order_release);
+  state_->in_use.fetch_sub(1, std::memory_order_relaxed);
+  give_position(position);
+}
+
+std::uint64_t PinTable::pin_at(std::uint32_t position) const {
+  return position < capacity_ ? pins_[position].load(std::memory_order_relaxed) : 0;
+}
+
+Status PinTable::full_error() const {
+  return Status(Code::kStoreFull, concat("this process holds ", in_use(), " different objects of the store, its table has ",
+                                         capacity_, " places; drop values that are no longer needed"));
+}
+
+Status PinTable::copy_from(const PinTable& source) {
+  const std::uint32_t used = source.state_->fresh.load(std::memory_order_acquire);
+  if (used > capacity_) {
+    return Status(Code::kInvalidArgument,
+                  concat("a pin table of ", capacity_, " places cannot take over one that uses ", used));
+  }
+  header()->high_water.store(used, std::memory_order_seq_cst);
+  state_->fresh.store(used, std::memory_order_relaxed);
+  for (std::uint32_t position = 0; position < used; ++position) {
+    const std::uint64_t pin = source.pins_[position].load(std::memory_order_acquire);
+    if (pin == 0) {
+      give_position(position);
+    } else {
+      pins_[position].exchange(pin, std::memory_order_seq_cst);
+      state_->in_use.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace entrepot

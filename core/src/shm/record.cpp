@@ -1,0 +1,158 @@
+#include "shm/record.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+
+namespace entrepot {
+
+namespace {
+
+struct Shape {
+  std::uint64_t blobs_offset = 0;
+  std::uint64_t tree_offset = 0;
+  std::uint64_t inline_offset = 0;
+  std::uint64_t total = 0;
+};
+
+std::uint64_t round_up(std::uint64_t value) { return (value + kRecordAlign - 1) / kRecordAlign * kRecordAlign; }
+
+Shape shape_of(const RecordParts& parts) {
+  Shape shape;
+  shape.blobs_offset = sizeof(RecordHeader) + parts.buffers.size_bytes();
+  shape.tree_offset = shape.blobs_offset + parts.blobs.size_bytes();
+  shape.inline_offset = round_up(shape.tree_offset + parts.tree.size());
+  shape.total = round_up(shape.inline_offset + parts.payload.size());
+  return shape;
+}
+
+constexpr std::size_t kCrcFrom = offsetof(RecordHeader, total_bytes);
+
+std::uint32_t crc_of(std::span<const std::byte> record) {
+  return crc32c(record.data() + kCrcFrom, record.size() - kCrcFrom);
+}
+
+Status corrupt(const std::string& what) {
+  return Status(Code::kCorruptData, concat("record: ", what, "; the object is lost, produce it again"));
+}
+
+bool lists(std::span<const BlobRef> blobs, const BufferRef& buffer) {
+  return std::any_of(blobs.begin(), blobs.end(), [&](const BlobRef& blob) {
+    return blob.blob == buffer.blob && blob.generation == buffer.generation;
+  });
+}
+
+}  // namespace
+
+Result<std::uint32_t> record_bytes(const RecordParts& parts) {
+  if (parts.payload.size() > kInlineMaxBytes) {
+    return Status(Code::kInvalidArgument, concat("an inline payload of ", parts.payload.size(), " bytes; at most ",
+                                                 kInlineMaxBytes, " fit, put more into a blob"));
+  }
+  const std::uint64_t total = shape_of(parts).total;
+  if (total > UINT32_MAX) {
+    return Status(Code::kInvalidArgument, concat("metadata of ", total, " bytes; at most ", UINT32_MAX,
+                                                 " fit, split the value into several objects"));
+  }
+  return static_cast<std::uint32_t>(total);
+}
+
+Status build_record(const RecordParts& parts, std::span<std::byte> out) {
+  ASSIGN_OR_RETURN(const std::uint32_t total, record_bytes(parts));
+  if (out.size() != total) {
+    return Status(Code::kInternal, concat("a record of ", total, " bytes was to be built in ", out.size()));
+  }
+  for (std::size_t i = 0; i < parts.buffers.size(); ++i) {
+    const BufferRef& buffer = parts.buffers[i];
+    if (buffer.blob == kInlineBlob) {
+      if (buffer.offset > parts.payload.size() || buffer.length > parts.payload.size() - buffer.offset) {
+        return Status(Code::kInvalidArgument, concat("buffer ", i, " takes ", buffer.length, " bytes at ",
+                                                     buffer.offset, " of an inline payload of ", parts.payload.size()));
+      }
+    } else if (!lists(parts.blobs, buffer)) {
+      return Status(Code::kInvalidArgument, concat("buffer ", i, " lies in blob ", buffer.blob, " (generation ",
+                                                   buffer.generation, "), which the object does not count on"));
+    }
+  }
+  const Shape shape = shape_of(parts);
+  RecordHeader header{};
+  header.magic = kRecordMagic;
+  header.version = kRecordVersion;
+  header.total_bytes = total;
+  header.buffer_count = static_cast<std::uint32_t>(parts.buffers.size());
+  header.blob_count = static_cast<std::uint32_t>(parts.blobs.size());
+  header.tree_offset = static_cast<std::uint32_t>(shape.tree_offset);
+  header.tree_bytes = static_cast<std::uint32_t>(parts.tree.size());
+  header.inline_offset = static_cast<std::uint32_t>(shape.inline_offset);
+  header.inline_bytes = static_cast<std::uint32_t>(parts.payload.size());
+  const auto copy = [&](std::uint64_t offset, const void* data, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(out.data() + offset, data, bytes);
+  };
+  std::fill(out.begin(), out.end(), std::byte{0});
+  copy(0, &header, sizeof(header));
+  copy(sizeof(RecordHeader), parts.buffers.data(), parts.buffers.size_bytes());
+  copy(shape.blobs_offset, parts.blobs.data(), parts.blobs.size_bytes());
+  copy(shape.tree_offset, parts.tree.data(), parts.tree.size());
+  copy(shape.inline_offset, parts.payload.data(), parts.payload.size());
+  header.crc = crc_of(out);
+  copy(0, &header, sizeof(header));
+  return Status::ok();
+}
+
+Result<RecordView> RecordView::parse(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(RecordHeader)) return corrupt(concat(bytes.size(), " bytes do not hold its header"));
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(RecordHeader) != 0 ||
+      reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(BufferRef) != 0) {
+    return corrupt("it does not begin at a multiple of 8");
+  }
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != kRecordMagic) return corrupt(concat("its magic number is ", header.magic));
+  if (header.version != kRecordVersion) {
+    return Status(Code::kVersionMismatch, concat("record of version ", header.version, ", this build knows version ",
+                                                 kRecordVersion, "; use the version of Entrepot that wrote it"));
+  }
+  if (header.total_bytes != bytes.size()) {
+    return corrupt(concat("it says that it has ", header.total_bytes, " bytes, there are ", bytes.size()));
+  }
+  const std::uint64_t blobs_offset = sizeof(RecordHeader) + std::uint64_t{header.buffer_count} * sizeof(BufferRef);
+  const std::uint64_t refs_end = blobs_offset + std::uint64_t{header.blob_count} * sizeof(BlobRef);
+  if (refs_end > bytes.size()) {
+    return corrupt(concat(header.buffer_count, " buffers and ", header.blob_count, " blobs do not fit into ",
+                          bytes.size(), " bytes"));
+  }
+  const auto inside = [&](std::uint64_t offset, std::uint64_t length) {
+    return offset >= refs_end && offset <= bytes.size() && length <= bytes.size() - offset;
+  };
+  if (!inside(header.tree_offset, header.tree_bytes)) {
+    return corrupt(concat("its tree (", header.tree_bytes, " bytes at ", header.tree_offset, ") lies outside"));
+  }
+  if (!inside(header.inline_offset, header.inline_bytes)) {
+    return corrupt(concat("its payload (", header.inline_bytes, " bytes at ", header.inline_offset, ") lies outside"));
+  }
+  RecordView view;
+  view.bytes_ = bytes;
+  view.buffers_ = {reinterpret_cast<const BufferRef*>(bytes.data() + sizeof(RecordHeader)), header.buffer_count};
+  view.blobs_ = {reinterpret_cast<const BlobRef*>(bytes.data() + blobs_offset), header.blob_count};
+  view.tree_ = {reinterpret_cast<const char*>(bytes.data() + header.tree_offset), header.tree_bytes};
+  view.payload_ = bytes.subspan(header.inline_offset, header.inline_bytes);
+  for (const BufferRef& buffer : view.buffers_) {
+    if (buffer.blob != kInlineBlob) continue;
+    if (buffer.offset > view.payload_.size() || buffer.length > view.payload_.size() - buffer.offset) {
+      return corrupt(concat("a buffer (", buffer.length, " bytes at ", buffer.offset, ") lies outside the payload of ",
+                            view.payload_.size(), " bytes"));
+    }
+  }
+  return view;
+}
+
+Status RecordView::check_crc() const {
+  RecordHeader header;
+  std::memcpy(&header, bytes_.data(), sizeof(header));
+  if (header.crc == crc_of(bytes_)) return Status::ok();
+  return corrupt(concat("its checksum is ", crc_of(bytes_), ", it should be ", header.crc));
+}
+
+}  // namespace entrepot

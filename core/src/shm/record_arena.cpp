@@ -1,0 +1,128 @@
+#include "shm/record_arena.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+namespace {
+
+std::uint64_t rounded(std::uint32_t bytes) {
+  return (std::uint64_t{bytes} + kRecordAlign - 1) / kRecordAlign * kRecordAlign;
+}
+
+Status outside(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
+  return Status(Code::kCorruptData, concat("a record of ", bytes, " bytes at ", offset,
+                                           " does not lie in the record arena, which has ", mark, " bytes"));
+}
+
+bool within(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
+  return offset % kRecordAlign == 0 && bytes != 0 && offset <= mark && rounded(bytes) <= mark - offset;
+}
+
+}  // namespace
+
+RecordArena::RecordArena(ControlMemory& memory)
+    : region_(&memory.region(RegionKind::kRecords)), root_(&memory.root()) {
+  extents_.grow(root_->record_high_water.load(std::memory_order_relaxed));
+  holes_.grow(extents_.bytes());
+}
+
+Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
+  if (bytes == 0) return Status(Code::kInternal, "a record of 0 bytes was asked for");
+  const std::uint64_t wanted = rounded(bytes);
+  std::optional<std::uint64_t> offset = extents_.allocate(wanted, kRecordAlign);
+  if (!offset) {
+    const std::uint64_t mark = extents_.bytes();
+    const std::uint64_t step = std::max(wanted, kGrowBytes);
+    if (wanted > region_->capacity() - mark) {
+      return Status(Code::kStoreFull, concat("the record arena of ", format_bytes(region_->capacity()),
+                                             " is full; delete objects that nobody needs"));
+    }
+    const std::uint64_t target = std::min(mark + step, region_->capacity() / kRecordAlign * kRecordAlign);
+    RETURN_IF_ERROR(region_->ensure(target));
+    root_->record_high_water.store(target, std::memory_order_release);
+    extents_.grow(target);
+    holes_.grow(target);
+    offset = extents_.allocate(wanted, kRecordAlign);
+    if (!offset) return Status(Code::kInternal, concat("no place for a record of ", wanted, " bytes after growing"));
+  }
+  // Pages that trim() gave away come back before anything is written.
+  if (holes_.used_bytes() > 0 && !holes_.is_free(*offset, wanted)) {
+    const std::uint64_t page = os::page_bytes();
+    const std::uint64_t first = *offset / page * page;
+    const std::uint64_t end = std::min((*offset + wanted + page - 1) / page * page, holes_.bytes());
+    const Status ensured = region_->ensure_range(*offset, wanted);
+    if (!ensured.is_ok()) {
+      RETURN_IF_ERROR(extents_.free(*offset, wanted));
+      return ensured;
+    }
+    for (std::uint64_t at = first; at < end; at += page) {
+      const std::uint64_t length = std::min(page, end - at);
+      if (!holes_.is_free(at, length)) RETURN_IF_ERROR(holes_.free(at, length));
+    }
+  }
+  return *offset;
+}
+
+Status RecordArena::free(std::uint64_t offset, std::uint32_t bytes) { return extents_.free(offset, rounded(bytes)); }
+
+Status RecordArena::reserve(std::uint64_t offset, std::uint32_t bytes) {
+  if (!within(offset, bytes, extents_.bytes())) return outside(offset, bytes, extents_.bytes());
+  return extents_.reserve(offset, rounded(bytes));
+}
+
+Result<std::uint64_t> RecordArena::write(const RecordParts& parts, std::uint32_t& bytes) {
+  ASSIGN_OR_RETURN(bytes, record_bytes(parts));
+  ASSIGN_OR_RETURN(const std::uint64_t offset, allocate(bytes));
+  const Status built = build_record(parts, span(offset, bytes));
+  if (!built.is_ok()) {
+    RETURN_IF_ERROR(free(offset, bytes));
+    return built;
+  }
+  return offset;
+}
+
+Result<RecordView> RecordArena::view(std::uint64_t offset, std::uint32_t bytes) const {
+  if (!within(offset, bytes, extents_.bytes())) return outside(offset, bytes, extents_.bytes());
+  return RecordView::parse({region_->entries() + offset, bytes});
+}
+
+std::span<std::byte> RecordArena::span(std::uint64_t offset, std::uint32_t bytes) {
+  return {region_->entries() + offset, bytes};
+}
+
+Result<std::uint64_t> RecordArena::trim() {
+  if (region_->fd() < 0) return std::uint64_t{0};
+  const std::uint64_t page = os::page_bytes();
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  extents_.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
+    const std::uint64_t first = (offset + page - 1) / page * page;
+    const std::uint64_t end = (offset + length) / page * page;
+    if (end > first && end - first >= kGrowBytes) ranges.emplace_back(first, end - first);
+  });
+  std::uint64_t punched = 0;
+  for (const auto& [offset, length] : ranges) {
+    RETURN_IF_ERROR(region_->discard_range(offset, length));
+    for (std::uint64_t at = offset; at < offset + length; at += page) {
+      if (!holes_.is_free(at, page)) continue;
+      RETURN_IF_ERROR(holes_.reserve(at, page));
+      punched += page;
+    }
+  }
+  return punched;
+}
+
+Result<RecordView> read_record(const ControlView& view, const Slot& slot) {
+  const std::uint64_t mark = view.root().record_high_water.load(std::memory_order_acquire);
+  const Region& region = view.region(RegionKind::kRecords);
+  if (mark > region.capacity() || !within(slot.record_offset, slot.record_bytes, mark)) {
+    return outside(slot.record_offset, slot.record_bytes, mark);
+  }
+  return RecordView::parse({region.entries() + slot.record_offset, slot.record_bytes});
+}
+
+}  // namespace entrepot

@@ -1,0 +1,229 @@
+#include "shm/region.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kGrowBytes = 64U << 10;
+
+std::uint32_t header_crc(const RegionHeader& header) { return crc32c(&header, offsetof(RegionHeader, crc)); }
+
+void write_header(std::byte* base, RegionKind kind, const InstanceId& instance, std::uint64_t capacity) {
+  auto* header = new (base) RegionHeader{};
+  header->magic = kRegionMagic;
+  header->layout_version = kLayoutVersion;
+  header->kind = kind;
+  header->abi_stamp = kAbiStamp;
+  header->instance = instance;
+  header->capacity = capacity;
+  header->crc = header_crc(*header);
+}
+
+Status corrupt(RegionKind kind, const std::string& what) {
+  return Status(Code::kCorruptData, concat("region ", region_name(kind), ": ", what,
+                                           "; it cannot be used, start a new store"));
+}
+
+Result<std::uint64_t> bytes_for(RegionKind kind, std::uint64_t capacity) {
+  const std::uint64_t entry = region_entry_bytes(kind);
+  if (capacity == 0 || capacity > region_default_capacity(kind)) {
+    return Status(Code::kInvalidArgument, concat("region ", region_name(kind), " cannot have ", capacity,
+                                                 " entries; 1 to ", region_default_capacity(kind), " are possible"));
+  }
+  return capacity * entry;
+}
+
+std::uint64_t file_size(std::uint64_t entries_bytes) {
+  const std::uint64_t page = os::page_bytes();
+  return (kRegionHeaderBytes + entries_bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+std::string_view region_name(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kRoot: return "root";
+    case RegionKind::kSlots: return "slots";
+    case RegionKind::kBlobs: return "blobs";
+    case RegionKind::kIndex: return "index";
+    case RegionKind::kRecords: return "records";
+    case RegionKind::kSegments: return "segments";
+    case RegionKind::kSessions: return "sessions";
+    case RegionKind::kNames: return "names";
+    case RegionKind::kClients: return "clients";
+  }
+  return "unknown";
+}
+
+std::uint64_t region_entry_bytes(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kRoot: return sizeof(Root);
+    case RegionKind::kSlots: return sizeof(Slot);
+    case RegionKind::kBlobs: return sizeof(Blob);
+    case RegionKind::kIndex: return sizeof(std::uint64_t);
+    case RegionKind::kRecords: return 1;
+    case RegionKind::kSegments: return sizeof(Segment);
+    case RegionKind::kSessions: return sizeof(Session);
+    case RegionKind::kNames: return sizeof(Name);
+    case RegionKind::kClients: return sizeof(ClientEntry);
+  }
+  return 1;
+}
+
+std::uint64_t region_default_capacity(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kRoot: return 1;
+    case RegionKind::kSlots: return kMaxSlots;
+    case RegionKind::kBlobs: return kMaxBlobs;
+    case RegionKind::kIndex: return kIndexEntries;
+    case RegionKind::kRecords: return kRecordArenaBytes;
+    case RegionKind::kSegments: return kMaxSegments;
+    case RegionKind::kSessions: return kMaxSessions;
+    case RegionKind::kNames: return kMaxNames;
+    case RegionKind::kClients: return kMaxClients;
+  }
+  return 0;
+}
+
+Result<Region> Region::create(RegionKind kind, const InstanceId& instance, std::uint64_t capacity) {
+  if (capacity == 0) capacity = region_default_capacity(kind);
+  ASSIGN_OR_RETURN(const std::uint64_t bytes, bytes_for(kind, capacity));
+  const std::uint64_t size = file_size(bytes);
+  ASSIGN_OR_RETURN(UniqueFd fd, os::create_memfd(concat("entrepot-", region_name(kind)), size));
+  RETURN_IF_ERROR(os::reserve(fd.get(), 0, kRegionHeaderBytes));
+  Region region;
+  ASSIGN_OR_RETURN(region.mapping_, os::Mapping::map(fd.get(), 0, size, os::Access::kReadWrite));
+  region.fd_ = std::move(fd);
+  region.base_ = region.mapping_.data();
+  region.capacity_ = capacity;
+  region.entries_bytes_ = bytes;
+  write_header(region.base_, kind, instance, capacity);
+  return region;
+}
+
+Result<Region> Region::create_private(RegionKind kind, const InstanceId& instance, std::uint64_t capacity) {
+  ASSIGN_OR_RETURN(const std::uint64_t bytes, bytes_for(kind, capacity));
+  Region region;
+  ASSIGN_OR_RETURN(region.mapping_, os::Mapping::anonymous(file_size(bytes)));
+  region.base_ = region.mapping_.data();
+  region.capacity_ = capacity;
+  region.entries_bytes_ = bytes;
+  write_header(region.base_, kind, instance, capacity);
+  return region;
+}
+
+Result<Region> Region::private_view() const {
+  Region view;
+  view.base_ = base_;
+  RETURN_IF_ERROR(view.check(file_size(entries_bytes_), kind(), instance()));
+  return view;
+}
+
+Result<Region> Region::adopt(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance) {
+  return open(std::move(fd), kind, instance, os::Access::kReadWrite);
+}
+
+Result<Region> Region::attach_read_only(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance) {
+  return open(std::move(fd), kind, instance, os::Access::kReadOnly);
+}
+
+Result<Region> Region::open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,
+                            os::Access access) {
+  // Without the seals the file could be cut short under the mapping, and a read would end in SIGBUS.
+  RETURN_IF_ERROR(os::check_sealed(fd.get()).with_context(concat("region ", region_name(kind))));
+  ASSIGN_OR_RETURN(const std::uint64_t size, os::file_bytes(fd.get()));
+  if (size < kRegionHeaderBytes) {
+    return corrupt(kind, concat("it is cut off: ", size, " bytes do not hold its header of ", kRegionHeaderBytes));
+  }
+  Region region;
+  ASSIGN_OR_RETURN(region.mapping_, os::Mapping::map(fd.get(), 0, size, access));
+  region.fd_ = std::move(fd);
+  region.base_ = region.mapping_.data();
+  RETURN_IF_ERROR(region.check(size, kind, instance));
+  return region;
+}
+
+// Magic and versions come first: in the region of another layout even the checksum may lie elsewhere.
+Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance) {
+  const RegionHeader found = *header();
+  if (found.magic != kRegionMagic) return corrupt(kind, "its first bytes are not those of a region");
+  if (found.layout_version != kLayoutVersion) {
+    return Status(Code::kVersionMismatch,
+                  concat("region ", region_name(kind), " has layout version ", found.layout_version,
+                         ", this build knows version ", kLayoutVersion,
+                         "; use the version of Entrepot that started the daemon, or restart the daemon"));
+  }
+  if (found.abi_stamp != kAbiStamp) {
+    return Status(Code::kVersionMismatch,
+                  concat("region ", region_name(kind), " was written by a build with ABI stamp ", found.abi_stamp,
+                         ", this build has ", kAbiStamp, "; use the same build on both sides"));
+  }
+  if (found.crc != header_crc(found)) return corrupt(kind, "the checksum of its header does not fit");
+  if (found.kind != kind) return corrupt(kind, concat("it is of kind ", found.kind, ", not ", kind));
+  const Result<std::uint64_t> bytes = bytes_for(kind, found.capacity);
+  if (!bytes.is_ok()) return corrupt(kind, bytes.status().message());
+  if (file_bytes < kRegionHeaderBytes + *bytes) {
+    return corrupt(kind, concat("it is cut off: its header promises ", *bytes, " bytes of entries, the file has ",
+                                file_bytes, " in all"));
+  }
+  if (instance && found.instance != *instance) {
+    return Status(Code::kInvalidReference, concat("region ", region_name(kind), " belongs to instance ",
+                                                  to_hex(found.instance), ", not to ", to_hex(*instance),
+                                                  "; the store was replaced, connect again"));
+  }
+  capacity_ = found.capacity;
+  entries_bytes_ = *bytes;
+  return Status::ok();
+}
+
+Result<UniqueFd> Region::read_only_fd() const {
+  if (!fd_.valid()) {
+    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " lies in private memory"));
+  }
+  return os::reopen_read_only(fd_.get());
+}
+
+Status Region::ensure(std::uint64_t bytes) {
+  const std::uint64_t ensured = marks().ensured_bytes.load(std::memory_order_relaxed);
+  if (bytes <= ensured) return Status::ok();
+  if (bytes > entries_bytes_) return ensure_range(ensured, bytes - ensured);  // says what is wrong
+  const std::uint64_t target = std::min((bytes + kGrowBytes - 1) / kGrowBytes * kGrowBytes, entries_bytes_);
+  RETURN_IF_ERROR(ensure_range(ensured, target - ensured));
+  marks().ensured_bytes.store(target, std::memory_order_relaxed);
+  return Status::ok();
+}
+
+Status Region::ensure_range(std::uint64_t offset, std::uint64_t bytes) {
+  if (offset > entries_bytes_ || bytes > entries_bytes_ - offset) {
+    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " has ", entries_bytes_,
+                                                 " bytes of entries; ", bytes, " at ", offset, " lie beyond"));
+  }
+  if (!fd_.valid() || bytes == 0) return Status::ok();
+  return os::reserve(fd_.get(), kRegionHeaderBytes + offset, bytes)
+      .with_context(concat("no memory for region ", region_name(kind())));
+}
+
+Status Region::discard_range(std::uint64_t offset, std::uint64_t bytes) {
+  if (offset > entries_bytes_ || bytes > entries_bytes_ - offset) {
+    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " has ", entries_bytes_,
+                                                 " bytes of entries; ", bytes, " at ", offset, " lie beyond"));
+  }
+  if (fd_.valid()) return os::punch(fd_.get(), kRegionHeaderBytes + offset, bytes);
+  // Word by word and atomically, as readers may still look: what the kernel does for a memfd.
+  std::byte* at = entries() + offset;
+  for (std::uint64_t i = 0; i + 8 <= bytes; i += 8) {
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at + i)).store(0, std::memory_order_release);
+  }
+  std::memset(at + bytes / 8 * 8, 0, bytes % 8);
+  return Status::ok();
+}
+
+}  // namespace entrepot

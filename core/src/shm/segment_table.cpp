@@ -1,0 +1,84 @@
+#include "shm/segment_table.h"
+
+#include "base/crc32c.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+std::uint32_t segment_crc(const Segment& segment, std::uint32_t generation) {
+  return Crc32c().add(segment.bytes).add(generation).value();
+}
+
+SegmentTable::SegmentTable(ControlMemory& memory)
+    : table_(memory.region(RegionKind::kSegments), memory.root().segment_high_water) {}
+
+SegmentAdoption SegmentTable::adopt() {
+  SegmentAdoption found;
+  table_.adopt([&](std::uint32_t index, const Segment& segment) {
+    const std::uint32_t generation = Word::generation(segment.word.load(std::memory_order_acquire));
+    const bool whole = segment.crc == segment_crc(segment, generation);
+    (whole ? found.live : found.damaged).push_back(index);
+    return true;
+  });
+  return found;
+}
+
+Result<std::uint32_t> SegmentTable::add(std::uint64_t bytes) {
+  if (bytes == 0 || bytes % os::page_bytes() != 0) {
+    return Status(Code::kInvalidArgument,
+                  concat("a segment of ", bytes, " bytes; it must be a multiple of ", os::page_bytes()));
+  }
+  ASSIGN_OR_RETURN(const std::uint32_t index, table_.allocate());
+  Segment& segment = table_.at(index);
+  segment.bytes = bytes;
+  segment.writer_token = 0;
+  segment.writer = 0;
+  segment.crc = segment_crc(segment, table_.next_generation(index));
+  table_.publish(index, static_cast<std::uint8_t>(SegmentState::kProvisioning),
+                 static_cast<std::uint8_t>(MemoryKind::kCold));
+  return index;
+}
+
+void SegmentTable::set_word(std::uint32_t segment, SegmentState state, MemoryKind kind) {
+  table_.at(segment).word.store(
+      Word::make(generation(segment), static_cast<std::uint8_t>(state), static_cast<std::uint8_t>(kind)),
+      std::memory_order_release);
+}
+
+void SegmentTable::set_state(std::uint32_t segment, SegmentState state) { set_word(segment, state, kind(segment)); }
+void SegmentTable::set_kind(std::uint32_t segment, MemoryKind kind) { set_word(segment, state(segment), kind); }
+
+void SegmentTable::lease(std::uint32_t segment, const SegmentWriterRef& writer) {
+  table_.at(segment).writer = writer.client;
+  table_.at(segment).writer_token = writer.token;
+  set_state(segment, SegmentState::kLeased);
+}
+
+void SegmentTable::end_lease(std::uint32_t segment, bool holds_data) {
+  set_state(segment, holds_data ? SegmentState::kReturned : SegmentState::kFree);
+}
+
+void SegmentTable::forget_writer(std::uint32_t segment) {
+  table_.at(segment).writer_token = 0;
+  table_.at(segment).writer = 0;
+}
+
+void SegmentTable::remove(std::uint32_t segment) { table_.free(segment); }
+
+SegmentState SegmentTable::state(std::uint32_t segment) const {
+  return static_cast<SegmentState>(Word::state(table_.word(segment)));
+}
+
+MemoryKind SegmentTable::kind(std::uint32_t segment) const {
+  return static_cast<MemoryKind>(Word::kind(table_.word(segment)));
+}
+
+SegmentWriterRef SegmentTable::writer(std::uint32_t segment) const {
+  return {table_.at(segment).writer, table_.at(segment).writer_token};
+}
+
+bool SegmentTable::is_live(std::uint32_t segment) const {
+  return segment < table_.size() && state(segment) != SegmentState::kAbsent;
+}
+
+}  // namespace entrepot
