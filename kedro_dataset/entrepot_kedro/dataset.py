@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
+from entrepot.codec import CopyMode
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot_io.connections import session_store
 from entrepot_io.handoff import delete_by_key, get_by_key, key_exists, put_value
@@ -85,7 +86,7 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         self._name = name
         self._address = settings.address
         self._scope = settings.scope or default_scope()
-        self._copy_mode = settings.copy
+        self._copy_mode: CopyMode = settings.copy
         self._session_ttl = settings.session_ttl
         self._load_version = None if version is None else cast("str | None", version.load)
         self._save_version = None if version is None else cast("str | None", version.save)

@@ -26,6 +26,11 @@ class Model:
         self.weights = weights
 
 
+def task_instance() -> Any:
+    context: Any = get_current_context()
+    return context["ti"]
+
+
 def seen(name: str, value: Any) -> None:
     with Path(os.environ["SEEN"], name).open("a") as file:
         file.write(json.dumps(value) + "\n")
@@ -34,7 +39,7 @@ def seen(name: str, value: Any) -> None:
 def pulled(task_id: str, **where: Any) -> dict[str, Any]:
     """What a pull gives: a value, or the class and the message of an error."""
     try:
-        value = get_current_context()["ti"].xcom_pull(task_ids=task_id, **where)
+        value = task_instance().xcom_pull(task_ids=task_id, **where)
     except Exception as error:
         return {"error": type(error).__name__, "said": str(error), "codes": [getattr(error, "code", None)]}
     return {"value": value.tolist() if isinstance(value, np.ndarray) else repr(value)}
@@ -105,7 +110,7 @@ with DAG("retried", schedule=None, start_date=START) as retried:
 
     @task(retries=1, retry_delay=0)
     def flaky() -> Any:
-        ti = get_current_context()["ti"]
+        ti = task_instance()
         ti.xcom_push("early", np.full(1000, ti.try_number))
         if ti.try_number == 1:
             raise RuntimeError("fails once")
@@ -113,7 +118,7 @@ with DAG("retried", schedule=None, start_date=START) as retried:
 
     @task
     def after(value: Any) -> None:
-        early = get_current_context()["ti"].xcom_pull(task_ids="flaky", key="early")
+        early = task_instance().xcom_pull(task_ids="flaky", key="early")
         seen("retried", [int(value[0]), int(early[0])])
 
     after(flaky())
@@ -130,7 +135,7 @@ with DAG("lost", schedule=None, start_date=START) as lost:
         """Deletes the object behind Airflow's back."""
         import entrepot
 
-        ti = get_current_context()["ti"]
+        ti = task_instance()
         with entrepot.connect(scope="tests") as store:
             oid = store.session(f"airflow/lost/{ti.run_id}").derive("lost/produce/return_value")
             assert store.delete(oid)
@@ -146,8 +151,7 @@ with DAG("lost", schedule=None, start_date=START) as lost:
 
     value = produce()
     gone = lose(value)
-    gone >> look()
-    gone >> use(value)
+    gone.set_downstream([look(), use(value)])
 
 
 with DAG("replaced", schedule=None, start_date=START) as replaced:
@@ -161,7 +165,7 @@ with DAG("replaced", schedule=None, start_date=START) as replaced:
         """A later attempt of `original` writes, and has not pushed its reference yet."""
         from entrepot_airflow import EntrepotXComBackend
 
-        ti = get_current_context()["ti"]
+        ti = task_instance()
         EntrepotXComBackend.serialize_value(
             np.zeros(1000), key="return_value", task_id="original", dag_id="replaced", run_id=ti.run_id, map_index=-1
         )
@@ -171,7 +175,7 @@ with DAG("replaced", schedule=None, start_date=START) as replaced:
     def look_again() -> None:
         seen("replaced", pulled("original"))
 
-    write_again(original()) >> look_again()
+    write_again(original()).set_downstream(look_again())
 
 
 def entries(dag_id: str) -> dict[str, Any]:
