@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,8 @@ PYTHON = str(ROOT / ".venv/bin/python")
 PYTHON_PANDAS2 = str(ROOT / ".venv-pandas2/bin/python")
 PACKAGES = ["core/python", "io_managers", "airflow_provider", "dagster_integration", "kedro_dataset", "operator"]
 CODEC_TESTS = "tests/io_managers/codecs"
+# No stage takes a third of it; a hang that no test's own limit ends must not hang the run.
+STAGE_SECONDS = 1800.0
 CTEST_TOTAL = re.compile(r"(\d+) tests? failed out of (\d+)")
 PYTEST_CLOSING = re.compile(r"^=* ?(?P<counts>\d+ \w+(?:, \d+ \w+)*) in [0-9.]+s")
 
@@ -95,13 +99,18 @@ def _run(stage: Stage, number: int) -> Outcome:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                start_new_session=True,
             )
+            watchdog = threading.Timer(STAGE_SECONDS, _end, [process.pid])
+            watchdog.daemon = True
+            watchdog.start()
             assert process.stdout is not None
             for line in process.stdout:
                 print(line, end="", flush=True)
                 log.write(line)
                 lines.append(line.rstrip())
             code = process.wait()
+            watchdog.cancel()
             if code != 0:
                 break
     closing, passed, failed = _closing(lines)
@@ -109,6 +118,11 @@ def _run(stage: Stage, number: int) -> Outcome:
         closing = closing or "no test ran"
         code = 1
     return Outcome(stage.name, code, time.monotonic() - begin, closing, passed, failed)
+
+
+def _end(pid: int) -> None:
+    print(f"run_tests: the stage took more than {STAGE_SECONDS} s and is ended", flush=True)
+    os.killpg(pid, signal.SIGKILL)
 
 
 def _closing(lines: list[str]) -> tuple[str, int, int]:

@@ -58,6 +58,11 @@ def test_a_stage_ends_with_the_first_command_that_fails(runner: ModuleType) -> N
     assert _stage(runner, "raise SystemExit(4)", "print('3 passed in 0.1s')")[:2] == (4, 0)
 
 
+def test_a_stage_that_hangs_is_ended(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "STAGE_SECONDS", 0.5)
+    assert _stage(runner, "import signal; print('1 passed in 0.1s', flush=True); signal.pause()")[0] == -9
+
+
 def test_every_tier_has_stages(runner: ModuleType) -> None:
     assert [stage.name for stage in runner.stages("fast", 2)] == ["C++", "Python"]
     names = [stage.name for stage in runner.stages("full", 2)]
