@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from entrepot.codec import CopyMode
 from entrepot.errors import ObjectLost, ObjectNotFound
 
-from entrepot_io.connections import scope_store
+from entrepot_io.connections import scope_store, session_store
 from entrepot_io.describe import shape_of, type_name
 from entrepot_io.keys import object_name
 from entrepot_io.reference import Reference
@@ -76,7 +76,8 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
             by a later attempt of the task that wrote it.
         StoreUnavailable: the store cannot be reached.
     """
-    store = scope_store(address, reference.scope)
+    # In its own session, so that reading counts as a use of it and puts off its end.
+    store = session_store(address, reference.scope, reference.session, None)
     check_instance(store, reference)
     try:
         value = store.get(reference.id, copy=copy)
