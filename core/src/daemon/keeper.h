@@ -1,0 +1,68 @@
+// The keeper: holds the descriptors that a store is made of, and starts the daemon again when it dies.
+//
+//   starting ──daemon spawned──▶ watching ──end-of-file, no Goodbye──▶ starting (after a back-off)
+//                                   │
+//                                   ├──Goodbye, or a signal and then end-of-file──▶ ended, exit code 0
+//                                   └──too many deaths in a short time──▶ ended, exit code 1
+//
+// It does next to nothing, so that it has next to nothing to die of. It may be a container's first process: it reaps
+// whatever is orphaned to it, and passes SIGTERM and SIGINT on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "daemon/keeper_channel.h"
+#include "os/events.h"
+
+namespace entrepot {
+
+struct KeeperOptions {
+  std::vector<std::string> daemon_arguments;  // passed to each daemon, without role and channel
+  std::string socket_path;                    // removed at a clean end
+  int ready_fd = -1;  // handed to the first daemon; it writes a line when it accepts connections
+};
+
+class Keeper {
+ public:
+  // Single-threaded: nothing in it is shared.
+  explicit Keeper(KeeperOptions options) : options_(std::move(options)) {}
+
+  // A new store: holds the listening socket and spawns the first daemon. Returns the exit code.
+  [[nodiscard]] int run_new(UniqueFd listening);
+  // Started by a daemon whose keeper died: takes over what the daemon sends. Returns the exit code.
+  [[nodiscard]] int run_for_daemon(UniqueFd channel, std::int32_t daemon_pid);
+
+ private:
+  static constexpr std::uint32_t kMaxDeaths = 10;  // in kDeathWindowNs: then it gives up
+  static constexpr std::uint64_t kDeathWindowNs = 30'000'000'000ULL;
+  static constexpr std::uint64_t kMinBackoffMs = 10;
+  static constexpr std::uint64_t kMaxBackoffMs = 2'000;
+
+  [[nodiscard]] Status prepare();
+  [[nodiscard]] int watch();
+  [[nodiscard]] Status start_daemon();
+  [[nodiscard]] Status restore(int channel);
+  // One message of the daemon; false at end-of-file.
+  [[nodiscard]] bool take_message();
+  void pass_signal();
+  void reap_children();
+  [[nodiscard]] bool too_many_deaths();
+  [[nodiscard]] int end(int code);
+
+  KeeperOptions options_;
+  std::map<HeldTag, UniqueFd> held_;
+  UniqueFd channel_;
+  UniqueFd signals_;
+  std::int32_t daemon_pid_ = 0;
+  bool goodbye_ = false;   // the daemon said that it ends
+  bool stopping_ = false;  // we were told to end
+  std::uint64_t backoff_ms_ = kMinBackoffMs;
+  std::vector<std::uint64_t> deaths_;  // monotonic times of the last ones
+};
+
+}  // namespace entrepot

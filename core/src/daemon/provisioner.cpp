@@ -1,0 +1,156 @@
+#include "daemon/provisioner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/events.h"
+#include "os/mapping.h"
+#include "os/memfd.h"
+#include "os/memory_info.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kHugeStepBytes = 64ULL << 20;  // between two looks at the machine's memory
+constexpr std::uint64_t kSmallStepBytes = 16ULL << 20;
+constexpr std::uint64_t kMinReserveBytes = 128ULL << 20;
+constexpr std::uint64_t kReserveShare = 32;  // of the tightest limit: left to everybody else
+
+Status check_headroom(std::uint64_t bytes) {
+  ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
+  const std::uint64_t reserve = std::max(kMinReserveBytes, memory.ceiling() / kReserveShare);
+  if (memory.headroom() >= bytes + reserve) return Status::ok();
+  return Status(Code::kStoreFull,
+                concat("the machine has ", format_bytes(memory.headroom()), " left of ", format_bytes(memory.ceiling()),
+                       " and the store leaves ", format_bytes(reserve), " of it alone, so ", format_bytes(bytes),
+                       " more cannot be had: free memory, or give the store a smaller --size"),
+                true);
+}
+
+}  // namespace
+
+Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on) {
+  ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));
+  bool huge = bytes % os::kHugePageBytes == 0;
+  bool populate = true;
+  bool any_small = false;
+  for (std::uint64_t done = 0; done < bytes;) {
+    if (!go_on()) return Status(Code::kTimeout, "provisioning was cancelled");
+    const std::uint64_t step = std::min(huge ? kHugeStepBytes : kSmallStepBytes, bytes - done);
+    RETURN_IF_ERROR(check_headroom(step));
+    if (huge) {
+      const auto collapsed = os::collapse(mapping.data() + done, step);
+      if (collapsed.is_ok() && *collapsed) {
+        done += step;
+        continue;
+      }
+      huge = false;
+      continue;
+    }
+    any_small = true;
+    if (populate) {
+      const Status populated = os::populate_write(mapping.data() + done, step);
+      if (populated.is_ok()) {
+        done += step;
+        continue;
+      }
+      if (populated.code() != Code::kUnsupportedType) return populated;
+      populate = false;
+    }
+    RETURN_IF_ERROR(os::reserve(fd, done, step));
+    done += step;
+  }
+  return any_small ? MemoryKind::kSmallPages : MemoryKind::kHugePages;
+}
+
+Status Provisioner::start(int event_fd) {
+  event_fd_ = event_fd;
+  // Signals are the event loop's: block them here by starting the thread from where they are blocked already.
+  thread_ = std::thread([this] { run(); });
+  return Status::ok();
+}
+
+void Provisioner::stop() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Provisioner::add(ProvisionJob job) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancelled_.erase({job.segment, job.generation});
+    if (job.urgent) {
+      const auto first_patient =
+          std::find_if(queue_.begin(), queue_.end(), [](const auto& one) { return !one.urgent; });
+      queue_.insert(first_patient, std::move(job));
+    } else {
+      queue_.push_back(std::move(job));
+    }
+  }
+  changed_.notify_all();
+}
+
+void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& one) {
+    return one.segment == segment && one.generation == generation;
+  });
+  if (queued != queue_.end()) {
+    queue_.erase(queued);
+  } else {
+    cancelled_.insert({segment, generation});  // perhaps being filled; run() clears what it finishes
+  }
+}
+
+std::vector<Provisioned> Provisioner::take_finished() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(finished_, {});
+}
+
+void Provisioner::run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    ProvisionJob job = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    Provisioned result = fill(job);
+    lock.lock();
+    const bool dropped = cancelled_.erase({job.segment, job.generation}) > 0;
+    if (!dropped && !stopping_) finished_.push_back(std::move(result));
+    if (queue_.empty()) cancelled_.clear();
+    lock.unlock();
+    os::signal_event(event_fd_);
+    lock.lock();
+  }
+}
+
+Provisioned Provisioner::fill(const ProvisionJob& job) {
+  Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
+  const auto filled = fill_warm(job.fd.get(), job.bytes, [&] { return !cancelled(job); });
+  if (filled.is_ok()) {
+    result.kind = *filled;
+    return result;
+  }
+  result.status = filled.status();
+  if (const Status punched = os::punch(job.fd.get(), 0, job.bytes); !punched.is_ok()) {
+    log_warning("segment ", job.segment, ": its pages cannot be given back: ", punched.message());
+  }
+  return result;
+}
+
+bool Provisioner::cancelled(const ProvisionJob& job) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stopping_ || cancelled_.contains({job.segment, job.generation});
+}
+
+}  // namespace entrepot

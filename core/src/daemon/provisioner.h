@@ -1,0 +1,78 @@
+// The provisioner: a thread that makes memory warm ahead of demand, so that no client's copy pays for page faults.
+//
+//   queued ──▶ filling (in steps, checked against the machine's memory) ──▶ done, or failed with the reason
+//     └──cancelled──▶ gone         └──cancelled between two steps──▶ gone
+//
+// Huge pages where the kernel gives them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
+// otherwise, plain reservation on kernels without either. It never takes the machine's or the control group's last
+// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "shm/layout.h"
+
+namespace entrepot {
+
+struct ProvisionJob {
+  std::uint32_t segment = 0;
+  std::uint32_t generation = 0;
+  std::uint64_t bytes = 0;
+  bool urgent = false;
+  UniqueFd fd;  // a duplicate of its own: the segment may be dropped while it is being filled
+};
+
+struct Provisioned {
+  std::uint32_t segment = 0;
+  std::uint32_t generation = 0;
+  MemoryKind kind = MemoryKind::kUnknown;
+  Status status;
+};
+
+class Provisioner {
+ public:
+  Provisioner() = default;
+  ~Provisioner() { stop(); }
+  Provisioner(const Provisioner&) = delete;
+  Provisioner& operator=(const Provisioner&) = delete;
+
+  // `event_fd` is signalled when take_finished() has something; it outlives the provisioner.
+  [[nodiscard]] Status start(int event_fd);
+  void stop();  // waits for the step under way
+
+  void add(ProvisionJob job);
+  void cancel(std::uint32_t segment, std::uint32_t generation);
+  [[nodiscard]] std::vector<Provisioned> take_finished();
+
+ private:
+  using Key = std::pair<std::uint32_t, std::uint32_t>;
+
+  void run();
+  [[nodiscard]] Provisioned fill(const ProvisionJob& job);
+  [[nodiscard]] bool cancelled(const ProvisionJob& job);
+
+  int event_fd_ = -1;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones in front
+  std::vector<Provisioned> finished_;  // guarded by mutex_
+  std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
+  bool stopping_ = false;              // guarded by mutex_
+};
+
+// Makes all pages of the memfd's mapping exist, in steps; `go_on` is asked before each. Used by the thread, and
+// directly by tests. kStoreFull: the machine has no more to give, with the figures.
+[[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on);
+
+}  // namespace entrepot
