@@ -105,12 +105,17 @@ def _run(stage: Stage, number: int) -> Outcome:
             watchdog.daemon = True
             watchdog.start()
             assert process.stdout is not None
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                log.write(line)
-                lines.append(line.rstrip())
-            code = process.wait()
-            watchdog.cancel()
+            try:
+                for line in process.stdout:
+                    print(line, end="", flush=True)
+                    log.write(line)
+                    lines.append(line.rstrip())
+                code = process.wait()
+            except KeyboardInterrupt:  # a session of its own does not hear the terminal
+                os.killpg(process.pid, signal.SIGTERM)
+                raise
+            finally:
+                watchdog.cancel()
             if code != 0:
                 break
     closing, passed, failed = _closing(lines)
