@@ -128,7 +128,7 @@ class ArrayCodec(Codec):
 
 
 class ScalarCodec(Codec):
-    """``numpy.generic``. params: [dtype, bytes]; for text and byte strings, which have no fixed dtype, [kind, value]."""
+    """``numpy.generic``. params: [dtype, bytes]; for text and bytes, which have no fixed dtype, [kind, value]."""
 
     name = "numpy.generic"
 

@@ -1,0 +1,154 @@
+"""Byte strings, and whatever only pickle takes: buffers stay outside of the pickle, and what has a codec uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from entrepot.codec import CopyMode, unpack_tree
+from entrepot.errors import CorruptData, UnsupportedType
+
+
+@dataclasses.dataclass
+class Holder:
+    """An object that only pickle takes."""
+
+    value: Any = None
+    other: Any = None
+
+
+class Refuses:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("not me")
+
+
+class Local:
+    pass
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 1_000_000])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@pytest.mark.parametrize("copy", ["never", "on_write", "always"])
+def test_byte_strings(put: Any, size: int, kind: Any, copy: CopyMode) -> None:
+    value = kind(bytes(range(256)) * (size // 256 + 1))[:size]
+    stored = put(value)
+    back = stored.get(copy)
+    assert type(back) is kind
+    assert back == value
+    assert stored.nbytes == (size if size > 4096 else 0)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        memoryview(b"x" * 10_000),
+        memoryview(b"abc"),
+        memoryview(b""),
+        memoryview(bytes(4096 * 8)).cast("d", (64, 64)),
+        memoryview(np.arange(20_000, dtype="i4").reshape(100, 200))[::2],
+        memoryview(np.array(5.0)),
+    ],
+    ids=lambda view: f"{view.format}{view.shape}",
+)
+def test_memoryviews_keep_format_and_shape(put: Any, view: memoryview) -> None:
+    stored = put(view)
+    back = stored.get()
+    assert (type(back), back.format, back.shape, back.readonly) == (memoryview, view.format, view.shape, True)
+    assert back.tobytes() == view.tobytes()
+    assert not stored.get("on_write").readonly
+    if stored.buffers:
+        back = stored.get()
+        assert stored.holds(np.asarray(back).__array_interface__["data"][0], back.nbytes)
+
+
+def test_a_memoryview_of_a_structure_says_what_to_put(put: Any) -> None:
+    view = memoryview(np.zeros(3, [("a", "i4"), ("b", "f8")]))
+    for allow_pickle in (False, True):
+        with pytest.raises(UnsupportedType, match="NumPy array|cannot be kept"):
+            put(view, allow_pickle=allow_pickle)
+
+
+def test_buffers_of_a_pickled_object_stay_outside_of_the_pickle(put: Any) -> None:
+    value = Holder(np.arange(100_000), {"small": np.arange(3)})
+    stored = put(value, allow_pickle=True)
+    back = stored.get()
+    assert (back.value == value.value).all()
+    assert (back.other["small"] == np.arange(3)).all()
+    assert len(stored.tree) < 1000
+    assert stored.holds(back.value.__array_interface__["data"][0], back.value.nbytes)
+    assert not back.value.flags.writeable
+    assert stored.get("always").value.flags.writeable
+
+
+def test_identity_inside_a_pickled_object_is_kept(round_trip: Any) -> None:
+    table = pa.table({"a": np.arange(10_000)})
+    value = Holder(table, [table])
+    back = round_trip(value, allow_pickle=True)
+    assert back.value is back.other[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "codec"),
+    [
+        (np.arange(1_000_000).reshape(1000, 1000)[::2, ::2], "numpy.ndarray"),
+        (pa.table({"a": np.arange(1_000_000)}).slice(10, 1000), "arrow.table"),
+        (pa.array(np.arange(10_000)), "arrow.array"),
+        (pd.DataFrame({"a": np.arange(10_000)}), "pandas.DataFrame"),
+        (pd.Series(np.arange(10_000)), "pandas.Series"),
+        (pl.DataFrame({"a": np.arange(10_000)}), "polars.DataFrame"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_values_with_a_codec_inside_an_object_go_through_it(put: Any, value: Any, codec: str) -> None:
+    stored = put(Holder(value), allow_pickle=True)
+    assert [node.codec for node in unpack_tree(stored.tree).children] == [codec]
+    back = stored.get().value
+    assert type(back) is type(value)
+    if isinstance(value, np.ndarray):
+        assert (back == value).all()
+        assert stored.holds(back.__array_interface__["data"][0], back.nbytes)
+    else:
+        assert back.equals(value)
+    assert stored.nbytes < 3_000_000
+
+
+def test_object_arrays_inside_an_object(round_trip: Any) -> None:
+    strided = np.arange(40_000).reshape(200, 200)[:, ::2]
+    inner = np.empty(2, object)
+    inner[:] = [Holder(1), strided]
+    back = round_trip(Holder(inner), allow_pickle=True)
+    assert back.value[0] == Holder(1)
+    assert (back.value[1] == strided).all()
+
+
+def test_what_cannot_be_pickled_says_what_to_do(put: Any) -> None:
+    for value in (lambda: 1, Refuses(), [Refuses()], Holder(memoryview(b"x"))):
+        with pytest.raises(UnsupportedType, match="top level of a module, or register a codec"):
+            put(value, allow_pickle=True)
+
+
+def test_pickled_data_is_refused_where_pickling_is_off(put: Any) -> None:
+    for value in (Holder(1), {"a": [Holder(1)]}):
+        stored = put(value, allow_pickle=True)
+        with pytest.raises(UnsupportedType, match="ENTREPOT_ALLOW_PICKLE"):
+            stored.get(allow_pickle=False)
+
+
+def test_a_class_that_is_not_there_any_more(put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = put(Local(), allow_pickle=True)
+    monkeypatch.delattr(f"{__name__}.Local")
+    with pytest.raises(UnsupportedType, match="not importable here"):
+        stored.get()
+
+
+def test_a_truncated_pickle_is_corrupt(put: Any) -> None:
+    stored = put(Holder("x" * 10_000), allow_pickle=True)
+    stored.buffers[0] = stored.buffers[0][:-100]
+    with pytest.raises(CorruptData, match="pickled object"):
+        stored.get()

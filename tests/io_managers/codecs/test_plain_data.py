@@ -1,0 +1,205 @@
+"""Plain Python data comes back exactly: types, order, signs and all, and without pickle."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import math
+import uuid
+from collections import OrderedDict, namedtuple
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from entrepot.codec import unpack_tree
+from entrepot.errors import UnsupportedType
+from entrepot.ids import ObjectID
+
+Point = namedtuple("Point", "x y")
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Text(str):
+    __slots__ = ()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality that also compares types and order, and takes NaN for equal to itself."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return (math.isnan(one) and math.isnan(other)) or (
+            one == other and math.copysign(1, one) == math.copysign(1, other)
+        )
+    if isinstance(one, complex):
+        return same(one.real, other.real) and same(one.imag, other.imag)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(
+            same(*keys) and same(one[keys[0]], other[keys[1]]) for keys in zip(one, other, strict=True)
+        )
+    if isinstance(one, (set, frozenset)):
+        return sorted(map(repr, one)) == sorted(map(repr, other))
+    if isinstance(one, Decimal):
+        return str(one) == str(other)
+    return bool(one == other) and repr(one) == repr(other)
+
+
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+    -(2**63),
+    -(2**63) - 1,
+    10**400,
+    -0.0,
+    float("nan"),
+    float("-inf"),
+    5e-324,
+    complex(-0.0, float("inf")),
+    "",
+    "naïve \U0001f600",
+    "\0",
+    "\ud800",
+    "\ud83d\ude00",
+    "x" * 100_000,
+    [],
+    (),
+    {},
+    set(),
+    frozenset(),
+    ((), [()], {"a": ()}),
+    [True, 1, 1.0, "1"],
+    {"b": 1, "a": 2, 3: 4, None: 5, 1.5: 6, b"k": 7, True: 8},
+    {(1, 2): [3], frozenset([1]): (4,), "s": {5}},
+    {2**70: (2**80,)},
+    {float("nan"): 1},
+    {"\ud800": 1, (1,): "\udfff"},
+    [b"", b"short", bytearray(b"mutable")],
+    {"long": b"x" * 100_000, "mutable": bytearray(100_000)},
+    dt.date(2020, 2, 29),
+    dt.datetime(2020, 1, 1, 2, 3, 4, 5, fold=1),
+    dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc),
+    dt.time(23, 59, 59, 999_999, fold=1),
+    dt.timedelta(-999_999_999),
+    [dt.timedelta(microseconds=1), dt.timedelta.max],
+    [Decimal("-0.00"), Decimal("NaN"), Decimal("sNaN12"), Decimal("1E+9999"), Decimal("-Infinity")],
+    uuid.UUID(int=5),
+    ObjectID("ab" * 20),
+    [[[[[]]]]] * 3,
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30].encode("ascii", "replace").decode())
+def test_comes_back_the_same_without_pickle(round_trip: Any, value: Any) -> None:
+    assert same(round_trip(value), value)
+
+
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=True)
+    | st.complex_numbers(allow_nan=False)
+    | st.text(st.characters())
+    | st.binary(max_size=50)
+    | st.binary(max_size=50).map(bytearray)
+    | st.dates()
+    | st.datetimes()
+    | st.timedeltas()
+    | st.decimals()
+    | st.uuids()
+)
+keys = st.none() | st.booleans() | st.integers() | st.text(st.characters()) | st.tuples(st.integers(), st.text())
+nested = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.lists(inner, max_size=5).map(tuple)
+        | st.dictionaries(keys, inner, max_size=5)
+        | st.sets(keys, max_size=5)
+        | st.frozensets(keys, max_size=5)
+    ),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(value=nested)
+def test_any_nesting_comes_back_the_same(round_trip: Any, value: Any) -> None:
+    assert same(round_trip(value), value)
+
+
+def test_large_plain_data_is_one_node_and_one_buffer(put: Any) -> None:
+    stored = put({number: number for number in range(100_000)})
+    node = unpack_tree(stored.tree)
+    assert (stored.codec, node.children, len(stored.buffers)) == ("python.data", [], 1)
+    assert len(stored.tree) < 100
+    assert stored.get() == {number: number for number in range(100_000)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Point(1, 2), [Point(1, [2])], Text("x"), {"k": Text("x")}, {Text("k"): 1}, OrderedDict(a=1), [Colour.RED], range(3)],
+    ids=repr,
+)
+def test_subclasses_and_objects_are_pickled_with_their_type(put: Any, round_trip: Any, value: Any) -> None:
+    assert put(value, allow_pickle=True).codec == "python.pickle"
+    assert same(round_trip(value, allow_pickle=True), value)
+    with pytest.raises(UnsupportedType, match="pickling is switched off"):
+        put(value)
+
+
+def test_zones_other_than_utc_are_pickled(put: Any, round_trip: Any) -> None:
+    value = [dt.datetime(2020, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2), "two"))]
+    back = round_trip(value, allow_pickle=True)
+    assert back == value
+    assert back[0].tzname() == "two"
+    with pytest.raises(UnsupportedType, match="UTC"):
+        put(value)
+
+
+def test_a_value_that_contains_itself(put: Any, round_trip: Any) -> None:
+    value: list[Any] = [1]
+    value.append({"self": value})
+    back = round_trip(value, allow_pickle=True)
+    assert back[1]["self"] is back
+    with pytest.raises(UnsupportedType, match="contains itself"):
+        put(value)
+
+
+def test_references_between_pickled_parts_are_kept(round_trip: Any) -> None:
+    shared = [Colour.RED]
+    back = round_trip({"a": shared, "b": shared}, allow_pickle=True)
+    assert back["a"] is back["b"]
+
+
+def test_nesting_without_end_is_refused(put: Any) -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    for allow_pickle in (False, True):
+        with pytest.raises(UnsupportedType, match="levels deep|too deeply|cannot be kept"):
+            put(value, allow_pickle=allow_pickle)
+
+
+def test_sharing_without_end_is_refused_where_pickle_is_off(put: Any, round_trip: Any) -> None:
+    value: Any = (1,)
+    for _ in range(60):
+        value = (value, value)
+    with pytest.raises(UnsupportedType, match="over and over"):
+        put(value)
+    assert round_trip(value, allow_pickle=True)[0][0][1][1] is not None
