@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,6 @@ class Daemon:
 
     def __init__(self, folder: Path, size: str = "256MiB") -> None:
         self.address = f"unix://{folder}/store.sock"
-        self._socket = folder / "store.sock"
         self._log = folder / "entrepotd.log"
         self._command = [sys.executable, "-m", "entrepot.daemon_main", "--address", self.address, "--size", size]
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,10 +87,18 @@ class Daemon:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + WATCHDOG_SECONDS
-        while not self._socket.exists():
+        while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
                 pytest.fail(f"the daemon does not listen:\n{self._log.read_text()}")
             time.sleep(0.005)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(self.address.removeprefix("unix://"))
+            except OSError:
+                return False
+            return True
 
     def stop(self) -> None:
         """End it and wait for its end; what it stored is gone. Nothing if it does not run."""

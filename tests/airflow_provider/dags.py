@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import entrepot
 import numpy as np
 import pandas as pd
 import pendulum
@@ -111,6 +112,10 @@ with DAG("retried", schedule=None, start_date=START) as retried:
     @task(retries=1, retry_delay=0)
     def flaky() -> Any:
         ti = task_instance()
+        if ti.try_number == 2:
+            with entrepot.connect(scope="tests") as store:
+                early = store.session(f"airflow/retried/{ti.run_id}").derive("retried/flaky/early")
+                seen("purged", not store.exists(early))
         ti.xcom_push("early", np.full(1000, ti.try_number))
         if ti.try_number == 1:
             raise RuntimeError("fails once")
@@ -133,8 +138,6 @@ with DAG("lost", schedule=None, start_date=START) as lost:
     @task
     def lose(value: Any) -> int:
         """Deletes the object behind Airflow's back."""
-        import entrepot
-
         ti = task_instance()
         with entrepot.connect(scope="tests") as store:
             oid = store.session(f"airflow/lost/{ti.run_id}").derive("lost/produce/return_value")

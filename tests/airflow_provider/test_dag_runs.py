@@ -103,6 +103,7 @@ def test_mapped_tasks(runs: Runs) -> None:
 def test_a_retried_task_hands_over_its_last_attempt(runs: Runs) -> None:
     assert set(runs.states("retried").values()) == {"success"}
     assert runs.seen("retried") == [2, 2]
+    assert runs.seen("purged") is True  # Airflow deletes what the first attempt pushed, and its object with it
 
 
 def test_a_lost_value_is_an_error(runs: Runs) -> None:

@@ -194,6 +194,25 @@ def test_reexecution_reads_what_the_parent_run_wrote(
         assert "numbers.result" not in references(result)
 
 
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_reexecution_after_the_store_went_says_where_the_value_was(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, daemon: Any
+) -> None:
+    failed = resumable.execute_in_process(instance=instance, raise_on_error=False)
+    daemon.stop()
+    close_all()
+    daemon.start()
+    monkeypatch.setenv("GO_ON", "1")
+    options = ReexecutionOptions(parent_run_id=failed.run_id, step_selection=["whether", "boom"])
+    with execute_job(
+        ReconstructableJob.for_file(__file__, "resumable"), instance=instance, reexecution_options=options
+    ) as result:
+        assert not result.success
+        event = next(event for event in result.all_events if event.is_step_failure)
+        assert "lived in another store of this host" in cause_of(event, ObjectLost)
+
+
 def test_runs_do_not_mix(instance: DagsterInstance) -> None:
     first, second = (small.execute_in_process(instance=instance) for _ in range(2))
     assert references(first)["numbers.result"].id != references(second)["numbers.result"].id
