@@ -1,0 +1,39 @@
+"""The job as an Airflow DAG. Nothing here knows how values get from task to task; ``[core] xcom_backend`` does.
+
+The demo runs two transports in one Airflow, so it asks for one DAG of each (``FLIGHTS_DAGS``, names with commas
+between); without it there is one DAG, ``flights``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import dag, task
+
+from examples.flights import job
+
+
+def make_dag(dag_id: str) -> object:
+    """The DAG under a name."""
+
+    @dag(
+        dag_id=dag_id,
+        schedule=None,
+        catchup=False,
+        params={"scale": 1, "rows": None},
+        render_template_as_native_obj=True,
+        default_args={"retries": 0},
+    )
+    def flights() -> None:
+        tables = task(job.load, multiple_outputs=False)("{{ params.scale }}", "{{ params.rows }}")
+        joined = task(job.join)(tables)
+        featured = task(job.features)(joined)
+        model = task(job.train)(featured)
+        scored = task(job.score)(model, featured)
+        task(job.report, multiple_outputs=False)(joined, scored)
+
+    return flights()
+
+
+for name in os.environ.get("FLIGHTS_DAGS", "flights").split(","):
+    globals()[name] = make_dag(name)

@@ -1,0 +1,162 @@
+"""The job for Dagster: one op per function, the IO manager a resource.
+
+A user's definitions would be
+
+    defs = Definitions(jobs=[flights.to_job()], resources={"io_manager": EntrepotIOManager()})
+
+:func:`flights_job` adds a clock around whichever IO manager the demo asks for, and runs each op in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    Config,
+    DagsterInstance,
+    FilesystemIOManager,
+    GraphDefinition,
+    InitResourceContext,
+    InputContext,
+    IOManager,
+    JobDefinition,
+    OutputContext,
+    ResourceDefinition,
+    execute_job,
+    graph,
+    io_manager,
+    multiprocess_executor,
+    op,
+    reconstructable,
+)
+
+from examples.flights import job
+from examples.flights.measure.meter import Meter
+
+TRANSPORT_VARIABLE = "FLIGHTS_DAGSTER_IO"  # "entrepot" or "files"
+FILES_VARIABLE = "FLIGHTS_DAGSTER_FILES"  # folder of FilesystemIOManager
+
+
+class LoadConfig(Config):
+    """What the first op needs to know."""
+
+    scale: int = 1
+    rows: int | None = None
+
+
+@op
+def load(config: LoadConfig) -> Any:
+    return job.load(config.scale, config.rows)
+
+
+@op
+def join(tables: Any) -> Any:
+    return job.join(tables)
+
+
+@op
+def features(joined: Any) -> Any:
+    return job.features(joined)
+
+
+@op
+def train(featured: Any) -> Any:
+    return job.train(featured)
+
+
+@op
+def score(model: Any, featured: Any) -> Any:
+    return job.score(model, featured)
+
+
+@op
+def report(joined: Any, scored: Any) -> Any:
+    return job.report(joined, scored)
+
+
+def _flights() -> Any:
+    joined = join(load())
+    featured = features(joined)
+    return report(joined, score(train(featured), featured))
+
+
+flights: GraphDefinition = graph(name="flights")(_flights)
+
+
+class MeasuredIOManager(IOManager):
+    """A clock around another IO manager's two methods."""
+
+    def __init__(self, inner: IOManager, meter: Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        with self._meter.call("write", context.step_key):
+            self._inner.handle_output(context, obj)
+
+    def load_input(self, context: InputContext) -> Any:
+        upstream = context.upstream_output
+        with self._meter.call("read", upstream.step_key if upstream is not None else context.name):
+            return self._inner.load_input(context)
+
+
+@io_manager(required_resource_keys={"transport"})
+def measured(context: InitResourceContext) -> MeasuredIOManager:
+    """The IO manager that the resource ``transport`` is, measured."""
+    return MeasuredIOManager(context.resources.transport, Meter.from_environment())
+
+
+def transport() -> Any:
+    """The IO manager that the environment asks for."""
+    wanted = os.environ.get(TRANSPORT_VARIABLE, "entrepot")
+    if wanted == "files":
+        return FilesystemIOManager(base_dir=os.environ.get(FILES_VARIABLE))
+    if wanted == "entrepot":
+        from entrepot_dagster import EntrepotIOManager
+
+        return EntrepotIOManager()
+    raise ValueError(f"{TRANSPORT_VARIABLE} is 'entrepot' or 'files', not {wanted!r}")
+
+
+def flights_job() -> JobDefinition:
+    """The job with the transport that the environment asks for."""
+    clock: ResourceDefinition = measured
+    return flights.to_job(
+        resource_defs={"transport": transport(), "io_manager": clock}, executor_def=multiprocess_executor
+    )
+
+
+def main() -> int:
+    """Run the job and write its report, and what Dagster noted of each output, as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=None)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--answer", type=Path, required=True, help="file for the report")
+    arguments = parser.parse_args()
+    config = {
+        "ops": {"load": {"config": {"scale": arguments.scale, "rows": arguments.rows}}},
+        "execution": {"config": {"max_concurrent": arguments.workers}},
+    }
+    with (
+        DagsterInstance.get() as instance,
+        execute_job(reconstructable(flights_job), instance=instance, run_config=config, raise_on_error=True) as result,
+    ):
+        outputs: dict[str, dict[str, str]] = {}
+        for event in result.all_events:
+            if event.event_type_value == "HANDLED_OUTPUT" and event.step_key is not None:
+                noted = event.event_specific_data.metadata  # type: ignore[union-attr]
+                outputs[event.step_key] = {name: str(entry.value) for name, entry in noted.items()}
+        os.environ.pop("FLIGHTS_METER", None)  # reading the answer is no part of the job
+        answer = {"report": result.output_for_node("report"), "outputs": outputs}
+    arguments.answer.write_text(json.dumps(answer), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

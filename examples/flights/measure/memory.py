@@ -1,0 +1,167 @@
+"""Peak memory of process trees, sampled from ``/proc`` by a process of its own.
+
+A sample is the proportional set size (PSS) of all processes below the given ones: a page that several of them share
+counts once in all. Pages of shared memory files that no process has mapped at the moment belong to nobody's PSS although
+they take memory; so where the memory files that the processes hold open have more pages than the PSS has shared ones,
+the difference is added. The page cache of ordinary files is not counted: the kernel may drop it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+INTERVAL_SECONDS = 0.2
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Memory at one moment, in bytes.
+
+    Attributes:
+        time: seconds since the epoch.
+        processes: how many there were.
+        pss: proportional set size, all of it.
+        shared: of this, pages of shared memory.
+        files: pages of all memory files that the processes hold open, each file once.
+    """
+
+    time: float
+    processes: int
+    pss: int
+    shared: int
+    files: int
+
+    @property
+    def total(self) -> int:
+        """What the trees take: the PSS, and pages of memory files that are in nobody's."""
+        return self.pss + max(0, self.files - self.shared)
+
+
+def parents(proc: Path = PROC) -> dict[int, int]:
+    """The parent of every process."""
+    found: dict[int, int] = {}
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        # The name of the program, in parentheses, may hold spaces and parentheses.
+        found[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def tree(roots: Iterable[int], parent_of: dict[int, int]) -> set[int]:
+    """The given processes and all below them."""
+    children: dict[int, list[int]] = {}
+    for child, parent in parent_of.items():
+        children.setdefault(parent, []).append(child)
+    found: set[int] = set()
+    todo = [root for root in roots if root in parent_of]
+    while todo:
+        pid = todo.pop()
+        if pid not in found:
+            found.add(pid)
+            todo.extend(children.get(pid, []))
+    return found
+
+
+def rollup(text: str) -> tuple[int, int]:
+    """PSS and its part of shared memory, in bytes, from the text of ``smaps_rollup``."""
+    fields: dict[str, int] = {}
+    for line in text.splitlines()[1:]:
+        name, _, rest = line.partition(":")
+        fields[name] = int(rest.split()[0]) * 1024
+    return fields.get("Pss", 0), fields.get("Pss_Shmem", 0)
+
+
+def memory_files(pid: int, proc: Path = PROC) -> dict[tuple[int, int], int]:
+    """Bytes of pages of the memory files that a process holds open, by device and inode."""
+    found: dict[tuple[int, int], int] = {}
+    try:
+        descriptors = os.listdir(proc / str(pid) / "fd")
+    except OSError:
+        return found
+    for descriptor in descriptors:
+        path = proc / str(pid) / "fd" / descriptor
+        try:
+            if not os.readlink(path).startswith("/memfd:"):
+                continue
+            status = os.stat(path)
+        except OSError:
+            continue
+        found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return found
+
+
+def sample(roots: Iterable[int], without: int = 0, proc: Path = PROC) -> Sample:
+    """One sample of the trees below ``roots``.
+
+    Args:
+        roots: process IDs; those that have ended are left out.
+        without: a process to leave out with all below it, such as the sampler.
+        proc: where the kernel's process files are.
+    """
+    parent_of = parents(proc)
+    pids = tree(roots, parent_of) - (tree([without], parent_of) if without else set())
+    pss = shared = counted = 0
+    files: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        try:
+            whole, part = rollup((proc / str(pid) / "smaps_rollup").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue  # it ended meanwhile
+        pss += whole
+        shared += part
+        counted += 1
+        files.update(memory_files(pid, proc))
+    return Sample(time.time(), counted, pss, shared, sum(files.values()))
+
+
+def read_samples(file: Path) -> list[Sample]:
+    """The samples that a sampler wrote; an incomplete last line is left out."""
+    if not file.exists():
+        return []
+    whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [Sample(**json.loads(line)) for line in whole.splitlines()]
+
+
+def main() -> int:
+    """The sampler: one line per sample until SIGTERM, or until the processes have ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--interval", type=float, default=INTERVAL_SECONDS, help="seconds")
+    parser.add_argument("roots", type=int, nargs="+")
+    arguments = parser.parse_args()
+    ending = False
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        nonlocal ending
+        ending = True
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo ends it, after its last figures
+    with arguments.out.open("a", encoding="utf-8", buffering=1) as out:
+        while not ending:
+            begin = time.monotonic()
+            taken = sample(arguments.roots, without=os.getpid())
+            if taken.processes == 0:
+                break
+            out.write(json.dumps(asdict(taken)) + "\n")
+            time.sleep(max(0.01, arguments.interval - (time.monotonic() - begin)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""How long a host's own save and load calls take, and how many bytes they move.
+
+A meter writes one JSON line per call into a file of its process, so processes never wait for each other. A call's bytes
+are what the process wrote and read by system calls meanwhile (files, pipes and sockets; the kernel counts them in
+``/proc/self/io``). Bytes copied into shared memory pass no system call; :mod:`examples.flights.measure.stored` counts
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+FOLDER_VARIABLE = "FLIGHTS_METER"  # where a task's process writes its lines; unset: nothing is measured
+Direction = Literal["write", "read"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One save or load.
+
+    Attributes:
+        direction: ``"write"`` for a save, ``"read"`` for a load.
+        what: the value, as the host calls it.
+        seconds: from before the call to after it.
+        written: bytes that the process wrote by system calls meanwhile.
+        read: bytes that it read.
+        begin: when, in seconds since the epoch.
+        pid: of the process.
+    """
+
+    direction: Direction
+    what: str
+    seconds: float
+    written: int
+    read: int
+    begin: float
+    pid: int
+
+
+def io_counters() -> tuple[int, int]:
+    """Bytes that this process has written and read by system calls so far."""
+    counters: dict[str, int] = {}
+    for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        counters[name] = int(value)
+    return counters["wchar"], counters["rchar"]
+
+
+class Meter:
+    """Measures calls of this process.
+
+    Args:
+        folder: where the lines go; made if it is missing. ``None``: calls run unmeasured.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @staticmethod
+    def from_environment() -> Meter:
+        """The meter of the folder that ``FLIGHTS_METER`` names."""
+        folder = os.environ.get(FOLDER_VARIABLE)
+        return Meter(Path(folder) if folder else None)
+
+    @contextmanager
+    def call(self, direction: Direction, what: str) -> Iterator[None]:
+        """Measure the block. A call that raises is not recorded: a run that fails has no figures."""
+        started = self.start()
+        yield
+        self.finish(direction, what, started)
+
+    @staticmethod
+    def start() -> tuple[float, float, int, int]:
+        """The state before a call, for :meth:`finish`; for hosts that call one hook before and one after."""
+        written, read = io_counters()
+        return time.time(), time.perf_counter(), written, read
+
+    def finish(self, direction: Direction, what: str, started: tuple[float, float, int, int]) -> None:
+        """Record a call that began with :meth:`start`."""
+        end = time.perf_counter()
+        begin, clock, written_before, read_before = started
+        written, read = io_counters()
+        # Reading the counters is itself a read of about a hundred bytes; it is part of every call alike.
+        call = Call(direction, what, end - clock, written - written_before, read - read_before, begin, os.getpid())
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(asdict(call)) + "\n"
+        with (self._folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line)
+
+
+def read_calls(folder: Path) -> list[Call]:
+    """All calls recorded in a folder, in the order of their beginning."""
+    calls = [
+        Call(**json.loads(line))
+        for file in folder.glob("*.jsonl")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    return sorted(calls, key=lambda call: call.begin)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a run's calls add up to.
+
+    Attributes:
+        writes, reads: how many saves and loads.
+        write_seconds, read_seconds: how long they took together.
+        written, read: bytes through system calls, in saves and loads together.
+    """
+
+    writes: int
+    reads: int
+    write_seconds: float
+    read_seconds: float
+    written: int
+    read: int
+
+    @staticmethod
+    def of(calls: Iterable[Call]) -> Sums:
+        """Add calls up."""
+        calls = list(calls)
+        writes = [call for call in calls if call.direction == "write"]
+        reads = [call for call in calls if call.direction == "read"]
+        return Sums(
+            writes=len(writes),
+            reads=len(reads),
+            write_seconds=sum(call.seconds for call in writes),
+            read_seconds=sum(call.seconds for call in reads),
+            written=sum(call.written for call in calls),
+            read=sum(call.read for call in calls),
+        )

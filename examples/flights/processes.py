@@ -1,0 +1,167 @@
+"""Processes of the demo: each in a session of its own, with a log, and ended with all that it started.
+
+    (started) --exits--> (ended)
+        |                   ^
+        +-- stop: SIGTERM, then after a grace SIGKILL, to it, its group and every process found below it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+_PR_SET_CHILD_SUBREAPER = 36
+LOG_TAIL_LINES = 40
+
+
+class DemoError(RuntimeError):
+    """Something that the demo runs failed; the message says what, and shows the end of its log."""
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphans below it, so that none of them can get lost."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def end_orphans() -> int:
+    """End what is still below this process; for its very end. How many there were."""
+    left = psutil.Process().children(recursive=True)
+    _kill(left)
+    return len(left)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody listens on now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines of a log."""
+    try:
+        found = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        return f"(no log: {error})"
+    return "\n".join(f"    {line}" for line in found[-lines:])
+
+
+class Child:
+    """A process of the demo; a context manager that stops it.
+
+    Args:
+        name: what messages call it.
+        command: its program and arguments.
+        log: where its output goes.
+        environment: all of its variables.
+        folder: its working directory.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], folder: Path
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; ``None`` while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it has ended well.
+
+        Raises:
+            DemoError: it failed, or still runs after ``timeout`` seconds.
+        """
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise self.failure(f"still runs after {timeout:.0f} s") from None
+        if code != 0:
+            raise self.failure(f"ended with code {code}")
+
+    def wait_for(self, ready: Callable[[], bool], what: str, timeout: float, *, interval: float = 0.2) -> None:
+        """Wait until ``ready`` says so while the process runs.
+
+        Raises:
+            DemoError: it has ended, or it is not ready after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if self.code is not None:
+                raise self.failure(f"ended with code {self.code} before {what}")
+            if time.monotonic() > deadline:
+                raise self.failure(f"no sign of {what} after {timeout:.0f} s")
+            time.sleep(interval)
+
+    def failure(self, what: str) -> DemoError:
+        """An error of this process with the end of its log."""
+        return DemoError(f"{self.name}: {what}. The end of {self.log}:\n{tail(self.log)}")
+
+    def stop(self, grace: float = 15.0) -> None:
+        """End it and all below it; no error if it has ended already."""
+        below: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            below = psutil.Process(self.pid).children(recursive=True)
+        if self.code is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace)
+        # psutil compares start times, so a process ID that was reused meanwhile is left alone.
+        _kill([*below, *self._of_session()])
+        self._process.wait()
+
+    def _of_session(self) -> list[psutil.Process]:
+        """What is below the demo and in this child's session: also what the child started in its last moments."""
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(process.pid) == self.pid:
+                    found.append(process)
+        return found
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _kill(processes: Sequence[psutil.Process], grace: float = 3.0) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=grace)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=grace)
