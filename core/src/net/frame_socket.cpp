@@ -1,5 +1,6 @@
 #include "net/frame_socket.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -42,14 +43,14 @@ FrameSocket::Incoming FrameSocket::receive() {
       return incoming;
     }
     if (!readable) return incoming;
-    const std::size_t end = buffer_.size();
-    buffer_.resize(end + kReadBytes);
-    auto result = os::receive_some(socket_.get(), std::span(buffer_).subspan(end), pending_fds_);
-    buffer_.resize(end + (result.is_ok() ? result->bytes : 0));
+    make_room();
+    const std::size_t room = buffer_.size() - end_;
+    auto result = os::receive_some(socket_.get(), std::span(buffer_).subspan(end_), pending_fds_);
     if (!result.is_ok()) {
       incoming.status = result.status();
       return incoming;
     }
+    end_ += result->bytes;
     if (result->closed) {
       incoming.status = Status(Code::kStoreUnavailable, "the peer closed the connection");
       return incoming;
@@ -58,19 +59,27 @@ FrameSocket::Incoming FrameSocket::receive() {
       incoming.status = Status(Code::kInvalidArgument, concat("more than ", kMaxPendingFds, " descriptors at once"));
       return incoming;
     }
-    readable = !result->would_block && result->bytes == kReadBytes;  // a short read: nothing is left for now
+    readable = !result->would_block && result->bytes == room;  // a short read: nothing is left for now
   }
 }
 
-Result<bool> FrameSocket::cut(IncomingFrame& frame) {
-  const std::size_t have = buffer_.size() - start_;
-  if (have < sizeof(FrameHeader)) {
-    if (start_ > 0) {
-      buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(start_));
-      start_ = 0;
-    }
-    return false;
+void FrameSocket::make_room() {
+  if (start_ == end_) {
+    start_ = end_ = 0;
+    if (buffer_.size() > 16 * kReadBytes) buffer_ = {};  // one large request is no reason to keep its size
   }
+  if (buffer_.size() - end_ >= kReadBytes) return;
+  if (start_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + start_, end_ - start_);
+    end_ -= start_;
+    start_ = 0;
+  }
+  if (buffer_.size() - end_ < kReadBytes) buffer_.resize(std::max(2 * buffer_.size(), end_ + kReadBytes));
+}
+
+Result<bool> FrameSocket::cut(IncomingFrame& frame) {
+  const std::size_t have = end_ - start_;
+  if (have < sizeof(FrameHeader)) return false;
   std::memcpy(&frame.header, buffer_.data() + start_, sizeof(FrameHeader));
   if (frame.header.magic != kFrameMagic) {
     return Status(Code::kInvalidArgument, concat("a frame begins with the number ", frame.header.magic,
@@ -85,13 +94,7 @@ Result<bool> FrameSocket::cut(IncomingFrame& frame) {
                   concat("a frame with ", frame.header.fd_count, " descriptors is over the limit of ", kMaxFds));
   }
   const std::size_t whole = sizeof(FrameHeader) + frame.header.body_bytes;
-  if (have < whole) {
-    if (start_ > 0) {
-      buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(start_));
-      start_ = 0;
-    }
-    return false;
-  }
+  if (have < whole) return false;
   if (frame.header.fd_count > pending_fds_.size()) {
     return Status(Code::kInvalidArgument, concat("a frame announces ", frame.header.fd_count, " descriptors and ",
                                                  pending_fds_.size(), " came"));

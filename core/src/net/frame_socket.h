@@ -53,7 +53,7 @@ class FrameSocket {
 
  private:
   static constexpr std::size_t kFramesPerRead = 64;
-  static constexpr std::size_t kReadBytes = 256U << 10;
+  static constexpr std::size_t kReadBytes = 64U << 10;  // room for at least so much before each read
 
   struct Unsent {
     std::vector<std::uint8_t> bytes;
@@ -65,8 +65,11 @@ class FrameSocket {
   [[nodiscard]] Result<bool> cut(IncomingFrame& frame);
 
   UniqueFd socket_;
-  std::vector<std::uint8_t> buffer_;  // [start_, end) not cut yet
-  std::size_t start_ = 0;
+  void make_room();
+
+  std::vector<std::uint8_t> buffer_;  // its size is its capacity: filled once, not at every read
+  std::size_t start_ = 0;             // [start_, end_) came and is not cut yet
+  std::size_t end_ = 0;
   std::vector<UniqueFd> pending_fds_;
   std::deque<Unsent> unsent_;
   std::size_t unsent_bytes_ = 0;
