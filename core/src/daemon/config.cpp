@@ -1,0 +1,224 @@
+#include "daemon/config.h"
+
+#include <array>
+#include <charconv>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "os/files.h"
+
+namespace entrepot {
+
+namespace {
+
+Result<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) {
+    return Status(Code::kInvalidArgument, concat("'", text, "' is not a whole number"));
+  }
+  return value;
+}
+
+using Units = std::array<std::pair<std::string_view, std::uint64_t>, 5>;
+
+Result<std::uint64_t> parse_with_unit(std::string_view text, const Units& units, std::string_view example) {
+  const std::size_t digits = text.find_first_not_of("0123456789");
+  const std::string_view unit = digits == std::string_view::npos ? std::string_view() : text.substr(digits);
+  const auto number = parse_number(text.substr(0, digits));
+  if (number.is_ok()) {
+    for (const auto& [name, factor] : units) {
+      if (name != unit || factor == 0) continue;
+      if (*number > UINT64_MAX / factor) return Status(Code::kInvalidArgument, concat("'", text, "' is too large"));
+      return *number * factor;
+    }
+  }
+  return Status(Code::kInvalidArgument, concat("'", text, "' is not of the form ", example));
+}
+
+Status set_address(std::string_view text, DaemonConfig& config) {
+  constexpr std::string_view kPrefix = "unix://";
+  if (!text.starts_with(kPrefix) || text.size() <= kPrefix.size() || text[kPrefix.size()] != '/') {
+    return Status(Code::kInvalidArgument, concat("'", text, "' is not of the form unix:///absolute/path"));
+  }
+  config.socket_path = text.substr(kPrefix.size());
+  return Status::ok();
+}
+
+template <class T>
+Status set_small(std::string_view text, T& out) {
+  ASSIGN_OR_RETURN(const std::uint64_t value, parse_number(text));
+  if (value > INT32_MAX) return Status(Code::kInvalidArgument, concat("'", text, "' is too large"));
+  out = static_cast<T>(value);
+  return Status::ok();
+}
+
+Status set_role(std::string_view text, DaemonConfig& config) {
+  if (text == "keeper") {
+    config.role = Role::kKeeper;
+  } else if (text == "daemon") {
+    config.role = Role::kDaemon;
+  } else {
+    return Status(Code::kInvalidArgument, concat("'", text, "' is not a role"));
+  }
+  return Status::ok();
+}
+
+template <class Parse>
+Status set_to(std::uint64_t& out, std::string_view text, Parse&& parse) {
+  ASSIGN_OR_RETURN(out, parse(text));
+  return Status::ok();
+}
+
+// One setting; `internal` ones have no place in a file.
+std::optional<Status> apply(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
+  if (key == "address") return set_address(value, config);
+  if (key == "size") return set_to(config.capacity_bytes, value, parse_bytes);
+  if (key == "warm-bytes") return set_to(config.warm_bytes, value, parse_bytes);
+  if (key == "idle-exit") return set_to(config.idle_exit_seconds, value, parse_seconds);
+  if (key == "default-ttl") return set_to(config.default_ttl_seconds, value, parse_seconds);
+  if (key == "log-file") {
+    config.log_file = value;
+    return Status::ok();
+  }
+  if (!internal) return std::nullopt;
+  if (key == "ready-fd") return set_small(value, config.ready_fd);
+  if (key == "keeper-fd") return set_small(value, config.keeper_fd);
+  if (key == "daemon-fd") return set_small(value, config.daemon_fd);
+  if (key == "daemon-pid") return set_small(value, config.daemon_pid);
+  if (key == "role") return set_role(value, config);
+  return std::nullopt;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+// `key = value` lines; `#` begins a comment; values may stand in double quotes.
+Status read_file_into(const std::string& path, DaemonConfig& config) {
+  auto text = os::read_file(path);
+  if (!text.is_ok()) {
+    return Status(Code::kInvalidArgument, concat("--config ", path, ": ", text.status().message()));
+  }
+  std::string_view rest = *text;
+  for (int number = 1; !rest.empty(); ++number) {
+    const std::size_t end = rest.find('\n');
+    std::string_view line = trimmed(rest.substr(0, end));
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+    if (line.empty() || line.front() == '#') continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos) {
+      return Status(Code::kInvalidArgument, concat(path, " line ", number, ": '", line, "' is not key = value"));
+    }
+    const std::string_view key = trimmed(line.substr(0, equals));
+    std::string_view value = trimmed(line.substr(equals + 1));
+    if (!value.empty() && value.front() == '"') {
+      const std::size_t close = value.find('"', 1);
+      if (close == std::string_view::npos) {
+        return Status(Code::kInvalidArgument, concat(path, " line ", number, ": the quote is not closed"));
+      }
+      value = value.substr(1, close - 1);
+    } else {
+      value = trimmed(value.substr(0, value.find('#')));
+    }
+    const auto applied = apply(key, value, false, config);
+    if (!applied) {
+      return Status(Code::kInvalidArgument,
+                    concat(path, " line ", number, ": unknown setting '", key,
+                           "'; known are address, size, warm-bytes, idle-exit, default-ttl and log-file"));
+    }
+    if (!applied->is_ok()) return applied->with_context(concat(path, " line ", number, ": ", key));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+  if (text.ends_with("B") && !text.ends_with("iB")) {
+    return Status(
+        Code::kInvalidArgument,
+        concat("'", text, "': sizes are given in KiB, MiB, GiB or TiB, such as 4GiB, or in bytes without unit"));
+  }
+  constexpr Units kUnits = {
+      {{"", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}}};
+  return parse_with_unit(text, kUnits, "4GiB, 512MiB or 1048576");
+}
+
+Result<std::uint64_t> parse_seconds(std::string_view text) {
+  constexpr Units kUnits = {{{"", 1}, {"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}}};
+  return parse_with_unit(text, kUnits, "900, 90s, 15min, 24h or 7d");
+}
+
+Result<DaemonConfig> parse_config(const std::vector<std::string>& arguments) {
+  // The file first, so that flags win wherever they stand.
+  DaemonConfig config;
+  std::vector<std::pair<std::string, std::string>> flags;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--help" || argument == "-h") {
+      config.show_help = true;
+      return config;
+    }
+    if (argument == "--version") {
+      config.show_version = true;
+      return config;
+    }
+    if (!argument.starts_with("--")) {
+      return Status(Code::kInvalidArgument, concat("'", argument, "' is not a flag; see entrepotd --help"));
+    }
+    const std::size_t equals = argument.find('=');
+    std::string key = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+    if (equals != std::string::npos) {
+      flags.emplace_back(std::move(key), argument.substr(equals + 1));
+    } else if (i + 1 < arguments.size()) {
+      flags.emplace_back(std::move(key), arguments[++i]);
+    } else {
+      return Status(Code::kInvalidArgument, concat("--", key, " needs a value; see entrepotd --help"));
+    }
+  }
+  for (const auto& [key, value] : flags) {
+    if (key == "config") RETURN_IF_ERROR(read_file_into(value, config));
+  }
+  for (const auto& [key, value] : flags) {
+    if (key == "config") continue;
+    const auto applied = apply(key, value, true, config);
+    if (!applied) return Status(Code::kInvalidArgument, concat("unknown flag --", key, "; see entrepotd --help"));
+    if (!applied->is_ok()) return applied->with_context(concat("--", key));
+  }
+  if (config.socket_path.empty()) {
+    return Status(Code::kInvalidArgument, "where shall it listen? Give --address unix:///absolute/path");
+  }
+  return config;
+}
+
+std::vector<std::string> config_arguments(const DaemonConfig& config) {
+  std::vector<std::string> arguments = {concat("--address=unix://", config.socket_path),
+                                        concat("--idle-exit=", config.idle_exit_seconds),
+                                        concat("--default-ttl=", config.default_ttl_seconds)};
+  if (config.capacity_bytes != 0) arguments.push_back(concat("--size=", config.capacity_bytes));
+  if (config.warm_bytes != UINT64_MAX) arguments.push_back(concat("--warm-bytes=", config.warm_bytes));
+  if (!config.log_file.empty()) arguments.push_back(concat("--log-file=", config.log_file));
+  return arguments;
+}
+
+std::string_view help_text() {
+  return R"(entrepotd: the daemon of an Entrepot store, in the foreground. Ends on SIGTERM or SIGINT; its objects go with it.
+
+  --address unix:///PATH   where it listens (needed); the folder must be ours, the socket gets mode 0600
+  --size SIZE              capacity, such as 4GiB (default: 30 % of memory, at most 16 GiB)
+  --warm-bytes SIZE        memory made ready ahead of demand (default: a quarter of the capacity, at most 1 GiB)
+  --idle-exit TIME         end after so long without client and object, such as 15min (default 0: never)
+  --default-ttl TIME       how long a session with a name lives after its last use (default 24h; 0: for ever)
+  --log-file PATH          append the log to this file (default: standard error)
+  --config FILE            the same settings as `key = value` lines; flags win
+  --ready-fd N             write a line to this descriptor when connections are accepted
+  --version, --help
+)";
+}
+
+}  // namespace entrepot

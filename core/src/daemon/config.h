@@ -1,0 +1,47 @@
+// The daemon's configuration: flags, then the configuration file, then defaults. docs/daemon.md describes both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace entrepot {
+
+enum class Role : std::uint8_t { kUser, kKeeper, kDaemon };  // kUser: as a person or the launcher starts it
+
+struct DaemonConfig {
+  std::string socket_path;                // of --address
+  std::uint64_t capacity_bytes = 0;       // 0: from the machine's memory
+  std::uint64_t warm_bytes = UINT64_MAX;  // UINT64_MAX: from the capacity
+  std::uint64_t idle_exit_seconds = 0;    // 0: never
+  std::uint64_t default_ttl_seconds = 24 * 3600;
+  std::string log_file;  // empty: standard error
+  int ready_fd = -1;
+
+  // Between keeper and daemon only.
+  Role role = Role::kUser;
+  int keeper_fd = -1;
+  int daemon_fd = -1;
+  std::int32_t daemon_pid = 0;
+
+  bool show_help = false;
+  bool show_version = false;
+};
+
+// `arguments` without the program's name. kInvalidArgument names the flag or the file's line, and what it takes.
+[[nodiscard]] Result<DaemonConfig> parse_config(const std::vector<std::string>& arguments);
+
+// The flags that give another process of the same store the same configuration.
+[[nodiscard]] std::vector<std::string> config_arguments(const DaemonConfig& config);
+
+// "4GiB", "512MiB", "1048576" (bytes). Decimal units (GB) are refused with a hint: they are ambiguous in practice.
+[[nodiscard]] Result<std::uint64_t> parse_bytes(std::string_view text);
+// "900", "15min", "24h", "90s".
+[[nodiscard]] Result<std::uint64_t> parse_seconds(std::string_view text);
+
+[[nodiscard]] std::string_view help_text();
+
+}  // namespace entrepot
