@@ -25,7 +25,8 @@ constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? kPolynomial : 0U);
+    for (int bit = 0; bit < 8; ++bit)
+      crc = (crc >> 1) ^ ((crc & 1U) != 0 ? kPolynomial : 0U);
     tables[0][byte] = crc;
   }
   for (std::size_t k = 1; k < tables.size(); ++k) {
@@ -45,11 +46,13 @@ std::uint32_t update_table(std::uint32_t crc, const std::uint8_t* data, std::siz
     std::memcpy(&word, data, 8);
     word ^= crc;
     crc = 0;
-    for (std::size_t i = 0; i < 8; ++i) crc ^= kTables[7 - i][(word >> (8 * i)) & 0xffU];
+    for (std::size_t i = 0; i < 8; ++i)
+      crc ^= kTables[7 - i][(word >> (8 * i)) & 0xffU];
     data += 8;
     bytes -= 8;
   }
-  for (; bytes > 0; --bytes) crc = (crc >> 8) ^ kTables[0][(crc ^ *data++) & 0xffU];
+  for (; bytes > 0; --bytes)
+    crc = (crc >> 8) ^ kTables[0][(crc ^ *data++) & 0xffU];
   return crc;
 }
 
@@ -63,7 +66,8 @@ __attribute__((target("sse4.2"))) std::uint32_t update_hardware(std::uint32_t cr
     wide = _mm_crc32_u64(wide, word);
   }
   crc = static_cast<std::uint32_t>(wide);
-  for (; bytes > 0; --bytes) crc = _mm_crc32_u8(crc, *data++);
+  for (; bytes > 0; --bytes)
+    crc = _mm_crc32_u8(crc, *data++);
   return crc;
 }
 bool has_hardware() { return __builtin_cpu_supports("sse4.2") != 0; }
@@ -76,7 +80,8 @@ std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data, std::
     std::memcpy(&word, data, 8);
     crc = __crc32cd(crc, word);
   }
-  for (; bytes > 0; --bytes) crc = __crc32cb(crc, *data++);
+  for (; bytes > 0; --bytes)
+    crc = __crc32cb(crc, *data++);
   return crc;
 }
 bool has_hardware() { return true; }

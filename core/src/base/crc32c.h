@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli): SSE4.2 instructions where the CPU has them (asked at run time), ARMv8 ones where the build is for
-// CPUs that have them, tables elsewhere.
+// CRC-32C (Castagnoli): SSE4.2 instructions where the CPU has them (asked at run time), ARMv8 ones where the build is
+// for CPUs that have them, tables elsewhere.
 #pragma once
 
 #include <cstddef>

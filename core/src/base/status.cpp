@@ -4,21 +4,36 @@ namespace entrepot {
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "Ok";
-    case Code::kInternal: return "Internal";
-    case Code::kObjectNotFound: return "ObjectNotFound";
-    case Code::kObjectLost: return "ObjectLost";
-    case Code::kCorruptData: return "CorruptData";
-    case Code::kObjectExists: return "ObjectExists";
-    case Code::kNotSealed: return "NotSealed";
-    case Code::kStoreFull: return "StoreFull";
-    case Code::kStoreUnavailable: return "StoreUnavailable";
-    case Code::kTimeout: return "Timeout";
-    case Code::kVersionMismatch: return "VersionMismatch";
-    case Code::kAccessDenied: return "AccessDenied";
-    case Code::kUnsupportedType: return "UnsupportedType";
-    case Code::kInvalidReference: return "InvalidReference";
-    case Code::kInvalidArgument: return "InvalidArgument";
+    case Code::kOk:
+      return "Ok";
+    case Code::kInternal:
+      return "Internal";
+    case Code::kObjectNotFound:
+      return "ObjectNotFound";
+    case Code::kObjectLost:
+      return "ObjectLost";
+    case Code::kCorruptData:
+      return "CorruptData";
+    case Code::kObjectExists:
+      return "ObjectExists";
+    case Code::kNotSealed:
+      return "NotSealed";
+    case Code::kStoreFull:
+      return "StoreFull";
+    case Code::kStoreUnavailable:
+      return "StoreUnavailable";
+    case Code::kTimeout:
+      return "Timeout";
+    case Code::kVersionMismatch:
+      return "VersionMismatch";
+    case Code::kAccessDenied:
+      return "AccessDenied";
+    case Code::kUnsupportedType:
+      return "UnsupportedType";
+    case Code::kInvalidReference:
+      return "InvalidReference";
+    case Code::kInvalidArgument:
+      return "InvalidArgument";
   }
   return "Unknown";
 }

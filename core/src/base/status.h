@@ -47,7 +47,7 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): `return value;`
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor): `return value;`
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor): `return status;`
     if (status_.is_ok()) status_ = Status(Code::kInternal, "a result was made from a success without a value");
   }
@@ -86,9 +86,9 @@ const Status& status_of(const Result<T>& result) {
 #define ENTREPOT_JOIN(a, b) ENTREPOT_JOIN_INNER(a, b)
 
 // Returns the Status of `expression` (a Status or a Result) from this function if it is a failure.
-#define RETURN_IF_ERROR(expression)                                                       \
-  do {                                                                                    \
-    auto&& entrepot_outcome = (expression);                                               \
+#define RETURN_IF_ERROR(expression)                                                          \
+  do {                                                                                       \
+    auto&& entrepot_outcome = (expression);                                                  \
     if (!entrepot_outcome.is_ok()) return ::entrepot::internal::status_of(entrepot_outcome); \
   } while (false)
 

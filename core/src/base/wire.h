@@ -45,7 +45,8 @@ class WireWriter {
   template <class T>
   void put(const std::vector<T>& values) {
     put(static_cast<std::uint32_t>(values.size()));
-    for (const T& value : values) put(value);
+    for (const T& value : values)
+      put(value);
   }
   template <class T>
     requires requires(T& t, WireWriter& w) { t.fields(w); }
@@ -95,7 +96,8 @@ class WireReader {
     if (!ok_ || count > rest_.size()) return fail();  // every element takes at least one byte
     values.clear();
     values.reserve(std::min<std::size_t>(count, rest_.size() / sizeof(T) + 1));  // a claimed count reserves nothing
-    for (std::uint32_t i = 0; i < count && ok_; ++i) get(values.emplace_back());
+    for (std::uint32_t i = 0; i < count && ok_; ++i)
+      get(values.emplace_back());
   }
   template <class T>
     requires requires(T& t, WireReader& r) { t.fields(r); }

@@ -17,7 +17,7 @@ class Deadline {
   [[nodiscard]] bool passed() const { return !is_never() && monotonic_ns() >= at_ns_; }
   [[nodiscard]] std::uint64_t at_ns() const { return at_ns_; }
   [[nodiscard]] std::uint64_t remaining_ns() const;  // 0 when passed, UINT64_MAX for never
-  [[nodiscard]] int poll_ms() const;  // for poll(2): rounded up, 0 when passed, -1 for never
+  [[nodiscard]] int poll_ms() const;                 // for poll(2): rounded up, 0 when passed, -1 for never
 
  private:
   explicit Deadline(std::uint64_t at_ns) : at_ns_(at_ns) {}

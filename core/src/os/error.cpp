@@ -8,8 +8,7 @@
 namespace entrepot::os {
 
 Status errno_status(int error, std::string_view what) {
-  const std::string message =
-      concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")");
+  const std::string message = concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")");
   switch (error) {
     case ENOMEM:
     case ENOSPC:

@@ -81,8 +81,8 @@ Result<std::vector<Ready>> Poller::wait(Deadline deadline) {
       ready.reserve(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const std::uint32_t what = events[i].events;
-        ready.push_back({events[i].data.u64, (what & EPOLLIN) != 0, (what & EPOLLOUT) != 0,
-                         (what & (EPOLLHUP | EPOLLERR)) != 0});
+        ready.push_back(
+            {events[i].data.u64, (what & EPOLLIN) != 0, (what & EPOLLOUT) != 0, (what & (EPOLLHUP | EPOLLERR)) != 0});
       }
       return ready;
     }
@@ -128,7 +128,8 @@ void clear_timer(int timer_fd) { drain_counter(timer_fd); }
 Result<UniqueFd> create_signal_fd(std::initializer_list<int> signals) {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : signals) ::sigaddset(&set, signal);
+  for (const int signal : signals)
+    ::sigaddset(&set, signal);
   if (const int error = ::pthread_sigmask(SIG_BLOCK, &set, nullptr); error != 0) {
     return errno_status(error, "pthread_sigmask");
   }
@@ -148,7 +149,7 @@ Result<int> read_signal(int signal_fd) {
 }
 
 Status ignore_sigpipe() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = SIG_IGN;
   if (::sigaction(SIGPIPE, &action, nullptr) != 0) return errno_status(errno, "ignoring SIGPIPE");
   return Status::ok();

@@ -18,13 +18,14 @@ namespace {
 
 std::string octal(mode_t mode) {
   std::string text;
-  for (int shift = 9; shift >= 0; shift -= 3) text.push_back(static_cast<char>('0' + ((mode >> shift) & 7U)));
+  for (int shift = 9; shift >= 0; shift -= 3)
+    text.push_back(static_cast<char>('0' + ((mode >> shift) & 7U)));
   return text;
 }
 
 Status make_parents(const std::string& path) {
   const std::string parent = folder_of(path);
-  struct stat info {};
+  struct stat info{};
   if (::stat(parent.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) return Status::ok();
     return Status(Code::kInvalidArgument, concat(parent, " is not a folder"));
@@ -38,7 +39,7 @@ Status make_parents(const std::string& path) {
 }
 
 Result<struct stat> stat_folder(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
   if (!S_ISDIR(info.st_mode)) return Status(Code::kInvalidArgument, concat(path, " is not a folder"));
   return info;
@@ -61,7 +62,7 @@ Status ensure_private_folder(const std::string& path) {
     return errno_status(errno, concat("making the folder ", path));
   }
   // lstat: a link that somebody put in the place of our folder would lead us elsewhere.
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
   if (!S_ISDIR(info.st_mode)) {
     return Status(Code::kAccessDenied, concat(path, " is not a folder (a link is not accepted here); remove it"));
@@ -96,7 +97,7 @@ Status remove_file(const std::string& path) {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return ::lstat(path.c_str(), &info) == 0;
 }
 

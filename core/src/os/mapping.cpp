@@ -28,12 +28,11 @@ namespace {
 
 int protection(Access access) { return access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE; }
 
-// An address with the wished alignment where `bytes` fit, or null. Reserved and released at once: mmap without MAP_FIXED
-// takes it as a hint, so a thread that was faster costs the alignment only.
+// An address with the wished alignment where `bytes` fit, or null. Reserved and released at once: mmap without
+// MAP_FIXED takes it as a hint, so a thread that was faster costs the alignment only.
 void* aligned_hint(std::uint64_t bytes, std::uint64_t align) {
   if (align <= page_bytes()) return nullptr;
-  void* reserved =
-      ::mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* reserved = ::mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   ::munmap(reserved, bytes + align);
   const auto address = reinterpret_cast<std::uintptr_t>(reserved);
@@ -79,8 +78,7 @@ Result<Mapping> Mapping::map(int fd, std::uint64_t offset, std::uint64_t bytes, 
 
 Result<Mapping> Mapping::anonymous(std::uint64_t bytes) {
   if (bytes == 0) return Status(Code::kInvalidArgument, "cannot map 0 bytes");
-  void* address =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return errno_status(errno, concat("mapping ", format_bytes(bytes), " of private memory"));
   return Mapping(static_cast<std::byte*>(address), bytes);
 }

@@ -47,8 +47,8 @@ class Mapping {
   // The child of a fork does not have this mapping at all (touching it there is SIGSEGV).
   [[nodiscard]] Status dont_fork();
 
-  void reset();        // unmaps
-  std::byte* leak();   // stays mapped for the rest of the process; returns its address
+  void reset();       // unmaps
+  std::byte* leak();  // stays mapped for the rest of the process; returns its address
 
  private:
   Mapping(std::byte* data, std::uint64_t bytes) : data_(data), bytes_(bytes) {}
@@ -65,8 +65,8 @@ class Mapping {
 
 inline constexpr std::uint64_t kHugePageBytes = 2U << 20;
 
-// Makes huge pages of a range of a writable shared mapping; `data` and `bytes` are multiples of 2 MiB. Touches a byte of
-// each 2 MiB that is to have one (it writes the value that is there, atomically). Best effort: false if the kernel
+// Makes huge pages of a range of a writable shared mapping; `data` and `bytes` are multiples of 2 MiB. Touches a byte
+// of each 2 MiB that is to have one (it writes the value that is there, atomically). Best effort: false if the kernel
 // refused any of it (then use populate_write); the contents stay what they were in any case.
 [[nodiscard]] Result<bool> collapse(std::byte* data, std::uint64_t bytes);
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Result<struct stat> stat_of(int fd) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) return errno_status(errno, concat("fstat of descriptor ", fd));
   return info;
 }

@@ -42,11 +42,11 @@ std::optional<std::uint64_t> read_number(const std::string& path) {
 }
 
 struct Controller {
-  std::string folder;        // where the files of the hierarchy are mounted
-  std::string group;         // our path in it
+  std::string folder;  // where the files of the hierarchy are mounted
+  std::string group;   // our path in it
   std::string limit_file;
   std::string usage_file;
-  std::string cache_key;     // in memory.stat: what the kernel can drop
+  std::string cache_key;  // in memory.stat: what the kernel can drop
 };
 
 // From /proc/self/cgroup: "0::/path" is version 2, "N:...,memory,...:/path" version 1.

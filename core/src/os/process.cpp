@@ -91,7 +91,8 @@ void close_descriptors_from(int first, const std::vector<int>& keep) {
     ::closedir(folder);
   } else {
     const long limit = ::sysconf(_SC_OPEN_MAX);
-    for (int fd = first; fd < static_cast<int>(std::min<long>(limit, 1L << 20)); ++fd) open_fds.push_back(fd);
+    for (int fd = first; fd < static_cast<int>(std::min<long>(limit, 1L << 20)); ++fd)
+      open_fds.push_back(fd);
   }
   for (const int fd : open_fds) {
     if (fd >= first && std::find(keep.begin(), keep.end(), fd) == keep.end()) ::close(fd);

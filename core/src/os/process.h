@@ -27,7 +27,8 @@ struct Child {
   UniqueFd pidfd;  // readable when the child has ended; invalid if the kernel has no pidfds
 };
 
-// fork and exec, with all signals unblocked and defaulted in the child. A failed exec is reported here, not in the child.
+// fork and exec, with all signals unblocked and defaulted in the child. A failed exec is reported here, not in the
+// child.
 [[nodiscard]] Result<Child> spawn(const SpawnOptions& options);
 
 [[nodiscard]] Result<UniqueFd> open_pidfd(pid_t pid);

@@ -24,7 +24,8 @@ void fill_random(std::span<std::uint8_t> out) {
 
 std::uint64_t random_u64() {
   std::uint64_t value = 0;
-  while (value == 0) fill_random({reinterpret_cast<std::uint8_t*>(&value), sizeof(value)});
+  while (value == 0)
+    fill_random({reinterpret_cast<std::uint8_t*>(&value), sizeof(value)});
   return value;
 }
 

@@ -22,9 +22,9 @@ Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path) || path.find('\0') != std::string::npos) {
-    return Status(Code::kInvalidArgument, concat("the socket path \"", path, "\" has ", path.size(),
-                                                 " bytes; a unix socket's path has 1 to ",
-                                                 sizeof(address.sun_path) - 1, ": choose a shorter folder"));
+    return Status(Code::kInvalidArgument,
+                  concat("the socket path \"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ",
+                         sizeof(address.sun_path) - 1, ": choose a shorter folder"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -40,7 +40,7 @@ Result<UniqueFd> stream_socket(int flags) {
 
 // Removes a socket file that nobody listens on any more.
 Status clear_stale(const std::string& path, const sockaddr_un& address) {
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) != 0) {
     return errno == ENOENT ? Status::ok() : errno_status(errno, concat("looking at ", path));
   }
@@ -130,8 +130,8 @@ Status set_nonblocking(int fd, bool on) {
 
 Result<IoResult> send_some(int socket, std::span<const std::uint8_t> data, std::span<const int> fds) {
   if (fds.size() > kMaxFdsPerMessage) {
-    return Status(Code::kInvalidArgument, concat(fds.size(), " descriptors in one message; ", kMaxFdsPerMessage,
-                                                 " are allowed"));
+    return Status(Code::kInvalidArgument,
+                  concat(fds.size(), " descriptors in one message; ", kMaxFdsPerMessage, " are allowed"));
   }
   alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(int) * kMaxFdsPerMessage)> ancillary{};
   iovec part{const_cast<std::uint8_t*>(data.data()), data.size()};

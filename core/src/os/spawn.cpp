@@ -38,7 +38,8 @@ struct Plan {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // fails for those that cannot change
+  for (int signal = 1; signal < NSIG; ++signal)
+    ::signal(signal, SIG_DFL);  // fails for those that cannot change
   if (plan.new_session && ::setsid() < 0) fail_child(plan.report);
   for (const auto& [source, target] : plan.fds) {
     if (::dup2(source, target) < 0) fail_child(plan.report);
@@ -62,9 +63,11 @@ struct Plan {
 Result<Child> spawn(const SpawnOptions& options) {
   Plan plan;
   plan.new_session = options.new_session;
-  for (const std::string& word : options.argv) plan.argv.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& word : options.argv)
+    plan.argv.push_back(const_cast<char*>(word.c_str()));
   plan.argv.push_back(nullptr);
-  for (const auto& [source, target] : options.fds) plan.highest = std::max(plan.highest, target);
+  for (const auto& [source, target] : options.fds)
+    plan.highest = std::max(plan.highest, target);
   // Sources are copied above all targets first, so that no dup2 overwrites a source that is still needed.
   std::vector<UniqueFd> copies;
   for (const auto& [source, target] : options.fds) {

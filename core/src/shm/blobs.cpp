@@ -5,7 +5,13 @@
 namespace entrepot {
 
 std::uint32_t blob_crc(const Blob& blob, std::uint32_t generation) {
-  return Crc32c().add(blob.offset).add(blob.length).add(blob.segment).add(generation).value();
+  return Crc32c()
+      .add(blob.offset)
+      .add(blob.length)
+      .add(blob.segment)
+      .add(blob.segment_generation)
+      .add(generation)
+      .value();
 }
 
 BlobWriter::BlobWriter(ControlMemory& memory)
@@ -33,6 +39,7 @@ std::uint32_t BlobWriter::publish(std::uint32_t number, const BlobPlace& place, 
   blob.offset = place.offset;
   blob.length = place.length;
   blob.segment = place.segment;
+  blob.segment_generation = place.segment_generation;
   blob.spill_location = 0;
   blob.checksum = 0;
   blob.crc = blob_crc(blob, table_.next_generation(number));
@@ -62,7 +69,7 @@ bool BlobWriter::is_sealed(std::uint32_t blob, std::uint32_t generation) const {
 
 BlobPlace BlobWriter::place(std::uint32_t number) const {
   const Blob& blob = table_.at(number);
-  return {blob.segment, blob.offset, blob.length};
+  return {blob.segment, blob.offset, blob.length, blob.segment_generation};
 }
 
 BlobReader::BlobReader(const ControlView& view)
@@ -77,7 +84,7 @@ std::optional<BlobPlace> BlobReader::resolve(std::uint32_t number, std::uint32_t
   if (static_cast<BlobState>(Word::state(word)) != BlobState::kSealed || Word::generation(word) != generation) {
     return std::nullopt;
   }
-  return BlobPlace{blob.segment, blob.offset, blob.length};
+  return BlobPlace{blob.segment, blob.offset, blob.length, blob.segment_generation};
 }
 
 }  // namespace entrepot

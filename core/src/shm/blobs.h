@@ -17,6 +17,9 @@ struct BlobPlace {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
+  // Of the segment's entry: a number is used again, with another memfd, after its segment was dropped, so a reader
+  // whose mapping is of another generation maps it anew.
+  std::uint32_t segment_generation = 0;
 };
 
 [[nodiscard]] std::uint32_t blob_crc(const Blob& blob, std::uint32_t generation);

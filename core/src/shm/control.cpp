@@ -14,13 +14,18 @@ namespace {
 // Small enough for a sanitizer's shadow, large enough for a test that says nothing about it.
 std::uint64_t small_capacity(RegionKind kind) {
   switch (kind) {
-    case RegionKind::kRoot: return 1;
-    case RegionKind::kIndex: return 4ULL << 14;  // tables of up to 2^14 entries
-    case RegionKind::kRecords: return 16U << 20;
+    case RegionKind::kRoot:
+      return 1;
+    case RegionKind::kIndex:
+      return 4ULL << 14;  // tables of up to 2^14 entries
+    case RegionKind::kRecords:
+      return 16U << 20;
     case RegionKind::kSegments:
     case RegionKind::kSessions:
-    case RegionKind::kClients: return 256;
-    default: return 1U << 13;
+    case RegionKind::kClients:
+      return 256;
+    default:
+      return 1U << 13;
   }
 }
 
@@ -43,8 +48,8 @@ Status check_mark(const Region& region, std::uint64_t mark, std::uint64_t entry_
   if (ensured <= region.entries_bytes() && mark <= region.capacity() && mark * entry_bytes <= ensured) {
     return Status::ok();
   }
-  return Status(Code::kCorruptData, concat("the high-water mark of ", region_name(region.kind()), " is ", mark, " with ",
-                                           ensured, " bytes ensured, its capacity ", region.capacity(),
+  return Status(Code::kCorruptData, concat("the high-water mark of ", region_name(region.kind()), " is ", mark,
+                                           " with ", ensured, " bytes ensured, its capacity ", region.capacity(),
                                            ": they do not fit together; start a new store"));
 }
 

@@ -48,8 +48,7 @@ class DirectoryWriter {
   [[nodiscard]] std::uint32_t next_generation(std::uint32_t slot) const { return table_.next_generation(slot); }
 
   // Writes the fields, then the word (release). Returns the word. The index is the caller's next step.
-  std::uint64_t publish_sealed(std::uint32_t slot, const SlotFields& fields,
-                               MemoryKind kind = MemoryKind::kUnknown);
+  std::uint64_t publish_sealed(std::uint32_t slot, const SlotFields& fields, MemoryKind kind = MemoryKind::kUnknown);
 
   // By sequentially consistent exchange; afterwards scan the pin tables. Returns the word that was there.
   std::uint64_t mark_deleting(std::uint32_t slot) {

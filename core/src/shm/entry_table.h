@@ -3,9 +3,9 @@
 //   free(g) --allocate--> taken(g), word still free --publish--> live state(g) --set_state--> ... --free--> free(g + 1)
 //                          \--abandon--> free(g)                                          \--> retired, if g = 2^32 - 1
 //
-// Generations start at 1, so that 0 can mean "none" elsewhere. An entry whose last generation ended is retired: its word
-// is free with kRetiredFlag, and it is never handed out again, because a 33rd bit of generation does not exist.
-// A taken entry that was never published is free for whoever adopts the memory: nothing was promised about it.
+// Generations start at 1, so that 0 can mean "none" elsewhere. An entry whose last generation ended is retired: its
+// word is free with kRetiredFlag, and it is never handed out again, because a 33rd bit of generation does not exist. A
+// taken entry that was never published is free for whoever adopts the memory: nothing was promised about it.
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,13 @@ inline constexpr std::uint32_t kLastGeneration = 0xffff'ffffU;
 template <class T>
 class EntryTable {
  public:
-  // `region` and `high_water` outlive the table. `high_water` is Root's mark for the kind, or region.marks().high_water.
+  // `region` and `high_water` outlive the table. `high_water` is Root's mark for the kind, or
+  // region.marks().high_water.
   EntryTable(Region& region, std::atomic<std::uint32_t>& high_water)
       : region_(&region), high_water_(&high_water), next_fresh_(high_water.load(std::memory_order_relaxed)) {}
 
-  // Visits every entry below the high-water mark once: what is free becomes allocatable, what is retired is counted, and
-  // for everything else `visit(index, entry)` decides: true keeps it, false frees it. Once, before anything else.
+  // Visits every entry below the high-water mark once: what is free becomes allocatable, what is retired is counted,
+  // and for everything else `visit(index, entry)` decides: true keeps it, false frees it. Once, before anything else.
   template <class Visit>
   void adopt(Visit&& visit) {
     free_.clear();
@@ -108,9 +109,7 @@ class EntryTable {
 
   [[nodiscard]] T& at(std::uint32_t index) { return region_->template as<T>()[index]; }
   [[nodiscard]] const T& at(std::uint32_t index) const { return region_->template as<T>()[index]; }
-  [[nodiscard]] std::uint64_t word(std::uint32_t index) const {
-    return at(index).word.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::uint64_t word(std::uint32_t index) const { return at(index).word.load(std::memory_order_relaxed); }
 
   // For numbers that came from outside: is there an entry, and is it the life (generation) that was meant, live?
   [[nodiscard]] bool is_live(std::uint32_t index, std::uint32_t generation) const {

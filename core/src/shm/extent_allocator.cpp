@@ -14,8 +14,7 @@ constexpr int kMaxCandidates = 16;
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
 // Where `bytes` fit in the extent, aligned; or none.
-std::optional<std::uint64_t> fit(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes,
-                                 std::uint64_t align) {
+std::optional<std::uint64_t> fit(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes, std::uint64_t align) {
   const std::uint64_t start = round_up(offset, align);
   if (start - offset > length || length - (start - offset) < bytes) return std::nullopt;
   return start;

@@ -50,7 +50,8 @@ class ExtentAllocator {
   // Calls visit(offset, length) for every free extent, by offset.
   template <class Visit>
   void for_each_free(Visit&& visit) const {
-    for (const auto& [offset, length] : by_offset_) visit(offset, length);
+    for (const auto& [offset, length] : by_offset_)
+      visit(offset, length);
   }
 
  private:
@@ -62,7 +63,7 @@ class ExtentAllocator {
 
   std::uint64_t bytes_ = 0;
   std::uint64_t free_bytes_ = 0;
-  ByOffset by_offset_;                                        // offset -> length
+  ByOffset by_offset_;                                           // offset -> length
   std::set<std::pair<std::uint64_t, std::uint64_t>> by_length_;  // (length, offset)
 };
 

@@ -70,7 +70,8 @@ IndexWriter::Entry* IndexWriter::table(std::uint64_t word) const {
 
 std::uint32_t IndexWriter::smallest_log2(std::uint64_t objects) const {
   std::uint32_t log2 = kIndexMinLog2;
-  while (log2 < max_log2_ && objects * 2 > (1ULL << log2)) ++log2;
+  while (log2 < max_log2_ && objects * 2 > (1ULL << log2))
+    ++log2;
   return log2;
 }
 

@@ -91,8 +91,8 @@ class IndexReader {
  public:
   explicit IndexReader(const ControlView& view);
 
-  // Calls `match(slot)` for every slot whose entry has the ID's tag until it says true; that slot, or none. Slot numbers
-  // are below the directory's high-water mark. Bounded by the size of the table.
+  // Calls `match(slot)` for every slot whose entry has the ID's tag until it says true; that slot, or none. Slot
+  // numbers are below the directory's high-water mark. Bounded by the size of the table.
   template <class Match>
   [[nodiscard]] std::optional<std::uint32_t> probe(std::uint64_t hash, Match&& match) const {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {

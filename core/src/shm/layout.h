@@ -4,8 +4,9 @@
 // regions; clients map root, slots, blobs, index and records through read-only descriptors. Structs hold offsets and
 // numbers, never pointers. A change of any struct changes kLayoutVersion or kAbiStamp, and a mismatch is refused.
 //
-// Publication rule: fields first, state word last (release). Whoever adopts the memory after a crash therefore trusts an
-// entry only if its word says so and its checksum fits; everything else (free lists, counts, the index) is derived anew.
+// Publication rule: fields first, state word last (release). Whoever adopts the memory after a crash therefore trusts
+// an entry only if its word says so and its checksum fits; everything else (free lists, counts, the index) is derived
+// anew.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ inline constexpr std::uint32_t kIndexMinLog2 = 10;
 inline constexpr std::uint64_t kRecordArenaBytes = 1ULL << 36;  // 64 GiB of addresses for records and small payloads
 inline constexpr std::uint64_t kRecordAlign = 64;
 inline constexpr std::uint64_t kBlobAlign = 64;
-inline constexpr std::uint64_t kOwnPagesBytes = 64U << 10;  // a blob of this size or more owns its pages
+inline constexpr std::uint64_t kOwnPagesBytes = 64U << 10;   // a blob of this size or more owns its pages
 inline constexpr std::uint64_t kInlineMaxBytes = 16U << 10;  // payloads to this size live in the record itself
 inline constexpr std::uint64_t kSegmentAlign = 2U << 20;
 
@@ -130,14 +131,14 @@ static_assert(sizeof(RegionMarks) == 64);
 // ---- root --------------------------------------------------------------------------------------------------------
 // One page. Atomics are written by the daemon, read by clients.
 struct Root {
-  std::atomic<std::uint64_t> index_word;      // see IndexWord
-  std::atomic<std::uint32_t> memory_wanted;   // not 0: a release should send kReleased
-  std::atomic<std::uint32_t> incarnation;     // +1 each time a daemon takes over
-  std::atomic<std::uint32_t> slot_high_water;     // slots below it have pages
-  std::atomic<std::uint32_t> blob_high_water;     // blobs below it have pages
+  std::atomic<std::uint64_t> index_word;       // see IndexWord
+  std::atomic<std::uint32_t> memory_wanted;    // not 0: a release should send kReleased
+  std::atomic<std::uint32_t> incarnation;      // +1 each time a daemon takes over
+  std::atomic<std::uint32_t> slot_high_water;  // slots below it have pages
+  std::atomic<std::uint32_t> blob_high_water;  // blobs below it have pages
   std::atomic<std::uint32_t> segment_high_water;
-  std::atomic<std::uint32_t> flags;           // kRootShared...
-  std::atomic<std::uint64_t> record_high_water;   // bytes of the record arena that have pages
+  std::atomic<std::uint32_t> flags;              // kRootShared...
+  std::atomic<std::uint64_t> record_high_water;  // bytes of the record arena that have pages
   std::atomic<std::uint64_t> capacity_bytes;
   std::atomic<std::uint64_t> generation_seed;
   std::uint64_t created_unix_ns;
@@ -192,9 +193,9 @@ struct alignas(64) Blob {
   std::uint64_t offset;  // in the segment
   std::uint64_t length;
   std::uint32_t segment;
-  std::uint32_t crc;  // CRC-32C over offset, length, segment, generation
+  std::uint32_t crc;  // CRC-32C over offset, length, segment, segment_generation, generation
   std::uint64_t spill_location;
-  std::uint64_t checksum;  // of the payload, where something computed it; 0 otherwise
+  std::uint64_t checksum;            // of the payload, where something computed it; 0 otherwise
   std::uint32_t segment_generation;  // a reader whose mapping of the segment is of another generation maps it anew
   std::array<std::uint8_t, 12> reserved;
 };
@@ -246,7 +247,8 @@ struct alignas(64) Segment {
 };
 static_assert(sizeof(Segment) == 64);
 
-// ---- sessions, names, clients: the daemon's own, clients never map them -----------------------------------------------
+// ---- sessions, names, clients: the daemon's own, clients never map them
+// -----------------------------------------------
 inline constexpr std::size_t kScopeMaxBytes = 160;
 inline constexpr std::size_t kSessionMaxBytes = 240;
 inline constexpr std::size_t kNameMaxBytes = 255;
@@ -294,9 +296,10 @@ struct alignas(64) ClientEntry {
 };
 static_assert(sizeof(ClientEntry) == 128);
 
-// ---- pin table: one memfd a client, written by that client (and cleared by the daemon when it died) --------------------
-// A pin is slot + 1 in the low half and the generation in the high half; 0 is no pin. The daemon takes what it reads as
-// a reason *not* to free, never as an address: garbage in it keeps memory, and cannot corrupt any.
+// ---- pin table: one memfd a client, written by that client (and cleared by the daemon when it died)
+// -------------------- A pin is slot + 1 in the low half and the generation in the high half; 0 is no pin. The daemon
+// takes what it reads as a reason *not* to free, never as an address: garbage in it keeps memory, and cannot corrupt
+// any.
 struct alignas(64) PinTableHeader {
   std::uint64_t magic;
   std::uint32_t layout_version;

@@ -18,7 +18,8 @@ class VictimSet {
     for (std::size_t i = 0; i < victims.size(); ++i) {
       const std::uint64_t pin = Pin::make(victims[i].slot, victims[i].generation);
       std::size_t at = mix64(pin) & mask_;
-      while (places_[at].pin != 0 && places_[at].pin != pin) at = (at + 1) & mask_;
+      while (places_[at].pin != 0 && places_[at].pin != pin)
+        at = (at + 1) & mask_;
       places_[at].pin = pin;
     }
   }
@@ -36,7 +37,8 @@ class VictimSet {
 
   [[nodiscard]] std::size_t find(std::uint64_t pin) const {
     std::size_t at = mix64(pin) & mask_;
-    while (places_[at].pin != 0 && places_[at].pin != pin) at = (at + 1) & mask_;
+    while (places_[at].pin != 0 && places_[at].pin != pin)
+      at = (at + 1) & mask_;
     return at;
   }
 
@@ -59,13 +61,11 @@ Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
   }
   if (has(client)) return Status(Code::kInternal, concat("client ", client, " has a pin table already"));
   Table table;
-  ASSIGN_OR_RETURN(table.mapping,
-                   os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadOnly));
+  ASSIGN_OR_RETURN(table.mapping, os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadOnly));
   table.client = client;
   table.capacity = capacity;
   table.header = reinterpret_cast<const PinTableHeader*>(table.mapping.data());
-  table.pins =
-      reinterpret_cast<const std::atomic<std::uint64_t>*>(table.mapping.data() + sizeof(PinTableHeader));
+  table.pins = reinterpret_cast<const std::atomic<std::uint64_t>*>(table.mapping.data() + sizeof(PinTableHeader));
   tables_.push_back(std::move(table));
   return Status::ok();
 }

@@ -46,9 +46,9 @@ Result<PinTable> PinTable::attach(UniqueFd fd) {
     return Status(Code::kCorruptData, "pin table: its first bytes are not those of a pin table; connect again");
   }
   if (header->layout_version != kLayoutVersion) {
-    return Status(Code::kVersionMismatch, concat("pin table of layout version ", header->layout_version,
-                                                 ", this build knows version ", kLayoutVersion,
-                                                 "; use the same version of Entrepot as the daemon"));
+    return Status(Code::kVersionMismatch,
+                  concat("pin table of layout version ", header->layout_version, ", this build knows version ",
+                         kLayoutVersion, "; use the same version of Entrepot as the daemon"));
   }
   const std::uint32_t capacity = header->capacity;
   RETURN_IF_ERROR(check_capacity(capacity));
@@ -132,8 +132,9 @@ std::uint64_t PinTable::pin_at(std::uint32_t position) const {
 }
 
 Status PinTable::full_error() const {
-  return Status(Code::kStoreFull, concat("this process holds ", in_use(), " different objects of the store, its table has ",
-                                         capacity_, " places; drop values that are no longer needed"));
+  return Status(Code::kStoreFull,
+                concat("this process holds ", in_use(), " different objects of the store, its table has ", capacity_,
+                       " places; drop values that are no longer needed"));
 }
 
 Status PinTable::copy_from(const PinTable& source) {

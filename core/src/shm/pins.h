@@ -1,9 +1,9 @@
 // Pins: a reader's claim that keeps an object resident (a hazard pointer that lives in shared memory).
 //
-// Protocol. Reader: (1) read the slot's word, sealed; (2) publish the pin by a sequentially consistent exchange into its
-// own table; (3) read the word again: unchanged -> the object stays until unpin; changed -> unpin, and look again.
-// Daemon: (1) exchange the word to a state that is not sealed (sequentially consistent); (2) read all pins; (3) reuse the
-// memory only if nobody pins (slot, generation). In the single order of those operations either the reader's second
+// Protocol. Reader: (1) read the slot's word, sealed; (2) publish the pin by a sequentially consistent exchange into
+// its own table; (3) read the word again: unchanged -> the object stays until unpin; changed -> unpin, and look again.
+// Daemon: (1) exchange the word to a state that is not sealed (sequentially consistent); (2) read all pins; (3) reuse
+// the memory only if nobody pins (slot, generation). In the single order of those operations either the reader's second
 // read comes after the daemon's exchange and fails, or the pin comes before the daemon's scan and is seen.
 //
 // State of a pin word: 0 --pin--> slot and generation --unpin (release)--> 0. Written by the owning client only; the
@@ -38,7 +38,8 @@ class PinTable {
   static constexpr std::uint32_t kNoPosition = 0xffff'ffffU;
 
   PinTable() = default;
-  // kCorruptData / kVersionMismatch if the header is not a pin table of this layout; kInvalidArgument if it is too short.
+  // kCorruptData / kVersionMismatch if the header is not a pin table of this layout; kInvalidArgument if it is too
+  // short.
   [[nodiscard]] static Result<PinTable> attach(UniqueFd fd);
   [[nodiscard]] static Result<PinTable> create_private(std::uint32_t capacity);  // tests
 
@@ -61,8 +62,8 @@ class PinTable {
  private:
   // Private to the process; on the heap so that the table can move.
   struct State {
-    std::atomic<std::uint64_t> top{0};         // free stack: low 32 position + 1, high 32 a tag against ABA
-    std::atomic<std::uint32_t> fresh{0};       // positions from here on were never used
+    std::atomic<std::uint64_t> top{0};    // free stack: low 32 position + 1, high 32 a tag against ABA
+    std::atomic<std::uint32_t> fresh{0};  // positions from here on were never used
     std::atomic<std::uint32_t> in_use{0};
   };
 

@@ -18,15 +18,16 @@ struct RecordParts {
   std::string_view payload;  // inline
 };
 
-// Bytes that build_record needs, a multiple of kRecordAlign. kInvalidArgument above 2^32 - 1 or kInlineMaxBytes payload.
+// Bytes that build_record needs, a multiple of kRecordAlign. kInvalidArgument above 2^32 - 1 or kInlineMaxBytes
+// payload.
 [[nodiscard]] Result<std::uint32_t> record_bytes(const RecordParts& parts);
 
 // Writes the record, checksum included, into `out` (record_bytes long). kInvalidArgument if a buffer refers beyond the
 // inline payload or to a blob that is not among `blobs`.
 [[nodiscard]] Status build_record(const RecordParts& parts, std::span<std::byte> out);
 
-// Reads a record in place. parse() checks every count and offset against the bytes there are, and inline buffers against
-// the payload; offsets in blobs are checked by whoever knows the blobs. No allocation when all is well.
+// Reads a record in place. parse() checks every count and offset against the bytes there are, and inline buffers
+// against the payload; offsets in blobs are checked by whoever knows the blobs. No allocation when all is well.
 class RecordView {
  public:
   [[nodiscard]] static Result<RecordView> parse(std::span<const std::byte> bytes);

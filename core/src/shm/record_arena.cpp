@@ -25,8 +25,7 @@ bool within(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
 
 }  // namespace
 
-RecordArena::RecordArena(ControlMemory& memory)
-    : region_(&memory.region(RegionKind::kRecords)), root_(&memory.root()) {
+RecordArena::RecordArena(ControlMemory& memory) : region_(&memory.region(RegionKind::kRecords)), root_(&memory.root()) {
   extents_.grow(root_->record_high_water.load(std::memory_order_relaxed));
   holes_.grow(extents_.bytes());
 }

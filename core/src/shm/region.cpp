@@ -28,8 +28,8 @@ void write_header(std::byte* base, RegionKind kind, const InstanceId& instance, 
 }
 
 Status corrupt(RegionKind kind, const std::string& what) {
-  return Status(Code::kCorruptData, concat("region ", region_name(kind), ": ", what,
-                                           "; it cannot be used, start a new store"));
+  return Status(Code::kCorruptData,
+                concat("region ", region_name(kind), ": ", what, "; it cannot be used, start a new store"));
 }
 
 Result<std::uint64_t> bytes_for(RegionKind kind, std::uint64_t capacity) {
@@ -50,45 +50,72 @@ std::uint64_t file_size(std::uint64_t entries_bytes) {
 
 std::string_view region_name(RegionKind kind) {
   switch (kind) {
-    case RegionKind::kRoot: return "root";
-    case RegionKind::kSlots: return "slots";
-    case RegionKind::kBlobs: return "blobs";
-    case RegionKind::kIndex: return "index";
-    case RegionKind::kRecords: return "records";
-    case RegionKind::kSegments: return "segments";
-    case RegionKind::kSessions: return "sessions";
-    case RegionKind::kNames: return "names";
-    case RegionKind::kClients: return "clients";
+    case RegionKind::kRoot:
+      return "root";
+    case RegionKind::kSlots:
+      return "slots";
+    case RegionKind::kBlobs:
+      return "blobs";
+    case RegionKind::kIndex:
+      return "index";
+    case RegionKind::kRecords:
+      return "records";
+    case RegionKind::kSegments:
+      return "segments";
+    case RegionKind::kSessions:
+      return "sessions";
+    case RegionKind::kNames:
+      return "names";
+    case RegionKind::kClients:
+      return "clients";
   }
   return "unknown";
 }
 
 std::uint64_t region_entry_bytes(RegionKind kind) {
   switch (kind) {
-    case RegionKind::kRoot: return sizeof(Root);
-    case RegionKind::kSlots: return sizeof(Slot);
-    case RegionKind::kBlobs: return sizeof(Blob);
-    case RegionKind::kIndex: return sizeof(std::uint64_t);
-    case RegionKind::kRecords: return 1;
-    case RegionKind::kSegments: return sizeof(Segment);
-    case RegionKind::kSessions: return sizeof(Session);
-    case RegionKind::kNames: return sizeof(Name);
-    case RegionKind::kClients: return sizeof(ClientEntry);
+    case RegionKind::kRoot:
+      return sizeof(Root);
+    case RegionKind::kSlots:
+      return sizeof(Slot);
+    case RegionKind::kBlobs:
+      return sizeof(Blob);
+    case RegionKind::kIndex:
+      return sizeof(std::uint64_t);
+    case RegionKind::kRecords:
+      return 1;
+    case RegionKind::kSegments:
+      return sizeof(Segment);
+    case RegionKind::kSessions:
+      return sizeof(Session);
+    case RegionKind::kNames:
+      return sizeof(Name);
+    case RegionKind::kClients:
+      return sizeof(ClientEntry);
   }
   return 1;
 }
 
 std::uint64_t region_default_capacity(RegionKind kind) {
   switch (kind) {
-    case RegionKind::kRoot: return 1;
-    case RegionKind::kSlots: return kMaxSlots;
-    case RegionKind::kBlobs: return kMaxBlobs;
-    case RegionKind::kIndex: return kIndexEntries;
-    case RegionKind::kRecords: return kRecordArenaBytes;
-    case RegionKind::kSegments: return kMaxSegments;
-    case RegionKind::kSessions: return kMaxSessions;
-    case RegionKind::kNames: return kMaxNames;
-    case RegionKind::kClients: return kMaxClients;
+    case RegionKind::kRoot:
+      return 1;
+    case RegionKind::kSlots:
+      return kMaxSlots;
+    case RegionKind::kBlobs:
+      return kMaxBlobs;
+    case RegionKind::kIndex:
+      return kIndexEntries;
+    case RegionKind::kRecords:
+      return kRecordArenaBytes;
+    case RegionKind::kSegments:
+      return kMaxSegments;
+    case RegionKind::kSessions:
+      return kMaxSessions;
+    case RegionKind::kNames:
+      return kMaxNames;
+    case RegionKind::kClients:
+      return kMaxClients;
   }
   return 0;
 }
@@ -175,9 +202,9 @@ Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optio
                                 file_bytes, " in all"));
   }
   if (instance && found.instance != *instance) {
-    return Status(Code::kInvalidReference, concat("region ", region_name(kind), " belongs to instance ",
-                                                  to_hex(found.instance), ", not to ", to_hex(*instance),
-                                                  "; the store was replaced, connect again"));
+    return Status(Code::kInvalidReference,
+                  concat("region ", region_name(kind), " belongs to instance ", to_hex(found.instance), ", not to ",
+                         to_hex(*instance), "; the store was replaced, connect again"));
   }
   capacity_ = found.capacity;
   entries_bytes_ = *bytes;

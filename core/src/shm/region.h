@@ -25,8 +25,8 @@ class Region {
 
   // A new region in a memfd, header written. `capacity` in entries (bytes for records); 0: the default of the kind.
   [[nodiscard]] static Result<Region> create(RegionKind kind, const InstanceId& instance, std::uint64_t capacity = 0);
-  // Takes over a region that an earlier daemon wrote: maps it writable and checks its header. `instance` empty: any (the
-  // root tells which). kVersionMismatch for another layout or ABI, kCorruptData for a bad checksum, magic, kind,
+  // Takes over a region that an earlier daemon wrote: maps it writable and checks its header. `instance` empty: any
+  // (the root tells which). kVersionMismatch for another layout or ABI, kCorruptData for a bad checksum, magic, kind,
   // capacity or size, kInvalidReference for another instance.
   [[nodiscard]] static Result<Region> adopt(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance);
   // The client's side of the same checks, read-only.
@@ -41,9 +41,9 @@ class Region {
   [[nodiscard]] bool valid() const { return base_ != nullptr; }
   [[nodiscard]] RegionKind kind() const { return header()->kind; }
   [[nodiscard]] const InstanceId& instance() const { return header()->instance; }
-  [[nodiscard]] std::uint64_t capacity() const { return capacity_; }       // entries (bytes for records)
+  [[nodiscard]] std::uint64_t capacity() const { return capacity_; }  // entries (bytes for records)
   [[nodiscard]] std::uint64_t entries_bytes() const { return entries_bytes_; }
-  [[nodiscard]] int fd() const { return fd_.get(); }                       // -1 for private memory
+  [[nodiscard]] int fd() const { return fd_.get(); }  // -1 for private memory
   [[nodiscard]] const RegionHeader* header() const { return reinterpret_cast<const RegionHeader*>(base_); }
   [[nodiscard]] RegionMarks& marks() const { return *reinterpret_cast<RegionMarks*>(base_ + sizeof(RegionHeader)); }
 
@@ -70,9 +70,9 @@ class Region {
   Status check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance);
 
   UniqueFd fd_;
-  os::Mapping mapping_;           // empty for a private view
+  os::Mapping mapping_;  // empty for a private view
   std::byte* base_ = nullptr;
-  std::uint64_t capacity_ = 0;    // checked copies: the header is not believed twice
+  std::uint64_t capacity_ = 0;  // checked copies: the header is not believed twice
   std::uint64_t entries_bytes_ = 0;
 };
 

@@ -2,8 +2,10 @@
 //
 //   absent --add--> provisioning --set_state--> free --lease--> leased(writer) --end_lease--> free      (holds nothing)
 //                                                  ^                 |          \--> returned  (no writer; holds data)
-//                                                  |                 \--restart--> quarantined --> leased | free | returned
-//                                                  \--- returned, once empty          free --remove--> absent (generation + 1)
+//                                                  |                 \--restart--> quarantined --> leased | free |
+//                                                  returned
+//                                                  \--- returned, once empty          free --remove--> absent
+//                                                  (generation + 1)
 #pragma once
 
 #include <cstdint>

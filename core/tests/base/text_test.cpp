@@ -1,0 +1,37 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace entrepot {
+namespace {
+
+TEST(Text, ConcatWritesNumbersAsNumbers) {
+  EXPECT_EQ(concat("slot ", std::uint8_t{65}, ", ", std::uint64_t{1} << 40, ", ", true), "slot 65, 1099511627776, 1");
+}
+
+TEST(Text, FormatBytes) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1024), "1 KiB");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes(64ULL << 20), "64 MiB");
+  EXPECT_EQ(format_bytes(UINT64_MAX), "16 EiB");
+}
+
+TEST(Log, OneLineWithLevelAndRole) {
+  set_log_role("keeper");
+  ::testing::internal::CaptureStderr();
+  log_info("first\nsecond ", 3);
+  log_debug("not shown at the default level");
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_NE(text.find("Z INFO keeper["), std::string::npos) << text;
+  EXPECT_NE(text.find("first\\nsecond 3"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace entrepot

@@ -1,0 +1,122 @@
+#include "os/socket.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <numeric>
+#include <thread>
+
+#include "os/events.h"
+#include "os/memfd.h"
+#include "os/process.h"
+#include "os/scratch.h"
+
+namespace entrepot::os {
+namespace {
+
+using entrepot::testing::Scratch;
+
+Deadline soon() { return Deadline::after_ms(20'000); }
+
+TEST(Socket, ListenConnectAccept) {
+  const Scratch scratch;
+  const std::string path = scratch.path("s");
+  const UniqueFd listening = listen_unix(path).take();
+  struct stat info{};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+  EXPECT_FALSE(accept_unix(listening.get())->valid());
+  const UniqueFd client = connect_unix(path, soon()).take();
+  ASSERT_TRUE(*wait_readable(listening.get(), soon()));
+  const UniqueFd server = accept_unix(listening.get()).take();
+  ASSERT_TRUE(server.valid());
+  const PeerCredentials peer = peer_credentials(server.get()).take();
+  EXPECT_EQ(peer.uid, current_uid());
+  EXPECT_EQ(peer.pid, static_cast<std::uint32_t>(current_pid()));
+}
+
+TEST(Socket, SecondListenerIsRefusedAndStaleSocketReplaced) {
+  const Scratch scratch;
+  const std::string path = scratch.path("s");
+  {
+    const UniqueFd first = listen_unix(path).take();
+    const Result<UniqueFd> second = listen_unix(path);
+    EXPECT_EQ(second.code(), Code::kStoreUnavailable);
+    EXPECT_NE(second.status().message().find(path), std::string::npos);
+  }
+  // The file is still there, nobody listens.
+  EXPECT_EQ(connect_unix(path, soon()).code(), Code::kStoreUnavailable);
+  EXPECT_TRUE(listen_unix(path).is_ok());
+}
+
+TEST(Socket, OddPathsAreRefused) {
+  const Scratch scratch;
+  scratch.write("file", "x");
+  EXPECT_EQ(listen_unix(scratch.path("file")).code(), Code::kInvalidArgument);
+  EXPECT_EQ(listen_unix(scratch.path(std::string(200, 'a'))).code(), Code::kInvalidArgument);
+  EXPECT_EQ(connect_unix("", soon()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(connect_unix(scratch.path("nobody"), soon()).code(), Code::kStoreUnavailable);
+}
+
+TEST(Socket, DescriptorsTravelWithTheFirstByte) {
+  auto [a, b] = socket_pair(SocketKind::kStream).take();
+  const UniqueFd first = create_memfd("first", 4096).take();
+  const UniqueFd second = create_memfd("second", 4096).take();
+  const std::array<std::uint8_t, 5> data{1, 2, 3, 4, 5};
+  const std::array<int, 2> fds{first.get(), second.get()};
+  ASSERT_TRUE(send_all(a.get(), data, fds, soon()).is_ok());
+  std::array<std::uint8_t, 5> back{};
+  std::vector<UniqueFd> came;
+  ASSERT_TRUE(receive_all(b.get(), back, came, soon()).is_ok());
+  EXPECT_EQ(back, data);
+  ASSERT_EQ(came.size(), 2U);
+  EXPECT_TRUE(*same_file(came[0].get(), first.get()));
+  EXPECT_TRUE(*same_file(came[1].get(), second.get()));
+}
+
+TEST(Socket, LargeTransfersArriveWhole) {
+  auto [a, b] = socket_pair(SocketKind::kStream).take();
+  std::vector<std::uint8_t> data(3U << 20);
+  std::iota(data.begin(), data.end(), std::uint8_t{0});
+  std::thread sender([&] { EXPECT_TRUE(send_all(a.get(), data, {}, soon()).is_ok()); });
+  std::vector<std::uint8_t> back(data.size());
+  std::vector<UniqueFd> fds;
+  EXPECT_TRUE(receive_all(b.get(), back, fds, soon()).is_ok());
+  sender.join();
+  EXPECT_EQ(back, data);
+}
+
+TEST(Socket, SeqPacketKeepsMessagesApart) {
+  auto [a, b] = socket_pair(SocketKind::kSeqPacket).take();
+  const std::array<std::uint8_t, 3> three{1, 2, 3};
+  ASSERT_TRUE(send_some(a.get(), three).is_ok());
+  ASSERT_TRUE(send_some(a.get(), std::span(three).first(2)).is_ok());
+  std::array<std::uint8_t, 16> back{};
+  std::vector<UniqueFd> fds;
+  EXPECT_EQ(receive_some(b.get(), back, fds)->bytes, 3U);
+  EXPECT_EQ(receive_some(b.get(), back, fds)->bytes, 2U);
+}
+
+TEST(Socket, EndOfFileTimeoutAndBrokenPipeAreToldApart) {
+  auto [a, b] = socket_pair(SocketKind::kStream).take();
+  std::array<std::uint8_t, 4> data{};
+  std::vector<UniqueFd> fds;
+  EXPECT_EQ(receive_all(b.get(), data, fds, Deadline::after_ms(5)).code(), Code::kTimeout);
+  ASSERT_TRUE(set_nonblocking(b.get(), true).is_ok());
+  EXPECT_TRUE(receive_some(b.get(), data, fds)->would_block);
+  a.reset();
+  EXPECT_TRUE(receive_some(b.get(), data, fds)->closed);
+  EXPECT_EQ(receive_all(b.get(), data, fds, soon()).code(), Code::kStoreUnavailable);
+  EXPECT_EQ(send_all(b.get(), data, {}, soon()).code(), Code::kStoreUnavailable);  // and no SIGPIPE
+}
+
+TEST(Socket, AReaderThatNeverReadsEndsInTimeout) {
+  auto [a, b] = socket_pair(SocketKind::kStream).take();
+  ASSERT_TRUE(set_nonblocking(a.get(), true).is_ok());
+  const std::vector<std::uint8_t> data(16U << 20);
+  EXPECT_EQ(send_all(a.get(), data, {}, Deadline::after_ms(20)).code(), Code::kTimeout);
+}
+
+}  // namespace
+}  // namespace entrepot::os
