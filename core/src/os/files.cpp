@@ -1,6 +1,7 @@
 #include "os/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,6 +47,25 @@ Result<struct stat> stat_folder(const std::string& path) {
 }
 
 }  // namespace
+
+Result<UniqueFd> lock_file(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return errno_status(errno, concat("open of ", path));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return Status(Code::kStoreUnavailable, concat("another process holds ", path), true);
+    return errno_status(errno, concat("lock of ", path));
+  }
+  return fd;
+}
+
+Status redirect_output(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!fd.valid()) return errno_status(errno, concat("open of ", path));
+  for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (::dup2(fd.get(), output) < 0) return errno_status(errno, concat("redirection to ", path));
+  }
+  return Status::ok();
+}
 
 std::string folder_of(const std::string& path) {
   const std::size_t end = path.find_last_not_of('/');

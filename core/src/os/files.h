@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -21,6 +22,13 @@ namespace entrepot::os {
 
 // At most `limit` bytes of a small file (/proc, configuration). kStoreUnavailable if there is none.
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::uint64_t limit = 1U << 20);
+
+// Locks the file (made with mode 0600 if it is not there) for this process until the descriptor is closed. Somebody else
+// having it is kStoreUnavailable, at once.
+[[nodiscard]] Result<UniqueFd> lock_file(const std::string& path);
+
+// Standard output and standard error go to the end of this file from now on.
+[[nodiscard]] Status redirect_output(const std::string& path);
 
 [[nodiscard]] std::string folder_of(const std::string& path);
 
