@@ -1,0 +1,83 @@
+// entrepotd. As a user starts it, it becomes the keeper and spawns the daemon; the two spawn each other with --role.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "daemon/config.h"
+#include "daemon/keeper.h"
+#include "daemon/keeper_link.h"
+#include "daemon/server.h"
+#include "os/files.h"
+#include "os/process.h"
+#include "os/socket.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitCannotStart = 1;
+
+int fail(const Status& status, int code) {
+  std::fprintf(stderr, "entrepotd: %s\n", status.message().c_str());
+  return code;
+}
+
+KeeperOptions keeper_options(const DaemonConfig& config) {
+  KeeperOptions options;
+  options.daemon_arguments = config_arguments(config);
+  options.socket_path = config.socket_path;
+  options.ready_fd = config.ready_fd;
+  return options;
+}
+
+// Everything that can be wrong at the door is said here, before anything is in the background.
+int start_store(const DaemonConfig& config) {
+  const std::string folder = os::folder_of(config.socket_path);
+  if (const Status safe = os::check_folder_safe(folder); !safe.is_ok()) return fail(safe, kExitCannotStart);
+  if (const Status fits = check_capacity(config); !fits.is_ok()) return fail(fits, kExitCannotStart);
+  // Of several that start at once, one wins; the lock ends with this process, the socket then speaks for itself.
+  const auto lock = os::lock_file(config.socket_path + ".lock");
+  if (!lock.is_ok()) {
+    return fail(lock.status().with_context("another entrepotd starts or runs at this address"), kExitCannotStart);
+  }
+  auto listening = os::listen_unix(config.socket_path);
+  if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
+  if (!config.log_file.empty()) {
+    if (const Status logged = os::redirect_output(config.log_file); !logged.is_ok()) {
+      return fail(logged, kExitCannotStart);
+    }
+  }
+  return Keeper(keeper_options(config)).run_new(std::move(listening).value());
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& arguments) {
+  auto config = parse_config(arguments);
+  if (!config.is_ok()) return fail(config.status(), kExitUsage);
+  if (config->show_help) {
+    std::fputs(std::string(help_text()).c_str(), stdout);
+    return 0;
+  }
+  if (config->show_version) {
+    std::printf("entrepotd %s\n", ENTREPOT_VERSION);
+    return 0;
+  }
+  switch (config->role) {
+    case Role::kUser:
+      return start_store(*config);
+    case Role::kKeeper:
+      return Keeper(keeper_options(*config)).run_for_daemon(UniqueFd(config->daemon_fd), config->daemon_pid);
+    case Role::kDaemon:
+      break;
+  }
+  set_log_role("daemon");
+  return run_server(*config, KeeperLink(UniqueFd(config->keeper_fd), config_arguments(*config)));
+}
+
+}  // namespace entrepot
+
+int main(int argc, char** argv) { return entrepot::run(std::vector<std::string>(argv + 1, argv + argc)); }
