@@ -19,3 +19,5 @@ endif()
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 link_libraries(Threads::Threads)
+
+add_compile_definitions(ENTREPOT_VERSION="${PROJECT_VERSION}")
