@@ -204,7 +204,7 @@ def test_a_partition_that_was_never_written(instance: DagsterInstance) -> None:
     with pytest.raises(ObjectNotFound, match="asset:daily@tue"):
         materialize([daily, all_days], selection=[all_days], instance=instance, resources=IO)
     result = materialize([daily, some_days], selection=[some_days], instance=instance, resources=IO)
-    assert result.output_for_node("some_days") == ["mon", "wed"]
+    assert sorted(result.output_for_node("some_days")) == ["mon", "wed"]
 
 
 def test_a_lost_partition_is_never_skipped(instance: DagsterInstance) -> None:
