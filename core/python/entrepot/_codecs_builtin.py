@@ -90,7 +90,7 @@ class MemoryviewCodec(Codec):
             data = stored_bytes(node, decoder, inline)
             flat = memoryview(bytearray(data) if decoder.writable and inline is not None else data).cast("B")
             return flat.cast(form) if len(shape) == 1 and flat.nbytes == 0 else flat.cast(form, shape)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise CorruptData(f"a memoryview's format or shape does not fit its bytes: {error}") from error
 
 

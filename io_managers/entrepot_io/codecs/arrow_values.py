@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
 from entrepot_io.codecs.arrow_layout import ArrayReader, ArrayWriter, worth_trimming
 from entrepot_io.codecs.arrow_schema import describe_schema, describe_type, restore_schema, restore_type
-from entrepot_io.codecs.checks import damaged, fields, reading, size
+from entrepot_io.codecs.checks import CheckedCodec, damaged, fields, size
 
 
-class BufferCodec(Codec):
+class BufferCodec(CheckedCodec):
     """``pyarrow.Buffer`` (a ``ResizableBuffer`` comes back as a plain one). params: inline bytes or None."""
 
     name = "arrow.buffer"
@@ -25,7 +25,7 @@ class BufferCodec(Codec):
             return Node(self.name, self.version, b"")
         return Node(self.name, self.version, None, [encoder.add_buffer(value, value.address)])
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         if isinstance(node.params, bytes):
             return pa.py_buffer(node.params)
         if not node.buffers:
@@ -33,7 +33,7 @@ class BufferCodec(Codec):
         return pa.py_buffer(decoder.buffer(node.buffers[0]))
 
 
-class DataTypeCodec(Codec):
+class DataTypeCodec(CheckedCodec):
     """``pyarrow.DataType``: params are the schema of one field."""
 
     name = "arrow.type"
@@ -41,11 +41,11 @@ class DataTypeCodec(Codec):
     def encode(self, value: Any, encoder: Encoder) -> Node:
         return Node(self.name, self.version, describe_type(value))
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         return restore_type(node, node.params)
 
 
-class FieldCodec(Codec):
+class FieldCodec(CheckedCodec):
     """``pyarrow.Field``: params are the schema of one field."""
 
     name = "arrow.field"
@@ -53,14 +53,14 @@ class FieldCodec(Codec):
     def encode(self, value: Any, encoder: Encoder) -> Node:
         return Node(self.name, self.version, describe_schema(pa.schema([value])))
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         schema = restore_schema(node, node.params)
         if len(schema) != 1:
             raise damaged(node, f"its schema has {len(schema)} fields, expected one")
         return schema.field(0)
 
 
-class SchemaCodec(Codec):
+class SchemaCodec(CheckedCodec):
     """``pyarrow.Schema``."""
 
     name = "arrow.schema"
@@ -68,11 +68,11 @@ class SchemaCodec(Codec):
     def encode(self, value: Any, encoder: Encoder) -> Node:
         return Node(self.name, self.version, describe_schema(value))
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         return restore_schema(node, node.params)
 
 
-class ArrayCodec(Codec):
+class ArrayCodec(CheckedCodec):
     """``pyarrow.Array`` of every type. params: [type, description]."""
 
     name = "arrow.array"
@@ -83,7 +83,7 @@ class ArrayCodec(Codec):
         node.params = [describe_type(value.type), described]
         return node
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         described_type, described = fields(node, 2)
         return ArrayReader(node, decoder).read(restore_type(node, described_type), described)
 
@@ -107,15 +107,14 @@ class ScalarCodec(ArrayCodec):
             raise UnsupportedType(f"an Arrow scalar of type {value.type} changes in an array: put an array instead")
         return super().encode(array, encoder)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
-        array = super().decode(node, decoder)
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
+        array = super().rebuild(node, decoder)
         if len(array) != 1:
             raise damaged(node, f"it has {len(array)} values, expected one")
-        with reading(node):
-            return array[0]
+        return array[0]
 
 
-class ChunkedArrayCodec(Codec):
+class ChunkedArrayCodec(CheckedCodec):
     """``pyarrow.ChunkedArray``, chunk by chunk. params: [type, descriptions]."""
 
     name = "arrow.chunked_array"
@@ -125,12 +124,12 @@ class ChunkedArrayCodec(Codec):
         node.params = [describe_type(value.type), _describe_chunks(ArrayWriter(encoder, node), value)]
         return node
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         described_type, described = fields(node, 2)
         return _read_chunks(node, ArrayReader(node, decoder), restore_type(node, described_type), described)
 
 
-class RecordBatchCodec(Codec):
+class RecordBatchCodec(CheckedCodec):
     """``pyarrow.RecordBatch``. params: [schema, rows, descriptions]."""
 
     name = "arrow.record_batch"
@@ -142,7 +141,7 @@ class RecordBatchCodec(Codec):
         node.params = [describe_schema(value.schema), value.num_rows, columns]
         return node
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         described_schema, raw_rows, columns = fields(node, 3)
         schema, rows = restore_schema(node, described_schema), size(node, raw_rows)
         reader = ArrayReader(node, decoder)
@@ -153,11 +152,10 @@ class RecordBatchCodec(Codec):
         arrays = [reader.read(field.type, item) for field, item in zip(schema, columns, strict=True)]
         if any(len(array) != rows for array in arrays):
             raise damaged(node, f"its columns do not all have {rows} rows")
-        with reading(node):
-            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class TableCodec(Codec):
+class TableCodec(CheckedCodec):
     """``pyarrow.Table``, chunk by chunk, with the schema's metadata. params: [schema, rows, descriptions by column]."""
 
     name = "arrow.table"
@@ -169,7 +167,7 @@ class TableCodec(Codec):
         node.params = [describe_schema(value.schema), value.num_rows, columns]
         return node
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         described_schema, raw_rows, columns = fields(node, 3)
         schema, rows = restore_schema(node, described_schema), size(node, raw_rows)
         reader = ArrayReader(node, decoder)
@@ -180,8 +178,7 @@ class TableCodec(Codec):
         chunked = [_read_chunks(node, reader, field.type, item) for field, item in zip(schema, columns, strict=True)]
         if any(len(column) != rows for column in chunked):
             raise damaged(node, f"its columns do not all have {rows} rows")
-        with reading(node):
-            return pa.Table.from_arrays(chunked, schema=schema)
+        return pa.Table.from_arrays(chunked, schema=schema)
 
 
 def _describe_chunks(writer: ArrayWriter, column: Any) -> list[Any]:
@@ -193,8 +190,7 @@ def _read_chunks(node: Node, reader: ArrayReader, type_: Any, described: Any) ->
     if not isinstance(described, list):
         raise damaged(node, "a column is not a list of chunks")
     chunks = [reader.read(type_, item) for item in described]
-    with reading(node):
-        return pa.chunked_array(chunks, type=type_)
+    return pa.chunked_array(chunks, type=type_)
 
 
 def _batch_without_columns(schema: Any, rows: int) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from entrepot.codec import Node
-from entrepot.errors import CorruptData, EntrepotError
+from entrepot.codec import Codec, Decoder, Node
+from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
 
 MAX_INT64 = 2**63 - 1
 
@@ -24,8 +25,22 @@ def reading(node: Node) -> Iterator[None]:
         yield
     except (EntrepotError, MemoryError):
         raise
+    except ImportError as error:
+        raise UnsupportedType(f"to read a {node.codec} node, install what is missing here: {error}") from error
     except Exception as error:  # constructors of other libraries raise types of their own
         raise damaged(node, f"{type(error).__name__}: {error}") from error
+
+
+class CheckedCodec(Codec):
+    """A codec whose :meth:`rebuild` may leave it to the libraries to refuse what does not fit."""
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        with reading(node):
+            return self.rebuild(node, decoder)
+
+    @abstractmethod
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
+        """What ``decode`` of :class:`entrepot.codec.Codec` does. Must refuse by itself what would crash a library."""
 
 
 def fields(node: Node, count: int) -> list[Any]:

@@ -11,10 +11,10 @@ import math
 from typing import Any
 
 import numpy as np
-from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import child, damaged, fields, reading, size, sizes
+from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size, sizes
 from entrepot_io.codecs.numpy_dtypes import describe_dtype, restore_dtype
 
 # Arrays up to this many bytes travel in the node: a buffer of its own would cost more than it holds.
@@ -43,7 +43,7 @@ def dense_axes(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
     return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
 
 
-class ArrayCodec(Codec):
+class ArrayCodec(CheckedCodec):
     """``numpy.ndarray`` and its standard subclasses.
 
     params: [class, dtype, shape, axes, broadcast, inline bytes or None]. ``axes`` lists the axes as they lie in memory
@@ -81,7 +81,7 @@ class ArrayCodec(Codec):
         node.params = [kind, dtype, list(value.shape), axes, repeated, inline]
         return node
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         kind, described, raw_shape, axes, repeated, inline = fields(node, 6)
         dtype = restore_dtype(described)
         shape = sizes(node, raw_shape)
@@ -91,18 +91,17 @@ class ArrayCodec(Codec):
         if sorted(order) != list(range(len(shape))) or any(axis >= len(shape) for axis in sizes(node, repeated)):
             raise damaged(node, "its axes do not fit its shape")
         stored = [1 if axis in repeated else shape[axis] for axis in order]
-        with reading(node):
-            data = self._data(node, decoder, inline, math.prod(stored) * dtype.itemsize)
-            array: Any = np.ndarray(tuple(stored), dtype, buffer=data)
-            if axes is not None:
-                array = array.transpose([order.index(axis) for axis in range(len(shape))])
-            if repeated:
-                strides = [0 if axis in repeated else array.strides[axis] for axis in range(len(shape))]
-                array = np.lib.stride_tricks.as_strided(array, tuple(shape), tuple(strides), writeable=decoder.writable)
-            if kind == "recarray":
-                return array.view(np.recarray)
-            if kind == "matrix":
-                return array.view(np.matrix)
+        data = self._data(node, decoder, inline, math.prod(stored) * dtype.itemsize)
+        array: Any = np.ndarray(tuple(stored), dtype, buffer=data)
+        if axes is not None:
+            array = array.transpose([order.index(axis) for axis in range(len(shape))])
+        if repeated:
+            strides = [0 if axis in repeated else array.strides[axis] for axis in range(len(shape))]
+            array = np.lib.stride_tricks.as_strided(array, tuple(shape), tuple(strides), writeable=decoder.writable)
+        if kind == "recarray":
+            return array.view(np.recarray)
+        if kind == "matrix":
+            return array.view(np.matrix)
         if kind != "ndarray":
             raise damaged(node, f"unknown kind of array {kind!r}")
         return array
@@ -127,7 +126,7 @@ class ArrayCodec(Codec):
         return value.nbytes >= _PICKLE_BYTES and not value.flags.contiguous and not value.flags.f_contiguous
 
 
-class ScalarCodec(Codec):
+class ScalarCodec(CheckedCodec):
     """``numpy.generic``. params: [dtype, bytes]; for text and bytes, which have no fixed dtype, [kind, value]."""
 
     name = "numpy.generic"
@@ -145,27 +144,26 @@ class ScalarCodec(Codec):
             )
         return Node(self.name, self.version, [describe_dtype(dtype), value.tobytes()])
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         described, data = fields(node, 2)
         if not isinstance(data, bytes):
             raise damaged(node, "its value is not bytes")
-        with reading(node):
-            if described == "str":
-                return np.str_(data.decode("utf-8", "surrogatepass"))
-            if described == "bytes":
-                return np.bytes_(data)
-            dtype = restore_dtype(described)
-            if len(data) != dtype.itemsize:
-                raise damaged(node, f"{dtype} needs {dtype.itemsize} bytes, it has {len(data)}")
-            # A structured scalar is a view of its array; a private bytearray keeps it as writable as it was.
-            return np.ndarray((1,), dtype, buffer=bytearray(data or b"\0"))[0]
+        if described == "str":
+            return np.str_(data.decode("utf-8", "surrogatepass"))
+        if described == "bytes":
+            return np.bytes_(data)
+        dtype = restore_dtype(described)
+        if len(data) != dtype.itemsize:
+            raise damaged(node, f"{dtype} needs {dtype.itemsize} bytes, it has {len(data)}")
+        # A structured scalar is a view of its array; a private bytearray keeps it as writable as it was.
+        return np.ndarray((1,), dtype, buffer=bytearray(data or b"\0"))[0]
 
     def wanted_in_pickle(self, value: Any) -> bool:
         """Pickle keeps scalars exactly and shorter."""
         return False
 
 
-class MaskedArrayCodec(Codec):
+class MaskedArrayCodec(CheckedCodec):
     """``numpy.ma.MaskedArray``: data, mask and fill value as children; params are [hard mask, has a mask]."""
 
     name = "numpy.ma.MaskedArray"
@@ -185,24 +183,25 @@ class MaskedArrayCodec(Codec):
         children = [encoder.encode(part) for part in parts]
         return Node(self.name, self.version, [bool(array.hardmask), has_mask], children=children)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         hard, has_mask = fields(node, 2)
-        data = decoder.decode(child(node, 0))
-        fill_value = decoder.decode(child(node, 1))
-        mask = decoder.decode(child(node, 2)) if has_mask else np.ma.nomask
-        with reading(node):
-            if has_mask and mask.shape != data.shape:
+        data = decode_ndarray(child(node, 0), decoder)
+        fill_value = decode_ndarray(child(node, 1), decoder)
+        mask: Any = np.ma.nomask
+        if has_mask:
+            mask = decode_ndarray(child(node, 2), decoder)
+            if mask.shape != data.shape:
                 raise damaged(node, f"its mask has shape {mask.shape}, its data {data.shape}")
-            masked: Any = np.ma.MaskedArray(data, mask=mask, copy=False, hard_mask=bool(hard))
-            masked.fill_value = fill_value[()]
-            return masked
+        if fill_value.shape != ():
+            raise damaged(node, f"its fill value has shape {fill_value.shape}")
+        masked: Any = np.ma.MaskedArray(data, mask=mask, copy=False, hard_mask=bool(hard))
+        masked.fill_value = fill_value[()]
+        return masked
 
 
-def decode_ndarray(node: Node, decoder: Decoder, *, length: int | None = None) -> np.ndarray[Any, Any]:
-    """A child that must be an array, of one dimension and ``length`` elements if that is given."""
+def decode_ndarray(node: Node, decoder: Decoder) -> np.ndarray[Any, Any]:
+    """A child that must be an array."""
     array = decoder.decode(node)
     if not isinstance(array, np.ndarray):
         raise damaged(node, f"expected an array, found {type(array).__name__}")
-    if length is not None and array.shape != (size(node, length),):
-        raise damaged(node, f"expected {length} elements, found an array of shape {array.shape}")
     return array

@@ -87,6 +87,8 @@ def _describe(dtype: np.dtype[Any]) -> Any:
 
 def _restore(described: Any, depth: int) -> np.dtype[Any]:
     if isinstance(described, str):
+        if described[:1] not in ("<", ">", "|"):  # other spellings would be guessed at
+            raise ValueError("not an array-protocol string")
         return np.dtype(described)
     if not isinstance(described, dict) or depth > _MAX_NESTING:
         raise ValueError("expected text or a mapping")

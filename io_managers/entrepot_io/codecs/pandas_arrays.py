@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import child, damaged, fields, reading
+from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields
 from entrepot_io.codecs.numpy_arrays import decode_ndarray
 from entrepot_io.codecs.pandas_labels import decode_zone, encode_zone, pyarrow_installed
 
@@ -81,7 +81,7 @@ def _missing_of_text(values: np.ndarray[Any, Any]) -> str:
     return "na" if kinds == {type(pd.NA)} else ""
 
 
-class ObjectArrayCodec(Codec):
+class ObjectArrayCodec(CheckedCodec):
     """A NumPy array of objects, of one dimension. params: [how absence is written, empty for "as it is"; length].
 
     The child is an Arrow array of text, or a list. Text comes back as new ``str`` objects (equal ones shared); other
@@ -93,25 +93,24 @@ class ObjectArrayCodec(Codec):
     def encode(self, value: Any, encoder: Encoder) -> Node:
         return _encode_objects(value, encoder)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         missing, length = fields(node, 2)
         content = decoder.decode(child(node, 0))
         if missing not in _MISSING:
             raise damaged(node, f"{missing!r} is no way to write absence")
-        with reading(node):
-            if len(content) != length:
-                raise damaged(node, f"expected {length} elements, found {len(content)}")
-            if isinstance(content, list):
-                if missing:
-                    content = [_MISSING[missing] if item is None else item for item in content]
-                return np.fromiter(content, dtype=object, count=length)
-            values: Any = np.array(content.to_numpy(zero_copy_only=False), dtype=object, copy=None)
-            if missing and _MISSING[missing] is not None and content.null_count:
-                values[content.is_null().to_numpy(zero_copy_only=False)] = _MISSING[missing]
-            return values
+        if len(content) != length:
+            raise damaged(node, f"expected {length} elements, found {len(content)}")
+        if isinstance(content, list):
+            if missing:
+                content = [_MISSING[missing] if item is None else item for item in content]
+            return np.fromiter(content, dtype=object, count=length)
+        values: Any = np.array(content.to_numpy(zero_copy_only=False), dtype=object, copy=None)
+        if missing and _MISSING[missing] is not None and content.null_count:
+            values[content.is_null().to_numpy(zero_copy_only=False)] = _MISSING[missing]
+        return values
 
 
-class ArrayCodec(Codec):
+class ArrayCodec(CheckedCodec):
     """pandas' extension arrays. params: [kind, details]; the parts are children."""
 
     name = "pandas.array"
@@ -148,33 +147,32 @@ class ArrayCodec(Codec):
             raise UnsupportedType(f"pandas arrays of dtype {dtype} are not known here: allow pickling, or convert them")
         return "masked", name, [encode(parts[0]), encode(parts[1])]
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         kind, details = fields(node, 2)
         parts = [decoder.decode(item) for item in node.children[:2]] if kind != "zoned" else []
-        with reading(node):
-            if kind == "arrow":
-                return pd.arrays.ArrowExtensionArray(_only_arrow(node, parts[0]))
-            if kind == "text":
-                return self._text(node, details, parts[0])
-            if kind == "categorical":
-                return _categorical(node, parts[0], parts[1], details)
-            if kind == "zoned":
-                instants = _int64(node, decoder.decode(child(node, 0)))
-                dtype = pd.DatetimeTZDtype(details, decode_zone(child(node, 1), decoder))
-                return pd.array(instants, dtype=dtype, copy=False)
-            if kind == "period":
-                period: Any = pd.api.types.pandas_dtype(details)
-                if not isinstance(period, pd.PeriodDtype):
-                    raise damaged(node, f"{details!r} is not a period")
-                return pd.arrays.PeriodArray(_int64(node, parts[0]), dtype=period)
-            if kind == "interval":
-                return pd.arrays.IntervalArray.from_arrays(parts[0], parts[1], closed=details)
-            if kind == "masked":
-                return _MASKED[details](parts[0], parts[1], copy=False)
-            if kind == "numpy" and details == "NumpyExtensionArray":
-                return pd.arrays.NumpyExtensionArray(parts[0])
-            if kind == "numpy":
-                return pd.array(parts[0], dtype=parts[0].dtype, copy=False)
+        if kind == "arrow":
+            return pd.arrays.ArrowExtensionArray(_only_arrow(node, parts[0]))
+        if kind == "text":
+            return self._text(node, details, parts[0])
+        if kind == "categorical":
+            return _categorical(node, parts[0], parts[1], details)
+        if kind == "zoned":
+            instants = _int64(node, decoder.decode(child(node, 0)))
+            dtype = pd.DatetimeTZDtype(details, decode_zone(child(node, 1), decoder))
+            return pd.array(instants, dtype=dtype, copy=False)
+        if kind == "period":
+            period: Any = pd.api.types.pandas_dtype(details)
+            if not isinstance(period, pd.PeriodDtype):
+                raise damaged(node, f"{details!r} is not a period")
+            return pd.arrays.PeriodArray(_int64(node, parts[0]), dtype=period)
+        if kind == "interval":
+            return pd.arrays.IntervalArray.from_arrays(parts[0], parts[1], closed=details)
+        if kind == "masked":
+            return _MASKED[details](parts[0], parts[1], copy=False)
+        if kind == "numpy" and details == "NumpyExtensionArray":
+            return pd.arrays.NumpyExtensionArray(parts[0])
+        if kind == "numpy":
+            return pd.array(parts[0], dtype=parts[0].dtype, copy=False)
         raise damaged(node, f"unknown kind of array {kind!r}")
 
     def _text(self, node: Node, details: Any, content: Any) -> Any:

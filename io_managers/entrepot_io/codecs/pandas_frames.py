@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData
 
-from entrepot_io.codecs.checks import child, damaged, fields, reading, size, sizes
+from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size, sizes
 from entrepot_io.codecs.numpy_arrays import address_of, decode_ndarray
 from entrepot_io.codecs.pandas_arrays import decode_values, encode_values, values_of
 from entrepot_io.codecs.pandas_index import decode_index
@@ -26,7 +26,7 @@ from entrepot_io.codecs.pandas_labels import encode_attributes, restore_attribut
 _TAKES_VIEWS = int(pd.__version__.partition(".")[0]) >= 3
 
 
-class SeriesCodec(Codec):
+class SeriesCodec(CheckedCodec):
     """``pandas.Series``. params: number of rows; children: values, index, name, attributes."""
 
     name = "pandas.Series"
@@ -40,13 +40,12 @@ class SeriesCodec(Codec):
         ]
         return Node(self.name, self.version, len(value), children=children)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         rows = size(node, node.params)
         values = decode_values(child(node, 0), decoder, rows)
         index = decode_index(child(node, 1), decoder, rows)
         name = decoder.decode(child(node, 2))
-        with reading(node):
-            series = pd.Series(values, index=index, dtype=values.dtype, name=name, copy=False)
+        series = pd.Series(values, index=index, dtype=values.dtype, name=name, copy=False)
         restore_attributes(series, child(node, 3), decoder)
         return series
 
@@ -89,7 +88,7 @@ def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
     return groups
 
 
-class DataFrameCodec(Codec):
+class DataFrameCodec(CheckedCodec):
     """``pandas.DataFrame``.
 
     params: [rows, columns, positions of each block's columns, positions of the columns stored one by one]; children:
@@ -115,7 +114,7 @@ class DataFrameCodec(Codec):
         params = [rows, count, [group.positions for group in groups], [position for position, _ in singles]]
         return Node(self.name, self.version, params, children=children)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         raw_rows, raw_count, raw_blocks, raw_singles = fields(node, 4)
         rows, count = size(node, raw_rows), size(node, raw_count)
         if not isinstance(raw_blocks, list):
@@ -134,9 +133,8 @@ class DataFrameCodec(Codec):
             decode_values(child(node, 3 + len(blocks) + number), decoder, rows)
             for number in range(len(single_positions))
         ]
-        with reading(node):
-            frame = self._assemble(index, list(zip(positions, blocks, strict=True)), single_positions, singles)
-            frame.columns = columns
+        frame = self._assemble(index, list(zip(positions, blocks, strict=True)), single_positions, singles)
+        frame.columns = columns
         restore_attributes(frame, child(node, 2), decoder)
         return frame
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node
 
-from entrepot_io.codecs.checks import child, damaged, fields, reading
+from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields
 from entrepot_io.codecs.pandas_arrays import decode_codes, decode_values, encode_values, values_of
 from entrepot_io.codecs.pandas_labels import decode_freq, encode_freq
 
 
-class IndexCodec(Codec):
+class IndexCodec(CheckedCodec):
     """``pandas.Index`` and its kinds. params: [kind, details]; the first child holds the names."""
 
     name = "pandas.Index"
@@ -33,27 +33,26 @@ class IndexCodec(Codec):
             children.append(encode_freq(freq, encoder))
         return Node(self.name, self.version, ["array", type(value).__name__], children=children)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         kind, details = fields(node, 2)
         names = decoder.decode(child(node, 0))
         if not isinstance(names, list):
             raise damaged(node, "its names are not a list")
-        with reading(node):
-            if kind == "range":
-                start, stop, step = details
-                index: Any = pd.RangeIndex(start, stop, step)
-            elif kind == "multi":
-                index = self._multi(node, decoder, details)
-            elif kind == "array":
-                values = decode_values(child(node, 1), decoder)
-                index = pd.Index(values, dtype=values.dtype, copy=False)
-                if len(node.children) > 2:
-                    index.freq = decode_freq(node.children[2], decoder)
-                if type(index).__name__ != details:
-                    raise damaged(node, f"it describes a {details}, but its values make a {type(index).__name__}")
-            else:
-                raise damaged(node, f"unknown kind of index {kind!r}")
-            index.names = names
+        if kind == "range":
+            start, stop, step = details
+            index: Any = pd.RangeIndex(start, stop, step)
+        elif kind == "multi":
+            index = self._multi(node, decoder, details)
+        elif kind == "array":
+            values = decode_values(child(node, 1), decoder)
+            index = pd.Index(values, dtype=values.dtype, copy=False)
+            if len(node.children) > 2:
+                index.freq = decode_freq(node.children[2], decoder)
+            if type(index).__name__ != details:
+                raise damaged(node, f"it describes a {details}, but its values make a {type(index).__name__}")
+        else:
+            raise damaged(node, f"unknown kind of index {kind!r}")
+        index.names = names
         return index
 
     def _multi(self, node: Node, decoder: Decoder, details: Any) -> Any:

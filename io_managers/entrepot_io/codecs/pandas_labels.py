@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from entrepot.codec import Decoder, Encoder, Node
+from entrepot.errors import CorruptData, UnsupportedType
 
 from entrepot_io.codecs.checks import damaged, reading
 
@@ -36,8 +37,13 @@ def decode_zone(node: Node, decoder: Decoder) -> Any:
     described = decoder.decode(node)
     if isinstance(described, dt.tzinfo):
         return described
-    with reading(node):
-        zone = _restore_zone(described)
+    try:
+        with reading(node):
+            zone = _restore_zone(described)
+    except CorruptData as error:
+        if isinstance(error.__cause__, KeyError):  # zoneinfo's and pytz' way to say that they do not know a key
+            raise UnsupportedType(f"the time zone {described!r} is not known here: install or update tzdata") from error
+        raise
     if zone is None:
         raise damaged(node, f"{described!r} is not a time zone")
     return zone

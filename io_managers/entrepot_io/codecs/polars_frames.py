@@ -11,10 +11,10 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from entrepot.codec import Codec, Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import child, damaged, fields, reading, size
+from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size
 
 # dtypes that are stored as lists, by the name that is stored with them.
 _AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
@@ -23,7 +23,7 @@ _ASCENDING, _DESCENDING = 1, 2
 _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
 
 
-class DataFrameCodec(Codec):
+class DataFrameCodec(CheckedCodec):
     """``polars.DataFrame``.
 
     params: [rows, columns stored as lists as [position, name, dtype], sorted columns as [position, direction]];
@@ -46,7 +46,7 @@ class DataFrameCodec(Codec):
         described = [[position, column.name, name] for position, column, name in lists]
         return Node(self.name, self.version, [frame.height, described, _sorted_columns(frame)], children=children)
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         raw_rows, lists, in_order = fields(node, 3)
         rows = size(node, raw_rows)
         table = decoder.decode(child(node, 0))
@@ -54,11 +54,10 @@ class DataFrameCodec(Codec):
             raise damaged(node, f"expected an Arrow table, found {type(table).__name__}")
         contents = [decoder.decode(child(node, 1 + number)) for number in range(len(lists))]
         try:
-            with reading(node):
-                frame = self._assemble(table, rows, lists, contents)
-                for position, direction in in_order:
-                    column = frame.to_series(position)
-                    frame = frame.with_columns(column.set_sorted(descending=direction == _DESCENDING))
+            frame = self._assemble(table, rows, lists, contents)
+            for position, direction in in_order:
+                column = frame.to_series(position)
+                frame = frame.with_columns(column.set_sorted(descending=direction == _DESCENDING))
         except _PANIC as panic:
             raise damaged(node, f"Polars does not take it: {panic}") from panic
         if frame.height != rows:
@@ -74,10 +73,14 @@ class DataFrameCodec(Codec):
         columns = frame.get_columns()
         for (position, name, dtype), content in zip(lists, contents, strict=True):
             columns.insert(position, pl.Series(name, content, dtype=_AS_LISTS[dtype]))
-        return pl.DataFrame(columns)
+        names = [column.name for column in columns]
+        frame = pl.DataFrame(columns)
+        if frame.columns != names:  # an empty name was replaced
+            frame.columns = names
+        return frame
 
 
-class SeriesCodec(Codec):
+class SeriesCodec(CheckedCodec):
     """``polars.Series``: a DataFrame of one column."""
 
     name = "polars.Series"
@@ -89,14 +92,14 @@ class SeriesCodec(Codec):
             children=[encoder.registry.by_name("polars.DataFrame").encode(value.to_frame(), encoder)],
         )
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         frame = decoder.decode(child(node, 0))
         if not isinstance(frame, pl.DataFrame) or frame.width != 1:
             raise damaged(node, "its child is not a frame of one column")
         return frame.to_series(0)
 
 
-class LazyFrameCodec(Codec):
+class LazyFrameCodec(CheckedCodec):
     """``polars.LazyFrame``: a plan, not data; it has no codec of its own, and is pickled where that is allowed."""
 
     name = "polars.LazyFrame"
@@ -107,7 +110,7 @@ class LazyFrameCodec(Codec):
             "or allow pickling to store the plan itself"
         )
 
-    def decode(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
         raise damaged(node, "a LazyFrame is never stored under this codec")
 
 

@@ -75,11 +75,7 @@ def test_comes_back_the_same_without_pickle(round_trip: Any, name: str, copy: Co
     assert_same(round_trip(ARRAYS[name], copy), ARRAYS[name], writable=copy != "never")
 
 
-dtypes = (
-    hnp.scalar_dtypes()
-    | hnp.array_dtypes(hnp.scalar_dtypes())
-    | hnp.nested_dtypes(max_itemsize=200)
-)
+dtypes = hnp.scalar_dtypes() | hnp.array_dtypes(hnp.scalar_dtypes()) | hnp.nested_dtypes(max_itemsize=200)
 
 
 @PROPERTY
@@ -92,8 +88,12 @@ def test_any_dtype_shape_and_order_comes_back(round_trip: Any, data: Any, dtype:
             array = np.frombuffer(raw, array.dtype.base).reshape(array.shape).copy()
     array = array.transpose(data.draw(st.permutations(range(array.ndim))))
     if array.ndim:
-        array = array[tuple(data.draw(st.sampled_from([slice(None), slice(None, None, -1), slice(None, None, 2)]))
-                            for _ in range(array.ndim))]
+        array = array[
+            tuple(
+                data.draw(st.sampled_from([slice(None), slice(None, None, -1), slice(None, None, 2)]))
+                for _ in range(array.ndim)
+            )
+        ]
     back = round_trip(array)
     assert (type(back), back.dtype, back.shape) == (np.ndarray, array.dtype, array.shape)
     assert back.tobytes() == array.tobytes()
@@ -101,7 +101,9 @@ def test_any_dtype_shape_and_order_comes_back(round_trip: Any, data: Any, dtype:
         assert back.flags.f_contiguous == array.flags.f_contiguous
 
 
-@pytest.mark.parametrize("name", ["c order", "f order", "transposed", "longlong", "structured", "big-endian", "records"])
+@pytest.mark.parametrize(
+    "name", ["c order", "f order", "transposed", "longlong", "structured", "big-endian", "records"]
+)
 def test_dense_arrays_are_not_copied(put: Any, name: str) -> None:
     value = ARRAYS[name]
     stored = put(value)

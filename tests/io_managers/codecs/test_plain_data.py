@@ -153,7 +153,16 @@ def test_large_plain_data_is_one_node_and_one_buffer(put: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [Point(1, 2), [Point(1, [2])], Text("x"), {"k": Text("x")}, {Text("k"): 1}, OrderedDict(a=1), [Colour.RED], range(3)],
+    [
+        Point(1, 2),
+        [Point(1, [2])],
+        Text("x"),
+        {"k": Text("x")},
+        {Text("k"): 1},
+        OrderedDict(a=1),
+        [Colour.RED],
+        range(3),
+    ],
     ids=repr,
 )
 def test_subclasses_and_objects_are_pickled_with_their_type(put: Any, round_trip: Any, value: Any) -> None:

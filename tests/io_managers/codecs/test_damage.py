@@ -1,0 +1,271 @@
+"""Damaged metadata and buffers are typed errors, never a crash and never another library's exception."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from entrepot.codec import Node, pack_tree, unpack_tree
+from entrepot.errors import CorruptData, UnsupportedType, VersionMismatch
+
+ROUNDS = 250
+# UnsupportedType: the damage named an extension type that nobody has; VersionMismatch: a codec or version nobody has.
+TYPED = (CorruptData, UnsupportedType, VersionMismatch)
+STRANGE = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    7,
+    2**31,
+    2**62,
+    2**63 - 1,
+    2**64 - 1,
+    1.5,
+    float("nan"),
+    "",
+    "<f8",
+    "O",
+    "|V1000",
+    "list",
+    "\x00",
+    b"",
+    b"\xff" * 9,
+    [],
+    [1],
+    [-1, 2**62],
+    [[]] * 6,
+    {},
+    {
+        "names": ["a"],
+        "formats": ["O"],
+        "offsets": [0],
+        "titles": [None],
+        "itemsize": 8,
+        "aligned": False,
+        "record": False,
+    },
+]
+
+
+def samples() -> dict[str, Any]:
+    """One value of each codec, with buffers of its own."""
+    n = 2000
+    numbers = np.arange(n)
+    text = [f"a text longer than a view {number}" for number in range(n)]
+    arrow = {
+        "int": pa.array(numbers),
+        "nulls": pa.array([None if k % 3 else k for k in range(n)]),
+        "text": pa.array(text),
+        "views": pa.array(text, pa.string_view()),
+        "bool": pa.array([k % 2 == 0 for k in range(n)]),
+        "list": pa.array([[k, None] for k in range(n)]),
+        "list view": pa.array([[k] for k in range(n)], pa.list_view(pa.int64())),
+        "fixed": pa.array([[k, k] for k in range(n)], pa.list_(pa.int64(), 2)),
+        "struct": pa.array([{"a": k, "b": str(k)} for k in range(n)]),
+        "map": pa.array([[(str(k), k)] for k in range(n)], pa.map_(pa.string(), pa.int64())),
+        "dictionary": pa.array([str(k % 7) for k in range(n)]).dictionary_encode(),
+        "runs": pc.run_end_encode(pa.array([k // 3 for k in range(n)])),
+        "sparse": pa.UnionArray.from_sparse(pa.array([k % 2 for k in range(n)], pa.int8()), [pa.array(numbers)] * 2),
+        "dense": pa.UnionArray.from_dense(
+            pa.array([k % 2 for k in range(n)], pa.int8()),
+            pa.array([k // 2 for k in range(n)], pa.int32()),
+            [pa.array(numbers)] * 2,
+        ),
+        "uuid": pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([k.to_bytes(16, "big") for k in range(n)], pa.binary(16))
+        ),
+        "null": pa.nulls(n),
+    }
+    values: dict[str, Any] = {f"arrow {name}": array for name, array in arrow.items()}
+    values["table"] = pa.table(arrow)
+    values["batch"] = pa.record_batch([arrow["text"], arrow["int"]], names=["a", "b"])
+    values["chunked"] = pa.chunked_array([arrow["text"], arrow["text"].slice(3)])
+    values["buffer"] = pa.py_buffer(b"x" * 1000)
+    values["scalar"] = pa.scalar([1, 2])
+    values["schema"] = pa.schema([pa.field("a", pa.uuid())])
+    values["type"] = pa.dictionary(pa.int8(), pa.string())
+    values["field"] = pa.field("a", pa.int8())
+    values["numpy"] = numbers.reshape(40, 50).T
+    values["numpy broadcast"] = np.broadcast_to(numbers, (3, n))
+    values["numpy fields"] = np.zeros(n, [("a", "i4"), ("b", "<U3", (2, 2)), ("c", [("d", "f8")])])
+    values["numpy small"] = np.arange(5)
+    values["numpy scalar"] = np.float64(2)
+    values["masked"] = np.ma.array(numbers, mask=numbers % 2)
+    values["plain"] = {"a": [1, (2, {3}), 2**70, dt.date(2020, 1, 1)], (1, 2): numbers, "c": b"x" * 5000, "d": 1j}
+    values["plain large"] = {str(k): (k,) for k in range(n)}
+    values["bytes"] = b"x" * 5000
+    values["memoryview"] = memoryview(numbers.reshape(40, 50))
+    values["series"] = pd.Series(numbers, index=pd.date_range("2020", periods=n, freq="h", tz="Europe/Berlin"))
+    values["index"] = pd.MultiIndex.from_product([[1.5, 2.5], range(n // 2)])
+    values["range"] = pd.RangeIndex(5)
+    values["frame"] = pd.DataFrame(
+        {
+            "a": numbers,
+            "b": numbers / 2,
+            "c": numbers + 1,
+            "text": pd.Series(text, dtype=object),
+            "string": pd.array(text, dtype="string[pyarrow]"),
+            "Int64": pd.array(numbers, dtype="Int64"),
+            "cat": pd.Categorical(["x", "y"] * (n // 2)),
+            "period": pd.period_range("2020", periods=n, freq="h"),
+            "interval": pd.interval_range(0, n),
+            "arrow": pd.array(numbers, dtype="int64[pyarrow]"),
+        }
+    )
+    values["polars"] = pl.DataFrame(
+        {
+            "n": numbers,
+            "s": text,
+            "c": pl.Series(["x", "y"] * (n // 2), dtype=pl.Categorical),
+            "o": pl.Series([1] * n, dtype=pl.Object),
+        }
+    )
+    values["polars series"] = pl.Series("s", text)
+    return values
+
+
+SAMPLES = samples()
+
+
+def nodes(root: Node) -> list[Node]:
+    found = [root]
+    for item in found:
+        found.extend(item.children)
+    return found
+
+
+def leaves(value: Any, place: Callable[[Any], None]) -> list[Callable[[Any], None]]:
+    """Setters of everything inside of params, the containers included."""
+    found = [place]
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            found += leaves(item, lambda new, index=index: value.__setitem__(index, new))
+    elif isinstance(value, dict):
+        for key, item in list(value.items()):
+            found += leaves(item, lambda new, key=key: value.__setitem__(key, new))
+    return found
+
+
+def damage(root: Node, buffers: list[bytes], chance: random.Random) -> None:
+    """One random change to the tree or to the buffers' lengths."""
+    node = chance.choice(nodes(root))
+    kind = chance.randrange(8)
+    if kind <= 3:
+        chance.choice(leaves(node.params, lambda new: setattr(node, "params", new)))(
+            copy.deepcopy(chance.choice(STRANGE))
+        )
+    elif kind == 4 and node.buffers:
+        node.buffers[chance.randrange(len(node.buffers))] = chance.choice([-1, 0, 1, len(buffers), 2**40])
+    elif kind == 5 and node.children:
+        if chance.random() < 0.5:
+            del node.children[chance.randrange(len(node.children))]
+        else:
+            node.children[chance.randrange(len(node.children))] = copy.deepcopy(chance.choice(nodes(root)))
+    elif kind == 6 and buffers:
+        index = chance.randrange(len(buffers))
+        buffers[index] = buffers[index][: chance.choice([0, 1, 7, len(buffers[index]) // 2, len(buffers[index]) - 1])]
+    elif kind == 7:
+        other = chance.choice(nodes(root))
+        node.codec, node.version = other.codec, chance.choice([1, 1, 1, 99])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_damage_is_a_typed_error(put: Any, name: str) -> None:
+    whole = put(SAMPLES[name])
+    chance = random.Random(name)  # noqa: S311 - the same damage in every run
+    caught = 0
+    for _ in range(ROUNDS):
+        stored = copy.copy(whole)
+        stored.buffers = list(whole.buffers)
+        root = unpack_tree(whole.tree)
+        for _ in range(chance.choice([1, 1, 2])):
+            damage(root, stored.buffers, chance)
+        stored.tree = pack_tree(root)
+        try:
+            value = stored.get(chance.choice(["never", "always"]), allow_pickle=False)
+        except TYPED as error:
+            caught += 1
+            assert str(error)
+            continue
+        if isinstance(value, (pa.Array, pa.ChunkedArray, pa.Table, pa.RecordBatch)):
+            value.validate()
+    assert caught > ROUNDS // 10
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_cut_and_flipped_metadata_is_a_typed_error(put: Any, name: str) -> None:
+    whole = put(SAMPLES[name])
+    chance = random.Random(name)  # noqa: S311
+    for round_ in range(60):
+        stored = copy.copy(whole)
+        if round_ % 2:
+            stored.tree = whole.tree[: chance.randrange(len(whole.tree))]
+        else:
+            tree = bytearray(whole.tree)
+            tree[chance.randrange(len(tree))] ^= 1 << chance.randrange(8)
+            stored.tree = bytes(tree)
+        try:
+            stored.get(allow_pickle=False)
+        except TYPED:
+            continue
+        assert round_ % 2 == 0, "cut metadata was accepted"
+
+
+def tree_of(put: Any, value: Any) -> tuple[Any, Node]:
+    stored = put(value)
+    return stored, unpack_tree(stored.tree)
+
+
+def expect_corrupt(stored: Any, root: Node, match: str) -> None:
+    stored.tree = pack_tree(root)
+    with pytest.raises(CorruptData, match=match):
+        stored.get()
+
+
+def test_a_short_buffer_names_both_lengths(put: Any) -> None:
+    stored, root = tree_of(put, np.arange(1000))
+    stored.buffers[0] = stored.buffers[0][:-1]
+    expect_corrupt(stored, root, "need 8000 bytes, it has 7999")
+    stored, root = tree_of(put, pa.array(np.arange(1000)))
+    stored.buffers[0] = stored.buffers[0][:-1]
+    expect_corrupt(stored, root, "7999 bytes, 8000 are needed")
+
+
+def test_objects_are_never_made_from_stored_bytes(put: Any) -> None:
+    stored, root = tree_of(put, np.arange(1000))
+    root.params[1] = "O"
+    expect_corrupt(stored, root, "never stored as bytes")
+
+
+def test_offsets_beyond_the_text_are_noticed(put: Any) -> None:
+    text = pa.array([f"text {number}" for number in range(1000)])
+    stored, root = tree_of(put, text)
+    stored.buffers[1] = stored.buffers[1][:100]
+    expect_corrupt(stored, root, "not an Arrow array of type string")
+
+
+def test_codes_outside_of_the_categories_are_noticed(put: Any) -> None:
+    for value in (pd.Series(pd.Categorical(["x", "y"] * 1000)), pd.MultiIndex.from_product([["x", "y"], range(1000)])):
+        stored, root = tree_of(put, value)
+        stored.buffers = [b"\x63" * len(data) for data in stored.buffers]
+        expect_corrupt(stored, root, "codes|labels")
+
+
+def test_a_newer_codec_says_upgrade(put: Any) -> None:
+    stored, root = tree_of(put, np.arange(1000))
+    root.version = 2
+    stored.tree = pack_tree(root)
+    with pytest.raises(VersionMismatch, match="upgrade"):
+        stored.get()

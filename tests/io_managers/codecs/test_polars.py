@@ -1,0 +1,153 @@
+"""Polars values come back with the same dtypes, chunks and order flags, over the stored bytes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from entrepot.errors import UnsupportedType
+
+NEWEST = pl.CompatLevel.newest()
+
+
+def _columns() -> dict[str, pl.Series]:
+    made: dict[str, pl.Series] = {}
+    integers = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64]
+    wide = [getattr(pl, name) for name in ("Int128", "UInt128") if hasattr(pl, name)]
+    for kind in (*integers, pl.Float32, pl.Float64, *wide):
+        made[str(kind)] = pl.Series([1, None, 3, 100], dtype=kind)
+    for kind in wide:
+        made[f"large {kind}"] = pl.Series([2**100, None, 0, 1], dtype=kind)
+    words = ["a", None, "b" * 30, ""]
+    made["String"] = pl.Series(words)
+    made["Binary"] = pl.Series([None if word is None else word.encode() for word in words])
+    made["Categorical"] = pl.Series(["a", None, "b", "a"], dtype=pl.Categorical)
+    made["Enum"] = pl.Series(["x", None, "y", "x"], dtype=pl.Enum(["y", "x", "unused"]))
+    made["Decimal"] = pl.Series([Decimal("1.5"), None] * 2, dtype=pl.Decimal(20, 3))
+    made["Array"] = pl.Series([[1, 2], None, [3, 4], [5, 6]], dtype=pl.Array(pl.Int16, 2))
+    made["List"] = pl.Series([[1], None, [], [2, 3]])
+    made["Struct"] = pl.Series([{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}, {"a": 1, "b": []}])
+    made["List of Categorical"] = pl.Series([["a"], None, ["b"], []], dtype=pl.List(pl.Categorical))
+    made["Struct of Enum"] = pl.Series([{"e": "y"}] * 4, dtype=pl.Struct({"e": pl.Enum(["y", "x"])}))
+    made["Date"] = pl.Series([dt.date(2020, 1, 1), None] * 2)
+    made["Time"] = pl.Series([dt.time(1, 2, 3, 4), None] * 2)
+    zoned = pl.Series([dt.datetime(2020, 1, 1), None] * 2).dt.replace_time_zone("Europe/Berlin")
+    made["Datetime in a zone"] = zoned.dt.cast_time_unit("ns")
+    made["Duration"] = pl.Series([dt.timedelta(1), None] * 2, dtype=pl.Duration("ms"))
+    made["Null"] = pl.Series([None] * 4)
+    made["Boolean"] = pl.Series([True, None, False, True])
+    made["Object"] = pl.Series([1, "a", None, (1, 2)], dtype=pl.Object)
+    return {name: column.alias(name) for name, column in made.items()}
+
+
+COLUMNS = _columns()
+
+
+def assert_same(back: Any, value: Any) -> None:
+    """Exact equality of dtypes, values and order flags."""
+    assert type(back) is type(value)
+    if isinstance(value, pl.Series):
+        assert back.name == value.name
+        back, value = back.to_frame(), value.to_frame()
+    assert back.schema == value.schema
+    assert back.shape == value.shape
+    for column, other in zip(back.get_columns(), value.get_columns(), strict=True):
+        if value.schema[column.name] == pl.Object:
+            assert column.to_list() == other.to_list()
+        else:
+            assert column.equals(other, check_dtypes=True, null_equal=True)
+        for flag in ("SORTED_ASC", "SORTED_DESC"):
+            assert column.flags[flag] == other.flags[flag]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_series_and_frames_of_all_dtypes(round_trip: Any, name: str) -> None:
+    value = COLUMNS[name]
+    for part in (value, value.slice(1, 2), value.clear(), value.to_frame(), value.alias("")):
+        assert_same(round_trip(part), part)
+
+
+def test_a_frame_of_all_dtypes(round_trip: Any) -> None:
+    value = pl.DataFrame(COLUMNS)
+    for part in (value, value[1:3], value.reverse(), value.clear(), value.select(reversed(value.columns))):
+        assert_same(round_trip(part), part)
+
+
+@pytest.mark.parametrize("value", [pl.DataFrame(), pl.DataFrame({"": [1]}), pl.DataFrame({"": [1], "b": [2]})], ids=str)
+def test_shapes_and_names(round_trip: Any, value: pl.DataFrame) -> None:
+    assert_same(round_trip(value), value)
+
+
+def test_chunks_stay_apart(round_trip: Any) -> None:
+    part = pl.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    value = pl.concat([part, part], rechunk=False)
+    back = round_trip(value)
+    assert_same(back, value)
+    assert back.n_chunks() == value.n_chunks() == 2
+
+
+def test_sorted_columns_stay_known_as_sorted(round_trip: Any) -> None:
+    value = (
+        pl.DataFrame({"a": [1, 2], "b": [4, 3], "c": [5, 9]}).sort("a").with_columns(pl.col("b").sort(descending=True))
+    )
+    back = round_trip(value)
+    assert_same(back, value)
+    assert back["b"].flags["SORTED_DESC"]
+    assert_same(round_trip(value["a"]), value["a"])
+
+
+def test_columns_are_not_copied(put: Any) -> None:
+    value = pl.DataFrame(
+        {
+            "n": np.arange(10_000),
+            "f": np.arange(10_000) / 2,
+            "s": [f"a text longer than a view {n}" for n in range(10_000)],
+        }
+    )
+    stored = put(value)
+    back = stored.get()
+    assert_same(back, value)
+    for name in ("n", "f"):
+        array = back[name].to_numpy(allow_copy=False)
+        assert stored.holds(array.__array_interface__["data"][0], array.nbytes)
+    views, text = back.to_arrow(compat_level=NEWEST)["s"].chunk(0).buffers()[1:3]
+    assert stored.holds(views.address, views.size)
+    assert stored.holds(text.address, text.size)
+
+
+def test_a_small_slice_does_not_keep_its_parent(put: Any) -> None:
+    value = pl.DataFrame({"n": np.arange(50_000), "s": [f"a text longer than a view {n}" for n in range(50_000)]})
+    for part in (value[5:9], value.filter(pl.col("n") == 7), value.tail(3)):
+        stored = put(part)
+        assert stored.nbytes < 2000
+        assert_same(stored.get(), part)
+
+
+def test_a_plan_is_not_data(put: Any, round_trip: Any) -> None:
+    plan = pl.LazyFrame({"a": [1, 2]}).filter(pl.col("a") > 1)
+    with pytest.raises(UnsupportedType, match=r"collect\(\)"):
+        put(plan)
+    assert round_trip(plan, allow_pickle=True).collect().to_dict(as_series=False) == {"a": [2]}
+
+
+def test_objects_in_columns(put: Any, round_trip: Any) -> None:
+    value = pl.DataFrame({"a": [1, 2], "o": pl.Series([dt.timezone(dt.timedelta(hours=1)), None], dtype=pl.Object)})
+    back = round_trip(value, allow_pickle=True)
+    assert back["o"].to_list() == value["o"].to_list()
+    with pytest.raises(UnsupportedType, match="pickling is switched off"):
+        put(value)
+
+
+@pytest.mark.skipif(not hasattr(pl, "Int128"), reason="this Polars has no 128-bit integers")
+def test_what_arrow_has_no_form_for_is_pickled(put: Any, round_trip: Any) -> None:
+    value = pl.DataFrame({"a": pl.Series([[2**100]], dtype=pl.List(pl.Int128))})
+    back = round_trip(value, allow_pickle=True)
+    assert back.schema == value.schema
+    assert back.equals(value)
+    with pytest.raises(UnsupportedType, match="cast them"):
+        put(value)

@@ -1,0 +1,53 @@
+"""How values find their codecs: by names alone, so that nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from entrepot.codec import Codec, CodecRegistry
+from entrepot_io.codecs import codec_specs
+
+
+@pytest.mark.parametrize("spec", codec_specs(), ids=lambda spec: spec.name)
+def test_every_spec_leads_to_its_codec(spec: Any) -> None:
+    module, _, name = spec.target.partition(":")
+    codec = getattr(importlib.import_module(module), name)
+    assert issubclass(codec, Codec)
+    assert codec.name == spec.name
+
+
+def test_names_and_types_have_one_owner() -> None:
+    specs = codec_specs()
+    names = [spec.name for spec in specs]
+    types = [kind for spec in specs for kind in (*spec.types, *spec.base_types)]
+    assert len(names) == len(set(names))
+    assert len(types) == len(set(types))
+
+
+def test_nothing_heavy_is_imported_before_a_value_needs_it() -> None:
+    script = """
+import sys
+from entrepot._codecs_builtin import codec_specs as builtin_specs
+from entrepot.codec import CodecRegistry, encode_value
+from entrepot_io.codecs import codec_specs
+registry = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
+encode_value({"a": [1, (2.5, "x")], "b": b"y" * 10_000}, registry)
+encode_value(object, registry)
+heavy = {"numpy", "pandas", "pyarrow", "polars"} & set(sys.modules)
+assert not heavy, heavy
+import numpy
+encode_value(numpy.arange(1000), registry)
+heavy = {"pandas", "pyarrow", "polars"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_entry_point_leads_here() -> None:
+    assert "pandas.DataFrame" in CodecRegistry().names()
