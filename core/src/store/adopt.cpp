@@ -1,0 +1,105 @@
+// Taking over the objects that an earlier daemon left: what its words and checksums say, everything else derived anew.
+#include <vector>
+
+#include "base/log.h"
+#include "store/objects.h"
+
+namespace entrepot {
+
+Result<ObjectAdoption> ObjectTable::adopt() {
+  ObjectAdoption result;
+  DirectoryAdoption slots = directory_.adopt();
+  const BlobAdoption blobs = blobs_.adopt();
+  RETURN_IF_ERROR(index_.reset(static_cast<std::uint32_t>(slots.sealed.size())));
+
+  for (const std::uint32_t slot : slots.deleting) {
+    if (adopt_object(slot, false)) {
+      deferred_.push_back({slot, directory_.generation(slot)});
+      ++result.deferred;
+    } else {
+      slots.damaged.push_back(slot);
+    }
+  }
+  for (const std::uint32_t slot : slots.sealed) {
+    if (adopt_object(slot, true)) {
+      ++result.adopted;
+      continue;
+    }
+    log_error("object ", to_hex(directory_.at(slot).id), " of ", directory_.at(slot).payload_bytes,
+              " bytes was lost: its control memory is damaged");
+    lost_.insert(directory_.at(slot).id);
+    slots.damaged.push_back(slot);
+    ++result.lost;
+  }
+  for (const std::uint32_t slot : slots.damaged) {
+    directory_.mark_lost(slot);
+    deferred_.push_back({slot, directory_.generation(slot)});
+  }
+  const auto drop_unused = [&](std::uint32_t blob) {
+    if (blobs_.references(blob) == 0) blobs_.free(blob);
+  };
+  for (const std::uint32_t blob : blobs.sealed) drop_unused(blob);
+  for (const std::uint32_t blob : blobs.damaged) drop_unused(blob);
+  return result;
+}
+
+// Counts the object's blobs and reserves its record; nothing if any of it is not whole.
+bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
+  const Slot& entry = directory_.at(slot);
+  const Result<RecordView> view = record(slot);
+  if (!view.is_ok() || !view->check_crc().is_ok()) return false;
+  if (sealed && !parts_.sessions.is_known(entry.session)) return false;
+  for (const BlobRef& ref : view->blobs()) {
+    if (!blobs_.is_sealed(ref.blob, ref.generation)) return false;
+  }
+  if (!parts_.records.reserve(entry.record_offset, entry.record_bytes).is_ok()) return false;
+  std::vector<std::uint32_t> counted;
+  for (const BlobRef& ref : view->blobs()) {
+    const BlobPlace place = blobs_.place(ref.blob);
+    Status status;
+    if (blobs_.references(ref.blob) == 0) status = parts_.pool.adopt_blob(place.segment, place.offset, place.length);
+    if (status.is_ok()) {
+      blobs_.add_reference(ref.blob);
+      counted.push_back(ref.blob);
+      continue;
+    }
+    log_error("blob ", ref.blob, ": ", status.to_string());
+    for (const std::uint32_t blob : counted) {
+      if (blobs_.drop_reference(blob) != 0) continue;
+      const BlobPlace there = blobs_.place(blob);
+      parts_.pool.release_blob(there.segment, there.offset, there.length);
+    }
+    const Status freed = parts_.records.free(entry.record_offset, entry.record_bytes);
+    if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
+    return false;
+  }
+  if (!sealed) return true;
+
+  // A replacement that was cut in two leaves two sealed slots of one ID: the later generation is the one that counts.
+  std::uint32_t keep = slot;
+  if (const auto other = index_.find(entry.id)) {
+    const auto age = static_cast<std::int32_t>(directory_.generation(slot) - directory_.generation(*other));
+    const std::uint32_t drop = age > 0 ? *other : slot;
+    if (drop == *other) {
+      if (!index_.replace(entry.id, *other, slot)) return true;
+      unlink(*other);
+    } else {
+      directory_.mark_deleting(slot);
+      keep = *other;
+    }
+    deferred_.push_back({drop, directory_.generation(drop)});
+  } else if (const Status indexed = index_.insert(entry.id, slot); !indexed.is_ok()) {
+    log_error("object ", to_hex(entry.id), ": ", indexed.to_string());
+    directory_.mark_deleting(slot);
+    deferred_.push_back({slot, directory_.generation(slot)});
+    return true;
+  }
+  if (keep == slot) {
+    ++sealed_;
+    payload_bytes_ += entry.payload_bytes;
+    parts_.sessions.add_object(entry.session, slot, entry.payload_bytes);
+  }
+  return true;
+}
+
+}  // namespace entrepot

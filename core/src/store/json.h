@@ -1,0 +1,52 @@
+// Writes JSON text: for status, info and lists, which people and tools read.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrepot {
+
+// Bytes that are not UTF-8 are written as U+FFFD, so that the result is always JSON.
+[[nodiscard]] std::string json_quote(std::string_view text);
+
+// json.open_object(); json.key("a").value(1); json.close_object();
+class JsonWriter {
+ public:
+  JsonWriter& open_object() { return open('{'); }
+  JsonWriter& close_object() { return close('}'); }
+  JsonWriter& open_array() { return open('['); }
+  JsonWriter& close_array() { return close(']'); }
+  JsonWriter& key(std::string_view name);
+  JsonWriter& value(std::string_view text);
+  JsonWriter& value(const char* text) { return value(std::string_view(text)); }
+  JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
+  JsonWriter& value(bool flag) { return raw(flag ? "true" : "false"); }
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  JsonWriter& value(T number) {
+    return raw(std::to_string(number));
+  }
+  JsonWriter& value_seconds(std::uint64_t nanoseconds);
+  JsonWriter& null() { return raw("null"); }
+
+  template <class T>
+  JsonWriter& field(std::string_view name, const T& content) {
+    key(name);
+    return value(content);
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  JsonWriter& open(char bracket);
+  JsonWriter& close(char bracket);
+  JsonWriter& raw(std::string_view text);
+  void comma();
+
+  std::string text_;
+  bool first_ = true;  // nothing written yet at this level
+};
+
+}  // namespace entrepot

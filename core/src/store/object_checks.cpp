@@ -1,0 +1,138 @@
+// What a seal must satisfy before anything is written. Nothing that a client says is believed.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "store/objects.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::size_t kMaxBlobsPerObject = 1U << 16;
+constexpr std::size_t kMaxBuffersPerObject = 1U << 20;
+constexpr std::size_t kMaxTreeBytes = 32U << 20;
+
+Status too_many(std::string_view what, std::size_t count, std::size_t most) {
+  return Status(Code::kInvalidArgument,
+                concat("the object has ", count, " ", what, "; at most ", most, " are possible: split it"));
+}
+
+}  // namespace
+
+Status ObjectTable::check(std::uint32_t client, const SealSpec& spec, Placed& placed) const {
+  ASSIGN_OR_RETURN(placed.session, parts_.sessions.index_of(spec.session));
+  if (spec.blobs.size() > kMaxBlobsPerObject) return too_many("blobs", spec.blobs.size(), kMaxBlobsPerObject);
+  if (spec.buffers.size() > kMaxBuffersPerObject) return too_many("buffers", spec.buffers.size(), kMaxBuffersPerObject);
+  if (spec.tree.size() > kMaxTreeBytes) return too_many("bytes of metadata", spec.tree.size(), kMaxTreeBytes);
+  if (spec.payload.size() > kInlineMaxBytes) {
+    return Status(Code::kInvalidArgument, concat("an inline payload has at most ", kInlineMaxBytes, " bytes, not ",
+                                                 spec.payload.size(), ": lease memory for it"));
+  }
+  if (!spec.name.empty()) {
+    RETURN_IF_ERROR(parts_.names.may_bind(placed.session, spec.name, spec.id, spec.replace));
+  }
+  RETURN_IF_ERROR(check_blobs(client, spec));
+  RETURN_IF_ERROR(check_buffers(spec, placed));
+  placed.replaced = find(spec.id);
+  std::uint64_t freed_bytes = 0;
+  std::uint64_t freed_objects = 0;
+  if (placed.replaced && directory_.at(*placed.replaced).session == placed.session) {
+    freed_bytes = directory_.at(*placed.replaced).payload_bytes;
+    freed_objects = 1;
+  }
+  return parts_.sessions.check_limits(placed.session, placed.payload_bytes, freed_bytes, freed_objects);
+}
+
+Status ObjectTable::check_blobs(std::uint32_t client, const SealSpec& spec) const {
+  std::vector<std::pair<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>>> taken;  // segment, begin, end
+  taken.reserve(spec.blobs.size());
+  for (const BlobRange& range : spec.blobs) {
+    if (range.length == 0 || range.offset % kBlobAlign != 0) {
+      return Status(Code::kInvalidArgument, concat("a blob of ", range.length, " bytes at ", range.offset, " of segment ",
+                                                   range.segment, ": it must not be empty, and begin at a multiple of ",
+                                                   kBlobAlign));
+    }
+    // Before any rounding, so that nothing can overflow.
+    RETURN_IF_ERROR(parts_.pool.check_leased(client, range.segment, range.offset, range.length));
+    const std::uint64_t extent = blob_extent_bytes(range.offset, range.length);
+    RETURN_IF_ERROR(parts_.pool.check_leased(client, range.segment, range.offset, extent));
+    taken.push_back({range.segment, {range.offset, range.offset + extent}});
+  }
+  std::sort(taken.begin(), taken.end());
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    if (taken[i].first == taken[i - 1].first && taken[i].second.first < taken[i - 1].second.second) {
+      return Status(Code::kInvalidArgument, concat("two blobs of one object overlap at ", taken[i].second.first,
+                                                   " of segment ", taken[i].first,
+                                                   "; a blob of 64 KiB or more on a page boundary owns whole pages"));
+    }
+  }
+  return Status::ok();
+}
+
+Status ObjectTable::check_buffers(const SealSpec& spec, Placed& placed) const {
+  const std::uint64_t generations_of_new = 0;
+  for (std::size_t i = 0; i < spec.buffers.size(); ++i) {
+    const BufferSpec& buffer = spec.buffers[i];
+    std::uint64_t size = 0;
+    if (buffer.blob == kInlineBlob) {
+      size = spec.payload.size();
+    } else if ((buffer.blob & kNewBlobBit) != 0) {
+      const std::uint32_t index = buffer.blob & ~kNewBlobBit;
+      if (index >= spec.blobs.size()) {
+        return Status(Code::kInvalidArgument,
+                      concat("buffer ", i, " is in new blob ", index, ", but there are ", spec.blobs.size()));
+      }
+      if (buffer.generation != generations_of_new) {
+        return Status(Code::kInvalidArgument, concat("buffer ", i, " gives a generation to a new blob: it must be 0"));
+      }
+      size = spec.blobs[index].length;
+    } else {
+      if (!blobs_.is_sealed(buffer.blob, buffer.generation)) {
+        return Status(Code::kInvalidArgument,
+                      concat("buffer ", i, " is in blob ", buffer.blob, " of generation ", buffer.generation,
+                             ", which is not there (any more): pin the object that holds it while you share it"));
+      }
+      size = blobs_.place(buffer.blob).length;
+    }
+    if (buffer.offset > size || buffer.length > size - buffer.offset) {
+      return Status(Code::kInvalidArgument, concat("buffer ", i, " of ", buffer.length, " bytes at ", buffer.offset,
+                                                   " exceeds its blob of ", size, " bytes"));
+    }
+    if (buffer.length > UINT64_MAX - placed.payload_bytes) {
+      return Status(Code::kInvalidArgument, "the buffers' lengths exceed 64 bits");
+    }
+    placed.payload_bytes += buffer.length;
+  }
+  return Status::ok();
+}
+
+// Is the sealed object in `slot` the outcome of exactly this request?
+bool ObjectTable::is_same(std::uint32_t slot, const SealSpec& spec) const {
+  const Result<RecordView> view = record(slot);
+  if (!view.is_ok()) return false;
+  const std::string_view payload(reinterpret_cast<const char*>(view->payload().data()), view->payload().size());
+  if (view->tree() != spec.tree || payload != spec.payload || view->buffers().size() != spec.buffers.size()) {
+    return false;
+  }
+  if (view->blobs().size() < spec.blobs.size()) return false;
+  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {  // new blobs stand first in a record
+    const BlobPlace place = blobs_.place(view->blobs()[i].blob);
+    const BlobRange& range = spec.blobs[i];
+    if (place.segment != range.segment || place.offset != range.offset || place.length != range.length) return false;
+  }
+  for (std::size_t i = 0; i < spec.buffers.size(); ++i) {
+    const BufferRef& was = view->buffers()[i];
+    const BufferSpec& is = spec.buffers[i];
+    if (was.offset != is.offset || was.length != is.length) return false;
+    if (is.blob == kInlineBlob || (is.blob & kNewBlobBit) == 0) {
+      if (was.blob != is.blob) return false;
+      if (is.blob != kInlineBlob && was.generation != is.generation) return false;
+      continue;
+    }
+    const std::uint32_t index = is.blob & ~kNewBlobBit;
+    if (index >= spec.blobs.size() || was.blob != view->blobs()[index].blob) return false;
+  }
+  return true;
+}
+
+}  // namespace entrepot

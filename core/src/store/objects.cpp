@@ -1,0 +1,290 @@
+#include "store/objects.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "store/sync_point.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kRecordGrowth = 2U << 20;  // room that the record arena may need beyond one record
+
+BlobRef ref_of(const BlobWriter& blobs, std::uint32_t blob) { return {blob, blobs.generation(blob)}; }
+
+}  // namespace
+
+ObjectTable::ObjectTable(const ObjectParts& parts)
+    : parts_(parts), directory_(parts.memory), blobs_(parts.memory), index_(parts.memory) {}
+
+Result<RecordView> ObjectTable::record(std::uint32_t slot) const {
+  const Slot& entry = directory_.at(slot);
+  return parts_.records.view(entry.record_offset, entry.record_bytes);
+}
+
+std::uint32_t ObjectTable::take_generation() {
+  auto& seed = parts_.memory.root().generation_seed;
+  std::uint32_t generation = 0;
+  do {
+    generation = static_cast<std::uint32_t>(seed.load(std::memory_order_relaxed) + 1);
+    seed.store(generation, std::memory_order_relaxed);
+  } while (generation == 0 || generation >= kLastGeneration - 1);
+  return generation;
+}
+
+SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
+  SealOutcome outcome;
+  if (const auto there = find(spec.id)) {
+    outcome.slot = *there;
+    outcome.generation = directory_.generation(*there);
+    if (is_same(*there, spec)) {
+      const Result<std::uint32_t> session = parts_.sessions.index_of(spec.session);
+      if (!session.is_ok()) {
+        outcome.status = session.status();
+      } else if (!spec.name.empty()) {
+        outcome.status = parts_.names.bind(*session, spec.name, spec.id, outcome.generation, spec.replace);
+      }
+      return outcome;
+    }
+    if (!spec.replace) {
+      outcome.status = Status(Code::kObjectExists,
+                              concat("object ", to_hex(spec.id),
+                                     " is sealed already: use another ID, or pass replace=True to put a new generation"));
+      return outcome;
+    }
+  }
+  Placed placed;
+  outcome.status = check(client, spec, placed);
+  if (!outcome.status.is_ok()) return outcome;
+  return publish(client, spec, placed);
+}
+
+SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, const Placed& placed) {
+  SealOutcome outcome;
+  const Result<std::uint32_t> slot = directory_.allocate();
+  if (!slot.is_ok()) {
+    outcome.status = slot.status();
+    return outcome;
+  }
+  Result<std::vector<std::uint32_t>> fresh = publish_blobs(spec);
+  if (!fresh.is_ok()) {
+    directory_.abandon(*slot);
+    outcome.status = fresh.status();
+    return outcome;
+  }
+  std::vector<BlobRef> refs;
+  std::uint32_t bytes = 0;
+  const Result<std::uint64_t> record = write_record(spec, *fresh, refs, bytes);
+  if (!record.is_ok()) {
+    undo_blobs(*fresh);
+    directory_.abandon(*slot);
+    outcome.status = record.status();
+    return outcome;
+  }
+  ENTREPOT_SYNC_POINT("seal.record");
+
+  SlotFields fields;
+  fields.id = spec.id;
+  fields.session = placed.session;
+  fields.record_offset = *record;
+  fields.record_bytes = bytes;
+  fields.payload_bytes = placed.payload_bytes;
+  fields.sealed_unix_ns = parts_.clock.unix_ns();
+  fields.creator = client;
+  const MemoryKind kind = spec.blobs.empty() ? MemoryKind::kUnknown : parts_.pool.kind(spec.blobs[0].segment);
+  directory_.table().set_next_generation(*slot, take_generation());
+  ENTREPOT_SYNC_POINT("seal.generation");
+  directory_.publish_sealed(*slot, fields, kind);
+  ENTREPOT_SYNC_POINT("seal.published");
+  for (const BlobRef& ref : refs) blobs_.add_reference(ref.blob);
+  for (const BlobRange& range : spec.blobs) parts_.pool.take_for_blob(range.segment, range.offset, range.length);
+  ++sealed_;
+  payload_bytes_ += placed.payload_bytes;
+  parts_.sessions.add_object(placed.session, *slot, placed.payload_bytes);
+
+  if (placed.replaced) {
+    if (!index_.replace(spec.id, *placed.replaced, *slot)) {
+      log_error("object ", to_hex(spec.id), " was not in the index when it was replaced");
+    }
+    ENTREPOT_SYNC_POINT("seal.swapped");
+    unlink(*placed.replaced);
+    ENTREPOT_SYNC_POINT("seal.unlinked");
+    collect({{*placed.replaced, directory_.generation(*placed.replaced)}});
+  } else {
+    const Status indexed = index_.insert(spec.id, *slot);
+    if (!indexed.is_ok()) {  // nobody can have found it: it ends as if it had never been
+      unlink(*slot);
+      collect({{*slot, directory_.generation(*slot)}});
+      outcome.status = indexed;
+      return outcome;
+    }
+  }
+  ENTREPOT_SYNC_POINT("seal.indexed");
+  lost_.erase(spec.id);
+  outcome.slot = *slot;
+  outcome.generation = directory_.generation(*slot);
+  if (!spec.name.empty()) {
+    // Whether it may be bound was checked; only lack of memory is left. The object stands, the name is said to be missing.
+    outcome.status = parts_.names.bind(placed.session, spec.name, spec.id, outcome.generation, spec.replace)
+                         .with_context("the object is sealed, but its name is not bound");
+  }
+  return outcome;
+}
+
+Result<std::vector<std::uint32_t>> ObjectTable::publish_blobs(const SealSpec& spec) {
+  std::vector<std::uint32_t> fresh;
+  for (const BlobRange& range : spec.blobs) {
+    const Result<std::uint32_t> blob = blobs_.allocate();
+    if (!blob.is_ok()) {
+      undo_blobs(fresh);
+      return blob.status();
+    }
+    blobs_.table().at(*blob).segment_generation = parts_.pool.generation(range.segment);
+    blobs_.publish(*blob, {range.segment, range.offset, range.length}, parts_.pool.kind(range.segment));
+    ENTREPOT_SYNC_POINT("seal.blob");
+    fresh.push_back(*blob);
+  }
+  return fresh;
+}
+
+void ObjectTable::undo_blobs(const std::vector<std::uint32_t>& blobs) {
+  for (const std::uint32_t blob : blobs) blobs_.free(blob);  // the ranges were not taken out of the lease yet
+}
+
+Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
+                                                std::vector<BlobRef>& refs, std::uint32_t& bytes) {
+  std::vector<BufferRef> buffers;
+  buffers.reserve(spec.buffers.size());
+  for (const std::uint32_t blob : fresh) refs.push_back(ref_of(blobs_, blob));
+  std::unordered_set<std::uint32_t> shared;
+  for (const BufferSpec& buffer : spec.buffers) {
+    if (buffer.blob == kInlineBlob) {
+      buffers.push_back({kInlineBlob, 0, buffer.offset, buffer.length});
+    } else if ((buffer.blob & kNewBlobBit) != 0) {
+      const std::uint32_t blob = fresh[buffer.blob & ~kNewBlobBit];
+      buffers.push_back({blob, blobs_.generation(blob), buffer.offset, buffer.length});
+    } else {
+      buffers.push_back({buffer.blob, buffer.generation, buffer.offset, buffer.length});
+      if (shared.insert(buffer.blob).second) refs.push_back(ref_of(blobs_, buffer.blob));
+    }
+  }
+  const RecordParts parts{buffers, refs, spec.tree, spec.payload};
+  ASSIGN_OR_RETURN(const std::uint32_t needed, record_bytes(parts));
+  const bool grows = parts_.records.used_bytes() + needed > parts_.records.arena_bytes();
+  if (!parts_.pool.make_room(needed + (grows ? kRecordGrowth : 0)) && !parts_.pool.make_room(needed)) {
+    return Status(Code::kStoreFull, concat("no room for ", format_bytes(needed), " of metadata and small values: ",
+                                           parts_.pool.describe_pressure()),
+                  true);
+  }
+  return parts_.records.write(parts, bytes);
+}
+
+LookupOutcome ObjectTable::lookup(const IdBytes& id) const {
+  if (const auto slot = find(id)) return {Code::kOk, *slot, directory_.generation(*slot)};
+  return {lost_.contains(id) ? Code::kObjectLost : Code::kObjectNotFound, 0, 0};
+}
+
+std::optional<std::uint32_t> ObjectTable::find(const IdBytes& id) const {
+  const auto slot = index_.find(id);
+  if (!slot || directory_.state(*slot) != ObjectState::kSealed) return std::nullopt;
+  return slot;
+}
+
+// ---- the end of an object ---------------------------------------------------------------------------------------------
+
+void ObjectTable::unlink(std::uint32_t slot) {
+  const Slot& entry = directory_.at(slot);
+  directory_.mark_deleting(slot);
+  ENTREPOT_SYNC_POINT("delete.marked");
+  index_.remove(entry.id, slot);  // not there if it was replaced
+  --sealed_;
+  payload_bytes_ -= entry.payload_bytes;
+  parts_.sessions.drop_object(entry.session, slot, entry.payload_bytes);
+}
+
+std::vector<std::uint8_t> ObjectTable::remove(std::span<const IdBytes> ids) {
+  std::vector<std::uint8_t> result(ids.size(), 0);
+  std::vector<PinTarget> victims;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (lost_.erase(ids[i]) != 0) result[i] = 1;
+    const auto slot = find(ids[i]);
+    if (!slot) continue;
+    result[i] = 1;
+    victims.push_back({*slot, directory_.generation(*slot)});
+    unlink(*slot);
+    ENTREPOT_SYNC_POINT("delete.unlinked");
+    parts_.names.drop_id(ids[i]);
+  }
+  collect(std::move(victims));
+  return result;
+}
+
+void ObjectTable::remove_session(std::uint32_t session) {
+  const auto& objects = parts_.sessions.use(session).objects;
+  const std::vector<std::uint32_t> slots(objects.begin(), objects.end());
+  std::vector<PinTarget> victims;
+  victims.reserve(slots.size());
+  for (const std::uint32_t slot : slots) {
+    const IdBytes id = directory_.at(slot).id;
+    victims.push_back({slot, directory_.generation(slot)});
+    unlink(slot);
+    parts_.names.drop_id(id);
+  }
+  collect(std::move(victims));
+  parts_.names.drop_session(session);
+}
+
+void ObjectTable::collect(std::vector<PinTarget> victims) {
+  if (victims.empty()) return;
+  const std::vector<std::uint8_t> pinned = parts_.pins.scan(victims);
+  for (std::size_t i = 0; i < victims.size(); ++i) {
+    if (pinned[i] != 0) {
+      deferred_.push_back(victims[i]);
+    } else {
+      free_object(victims[i].slot);
+    }
+  }
+}
+
+bool ObjectTable::rescan() {
+  if (deferred_.empty()) return false;
+  const std::size_t before = deferred_.size();
+  collect(std::exchange(deferred_, {}));
+  return deferred_.size() != before;
+}
+
+void ObjectTable::free_object(std::uint32_t slot) {
+  const Slot& entry = directory_.at(slot);
+  const std::uint64_t record_offset = entry.record_offset;
+  const std::uint32_t record_size = entry.record_bytes;
+  const bool has_record = directory_.state(slot) != ObjectState::kLost;
+  std::vector<BlobRef> refs;
+  if (has_record) {
+    const Result<RecordView> view = record(slot);
+    if (view.is_ok()) {
+      refs.assign(view->blobs().begin(), view->blobs().end());
+    } else {
+      log_error("slot ", slot, ": ", view.status().to_string());
+    }
+  }
+  directory_.free(slot);
+  ENTREPOT_SYNC_POINT("free.slot");
+  for (const BlobRef& ref : refs) {
+    if (blobs_.drop_reference(ref.blob) != 0) continue;
+    const BlobPlace place = blobs_.place(ref.blob);
+    blobs_.free(ref.blob);
+    ENTREPOT_SYNC_POINT("free.blob");
+    parts_.pool.release_blob(place.segment, place.offset, place.length);
+  }
+  if (!has_record) return;
+  const Status freed = parts_.records.free(record_offset, record_size);
+  if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
+}
+
+std::uint64_t ObjectTable::deferred_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const PinTarget& target : deferred_) bytes += directory_.at(target.slot).payload_bytes;
+  return bytes;
+}
+
+}  // namespace entrepot

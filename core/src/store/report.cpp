@@ -1,0 +1,294 @@
+// What the store says about itself: JSON for people and tools, and the sentence of a StoreFull.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "store/glob.h"
+#include "store/json.h"
+#include "store/store.h"
+
+namespace entrepot {
+namespace {
+
+const char* state_name(ObjectState state) {
+  switch (state) {
+    case ObjectState::kFree:
+      return "free";
+    case ObjectState::kUnsealed:
+      return "unsealed";
+    case ObjectState::kSealed:
+      return "sealed";
+    case ObjectState::kEvicting:
+      return "evicting";
+    case ObjectState::kSpilled:
+      return "spilled";
+    case ObjectState::kLoading:
+      return "loading";
+    case ObjectState::kRemote:
+      return "remote";
+    case ObjectState::kLost:
+      return "lost";
+    case ObjectState::kStream:
+      return "stream";
+    case ObjectState::kDeleting:
+      return "deleting";
+  }
+  return "unknown";
+}
+
+struct PinUse {
+  std::set<PinTarget> objects;
+  std::map<std::uint32_t, std::set<PinTarget>> by_client;
+};
+
+PinUse pin_use(const PinScanner& pins) {
+  PinUse use;
+  pins.for_each([&](std::uint32_t client, const PinTarget& target) {
+    use.objects.insert(target);
+    use.by_client[client].insert(target);
+  });
+  return use;
+}
+
+std::uint64_t bytes_of(const std::set<PinTarget>& targets, const DirectoryWriter& directory) {
+  std::uint64_t bytes = 0;
+  for (const PinTarget& target : targets) {
+    if (directory.is_live(target.slot, target.generation)) bytes += directory.at(target.slot).payload_bytes;
+  }
+  return bytes;
+}
+
+void write_names(JsonWriter& json, const std::vector<std::string>& names) {
+  json.key("names").open_array();
+  for (const std::string& name : names) json.value(name);
+  json.close_array();
+}
+
+}  // namespace
+
+std::string Store::describe_holders() const {
+  const PinUse use = pin_use(pins_);
+  const std::uint64_t now = clock_->unix_ns();
+  std::string text = concat(pool_.describe_pressure(), ", pinned ",
+                            format_bytes(bytes_of(use.objects, objects_.directory())), ", deleted but still pinned ",
+                            format_bytes(objects_.deferred_bytes()), ", spillable 0 B");
+  for (const auto& [client, pinned] : use.by_client) {
+    const ClientState* state = clients_.find(client);
+    text += concat("; ", clients_.describe(client), " pins ", pinned.size(), " objects of ",
+                   format_bytes(bytes_of(pinned, objects_.directory())));
+    if (state != nullptr && now > state->connected_unix_ns) {
+      text += concat(", connected for ", (now - state->connected_unix_ns) / 1'000'000'000, " s");
+    }
+  }
+  for (const auto& [client, leased] : pool_.held_by_client()) {
+    if (leased != 0) text += concat("; ", clients_.describe(client), " holds leases of ", format_bytes(leased));
+  }
+  text += ". Tried: free segments, empty segments, free ranges of others, holes among the records, waiting. Delete objects or ";
+  text += "sessions, drop values that readers hold, or start the daemon with a larger --size";
+  return text;
+}
+
+std::string Store::status_json(const DaemonFacts& facts) const {
+  const PinUse use = pin_use(pins_);
+  const Root& root = memory_->root();
+  const std::uint64_t warm = pool_.warm_bytes();
+  JsonWriter json;
+  json.open_object()
+      .field("version", options_.version)
+      .field("instance", to_hex(memory_->instance()))
+      .field("host", options_.host)
+      .field("pid", facts.pid)
+      .field("keeper_pid", facts.keeper_pid)
+      .key("uptime_seconds")
+      .value_seconds(clock_->monotonic_ns() - started_ns_)
+      .field("created_unix_ns", root.created_unix_ns)
+      .field("incarnation", root.incarnation.load(std::memory_order_relaxed))
+      .field("capacity_bytes", options_.capacity_bytes)
+      .field("used_bytes", pool_.blob_bytes() + records_.used_bytes())
+      .field("payload_bytes", objects_.payload_bytes())
+      .field("pinned_bytes", bytes_of(use.objects, objects_.directory()))
+      .field("leased_bytes", pool_.leased_bytes())
+      .field("unsealed_bytes", pool_.leased_bytes())
+      .field("spilled_bytes", 0)
+      .field("record_bytes", records_.used_bytes())
+      .field("committed_bytes", pool_.committed_bytes() + pool_.record_bytes())
+      .field("available_bytes", pool_.available_bytes())
+      .field("warm_bytes", warm)
+      .field("provisioned", pool_.warm_done())
+      .field("provision_target_bytes", pool_.warm_target_bytes())
+      .field("provisioning_bytes", pool_.provisioning_bytes())
+      .field("provision_note", pool_.warm_note())
+      .field("memory_kind", pool_.memory_kind())
+      .field("objects", objects_.count())
+      .field("blobs", objects_.blobs().live())
+      .field("names", names_.count())
+      .field("sessions", sessions_.count())
+      .field("deferred_frees", objects_.deferred())
+      .field("deferred_bytes", objects_.deferred_bytes())
+      .field("largest_free_extent", pool_.largest_free())
+      .field("waiting", waiters_.lookups.size() + waiters_.names.size() + waiters_.leases.size());
+  json.key("clients").open_array();
+  const std::uint64_t now = clock_->unix_ns();
+  for (const auto& [client, state] : clients_.all()) {
+    json.open_object()
+        .field("client", client)
+        .field("pid", state.identity.pid)
+        .field("uid", state.identity.uid)
+        .field("label", state.identity.label)
+        .field("connected", state.connected)
+        .field("quarantined", state.quarantined)
+        .field("pins", pins_.count(client))
+        .field("leased_bytes", pool_.leased_by(client))
+        .key("connected_seconds")
+        .value_seconds(now > state.connected_unix_ns ? now - state.connected_unix_ns : 0)
+        .close_object();
+  }
+  json.close_array().key("segments").open_object();
+  for (const auto& [name, line] : pool_.summary()) {
+    json.key(name).open_object().field("count", line.count).field("bytes", line.bytes).close_object();
+  }
+  json.close_object()
+      .key("lost_on_adoption")
+      .open_object()
+      .field("objects", adoption_.objects.lost)
+      .field("segments", adoption_.lost_segments)
+      .field("entries", adoption_.damaged_entries)
+      .close_object()
+      .close_object();
+  return json.take();
+}
+
+void Store::object_json(JsonWriter& json, std::uint32_t slot) const {
+  const DirectoryWriter& directory = objects_.directory();
+  const Slot& entry = directory.at(slot);
+  const bool known = sessions_.is_live(entry.session);
+  std::uint64_t blob_count = 0;
+  const Result<RecordView> record = objects_.record(slot);
+  if (record.is_ok()) blob_count = record->blobs().size();
+  json.field("id", to_hex(entry.id))
+      .field("generation", directory.generation(slot))
+      .field("state", state_name(directory.state(slot)))
+      .field("scope", known ? sessions_.scope(entry.session) : std::string_view())
+      .field("session", known ? sessions_.name(entry.session) : std::string_view());
+  write_names(json, names_.names_of(entry.id));
+  json.field("nbytes", entry.payload_bytes)
+      .field("record_bytes", entry.record_bytes)
+      .field("blob_count", blob_count)
+      .field("slot", slot)
+      .field("sealed_unix_ns", entry.sealed_unix_ns)
+      .field("creator", entry.creator);
+}
+
+Result<std::string> Store::info_json(const IdBytes& id) const {
+  const auto slot = objects_.find(id);
+  if (!slot) {
+    const LookupOutcome outcome = objects_.lookup(id);
+    return Status(outcome.code, outcome.code == Code::kObjectLost
+                                    ? concat("object ", to_hex(id), " was lost: its control memory was damaged")
+                                    : concat("object ", to_hex(id), " is not in the store"));
+  }
+  const DirectoryWriter& directory = objects_.directory();
+  ASSIGN_OR_RETURN(const RecordView record, objects_.record(*slot));
+  const PinTarget target{*slot, directory.generation(*slot)};
+  const std::vector<PinCount> pinned_by = pins_.pinned_by(target);
+  JsonWriter json;
+  json.open_object();
+  object_json(json, *slot);
+  json.field("inline_bytes", record.payload().size());
+  json.key("blobs").open_array();
+  for (const BlobRef& ref : record.blobs()) {
+    const BlobPlace place = objects_.blobs().place(ref.blob);
+    json.open_object()
+        .field("blob", ref.blob)
+        .field("generation", ref.generation)
+        .field("segment", place.segment)
+        .field("offset", place.offset)
+        .field("length", place.length)
+        .field("refs", objects_.blobs().references(ref.blob))
+        .close_object();
+  }
+  json.close_array();
+  std::uint64_t pins = 0;
+  json.key("pinned_by").open_array();
+  for (const PinCount& count : pinned_by) {
+    const ClientState* state = clients_.find(count.client);
+    pins += count.pins;
+    json.open_object()
+        .field("client", count.client)
+        .field("pid", state == nullptr ? 0 : state->identity.pid)
+        .field("label", state == nullptr ? std::string() : state->identity.label)
+        .field("pins", count.pins)
+        .close_object();
+  }
+  json.close_array().field("pins", pins).close_object();
+  return json.take();
+}
+
+Result<std::string> Store::list_json(const ListQuery& query) const {
+  std::uint32_t session = 0;
+  if (!query.all_sessions) {
+    ASSIGN_OR_RETURN(session, sessions_.index_of(query.session));
+  }
+  const DirectoryWriter& directory = objects_.directory();
+  const std::uint32_t limit = std::clamp<std::uint32_t>(query.limit, 1, 100'000);
+  std::uint32_t found = 0;
+  std::uint32_t slot = query.cursor;
+  JsonWriter json;
+  json.open_object().key("objects").open_array();
+  for (; slot < directory.size() && found < limit; ++slot) {
+    if (directory.state(slot) != ObjectState::kSealed) continue;
+    const Slot& entry = directory.at(slot);
+    if (!query.all_sessions && entry.session != session) continue;
+    if (!query.pattern.empty() && query.pattern != "*") {
+      const std::vector<std::string> names = names_.names_of(entry.id);
+      const bool matched = glob_match(query.pattern, to_hex(entry.id)) ||
+                           std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+                             return glob_match(query.pattern, name);
+                           });
+      if (!matched) continue;
+    }
+    ++found;
+    json.open_object();
+    object_json(json, slot);
+    json.close_object();
+  }
+  json.close_array().key("next_cursor");
+  if (slot < directory.size()) {
+    json.value(slot);
+  } else {
+    json.null();
+  }
+  json.close_object();
+  return json.take();
+}
+
+std::string Store::sessions_json() const {
+  const std::uint64_t now = clock_->unix_ns();
+  JsonWriter json;
+  json.open_object().key("sessions").open_array();
+  for (const std::uint32_t index : sessions_.live()) {
+    const Session& session = sessions_.at(index);
+    const SessionUse& use = sessions_.use(index);
+    const std::uint64_t used = session.last_used_unix_ns.load(std::memory_order_relaxed);
+    json.open_object()
+        .field("scope", sessions_.scope(index))
+        .field("session", sessions_.name(index))
+        .field("handle", sessions_.handle(index))
+        .field("created_unix_ns", session.created_unix_ns)
+        .field("last_used_unix_ns", used)
+        .key("idle_seconds")
+        .value_seconds(now > used ? now - used : 0)
+        .field("ttl_seconds", session.ttl_seconds)
+        .field("limit_bytes", session.limit_bytes)
+        .field("limit_objects", session.limit_objects)
+        .field("objects", use.objects.size())
+        .field("nbytes", use.bytes)
+        .field("opened_by", use.opened_by)
+        .close_object();
+  }
+  json.close_array().close_object();
+  return json.take();
+}
+
+}  // namespace entrepot

@@ -1,0 +1,327 @@
+// The memory side of the segment pool: making segments, keeping some warm, giving them back, taking them over.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "os/memfd.h"
+#include "store/segment_pool.h"
+#include "store/sync_point.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kArenaSlack = 4U << 20;     // of the record arena: free, but counted as taken
+constexpr std::uint64_t kLeastPunch = 64U << 10;    // smaller holes are not worth a call
+
+}  // namespace
+
+Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgent) {
+  ASSIGN_OR_RETURN(const std::uint32_t segment, table_.add(bytes));
+  ENTREPOT_SYNC_POINT("segment.added");
+  auto entry = std::make_unique<Info>();
+  entry->extents = ExtentAllocator(bytes);
+  infos_[segment] = std::move(entry);
+  committed_ += bytes;
+  source_->provision(segment, table_.generation(segment), bytes, urgent);
+  return segment;
+}
+
+void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status,
+                              MemoryKind kind) {
+  if (!infos_.contains(segment) || table_.generation(segment) != generation ||
+      table_.state(segment) != SegmentState::kProvisioning) {
+    return;  // dropped meanwhile
+  }
+  if (!status.is_ok()) {
+    warm_stopped_ = true;
+    warm_note_ = status.message();
+    log_warning("segment ", segment, " of ", format_bytes(table_.bytes(segment)), " could not be made: ",
+                status.message());
+    drop(segment);
+    return;
+  }
+  latest_kind_ = kind;
+  table_.set_kind(segment, kind);
+  table_.set_state(segment, SegmentState::kFree);
+  ENTREPOT_SYNC_POINT("segment.ready");
+}
+
+void SegmentPool::drop(std::uint32_t segment) {
+  committed_ -= table_.bytes(segment) - info(segment).retired;
+  leased_ -= info(segment).leased_bytes;
+  const std::uint32_t generation = table_.generation(segment);
+  infos_.erase(segment);
+  table_.remove(segment);
+  ENTREPOT_SYNC_POINT("segment.removed");
+  source_->drop(segment, generation);
+}
+
+std::uint64_t SegmentPool::record_bytes() const {
+  const std::uint64_t used = records_->used_bytes();
+  return used + std::min(records_->arena_bytes() - used, kArenaSlack);
+}
+
+std::uint64_t SegmentPool::available_bytes() const {
+  const std::uint64_t taken = committed_ + record_bytes();
+  return taken >= options_.capacity_bytes ? 0 : options_.capacity_bytes - taken;
+}
+
+void SegmentPool::top_up() {
+  if (warm_stopped_) return;
+  std::uint32_t smalls = 0;
+  bool has_large = false;
+  for (const auto& [segment, entry] : infos_) {
+    const SegmentState state = table_.state(segment);
+    if (entry->reserved) continue;
+    if (state == SegmentState::kProvisioning) return;  // one at a time, so that urgent ones need not queue
+    if (state != SegmentState::kFree) continue;
+    if (large_ != 0 && entry->extents.bytes() >= large_) {
+      has_large = true;
+    } else if (entry->extents.bytes() >= small_) {
+      ++smalls;
+    }
+  }
+  std::uint64_t size = 0;
+  if (smalls < small_count_) {
+    size = small_;
+  } else if (large_ != 0 && !has_large) {
+    size = large_;
+  } else {
+    warm_done_ = true;
+    return;
+  }
+  if (available_bytes() < size) {
+    warm_done_ = true;  // all of the capacity is in use already
+    return;
+  }
+  const Result<std::uint32_t> started = start_segment(size, false);
+  if (!started.is_ok()) {
+    warm_stopped_ = true;
+    warm_note_ = started.status().message();
+  }
+}
+
+// Cheapest first: free segments, then segments that are empty though their writer could go on with them, then free
+// ranges of segments that hold something, then holes in the record arena.
+bool SegmentPool::make_room(std::uint64_t bytes) {
+  const auto enough = [&] { return available_bytes() >= bytes; };
+  const auto drop_where = [&](auto&& wanted) {
+    while (!enough()) {
+      const std::uint64_t missing = bytes - available_bytes();
+      std::uint32_t best = kNoSegment;  // the smallest that suffices, else the largest
+      for (const auto& [segment, entry] : infos_) {
+        if (!wanted(segment, *entry)) continue;
+        if (best == kNoSegment) {
+          best = segment;
+          continue;
+        }
+        const std::uint64_t size = entry->extents.bytes();
+        const std::uint64_t best_size = info(best).extents.bytes();
+        if (best_size < missing ? size > best_size : size >= missing && size < best_size) best = segment;
+      }
+      if (best == kNoSegment) return;
+      drop(best);
+    }
+  };
+  drop_where([&](std::uint32_t segment, const Info&) { return is_free(segment); });
+  drop_where([&](std::uint32_t segment, const Info& entry) {
+    return table_.state(segment) == SegmentState::kLeased && entry.empty();
+  });
+  for (const SegmentState state : {SegmentState::kReturned, SegmentState::kLeased}) {
+    for (const auto& [segment, entry] : infos_) {
+      if (enough()) return true;
+      if (table_.state(segment) == state) retire_free_ranges(segment, bytes - available_bytes());
+    }
+  }
+  if (!enough()) {
+    const Result<std::uint64_t> trimmed = records_->trim();
+    if (!trimmed.is_ok()) log_warning("record arena: ", trimmed.status().to_string());
+  }
+  return enough();
+}
+
+void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough) {
+  const std::uint64_t page = os::page_bytes();
+  Info& entry = info(segment);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;
+  entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
+    const std::uint64_t first = (offset + page - 1) / page * page;
+    const std::uint64_t end = (offset + length) / page * page;
+    if (end > first && end - first >= kLeastPunch) holes.emplace_back(first, end - first);
+  });
+  std::uint64_t won = 0;
+  for (const auto& [offset, length] : holes) {
+    if (won >= enough) return;
+    if (!entry.extents.reserve(offset, length).is_ok()) continue;
+    const Status status = source_->punch(segment, offset, length);
+    if (!status.is_ok()) {
+      log_warning("segment ", segment, " gives nothing back: ", status.to_string());
+      free_range(segment, offset, length);
+      return;
+    }
+    entry.retired += length;
+    committed_ -= length;
+    won += length;
+  }
+}
+
+// ---- adoption -----------------------------------------------------------------------------------------------------------
+
+std::uint32_t SegmentPool::adopt_begin() {
+  const SegmentAdoption found = table_.adopt();
+  for (const std::uint32_t segment : found.damaged) table_.remove(segment);
+  std::uint32_t lost = static_cast<std::uint32_t>(found.damaged.size());
+  for (const std::uint32_t segment : found.live) {
+    const std::uint32_t generation = table_.generation(segment);
+    if (table_.state(segment) == SegmentState::kProvisioning) {  // nothing was promised about it
+      table_.remove(segment);
+      source_->drop(segment, generation);
+      continue;
+    }
+    const MemorySource::Found memory = source_->find(segment, generation, table_.bytes(segment));
+    if (!memory.there) {
+      ++lost;
+      table_.remove(segment);
+      continue;
+    }
+    auto entry = std::make_unique<Info>();
+    entry->extents = ExtentAllocator(table_.bytes(segment));
+    entry->reserved = !memory.full;  // has holes: see adopt_end
+    committed_ += table_.bytes(segment);
+    infos_[segment] = std::move(entry);
+  }
+  return lost;
+}
+
+Status SegmentPool::adopt_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  const auto it = infos_.find(segment);
+  if (it == infos_.end()) return Status(Code::kObjectLost, concat("segment ", segment, " is gone"));
+  const std::uint64_t size = it->second->extents.bytes();
+  if (length == 0 || offset > size || length > size - offset) {
+    return Status(Code::kCorruptData, concat("a blob of ", length, " bytes at ", offset, " lies outside of segment ",
+                                             segment, " of ", size, " bytes"));
+  }
+  const std::uint64_t extent = blob_extent_bytes(offset, length);
+  RETURN_IF_ERROR(it->second->extents.reserve(offset, extent));
+  ++it->second->blobs;
+  blob_bytes_ += extent;
+  return Status::ok();
+}
+
+void SegmentPool::adopt_end() {
+  std::vector<std::uint32_t> segments;
+  for (const auto& [segment, entry] : infos_) segments.push_back(segment);
+  for (const std::uint32_t segment : segments) {
+    Info& entry = info(segment);
+    const bool has_holes = std::exchange(entry.reserved, false);
+    const SegmentState state = table_.state(segment);
+    const bool has_writer = table_.writer(segment).token != 0 &&
+                            (state == SegmentState::kLeased || state == SegmentState::kQuarantined);
+    if (has_writer) {
+      // What it was writing is not written down: all that is not sealed counts as leased until it says more.
+      table_.set_state(segment, SegmentState::kQuarantined);
+      std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+      entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
+        ranges.emplace_back(offset, length);
+      });
+      for (const auto& [offset, length] : ranges) {
+        if (entry.extents.reserve(offset, length).is_ok()) add_leased(entry, offset, length);
+      }
+      continue;
+    }
+    if (has_holes && entry.blobs != 0) retire_free_ranges(segment, UINT64_MAX);
+    if (state == SegmentState::kLeased || state == SegmentState::kQuarantined) {
+      table_.end_lease(segment, entry.blobs != 0);
+    } else if (entry.blobs != 0 && state == SegmentState::kFree) {
+      table_.set_state(segment, SegmentState::kReturned);
+    }
+    if (has_holes && entry.blobs == 0) {
+      drop(segment);
+      continue;
+    }
+    settle(segment);
+  }
+}
+
+// ---- figures ------------------------------------------------------------------------------------------------------------
+
+std::uint64_t SegmentPool::leased_by(std::uint32_t client) const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, entry] : infos_) {
+    if (is_writer(segment, client)) bytes += entry->leased_bytes;
+  }
+  return bytes;
+}
+
+std::map<std::uint32_t, std::uint64_t> SegmentPool::held_by_client() const {
+  std::map<std::uint32_t, std::uint64_t> result;
+  for (const auto& [segment, entry] : infos_) {
+    const SegmentState state = table_.state(segment);
+    if (state != SegmentState::kLeased && state != SegmentState::kQuarantined) continue;
+    result[table_.writer(segment).client] += entry->leased_bytes;
+  }
+  return result;
+}
+
+std::uint64_t SegmentPool::warm_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, entry] : infos_) {
+    if (table_.state(segment) != SegmentState::kProvisioning) bytes += entry->extents.free_bytes();
+  }
+  return bytes;
+}
+
+std::uint64_t SegmentPool::provisioning_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, entry] : infos_) {
+    if (table_.state(segment) == SegmentState::kProvisioning) bytes += entry->extents.bytes();
+  }
+  return bytes;
+}
+
+std::uint64_t SegmentPool::largest_free() const {
+  std::uint64_t largest = available_bytes() / kSegmentAlign * kSegmentAlign;
+  for (const auto& [segment, entry] : infos_) {
+    if (is_free(segment)) largest = std::max(largest, entry->extents.largest_free());
+  }
+  return largest;
+}
+
+const char* SegmentPool::memory_kind() const {
+  switch (latest_kind_) {
+    case MemoryKind::kHugePages:
+      return "huge pages";
+    case MemoryKind::kSmallPages:
+      return "small pages";
+    case MemoryKind::kCold:
+      return "cold";
+    case MemoryKind::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+std::map<std::string, SegmentPool::Summary> SegmentPool::summary() const {
+  static constexpr std::array<const char*, 6> kNames = {"absent", "provisioning", "free",
+                                                        "leased", "returned",     "quarantined"};
+  std::map<std::string, Summary> result;
+  for (const auto& [segment, entry] : infos_) {
+    Summary& line = result[kNames.at(static_cast<std::size_t>(table_.state(segment)))];
+    ++line.count;
+    line.bytes += entry->extents.bytes() - entry->retired;
+  }
+  return result;
+}
+
+std::string SegmentPool::describe_pressure() const {
+  std::uint64_t scattered = 0;
+  for (const auto& [segment, entry] : infos_) {
+    if (!is_free(segment)) scattered += entry->extents.free_bytes();
+  }
+  return concat("capacity ", format_bytes(options_.capacity_bytes), ", sealed ", format_bytes(blob_bytes_),
+                " in blobs and ", format_bytes(records_->used_bytes()), " in records, unsealed under leases ",
+                format_bytes(leased_), ", being provisioned ", format_bytes(provisioning_bytes()),
+                ", largest free range ", format_bytes(largest_free()), ", scattered ", format_bytes(scattered));
+}
+
+}  // namespace entrepot

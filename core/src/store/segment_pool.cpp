@@ -1,0 +1,306 @@
+#include "store/segment_pool.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "os/memfd.h"
+#include "store/sync_point.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kSmallMost = 64U << 20;
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t granule) {
+  return (value + granule - 1) / granule * granule;
+}
+
+}  // namespace
+
+std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t page = os::page_bytes();
+  const bool own_pages = length >= kOwnPagesBytes && offset % page == 0;
+  return round_up(length, own_pages ? page : kBlobAlign);
+}
+
+SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source,
+                         const StoreOptions& options)
+    : options_(options), records_(&records), source_(&source), table_(memory) {
+  small_ = std::clamp(options.capacity_bytes / 16 / kSegmentAlign * kSegmentAlign, kSegmentAlign, kSmallMost);
+  warm_target_ = std::min(options.warm_bytes, options.capacity_bytes);
+  const std::uint64_t half = warm_target_ / 2 / kSegmentAlign * kSegmentAlign;
+  large_ = half > small_ ? half : 0;
+  small_count_ = static_cast<std::uint32_t>((warm_target_ - large_) / small_);
+  warm_done_ = large_ == 0 && small_count_ == 0;
+}
+
+bool SegmentPool::is_live(std::uint32_t segment) const {
+  return infos_.contains(segment) && table_.state(segment) != SegmentState::kProvisioning;
+}
+
+bool SegmentPool::is_free(std::uint32_t segment) const {
+  return table_.state(segment) == SegmentState::kFree && !info(segment).reserved;
+}
+
+bool SegmentPool::is_writer(std::uint32_t segment, std::uint32_t client) const {
+  const SegmentState state = table_.state(segment);
+  return (state == SegmentState::kLeased || state == SegmentState::kQuarantined) &&
+         table_.writer(segment).client == client && table_.writer(segment).token != 0;
+}
+
+// ---- leases -----------------------------------------------------------------------------------------------------------
+
+Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
+                                                     std::uint64_t want_bytes, LeaseWait& wait) {
+  if (min_bytes > options_.capacity_bytes) {
+    return Status(Code::kStoreFull, concat("an object of ", format_bytes(min_bytes), " (", min_bytes,
+                                           " bytes) is larger than the whole store of ",
+                                           format_bytes(options_.capacity_bytes),
+                                           ": start the daemon with a larger --size, or put it in parts"));
+  }
+  const std::uint64_t least = round_up(std::max<std::uint64_t>(min_bytes, 1), kLeaseGranule);
+  const std::uint64_t want =
+      round_up(std::clamp<std::uint64_t>(want_bytes, least, std::max(least, options_.capacity_bytes)), kLeaseGranule);
+  if (!wait.failure.is_ok()) return std::exchange(wait.failure, Status());
+  if (wait.segment != kNoSegment) {
+    if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<LeaseGrant>();
+    info(wait.segment).reserved = false;
+    const std::uint32_t segment = std::exchange(wait.segment, kNoSegment);
+    if (info(segment).extents.bytes() >= least) return std::optional(lease_segment(client, segment, want));
+  }
+  if (auto got = lease_from_own(client.client, std::max(least, want / 4 / kLeaseGranule * kLeaseGranule), want)) {
+    return got;
+  }
+  const bool is_small = want <= small_;
+  if (auto got = lease_free_segment(client, want, want, is_small ? 2 * small_ : UINT64_MAX)) return got;
+
+  // Nothing of the wished size is there: make it if there is room, else take less that is there already.
+  const std::uint64_t least_segment = round_up(least, kSegmentAlign);
+  std::uint64_t size = is_small ? std::max(small_, least_segment) : round_up(want, kSegmentAlign);
+  if (available_bytes() < size) {
+    if (auto got = lease_free_segment(client, least, want, UINT64_MAX)) return got;
+    if (auto got = lease_from_own(client.client, least, want)) return got;
+    if (available_bytes() < least_segment && !make_room(std::min(size, std::max(least_segment, small_))) &&
+        available_bytes() < least_segment) {
+      return std::optional<LeaseGrant>();
+    }
+    size = std::max(least_segment, std::min(size, available_bytes() / kSegmentAlign * kSegmentAlign));
+  }
+  ASSIGN_OR_RETURN(wait.segment, start_segment(size, true));
+  info(wait.segment).reserved = true;
+  if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<LeaseGrant>();
+  return lease(client, min_bytes, want_bytes, wait);  // the source answered at once
+}
+
+std::optional<LeaseGrant> SegmentPool::lease_from_own(std::uint32_t client, std::uint64_t least, std::uint64_t want) {
+  std::uint32_t best = kNoSegment;
+  for (const auto& [segment, entry] : infos_) {
+    if (!is_writer(segment, client) || table_.state(segment) != SegmentState::kLeased) continue;
+    if (const auto offset = entry->extents.allocate(want, kLeaseGranule)) {
+      add_leased(*entry, *offset, want);
+      return grant(segment, *offset, want);
+    }
+    if (entry->extents.largest_free() < least) continue;
+    if (best == kNoSegment || entry->extents.largest_free() > info(best).extents.largest_free()) best = segment;
+  }
+  if (best == kNoSegment) return std::nullopt;
+  const auto range = info(best).extents.allocate_up_to(want, least, kLeaseGranule);
+  if (!range) return std::nullopt;
+  add_leased(info(best), range->first, range->second);
+  return grant(best, range->first, range->second);
+}
+
+std::optional<LeaseGrant> SegmentPool::lease_free_segment(const SegmentWriterRef& client, std::uint64_t least,
+                                                          std::uint64_t want, std::uint64_t largest) {
+  std::uint32_t best = kNoSegment;  // the smallest that has all that is wanted, else the largest
+  for (const auto& [segment, entry] : infos_) {
+    const std::uint64_t size = entry->extents.bytes();
+    if (!is_free(segment) || size < least || size > largest) continue;
+    if (best == kNoSegment) {
+      best = segment;
+      continue;
+    }
+    const std::uint64_t best_size = info(best).extents.bytes();
+    const bool better = best_size < want ? size > best_size : size >= want && size < best_size;
+    if (better) best = segment;
+  }
+  if (best == kNoSegment) return std::nullopt;
+  return lease_segment(client, best, want);
+}
+
+LeaseGrant SegmentPool::lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want) {
+  table_.lease(segment, client);
+  ENTREPOT_SYNC_POINT("lease.recorded");
+  Info& entry = info(segment);
+  entry.descriptor_sent = false;
+  const std::uint64_t length = std::min(want, entry.extents.bytes());
+  const auto offset = entry.extents.allocate(length, kLeaseGranule);
+  add_leased(entry, offset.value_or(0), length);
+  return grant(segment, offset.value_or(0), length);
+}
+
+LeaseGrant SegmentPool::grant(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  Info& entry = info(segment);
+  const bool first = !std::exchange(entry.descriptor_sent, true);
+  return {segment, table_.generation(segment), table_.bytes(segment), offset, length, table_.kind(segment), first};
+}
+
+void SegmentPool::abandon(LeaseWait& wait) {
+  const std::uint32_t segment = std::exchange(wait.segment, kNoSegment);
+  if (segment != kNoSegment && infos_.contains(segment)) info(segment).reserved = false;
+}
+
+Status SegmentPool::check_leased(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
+                                 std::uint64_t length) const {
+  if (!infos_.contains(segment)) {
+    return Status(Code::kInvalidArgument, concat("there is no segment ", segment));
+  }
+  if (!is_writer(segment, client)) {
+    return Status(Code::kInvalidArgument, concat("segment ", segment, " is not leased to client ", client));
+  }
+  const std::uint64_t size = info(segment).extents.bytes();
+  if (offset > size || length > size - offset) {
+    return Status(Code::kInvalidArgument, concat("the range of ", length, " bytes at ", offset, " lies outside of segment ",
+                                                 segment, " of ", size, " bytes"));
+  }
+  if (!is_leased(info(segment), offset, length)) {
+    return Status(Code::kInvalidArgument, concat("the range of ", length, " bytes at ", offset, " of segment ", segment,
+                                                 " is not, or not all, under a lease of client ", client));
+  }
+  return Status::ok();
+}
+
+Status SegmentPool::unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
+                            bool done) {
+  if (length != 0) {
+    RETURN_IF_ERROR(check_leased(client, segment, offset, length));
+    remove_leased(info(segment), offset, length);
+    free_range(segment, offset, length);
+  }
+  if (!done) return Status::ok();
+  if (!infos_.contains(segment) || !is_writer(segment, client)) {
+    return Status(Code::kInvalidArgument, concat("segment ", segment, " is not leased to client ", client));
+  }
+  release_all_leases(segment);
+  table_.forget_writer(segment);
+  table_.end_lease(segment, info(segment).blobs != 0);
+  settle(segment);
+  return Status::ok();
+}
+
+void SegmentPool::client_disconnected(std::uint32_t client) {
+  for (const auto& [segment, entry] : infos_) {
+    if (is_writer(segment, client)) release_all_leases(segment);
+  }
+}
+
+void SegmentPool::client_died(std::uint32_t client) {
+  std::vector<std::uint32_t> its;
+  for (const auto& [segment, entry] : infos_) {
+    if (is_writer(segment, client)) its.push_back(segment);
+  }
+  for (const std::uint32_t segment : its) {
+    release_all_leases(segment);
+    table_.forget_writer(segment);
+    table_.end_lease(segment, info(segment).blobs != 0);
+    settle(segment);
+  }
+}
+
+void SegmentPool::restore_leases(const SegmentWriterRef& client, const std::vector<HeldLease>* leases) {
+  for (const auto& [segment, entry] : infos_) {
+    if (!is_writer(segment, client.client)) continue;
+    table_.set_state(segment, SegmentState::kLeased);
+    if (leases != nullptr) release_all_leases(segment);
+  }
+  if (leases == nullptr) return;
+  for (const HeldLease& held : *leases) {
+    const auto it = infos_.find(held.segment);
+    if (it == infos_.end() || !is_writer(held.segment, client.client)) continue;
+    if (table_.generation(held.segment) != held.generation || held.length == 0) continue;
+    if (it->second->extents.reserve(held.offset, held.length).is_ok()) {
+      add_leased(*it->second, held.offset, held.length);
+      it->second->descriptor_sent = true;
+    }
+  }
+}
+
+void SegmentPool::add_leased(Info& entry, std::uint64_t offset, std::uint64_t length) {
+  entry.leased_bytes += length;
+  leased_ += length;
+  auto next = entry.leased.lower_bound(offset);
+  if (next != entry.leased.end() && next->first == offset + length) {
+    length += next->second;
+    next = entry.leased.erase(next);
+  }
+  if (next != entry.leased.begin()) {
+    auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += length;
+      return;
+    }
+  }
+  entry.leased.emplace(offset, length);
+}
+
+bool SegmentPool::is_leased(const Info& entry, std::uint64_t offset, std::uint64_t length) const {
+  auto it = entry.leased.upper_bound(offset);
+  if (it == entry.leased.begin()) return false;
+  --it;
+  return offset - it->first < it->second && length <= it->second - (offset - it->first);
+}
+
+void SegmentPool::remove_leased(Info& entry, std::uint64_t offset, std::uint64_t length) {
+  auto it = std::prev(entry.leased.upper_bound(offset));
+  const std::uint64_t start = it->first;
+  const std::uint64_t end = start + it->second;
+  entry.leased.erase(it);
+  if (start < offset) entry.leased.emplace(start, offset - start);
+  if (offset + length < end) entry.leased.emplace(offset + length, end - offset - length);
+  entry.leased_bytes -= length;
+  leased_ -= length;
+}
+
+void SegmentPool::release_all_leases(std::uint32_t segment) {
+  Info& entry = info(segment);
+  const auto ranges = std::exchange(entry.leased, {});
+  leased_ -= std::exchange(entry.leased_bytes, 0);
+  for (const auto& [offset, length] : ranges) free_range(segment, offset, length);
+}
+
+void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  const Status status = info(segment).extents.free(offset, length);
+  if (!status.is_ok()) log_error("segment ", segment, ": ", status.to_string());
+}
+
+// ---- blobs ------------------------------------------------------------------------------------------------------------
+
+void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t extent = blob_extent_bytes(offset, length);
+  remove_leased(info(segment), offset, extent);
+  ++info(segment).blobs;
+  blob_bytes_ += extent;
+}
+
+void SegmentPool::release_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  if (!infos_.contains(segment)) return;  // lost on adoption
+  const std::uint64_t extent = blob_extent_bytes(offset, length);
+  free_range(segment, offset, extent);
+  --info(segment).blobs;
+  blob_bytes_ -= extent;
+  settle(segment);
+}
+
+void SegmentPool::settle(std::uint32_t segment) {
+  const Info& entry = info(segment);
+  if (!entry.empty()) return;
+  const SegmentState state = table_.state(segment);
+  if (state == SegmentState::kReturned) {
+    table_.set_state(segment, SegmentState::kFree);
+  } else if (state != SegmentState::kFree) {
+    return;  // its writer may go on with it
+  }
+  if (entry.retired != 0) drop(segment);
+}
+
+}  // namespace entrepot

@@ -1,0 +1,152 @@
+// The segment pool: memory for payload. Who may write which range, what is warm, what can be given back.
+//
+// A range of a segment is one of: free | leased (its writer alone may write it) | sealed (part of a blob) | retired (its
+// pages went back to the machine under pressure; comes back only with a new segment). A segment has one writer at most,
+// and goes to another one only when it holds nothing and the former one is gone or unmapped it; states in
+// shm/segment_table.h. The table's entry is written before a lease is answered.
+//
+//   capacity >= committed (segments - retired ranges) + records: what is handed out is reserved first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "shm/extent_allocator.h"
+#include "shm/record_arena.h"
+#include "shm/segment_table.h"
+#include "store/memory_source.h"
+#include "store/types.h"
+
+namespace entrepot {
+
+inline constexpr std::uint64_t kLeaseGranule = 64U << 10;  // leases start and end on multiples of it
+inline constexpr std::uint32_t kNoSegment = 0xffff'ffffU;
+
+// The range of a segment that a blob takes: whole pages for large blobs, so that no page holds two owners' bytes.
+[[nodiscard]] std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length);
+
+// A lease that could not be answered at once remembers here what is being made for it.
+struct LeaseWait {
+  std::uint32_t segment = kNoSegment;
+  Status failure;  // why provisioning for it failed, if it did
+};
+
+// Guarded by the daemon's thread.
+class SegmentPool {
+ public:
+  SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, const StoreOptions& options);
+
+  // --- leases
+  // A range now, or none: wait (provisioning may be under way for `wait`). kStoreFull if waiting cannot help.
+  [[nodiscard]] Result<std::optional<LeaseGrant>> lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
+                                                        std::uint64_t want_bytes, LeaseWait& wait);
+  void abandon(LeaseWait& wait);  // the request is gone; what was being made for it is for anybody
+  // kInvalidArgument unless the whole range is leased to the client. `done`: the client has unmapped the segment.
+  [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
+                               std::uint64_t length, bool done);
+  void client_disconnected(std::uint32_t client);  // its leased ranges return; it may still map its segments
+  void client_died(std::uint32_t client);          // its segments are for anybody once they are empty
+  // After a reconnect: exactly these ranges are leased to the client. What cannot be is left out.
+  void restore_leases(const SegmentWriterRef& client, const std::vector<HeldLease>* leases);
+
+  // --- blobs
+  [[nodiscard]] Status check_leased(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
+                                    std::uint64_t length) const;
+  void take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // checked before
+  void release_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  [[nodiscard]] std::uint32_t generation(std::uint32_t segment) const { return table_.generation(segment); }
+  [[nodiscard]] std::uint64_t bytes(std::uint32_t segment) const { return table_.bytes(segment); }
+  [[nodiscard]] MemoryKind kind(std::uint32_t segment) const { return table_.kind(segment); }
+  [[nodiscard]] bool is_live(std::uint32_t segment) const;  // any number; there is memory to map
+
+  // --- memory
+  void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
+  [[nodiscard]] bool make_room(std::uint64_t bytes);  // so that records may grow: drops, punches
+  void top_up();                                      // warm memory ahead of demand
+  [[nodiscard]] bool warm_done() const { return warm_done_; }
+  [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
+  void retry_warming() { warm_stopped_ = false; }
+
+  // --- adoption: begin, then every blob, then end.
+  [[nodiscard]] std::uint32_t adopt_begin();  // damaged entries
+  [[nodiscard]] Status adopt_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  void adopt_end();
+
+  // --- figures
+  [[nodiscard]] std::uint64_t committed_bytes() const { return committed_; }
+  [[nodiscard]] std::uint64_t record_bytes() const;
+  [[nodiscard]] std::uint64_t available_bytes() const;  // capacity that nothing is committed to
+  [[nodiscard]] std::uint64_t blob_bytes() const { return blob_bytes_; }
+  [[nodiscard]] std::uint64_t leased_bytes() const { return leased_; }
+  [[nodiscard]] std::uint64_t leased_by(std::uint32_t client) const;
+  [[nodiscard]] std::map<std::uint32_t, std::uint64_t> held_by_client() const;  // whole segments with a writer
+  [[nodiscard]] std::uint64_t warm_bytes() const;  // free segments, and free ranges in them
+  [[nodiscard]] std::uint64_t provisioning_bytes() const;
+  [[nodiscard]] std::uint64_t largest_free() const;
+  [[nodiscard]] std::uint64_t small_segment_bytes() const { return small_; }
+  [[nodiscard]] std::uint64_t warm_target_bytes() const { return warm_target_; }
+  [[nodiscard]] const char* memory_kind() const;  // of the latest segment
+  struct Summary {
+    std::uint32_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] std::map<std::string, Summary> summary() const;
+  [[nodiscard]] std::string describe_pressure() const;
+
+ private:
+  // What is derived about a segment.
+  struct Info {
+    ExtentAllocator extents;                        // free or not
+    std::map<std::uint64_t, std::uint64_t> leased;  // offset -> length, disjoint, not adjacent
+    std::uint64_t leased_bytes = 0;
+    std::uint64_t retired = 0;
+    std::uint32_t blobs = 0;
+    bool descriptor_sent = false;  // its writer has the writable descriptor
+    bool reserved = false;         // made for a request that still waits
+    [[nodiscard]] bool empty() const { return blobs == 0 && leased.empty(); }
+  };
+
+  [[nodiscard]] Info& info(std::uint32_t segment) { return *infos_.at(segment); }
+  [[nodiscard]] const Info& info(std::uint32_t segment) const { return *infos_.at(segment); }
+  [[nodiscard]] bool is_free(std::uint32_t segment) const;
+  [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;
+  LeaseGrant grant(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  std::optional<LeaseGrant> lease_from_own(std::uint32_t client, std::uint64_t least, std::uint64_t want);
+  std::optional<LeaseGrant> lease_free_segment(const SegmentWriterRef& client, std::uint64_t least,
+                                               std::uint64_t want, std::uint64_t largest);
+  LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);
+  Result<std::uint32_t> start_segment(std::uint64_t bytes, bool urgent);
+  void add_leased(Info& info, std::uint64_t offset, std::uint64_t length);
+  void remove_leased(Info& info, std::uint64_t offset, std::uint64_t length);
+  [[nodiscard]] bool is_leased(const Info& info, std::uint64_t offset, std::uint64_t length) const;
+  void release_all_leases(std::uint32_t segment);
+  void free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  void settle(std::uint32_t segment);  // after something left it: free, or dropped, or as it is
+  void drop(std::uint32_t segment);
+  void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
+
+  StoreOptions options_;
+  RecordArena* records_;
+  MemorySource* source_;
+  SegmentTable table_;
+  std::map<std::uint32_t, std::unique_ptr<Info>> infos_;  // live segments
+  std::uint64_t committed_ = 0;
+  std::uint64_t blob_bytes_ = 0;
+  std::uint64_t leased_ = 0;
+  std::uint64_t small_ = 0;
+  std::uint64_t large_ = 0;        // 0: none is kept
+  std::uint32_t small_count_ = 0;  // kept warm
+  std::uint64_t warm_target_ = 0;
+  bool warm_done_ = false;
+  bool warm_stopped_ = false;
+  std::string warm_note_;
+  MemoryKind latest_kind_ = MemoryKind::kUnknown;
+};
+
+}  // namespace entrepot

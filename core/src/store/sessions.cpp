@@ -1,0 +1,255 @@
+#include "store/sessions.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "store/sync_point.h"
+
+namespace entrepot {
+namespace {
+
+// Written into Session::reserved before limits change, and cleared after: crc is that of the whole entry as it is to be.
+struct LimitsRedo {
+  std::uint64_t ttl_seconds;
+  std::uint64_t limit_bytes;
+  std::uint64_t limit_objects;
+  std::uint32_t crc;
+  std::uint32_t valid;
+};
+static_assert(sizeof(LimitsRedo) <= sizeof(Session::reserved));
+
+std::uint32_t crc_with(const Session& session, const SessionLimits& limits, std::uint32_t generation) {
+  return Crc32c()
+      .add(session.created_unix_ns)
+      .add(limits.ttl_seconds)
+      .add(limits.limit_bytes)
+      .add(limits.limit_objects)
+      .add(session.scope_bytes)
+      .add(session.name_bytes)
+      .add_bytes(session.scope.data(), std::min<std::size_t>(session.scope_bytes, kScopeMaxBytes))
+      .add_bytes(session.name.data(), std::min<std::size_t>(session.name_bytes, kSessionMaxBytes))
+      .add(generation)
+      .value();
+}
+
+SessionLimits limits_of(const Session& session) {
+  return {session.ttl_seconds, session.limit_bytes, session.limit_objects};
+}
+
+Status check_text(std::string_view what, std::string_view text, std::size_t most) {
+  if (text.size() > most) {
+    return Status(Code::kInvalidArgument, concat("the ", what, " has ", text.size(), " bytes; at most ", most,
+                                                 " are possible: choose a shorter one"));
+  }
+  if (text.find('\0') != std::string_view::npos) {
+    return Status(Code::kInvalidArgument, concat("the ", what, " contains a zero byte: leave it out"));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+SessionTable::SessionTable(ControlMemory& memory, const Clock& clock)
+    : clock_(&clock),
+      table_(memory.region(RegionKind::kSessions), memory.region(RegionKind::kSessions).marks().high_water) {}
+
+bool SessionTable::repair(Session& session, std::uint32_t generation) {
+  LimitsRedo redo{};
+  std::memcpy(&redo, session.reserved.data(), sizeof(redo));
+  bool good = session.crc == crc_with(session, limits_of(session), generation);
+  if (!good && redo.valid == 1) {
+    const SessionLimits wanted{redo.ttl_seconds, redo.limit_bytes, redo.limit_objects};
+    if (redo.crc == crc_with(session, wanted, generation)) {
+      session.ttl_seconds = wanted.ttl_seconds;
+      session.limit_bytes = wanted.limit_bytes;
+      session.limit_objects = wanted.limit_objects;
+      session.crc = redo.crc;
+      good = true;
+    }
+  }
+  session.reserved = {};
+  return good && session.scope_bytes <= kScopeMaxBytes && session.name_bytes <= kSessionMaxBytes;
+}
+
+SessionTable::Adoption SessionTable::adopt() {
+  Adoption result;
+  table_.adopt([&](std::uint32_t index, Session& session) {
+    const std::uint64_t word = table_.word(index);
+    const auto state = static_cast<EntryState>(Word::state(word));
+    if (!repair(session, Word::generation(word)) || (state != EntryState::kLive && state != EntryState::kDead)) {
+      ++result.damaged;
+      return false;
+    }
+    use_[index] = {};
+    if (state == EntryState::kDead) {
+      result.dead.push_back(index);
+    } else {
+      by_name_[Key(scope(index), name(index))] = index;
+    }
+    return true;
+  });
+  return result;
+}
+
+std::uint32_t SessionTable::handle(std::uint32_t index) const { return index | (generation(index) << 16); }
+
+Result<std::uint32_t> SessionTable::index_of(std::uint32_t handle) const {
+  const std::uint32_t index = handle & 0xffffU;
+  if (handle != 0 && is_live(index) && ((generation(index) & 0xffffU) == handle >> 16)) return index;
+  return Status(Code::kInvalidArgument, concat("session number ", handle,
+                                               " is not open: it was removed or has expired; open the session again"));
+}
+
+Result<std::uint32_t> SessionTable::open(std::string_view scope, std::string_view name, const SessionLimits* limits,
+                                         std::uint64_t default_ttl_seconds) {
+  RETURN_IF_ERROR(check_text("scope", scope, kScopeMaxBytes));
+  RETURN_IF_ERROR(check_text("session's name", name, kSessionMaxBytes));
+  if (const std::uint32_t* found = find(scope, name)) {
+    const std::uint32_t index = *found;
+    if (limits != nullptr) set_limits(index, *limits);
+    touch(index);
+    return index;
+  }
+  ASSIGN_OR_RETURN(const std::uint32_t index, table_.allocate());
+  Session& session = table_.at(index);
+  const SessionLimits chosen =
+      limits != nullptr ? *limits : SessionLimits{name.empty() ? 0 : default_ttl_seconds, 0, 0};
+  session.created_unix_ns = clock_->unix_ns();
+  session.last_used_unix_ns.store(session.created_unix_ns, std::memory_order_relaxed);
+  session.ttl_seconds = chosen.ttl_seconds;
+  session.limit_bytes = chosen.limit_bytes;
+  session.limit_objects = chosen.limit_objects;
+  session.scope = {};
+  session.name = {};
+  session.reserved = {};
+  session.scope_bytes = static_cast<std::uint16_t>(scope.size());
+  session.name_bytes = static_cast<std::uint16_t>(name.size());
+  std::memcpy(session.scope.data(), scope.data(), scope.size());
+  std::memcpy(session.name.data(), name.data(), name.size());
+  session.crc = crc_with(session, chosen, table_.next_generation(index));
+  ENTREPOT_SYNC_POINT("session.fields");
+  table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
+  ENTREPOT_SYNC_POINT("session.published");
+  use_[index] = {};
+  by_name_[Key(scope, name)] = index;
+  return index;
+}
+
+void SessionTable::set_limits(std::uint32_t index, const SessionLimits& limits) {
+  Session& session = table_.at(index);
+  const std::uint32_t crc = crc_with(session, limits, generation(index));
+  LimitsRedo redo{limits.ttl_seconds, limits.limit_bytes, limits.limit_objects, crc, 1};
+  std::memcpy(session.reserved.data(), &redo, sizeof(redo));
+  std::atomic_thread_fence(std::memory_order_release);
+  ENTREPOT_SYNC_POINT("session.redo");
+  session.ttl_seconds = limits.ttl_seconds;
+  ENTREPOT_SYNC_POINT("session.limits");
+  session.limit_bytes = limits.limit_bytes;
+  session.limit_objects = limits.limit_objects;
+  session.crc = crc;
+  std::atomic_thread_fence(std::memory_order_release);
+  ENTREPOT_SYNC_POINT("session.crc");
+  session.reserved = {};
+}
+
+const std::uint32_t* SessionTable::find(std::string_view scope, std::string_view name) const {
+  const auto it = by_name_.find(Key(scope, name));
+  return it == by_name_.end() ? nullptr : &it->second;
+}
+
+void SessionTable::touch(std::uint32_t index) {
+  table_.at(index).last_used_unix_ns.store(clock_->unix_ns(), std::memory_order_relaxed);
+}
+
+void SessionTable::closed(std::uint32_t index) {
+  const auto it = use_.find(index);
+  if (it == use_.end() || it->second.opened_by == 0) return;
+  --it->second.opened_by;
+  touch(index);
+}
+
+void SessionTable::add_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
+  SessionUse& use = use_[index];
+  if (use.objects.insert(slot).second) use.bytes += bytes;
+}
+
+void SessionTable::drop_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
+  const auto it = use_.find(index);
+  if (it == use_.end()) return;
+  if (it->second.objects.erase(slot) != 0) it->second.bytes -= bytes;
+}
+
+Status SessionTable::check_limits(std::uint32_t index, std::uint64_t bytes, std::uint64_t freed_bytes,
+                                  std::uint64_t freed_objects) const {
+  const Session& session = at(index);
+  const SessionUse& now = use(index);
+  const std::uint64_t bytes_after = now.bytes - freed_bytes + bytes;
+  const std::uint64_t objects_after = now.objects.size() - freed_objects + 1;
+  if (session.limit_bytes != 0 && bytes_after > session.limit_bytes) {
+    return Status(Code::kStoreFull,
+                  concat(describe(index), " may hold ", format_bytes(session.limit_bytes), " and holds ",
+                         format_bytes(now.bytes), "; an object of ", format_bytes(bytes),
+                         " does not fit: delete objects of the session, or open it with a higher limit"));
+  }
+  if (session.limit_objects != 0 && objects_after > session.limit_objects) {
+    return Status(Code::kStoreFull,
+                  concat(describe(index), " may hold ", session.limit_objects, " objects and holds ",
+                         now.objects.size(), ": delete objects of the session, or open it with a higher limit"));
+  }
+  return Status::ok();
+}
+
+void SessionTable::mark_dead(std::uint32_t index) {
+  by_name_.erase(Key(scope(index), name(index)));
+  table_.set_state(index, static_cast<std::uint8_t>(EntryState::kDead));
+}
+
+void SessionTable::free(std::uint32_t index) {
+  use_.erase(index);
+  table_.free(index);
+}
+
+bool SessionTable::is_live(std::uint32_t index) const {
+  return index < table_.size() && Word::state(table_.word(index)) == static_cast<std::uint8_t>(EntryState::kLive);
+}
+
+bool SessionTable::is_known(std::uint32_t index) const { return use_.contains(index); }
+
+std::vector<std::uint32_t> SessionTable::expired() const {
+  std::vector<std::uint32_t> result;
+  const std::uint64_t now = clock_->unix_ns();
+  for (const auto& [key, index] : by_name_) {
+    const Session& session = at(index);
+    if (session.ttl_seconds == 0 || use(index).opened_by != 0) continue;
+    const std::uint64_t used = session.last_used_unix_ns.load(std::memory_order_relaxed);
+    // Divided, not multiplied: a time to live of 2^64 - 1 seconds must not overflow.
+    if (now > used && (now - used) / 1'000'000'000 >= session.ttl_seconds) result.push_back(index);
+  }
+  return result;
+}
+
+std::vector<std::uint32_t> SessionTable::live() const {
+  std::vector<std::uint32_t> result;
+  result.reserve(by_name_.size());
+  for (const auto& [key, index] : by_name_) result.push_back(index);
+  return result;
+}
+
+std::string_view SessionTable::scope(std::uint32_t index) const {
+  return {at(index).scope.data(), at(index).scope_bytes};
+}
+
+std::string_view SessionTable::name(std::uint32_t index) const { return {at(index).name.data(), at(index).name_bytes}; }
+
+std::string SessionTable::describe(std::uint32_t index) const {
+  return concat("session '", name(index), "' of scope '", scope(index), "'");
+}
+
+const SessionUse& SessionTable::use(std::uint32_t index) const {
+  static const SessionUse kNone;
+  const auto it = use_.find(index);
+  return it == use_.end() ? kNone : it->second;
+}
+
+}  // namespace entrepot

@@ -1,0 +1,141 @@
+// The store of one instance: everything the daemon knows and decides, with no socket in it.
+//
+// Single-threaded: guarded by the daemon's thread. What it is given (control memory, memory source, clock) outlives it.
+// Requests that may wait are answered through a callback, at once or later, and exactly once unless their owner is
+// cancelled. After every request call settle(), and tick() at next_deadline_ns().
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shm/control.h"
+#include "store/clients.h"
+#include "store/memory_source.h"
+#include "store/names.h"
+#include "store/objects.h"
+#include "store/segment_pool.h"
+#include "store/sessions.h"
+#include "store/types.h"
+#include "store/waiters.h"
+
+namespace entrepot {
+
+inline constexpr std::uint64_t kRescanNs = 200'000'000;  // of deferred frees, while there are any
+
+struct AdoptionReport {
+  ObjectAdoption objects;
+  std::uint32_t lost_segments = 0;
+  std::uint32_t damaged_entries = 0;
+};
+
+struct ListQuery {
+  bool all_sessions = false;
+  std::uint32_t session = 0;  // handle
+  std::string pattern;        // glob over names and hexadecimal IDs; empty: all
+  std::uint32_t cursor = 0;
+  std::uint32_t limit = 1000;
+};
+
+struct DaemonFacts {  // what only the process around the store knows
+  std::uint32_t pid = 0;
+  std::uint32_t keeper_pid = 0;
+};
+
+class Store {
+ public:
+  Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options);
+
+  // Once, first: an empty store, or what an earlier daemon left (pin tables are added after adopt_clients and before
+  // adopt_rest, so that no pin is overlooked).
+  [[nodiscard]] Status start_fresh();
+  void adopt_clients();
+  [[nodiscard]] Result<AdoptionReport> adopt_rest();
+
+  // --- clients
+  [[nodiscard]] Result<std::uint32_t> begin_client() { return clients_.begin(); }
+  void abandon_client(std::uint32_t client) { clients_.abandon(client); }
+  void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
+  [[nodiscard]] PinScanner& pins() { return pins_; }
+  // kAccessDenied unless the token is the client's. `leases` null: the client does not say what it holds.
+  [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<HeldLease>* leases);
+  void disconnected(std::uint32_t client, std::uint64_t owner);  // leases return, pins stay
+  void died(std::uint32_t client);                               // all that was its
+  [[nodiscard]] const ClientTable& clients() const { return clients_; }
+
+  // --- requests
+  void lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint64_t timeout_ms,
+             LeaseDone done);
+  [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
+                               bool done);
+  [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
+  void lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, LookupDone done);
+  [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
+  void released() { rescan(); }
+  // Handle of the session. The connection has it open until disconnected() or close.
+  [[nodiscard]] Result<std::uint32_t> open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
+                                                   const SessionLimits* limits);
+  [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
+  [[nodiscard]] Result<NameOutcome> bind_name(std::uint32_t session, std::string_view name, const IdBytes& id,
+                                              bool replace);
+  void resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
+                    NameDone done);
+  [[nodiscard]] Status unbind_name(std::uint32_t session, std::string_view name);
+  void wait_provisioned(const Asker& asker, std::uint64_t timeout_ms, ProvisionDone done);
+  [[nodiscard]] Result<std::string> list_json(const ListQuery& query) const;
+  [[nodiscard]] Result<std::string> info_json(const IdBytes& id) const;
+  [[nodiscard]] std::string sessions_json() const;
+  [[nodiscard]] std::string status_json(const DaemonFacts& facts) const;
+
+  // --- events
+  void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
+  void settle();  // answers leases that memory came free for, tops warm memory up
+  void tick();    // deadlines, rescans, expiry
+  [[nodiscard]] std::uint64_t next_deadline_ns() const;
+  [[nodiscard]] bool is_idle() const { return objects_.count() == 0 && clients_.all().empty(); }
+
+  [[nodiscard]] const ObjectTable& objects() const { return objects_; }
+  [[nodiscard]] const SegmentPool& pool() const { return pool_; }
+  [[nodiscard]] const SessionTable& sessions() const { return sessions_; }
+  [[nodiscard]] const NameTable& names() const { return names_; }
+  [[nodiscard]] const StoreOptions& options() const { return options_; }
+
+ private:
+  void rescan();
+  void try_leases();
+  void cancel(std::uint64_t owner);
+  void close_sessions(std::uint64_t owner);
+  void end_session(std::uint32_t index);
+  void notify_sealed(const IdBytes& id);
+  void notify_named(std::uint32_t session, std::string_view name);
+  void set_memory_wanted();
+  [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
+  [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids) const;
+  [[nodiscard]] Status store_full(const LeaseWaiter& waiter) const;
+  [[nodiscard]] std::string describe_holders() const;
+  void object_json(class JsonWriter& json, std::uint32_t slot) const;
+
+  ControlMemory* memory_;
+  const Clock* clock_;
+  StoreOptions options_;
+  RecordArena records_;
+  SessionTable sessions_;
+  NameTable names_;
+  ClientTable clients_;
+  PinScanner pins_;
+  SegmentPool pool_;
+  ObjectTable objects_;
+  Waiters waiters_;
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> opened_;  // by owner: session handles
+  AdoptionReport adoption_;
+  std::uint64_t started_ns_ = 0;
+  std::uint64_t next_rescan_ns_ = 0;
+  std::uint64_t next_expiry_ns_ = 0;
+  std::uint64_t next_warming_ns_ = 0;
+};
+
+}  // namespace entrepot

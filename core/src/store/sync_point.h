@@ -1,0 +1,20 @@
+// Places where a test may cut the daemon short, to see what an adoption makes of the control memory as it is just there.
+// Compiled only into test builds (ENTREPOT_SYNC_POINTS); nothing at all in the product.
+#pragma once
+
+#ifdef ENTREPOT_SYNC_POINTS
+#include <functional>
+#include <string_view>
+
+namespace entrepot {
+inline std::function<void(std::string_view)> sync_hook;  // guarded by: tests are single-threaded
+}  // namespace entrepot
+#define ENTREPOT_SYNC_POINT(name)                           \
+  do {                                                      \
+    if (::entrepot::sync_hook) ::entrepot::sync_hook(name); \
+  } while (false)
+#else
+#define ENTREPOT_SYNC_POINT(name) \
+  do {                            \
+  } while (false)
+#endif
