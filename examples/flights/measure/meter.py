@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import time
@@ -17,6 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+# What values need in the process that reads them, whichever way they come: imported before the clock starts. What a
+# transport needs for itself is imported on the clock.
+NEEDED = {"model": "sklearn.ensemble", "train": "sklearn.ensemble"}
+ANSWER = "report"  # the end of the job, and handed to no task
 FOLDER_VARIABLE = "FLIGHTS_METER"  # where a task's process writes its lines; unset: nothing is measured
 Direction = Literal["write", "read"]
 
@@ -72,13 +77,15 @@ class Meter:
     @contextmanager
     def call(self, direction: Direction, what: str) -> Iterator[None]:
         """Measure the block. A call that raises is not recorded: a run that fails has no figures."""
-        started = self.start()
+        started = self.start(direction, what)
         yield
         self.finish(direction, what, started)
 
     @staticmethod
-    def start() -> tuple[float, float, int, int]:
+    def start(direction: Direction, what: str) -> tuple[float, float, int, int]:
         """The state before a call, for :meth:`finish`; for hosts that call one hook before and one after."""
+        if direction == "read" and what in NEEDED:
+            importlib.import_module(NEEDED[what])
         written, read = io_counters()
         return time.time(), time.perf_counter(), written, read
 
@@ -89,7 +96,7 @@ class Meter:
         written, read = io_counters()
         # Reading the counters is itself a read of about a hundred bytes; it is part of every call alike.
         call = Call(direction, what, end - clock, written - written_before, read - read_before, begin, os.getpid())
-        if self._folder is None:
+        if self._folder is None or what == ANSWER:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps(asdict(call)) + "\n"

@@ -7,10 +7,9 @@ from typing import Any
 
 from kedro.framework.hooks import hook_impl
 
-from examples.flights.measure.meter import Meter
+from examples.flights.measure.meter import Direction, Meter
 
-# What is no value between two tasks: parameters, and the report that the run leaves behind.
-_NOT_SHARED = ("params:", "parameters", "report")
+_PARAMETERS = ("params:", "parameters")
 
 
 class TransportTimes:
@@ -25,18 +24,18 @@ class TransportTimes:
     def __setstate__(self, _state: dict[str, Any]) -> None:
         self._started = threading.local()
 
-    def _begin(self, dataset_name: str) -> None:
-        if not dataset_name.startswith(_NOT_SHARED):
-            self._started.now = Meter.start()
+    def _begin(self, direction: Direction, dataset_name: str) -> None:
+        if not dataset_name.startswith(_PARAMETERS):
+            self._started.now = Meter.start(direction, dataset_name)
 
-    def _end(self, direction: Any, dataset_name: str) -> None:
-        if not dataset_name.startswith(_NOT_SHARED):
+    def _end(self, direction: Direction, dataset_name: str) -> None:
+        if not dataset_name.startswith(_PARAMETERS):
             Meter.from_environment().finish(direction, dataset_name, self._started.now)
 
     # `before` runs last of all hooks and `after` first, so that other hooks are not measured.
     @hook_impl(trylast=True)
     def before_dataset_saved(self, dataset_name: str) -> None:
-        self._begin(dataset_name)
+        self._begin("write", dataset_name)
 
     @hook_impl(tryfirst=True)
     def after_dataset_saved(self, dataset_name: str) -> None:
@@ -44,7 +43,7 @@ class TransportTimes:
 
     @hook_impl(trylast=True)
     def before_dataset_loaded(self, dataset_name: str) -> None:
-        self._begin(dataset_name)
+        self._begin("read", dataset_name)
 
     @hook_impl(tryfirst=True)
     def after_dataset_loaded(self, dataset_name: str) -> None:

@@ -1,0 +1,205 @@
+"""Airflow: one ``airflow standalone`` in a folder of its own, and in it one DAG run per transport."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from examples.flights.measure.meter import Sums, read_calls
+from examples.flights.processes import Child, DemoError, free_port, tail
+from examples.flights.runs import ROOT, Asked, Outcome
+from examples.flights.transports import Transport
+
+THRESHOLD_BYTES = 4096  # what is smaller stays in Airflow's database, with either backend
+START_TIMEOUT = 240.0
+BACKENDS = {
+    "entrepot": "entrepot_airflow.EntrepotXComBackend",
+    "objectstorage": "airflow.providers.common.io.xcom.backend.XComObjectStorageBackend",
+}
+_TASKS = ("load", "join", "features", "train", "score", "report")
+
+
+def dag_id(transport: Transport) -> str:
+    """The DAG of a transport."""
+    return f"flights_{transport.name}"
+
+
+def environment(asked: Asked, transports: Sequence[Transport], home: Path, port: int) -> dict[str, str]:
+    """Airflow's configuration, all of it as variables."""
+    xcom = {
+        dag_id(transport): {"backend": BACKENDS[transport.name], "meter": str(asked.folder(transport) / "meter")}
+        for transport in transports
+    }
+    return asked.environment() | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "examples/flights/airflow_dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "AIRFLOW__CORE__XCOM_BACKEND": "examples.flights.measured_xcom.MeasuredXCom",
+        # Airflow builds values again only of classes that it is told; the store needs no such list.
+        "AIRFLOW__CORE__ALLOWED_DESERIALIZATION_CLASSES": "airflow.* pandas.* examples.flights.job.*",
+        "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
+        "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_THRESHOLD": str(THRESHOLD_BYTES),
+        "AIRFLOW__ENTREPOT__INLINE_BELOW": str(THRESHOLD_BYTES),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+        "AIRFLOW__TRIGGERER__DEFAULT_CAPACITY": "1",
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "FLIGHTS_XCOM": json.dumps(xcom),
+        "FLIGHTS_DAGS": ",".join(xcom),
+    }
+
+
+class Api:
+    """Airflow's REST interface, as much of it as the demo asks.
+
+    Args:
+        port: of the API server on the loopback address.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._base = f"http://127.0.0.1:{port}"
+        self._token: str | None = None
+        # Straight to the loopback address, whatever proxy the environment names.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """GET, or POST ``body``; what comes back.
+
+        Raises:
+            OSError: nobody answers, or with an error (``urllib.error.HTTPError``).
+        """
+        request = urllib.request.Request(self._base + path)  # noqa: S310 - http on the loopback address
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        with self._opener.open(request, timeout=15) as answer:
+            return json.load(answer)
+
+    def log_in(self) -> None:
+        """Take a token, as everybody may in this Airflow."""
+        self._token = self.call("/auth/token")["access_token"]
+
+    def healthy(self) -> bool:
+        """Whether the scheduler and the DAG processor say that they are well."""
+        try:
+            health = self.call("/api/v2/monitor/health")
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
+        return all(health.get(part, {}).get("status") == "healthy" for part in ("scheduler", "dag_processor"))
+
+    def knows(self, dags: Sequence[str]) -> bool:
+        """Whether the DAGs are there.
+
+        Raises:
+            DemoError: Airflow could not import the DAG file.
+        """
+        try:
+            self.log_in()
+            found = {entry["dag_id"] for entry in self.call("/api/v2/dags?limit=100")["dags"]}
+            errors = self.call("/api/v2/importErrors")["import_errors"]
+        except urllib.error.HTTPError:
+            return False
+        if errors:
+            raise DemoError(f"Airflow cannot import {errors[0]['filename']}:\n{errors[0]['stack_trace']}")
+        return found >= set(dags)
+
+
+@contextmanager
+def running(asked: Asked, transports: Sequence[Transport]) -> Iterator[Airflow]:
+    """An Airflow that is ready to run these transports' DAGs; ended with the block.
+
+    Raises:
+        DemoError: it does not come up.
+    """
+    home = asked.work / "airflow"
+    home.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "airflow", "standalone"]
+    variables = environment(asked, transports, home, port)
+    with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
+        api = Api(port)
+        dags = [dag_id(transport) for transport in transports]
+        child.wait_for(api.healthy, "a healthy scheduler", START_TIMEOUT)
+        child.wait_for(lambda: api.knows(dags), f"the DAGs {', '.join(dags)}", START_TIMEOUT)
+        asked.tell(f"Airflow is up after {time.monotonic() - begin:.0f} s")
+        yield Airflow(asked, child, api, home)
+
+
+class Airflow:
+    """A running Airflow; :func:`running` makes it."""
+
+    def __init__(self, asked: Asked, child: Child, api: Api, home: Path) -> None:
+        self._asked = asked
+        self._child = child
+        self._api = api
+        self._home = home
+
+    @property
+    def pid(self) -> int:
+        """The process that all others of this Airflow are below."""
+        return self._child.pid
+
+    def run(self, transport: Transport) -> Outcome:
+        """Run the job.
+
+        Raises:
+            DemoError: it failed, or took too long; with the end of the failed task's log.
+        """
+        dag = dag_id(transport)
+        conf = {"scale": self._asked.scale, "rows": self._asked.rows}
+        begin, clock = time.time(), time.monotonic()
+        run = self._api.call(f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"]
+        path = f"/api/v2/dags/{dag}/dagRuns/{urllib.parse.quote(run, safe='')}"
+        state = "queued"
+
+        def ended() -> bool:
+            nonlocal state
+            state = self._api.call(path)["state"]
+            return state in ("success", "failed")
+
+        self._child.wait_for(ended, f"the end of {dag}", self._asked.timeout, interval=0.25)
+        end, seconds = time.time(), time.monotonic() - clock
+        if state != "success":
+            raise self._failed(dag, run, path)
+        travelled = {task: self._entry(path, task) for task in _TASKS}
+        report = json.loads(travelled.pop("report"))
+        sums = Sums.of(read_calls(self._asked.folder(transport) / "meter"))
+        return Outcome(transport, report, seconds, begin, end, sums, travelled)
+
+    def _entry(self, path: str, task: str) -> str:
+        """What Airflow's database has in place of a task's value."""
+        value = self._api.call(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
+        return value if isinstance(value, str) else json.dumps(value)
+
+    def _failed(self, dag: str, run: str, path: str) -> DemoError:
+        tasks = self._api.call(f"{path}/taskInstances")["task_instances"]
+        failed = next((entry["task_id"] for entry in tasks if entry["state"] == "failed"), None)
+        folder = self._home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={failed}"
+        logs = sorted(folder.glob("*.log"))
+        shown = "\n".join(f"{log}:\n{tail(log)}" for log in logs) or f"(no log in {folder})"
+        return DemoError(f"Airflow: task {failed} of {dag} failed. The end of its log, {shown}")

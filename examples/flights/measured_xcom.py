@@ -1,0 +1,67 @@
+"""A clock around an XCom backend, so that one Airflow can run one DAG per transport.
+
+Airflow has one backend per installation. The demo sets this one, and ``FLIGHTS_XCOM`` says for each DAG which backend's
+own ``set``, ``get_one`` and ``get_all`` are called, and where the times go:
+
+    {"flights_entrepot": {"backend": "entrepot_airflow.EntrepotXComBackend", "meter": "/some/folder"}, ...}
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk.bases.xcom import BaseXCom
+
+from examples.flights.measure.meter import Meter
+
+VARIABLE = "FLIGHTS_XCOM"
+
+
+@cache
+def transport_of(dag_id: str) -> tuple[type[BaseXCom], Meter]:
+    """The backend of a DAG, and its meter.
+
+    Raises:
+        LookupError: ``FLIGHTS_XCOM`` does not name the DAG.
+    """
+    configured = json.loads(os.environ.get(VARIABLE, "{}"))
+    if dag_id not in configured:
+        raise LookupError(f"{VARIABLE} names no XCom backend for the DAG {dag_id!r}; it has {sorted(configured)}")
+    module, _, name = configured[dag_id]["backend"].rpartition(".")
+    return getattr(importlib.import_module(module), name), Meter(Path(configured[dag_id]["meter"]))
+
+
+class MeasuredXCom(BaseXCom):
+    """Hands every call on to the DAG's own backend and measures it."""
+
+    @classmethod
+    def set(cls, key: str, value: Any, *, dag_id: str, task_id: str, **more: Any) -> None:
+        """Push, measured."""
+        backend, meter = transport_of(dag_id)
+        with meter.call("write", task_id):
+            backend.set(key, value, dag_id=dag_id, task_id=task_id, **more)
+
+    @classmethod
+    def get_one(cls, *, key: str, dag_id: str, task_id: str, **more: Any) -> Any:
+        """Pull one, measured."""
+        backend, meter = transport_of(dag_id)
+        with meter.call("read", task_id):
+            return backend.get_one(key=key, dag_id=dag_id, task_id=task_id, **more)
+
+    @classmethod
+    def get_all(cls, *, key: str, dag_id: str, task_id: str, **more: Any) -> Any:
+        """Pull several, measured."""
+        backend, meter = transport_of(dag_id)
+        with meter.call("read", task_id):
+            return backend.get_all(key=key, dag_id=dag_id, task_id=task_id, **more)
+
+    @classmethod
+    def delete(cls, key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None = None) -> None:
+        """Delete; not measured, because the job deletes nothing."""
+        backend, _ = transport_of(dag_id)
+        backend.delete(key, task_id, dag_id, run_id, map_index)

@@ -1,0 +1,162 @@
+"""What all three hosts' runs have in common: what they are asked, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from examples.flights.measure.memory import Sample
+from examples.flights.measure.meter import Sums
+from examples.flights.transports import Transport
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every run of one demo shares.
+
+    Attributes:
+        scale, rows: of the data; see :func:`examples.flights.data.load_tables`.
+        work: folder for everything temporary.
+        address: of the store; ``None`` if no run uses it.
+        timeout: seconds that one run may take.
+        tell: prints a line of progress.
+    """
+
+    scale: int
+    rows: int | None
+    work: Path
+    address: str | None
+    timeout: float
+    tell: Callable[[str], None]
+
+    def folder(self, transport: Transport) -> Path:
+        """The folder of one transport's run, made."""
+        folder = self.work / f"{transport.host}-{transport.name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def environment(self) -> dict[str, str]:
+        """The variables of every process: this one's, the repository to import from, the store, no telemetry."""
+        variables = dict(os.environ)
+        for name in list(variables):
+            if name.startswith(("AIRFLOW", "DAGSTER", "KEDRO", "ENTREPOT_", "FLIGHTS_")):
+                del variables[name]  # the demo measures what it sets up, not what the shell happens to have set
+        path = [str(ROOT), variables.get("PYTHONPATH", "")]
+        variables["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
+        variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
+        variables["DO_NOT_TRACK"] = "1"
+        variables["PYTHONUNBUFFERED"] = "1"
+        if self.address is not None:
+            variables["ENTREPOT_ADDRESS"] = self.address
+        return variables
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run came to.
+
+    Attributes:
+        transport: which.
+        report: the job's answer.
+        seconds: from asking for the run to its end.
+        begin, end: the same in seconds since the epoch.
+        sums: of the measured calls.
+        travelled: for each task, what the host keeps in place of its value, as text.
+    """
+
+    transport: Transport
+    report: dict[str, Any]
+    seconds: float
+    begin: float
+    end: float
+    sums: Sums
+    travelled: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One row of the table.
+
+    Attributes:
+        host, name, label, what: of the transport.
+        write_seconds, read_seconds: time in the host's save and load calls.
+        calls: how many there were.
+        bytes_written, bytes_read: through files, pipes and sockets.
+        bytes_stored: copied into shared memory.
+        peak_bytes: most memory that the host's processes and the store took during the run.
+        idle_bytes: what they took when the run began.
+        run_seconds: the run from end to end.
+        samples: of memory, taken during the run.
+        report: the job's answer.
+        travelled: see :class:`Outcome`.
+    """
+
+    host: str
+    name: str
+    label: str
+    what: str
+    write_seconds: float
+    read_seconds: float
+    calls: int
+    bytes_written: int
+    bytes_read: int
+    bytes_stored: int
+    peak_bytes: int
+    idle_bytes: int
+    run_seconds: float
+    samples: int
+    report: dict[str, Any]
+    travelled: dict[str, str]
+
+    @property
+    def sharing_seconds(self) -> float:
+        """Time in save and load calls together."""
+        return self.write_seconds + self.read_seconds
+
+    @property
+    def bytes_moved(self) -> int:
+        """All bytes that were copied to hand values over."""
+        return self.bytes_written + self.bytes_read + self.bytes_stored
+
+    @staticmethod
+    def of(outcome: Outcome, samples: list[Sample], stored: int) -> Figures:
+        """Put a run's figures together.
+
+        Args:
+            outcome: the run.
+            samples: of the memory of its host, also from before and after the run.
+            stored: bytes that it copied into shared memory.
+
+        Raises:
+            ValueError: no sample was taken during the run.
+        """
+        during = [sample.total for sample in samples if outcome.begin <= sample.time <= outcome.end]
+        before = [sample.total for sample in samples if sample.time < outcome.begin]
+        if not during:
+            raise ValueError(f"no memory sample was taken in the {outcome.seconds:.1f} s of {outcome.transport}")
+        sums = outcome.sums
+        return Figures(
+            host=outcome.transport.host,
+            name=outcome.transport.name,
+            label=outcome.transport.label,
+            what=outcome.transport.what,
+            write_seconds=sums.write_seconds,
+            read_seconds=sums.read_seconds,
+            calls=sums.writes + sums.reads,
+            bytes_written=sums.written,
+            bytes_read=sums.read,
+            bytes_stored=stored,
+            peak_bytes=max(during),
+            idle_bytes=before[-1] if before else 0,
+            run_seconds=outcome.seconds,
+            samples=len(during),
+            report=outcome.report,
+            travelled=outcome.travelled,
+        )
