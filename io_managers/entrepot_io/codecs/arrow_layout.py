@@ -17,12 +17,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
 from entrepot_io.codecs.arrow_kinds import Kind, kind_of, view_bits
 from entrepot_io.codecs.checks import MAX_INT64, damaged, size
+
+# Its functions are made at import, unseen by type checkers.
+pc: Any = pyarrow.compute
 
 # Shorter buffers travel in the description: a buffer of its own costs more than it holds.
 INLINE_BYTES = 128
@@ -130,7 +133,7 @@ class ArrayWriter:
                 children.append(self._write(values, values.offset, len(values), False, depth + 1))
         return [length, offset, null_count, buffers, children, dictionary]
 
-    def _buffer(self, buffer: pa.Buffer | None, base: int = 0, end: int = 0, bits: int = 8, trim: bool = False) -> Any:
+    def _buffer(self, buffer: Any, base: int = 0, end: int = 0, bits: int = 8, trim: bool = False) -> Any:
         if buffer is None:
             return None
         if not buffer.is_cpu:

@@ -14,7 +14,7 @@ import numpy as np
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size, sizes
+from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, sizes
 from entrepot_io.codecs.numpy_dtypes import describe_dtype, restore_dtype
 
 # Arrays up to this many bytes travel in the node: a buffer of its own would cost more than it holds.

@@ -58,7 +58,8 @@ def _describe(dtype: np.dtype[Any]) -> Any:
         base, shape = dtype.subdtype
         return {"base": _describe(base), "shape": list(shape)}
     if dtype.names is not None and dtype.fields is not None:
-        entries = [dtype.fields[name] for name in dtype.names]
+        by_name: Any = dtype.fields
+        entries = [by_name[name] for name in dtype.names]
         titles = [entry[2] if len(entry) > 2 else None for entry in entries]
         if not all(title is None or type(title) is str for title in titles):
             raise _unsupported(dtype)
@@ -87,7 +88,7 @@ def _describe(dtype: np.dtype[Any]) -> Any:
 
 def _restore(described: Any, depth: int) -> np.dtype[Any]:
     if isinstance(described, str):
-        if described[:1] not in ("<", ">", "|"):  # other spellings would be guessed at
+        if described[:1] not in ("<", ">", "|") or described[1:2] == "a":  # other spellings would be guessed at
             raise ValueError("not an array-protocol string")
         return np.dtype(described)
     if not isinstance(described, dict) or depth > _MAX_NESTING:
@@ -116,6 +117,6 @@ def _same(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
         return False
     if one.subdtype is not None and other.subdtype is not None:
         return _same(one.subdtype[0], other.subdtype[0])
-    if one.fields is None or other.fields is None:
-        return True
-    return all(_same(one.fields[name][0], other.fields[name][0]) for name in one.names or ())
+    fields: Any = one.fields
+    others: Any = other.fields
+    return fields is None or all(_same(fields[name][0], others[name][0]) for name in one.names or ())

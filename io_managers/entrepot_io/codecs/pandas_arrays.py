@@ -188,7 +188,8 @@ class ArrayCodec(CheckedCodec):
                     raise UnsupportedType(
                         "the dtype 'str' over Python strings needs pandas 2.3 or newer here"
                     ) from error
-                dtype = pd.StringDtype("pyarrow_numpy")
+                kind: Any = pd.StringDtype
+                dtype = kind("pyarrow_numpy")
         if isinstance(content, np.ndarray):
             return pd.array(content, dtype=dtype, copy=False)
         return dtype.__from_arrow__(_only_arrow(node, content))

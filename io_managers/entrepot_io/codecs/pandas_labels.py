@@ -23,8 +23,9 @@ def encode_zone(zone: Any, encoder: Encoder) -> Node:
         described = ["fixed", zone.utcoffset(None)]
     elif type(zone) is zoneinfo.ZoneInfo and zone.key is not None:
         described = ["zoneinfo", zone.key]
-    elif type(zone).__module__.partition(".")[0] == "pytz" and getattr(zone, "zone", None):
-        described = ["pytz", zone.zone]
+    elif type(zone).__module__.partition(".")[0] == "pytz":
+        key = getattr(zone, "zone", None)
+        described = ["pytz", key] if key else None
     if described is not None:
         restored = _restore_zone(described)
         if restored == zone and type(restored) is type(zone) and repr(restored) == repr(zone):

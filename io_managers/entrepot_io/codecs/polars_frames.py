@@ -67,6 +67,10 @@ class DataFrameCodec(CheckedCodec):
     def _assemble(self, table: pa.Table, rows: int, lists: list[Any], contents: list[Any]) -> pl.DataFrame:
         if not table.num_columns and not lists:
             return pl.DataFrame(height=rows) if rows else pl.DataFrame()
+        for column in table.columns:
+            # Polars follows the codes and the words of categories while it takes them over, without looking.
+            if _has_dictionary(column.type):
+                column.validate(full=True)
         frame = _from_arrow(table) if table.num_columns else pl.DataFrame()
         if not lists:
             return frame
@@ -129,6 +133,12 @@ def _to_arrow(frame: pl.DataFrame) -> pa.Table:
             "cast them, or allow pickling"
         )
     return table
+
+
+def _has_dictionary(type_: Any) -> bool:
+    if pa.types.is_dictionary(type_):
+        return True
+    return any(_has_dictionary(type_.field(index).type) for index in range(type_.num_fields))
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pytest
+from entrepot.codec import CopyMode
+from entrepot.errors import UnsupportedType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entrepot.codec import CopyMode
-from entrepot.errors import UnsupportedType
-
+run_end_encode: Any = getattr(pyarrow.compute, "run_end_encode")  # noqa: B009 - made at import
 PROPERTY = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-class Celsius(pa.ExtensionType):
+class Celsius(pa.ExtensionType):  # type: ignore[misc]
     """An extension type that the tests register, or leave unregistered."""
 
     def __init__(self, scale: int = 1) -> None:
@@ -83,7 +83,7 @@ def arrays(count: int) -> dict[str, Any]:
     made["list of dictionaries"] = pa.array(
         [None if n % 5 == 3 else [text[n]] for n in numbers], pa.list_(pa.dictionary(pa.int32(), pa.string()))
     )
-    made["run-end encoded"] = pc.run_end_encode(pa.array([n // 3 for n in numbers], pa.int64()))
+    made["run-end encoded"] = run_end_encode(pa.array([n // 3 for n in numbers], pa.int64()))
     codes = pa.array([n % 2 for n in numbers], pa.int8())
     both = [pa.array(numbers, pa.int64()), pa.array([f"u{n}" for n in numbers], pa.string())]
     made["sparse union"] = pa.UnionArray.from_sparse(codes, both)

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-
 from entrepot.codec import CopyMode
 from entrepot.errors import UnsupportedType
 
@@ -105,6 +104,7 @@ def test_pytz_zones(round_trip: Any) -> None:
 
 def _columns() -> dict[str, Any]:
     half = ROWS // 2
+    array: Any = pd.array
     text = [f"text {number}" for number in range(ROWS)]
     columns: dict[str, Any] = {
         "int": np.arange(ROWS),
@@ -121,15 +121,15 @@ def _columns() -> dict[str, Any]:
         "interval": pd.interval_range(0, ROWS),
         "categorical": pd.Categorical(["a", "b"] * half, categories=["b", "a", "unused"], ordered=True),
         "categories of numbers": pd.Categorical([1.5, None] * half),
-        "Int32": pd.array([1, None] * half, dtype="Int32"),
-        "UInt8": pd.array([1, None] * half, dtype="UInt8"),
-        "Float64": pd.array([1.5, None] * half, dtype="Float64"),
-        "boolean": pd.array([True, None] * half, dtype="boolean"),
-        "string[python]": pd.array(["a", None] * half, dtype="string[python]"),
-        "string[pyarrow]": pd.array(["a", None] * half, dtype="string[pyarrow]"),
-        "arrow int": pd.array([1, None] * half, dtype="int64[pyarrow]"),
-        "arrow list": pd.array([[1], None] * half, dtype=pd.ArrowDtype(pa.list_(pa.int8()))),
-        "arrow dictionary": pd.array(["a", None] * half, dtype=pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))),
+        "Int32": array([1, None] * half, dtype="Int32"),
+        "UInt8": array([1, None] * half, dtype="UInt8"),
+        "Float64": array([1.5, None] * half, dtype="Float64"),
+        "boolean": array([True, None] * half, dtype="boolean"),
+        "string[python]": array(["a", None] * half, dtype="string[python]"),
+        "string[pyarrow]": array(["a", None] * half, dtype="string[pyarrow]"),
+        "arrow int": array([1, None] * half, dtype="int64[pyarrow]"),
+        "arrow list": array([[1], None] * half, dtype=pd.ArrowDtype(pa.list_(pa.int8()))),
+        "arrow dictionary": array(["a", None] * half, dtype=pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))),
         "text": np.array(text, object),
         "text or None": np.array([*text[1:], None], object),
         "text or NaN": np.array([*text[1:], np.nan], object),
@@ -142,7 +142,7 @@ def _columns() -> dict[str, Any]:
     if VERSION >= (2, 3):
         for storage in ("python", "pyarrow"):
             kind = pd.StringDtype(storage, na_value=np.nan)
-            columns[f"str over {storage}"] = pd.array(["a", None] * half, dtype=kind)
+            columns[f"str over {storage}"] = array(["a", None] * half, dtype=kind)
     return columns
 
 

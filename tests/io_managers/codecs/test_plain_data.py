@@ -11,12 +11,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from entrepot.codec import unpack_tree
 from entrepot.errors import UnsupportedType
 from entrepot.ids import ObjectID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 Point = namedtuple("Point", "x y")
 
@@ -201,7 +200,7 @@ def test_nesting_without_end_is_refused(put: Any) -> None:
     for _ in range(5000):
         value = [value]
     for allow_pickle in (False, True):
-        with pytest.raises(UnsupportedType, match="levels deep|too deeply|cannot be kept"):
+        with pytest.raises(UnsupportedType, match=r"levels deep|too deeply|cannot be kept"):
             put(value, allow_pickle=allow_pickle)
 
 

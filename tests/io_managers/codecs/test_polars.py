@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-
 from entrepot.errors import UnsupportedType
 
 NEWEST = pl.CompatLevel.newest()

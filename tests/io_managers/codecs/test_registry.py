@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 import pytest
-
 from entrepot.codec import Codec, CodecRegistry
 from entrepot_io.codecs import codec_specs
 
