@@ -23,6 +23,7 @@ Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgen
   infos_[segment] = std::move(entry);
   committed_ += bytes;
   source_->provision(segment, table_.generation(segment), bytes, urgent);
+  if (!infos_.contains(segment)) return Status(Code::kStoreFull, concat("no memory for a segment: ", warm_note_), true);
   return segment;
 }
 

@@ -48,6 +48,14 @@ bool SegmentPool::is_writer(std::uint32_t segment, std::uint32_t client) const {
          table_.writer(segment).client == client && table_.writer(segment).token != 0;
 }
 
+// May it write there without anybody else's data in reach: it is the writer, or was the last one before it unmapped it.
+bool SegmentPool::was_writer(std::uint32_t segment, const SegmentWriterRef& client) const {
+  const SegmentState state = table_.state(segment);
+  if (state != SegmentState::kLeased && state != SegmentState::kReturned) return false;
+  const SegmentWriterRef writer = table_.writer(segment);
+  return writer.client == client.client && writer.token == client.token && writer.token != 0;
+}
+
 // ---- leases -----------------------------------------------------------------------------------------------------------
 
 Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
@@ -68,7 +76,7 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
     const std::uint32_t segment = std::exchange(wait.segment, kNoSegment);
     if (info(segment).extents.bytes() >= least) return std::optional(lease_segment(client, segment, want));
   }
-  if (auto got = lease_from_own(client.client, std::max(least, want / 4 / kLeaseGranule * kLeaseGranule), want)) {
+  if (auto got = lease_from_own(client, std::max(least, want / 4 / kLeaseGranule * kLeaseGranule), want)) {
     return got;
   }
   const bool is_small = want <= small_;
@@ -79,7 +87,7 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
   std::uint64_t size = is_small ? std::max(small_, least_segment) : round_up(want, kSegmentAlign);
   if (available_bytes() < size) {
     if (auto got = lease_free_segment(client, least, want, UINT64_MAX)) return got;
-    if (auto got = lease_from_own(client.client, least, want)) return got;
+    if (auto got = lease_from_own(client, least, want)) return got;
     if (available_bytes() < least_segment && !make_room(std::min(size, std::max(least_segment, small_))) &&
         available_bytes() < least_segment) {
       return std::optional<LeaseGrant>();
@@ -92,22 +100,29 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
   return lease(client, min_bytes, want_bytes, wait);  // the source answered at once
 }
 
-std::optional<LeaseGrant> SegmentPool::lease_from_own(std::uint32_t client, std::uint64_t least, std::uint64_t want) {
+std::optional<LeaseGrant> SegmentPool::lease_from_own(const SegmentWriterRef& client, std::uint64_t least,
+                                                      std::uint64_t want) {
   std::uint32_t best = kNoSegment;
   for (const auto& [segment, entry] : infos_) {
-    if (!is_writer(segment, client) || table_.state(segment) != SegmentState::kLeased) continue;
-    if (const auto offset = entry->extents.allocate(want, kLeaseGranule)) {
-      add_leased(*entry, *offset, want);
-      return grant(segment, *offset, want);
-    }
+    if (!was_writer(segment, client)) continue;
+    if (const auto offset = entry->extents.allocate(want, kLeaseGranule)) return grant_own(client, segment, *offset, want);
     if (entry->extents.largest_free() < least) continue;
     if (best == kNoSegment || entry->extents.largest_free() > info(best).extents.largest_free()) best = segment;
   }
   if (best == kNoSegment) return std::nullopt;
   const auto range = info(best).extents.allocate_up_to(want, least, kLeaseGranule);
   if (!range) return std::nullopt;
-  add_leased(info(best), range->first, range->second);
-  return grant(best, range->first, range->second);
+  return grant_own(client, best, range->first, range->second);
+}
+
+LeaseGrant SegmentPool::grant_own(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t offset,
+                                  std::uint64_t length) {
+  if (table_.state(segment) == SegmentState::kReturned) {  // it had unmapped it: it gets the descriptor again
+    table_.lease(segment, client);
+    info(segment).descriptor_sent = false;
+  }
+  add_leased(info(segment), offset, length);
+  return grant(segment, offset, length);
 }
 
 std::optional<LeaseGrant> SegmentPool::lease_free_segment(const SegmentWriterRef& client, std::uint64_t least,
@@ -182,7 +197,6 @@ Status SegmentPool::unlease(std::uint32_t client, std::uint32_t segment, std::ui
     return Status(Code::kInvalidArgument, concat("segment ", segment, " is not leased to client ", client));
   }
   release_all_leases(segment);
-  table_.forget_writer(segment);
   table_.end_lease(segment, info(segment).blobs != 0);
   settle(segment);
   return Status::ok();
@@ -197,7 +211,11 @@ void SegmentPool::client_disconnected(std::uint32_t client) {
 void SegmentPool::client_died(std::uint32_t client) {
   std::vector<std::uint32_t> its;
   for (const auto& [segment, entry] : infos_) {
-    if (is_writer(segment, client)) its.push_back(segment);
+    if (is_writer(segment, client)) {
+      its.push_back(segment);
+    } else if (table_.writer(segment).token != 0 && table_.writer(segment).client == client) {
+      table_.forget_writer(segment);
+    }
   }
   for (const std::uint32_t segment : its) {
     release_all_leases(segment);

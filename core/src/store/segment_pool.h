@@ -2,8 +2,8 @@
 //
 // A range of a segment is one of: free | leased (its writer alone may write it) | sealed (part of a blob) | retired (its
 // pages went back to the machine under pressure; comes back only with a new segment). A segment has one writer at most,
-// and goes to another one only when it holds nothing and the former one is gone or unmapped it; states in
-// shm/segment_table.h. The table's entry is written before a lease is answered.
+// and goes to another one only when it holds nothing and the former one is gone or unmapped it; its former writer may
+// have it back while it still holds that writer's data. States in shm/segment_table.h. The table's entry is written before a lease is answered.
 //
 //   capacity >= committed (segments - retired ranges) + records: what is handed out is reserved first.
 #pragma once
@@ -117,7 +117,9 @@ class SegmentPool {
   [[nodiscard]] bool is_free(std::uint32_t segment) const;
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;
   LeaseGrant grant(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
-  std::optional<LeaseGrant> lease_from_own(std::uint32_t client, std::uint64_t least, std::uint64_t want);
+  [[nodiscard]] bool was_writer(std::uint32_t segment, const SegmentWriterRef& client) const;
+  LeaseGrant grant_own(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  std::optional<LeaseGrant> lease_from_own(const SegmentWriterRef& client, std::uint64_t least, std::uint64_t want);
   std::optional<LeaseGrant> lease_free_segment(const SegmentWriterRef& client, std::uint64_t least,
                                                std::uint64_t want, std::uint64_t largest);
   LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);
