@@ -1,0 +1,74 @@
+// Connections: adding, watching, answering, closing.
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "daemon/server_state.h"
+#include "os/clock.h"
+
+namespace entrepot {
+
+Connection* ServerState::add_connection(UniqueFd socket, const os::PeerCredentials& peer) {
+  auto connection = std::make_unique<Connection>(next_owner_++, std::move(socket));
+  connection->peer = peer;
+  connection->accepted_ns = os::monotonic_ns();
+  const Status watched =
+      poller.add(connection->frames.fd(), watch_key(WatchKind::kConnection, connection->owner), true, false);
+  if (!watched.is_ok()) {
+    log_error("a connection cannot be watched: ", watched.message());
+    return nullptr;
+  }
+  Connection* raw = connection.get();
+  connections.emplace(raw->owner, std::move(connection));
+  return raw;
+}
+
+Connection* ServerState::find(std::uint64_t owner) {
+  const auto found = connections.find(owner);
+  return found == connections.end() ? nullptr : found->second.get();
+}
+
+void ServerState::close_connection(std::uint64_t owner) {
+  const auto found = connections.find(owner);
+  if (found == connections.end()) return;
+  const std::unique_ptr<Connection> connection = std::move(found->second);
+  connections.erase(found);
+  poller.remove(connection->frames.fd());
+  if (connection->client) store.disconnected(*connection->client, owner);
+}
+
+void ServerState::update_watch(Connection& connection) {
+  const bool wants = connection.frames.wants_write();
+  if (wants == connection.watches_write) return;
+  const Status changed =
+      poller.change(connection.frames.fd(), watch_key(WatchKind::kConnection, connection.owner), true, wants);
+  if (!changed.is_ok()) {
+    log_error("connection ", connection.owner, " cannot be watched: ", changed.message());
+    connection.closing = true;
+    return;
+  }
+  connection.watches_write = wants;
+}
+
+void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
+                       std::vector<UniqueFd> fds) {
+  Connection* connection = find(owner);
+  if (connection == nullptr || connection->closing) return;  // it ended meanwhile; nobody waits for this
+  const Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
+  if (!sent.is_ok()) {
+    log_info("connection ", owner, " is closed: ", sent.message());
+    connection->closing = true;
+    return;
+  }
+  update_watch(*connection);
+}
+
+void ServerState::refuse(std::uint64_t owner, std::uint64_t request, const Status& status) {
+  ErrorBody body;
+  body.code = status.code();
+  body.retryable = status.retryable() ? 1 : 0;
+  body.message = status.message();
+  send(owner, MessageType::kError, request, to_wire(body), {});
+}
+
+}  // namespace entrepot

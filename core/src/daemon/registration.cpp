@@ -1,0 +1,196 @@
+// Clients come, come back, fork and die.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "daemon/server_state.h"
+#include "os/memfd.h"
+#include "os/process.h"
+#include "os/random.h"
+
+namespace entrepot {
+
+namespace {
+
+HeldTag pin_table_tag(std::uint32_t client) { return {HeldKind::kPinTable, client}; }
+HeldTag liveness_tag(std::uint32_t client) { return {HeldKind::kLiveness, client}; }
+
+}  // namespace
+
+Status ServerState::check_versions(const Connection& connection, const Hello& hello) const {
+  if (connection.peer.uid != os::current_uid()) {
+    return Status(
+        Code::kAccessDenied,
+        concat("this store belongs to user ", os::current_uid(), " and the caller is user ", connection.peer.uid,
+               ": each user has a store of their own, unset ENTREPOT_ADDRESS for yours"));
+  }
+  const int minor_distance = static_cast<int>(hello.protocol_minor) - static_cast<int>(kProtocolMinor);
+  const bool near = hello.protocol_major == kProtocolMajor && minor_distance >= -1 && minor_distance <= 1;
+  if (!near || hello.layout_version != kLayoutVersion || hello.abi_stamp != kAbiStamp) {
+    return Status(Code::kVersionMismatch,
+                  concat("the client (version ", hello.client_version, ") speaks protocol ", hello.protocol_major, ".",
+                         hello.protocol_minor, " with layout ", hello.layout_version, ", this daemon (version ",
+                         ENTREPOT_VERSION, ") speaks ", kProtocolMajor, ".", kProtocolMinor, " with layout ",
+                         kLayoutVersion, hello.layout_version == kLayoutVersion ? " of another build" : "",
+                         ": install the same version on both sides, then 'entrepot stop' and start again"));
+  }
+  return Status::ok();
+}
+
+void ServerState::hello(Connection& connection, IncomingFrame& frame) {
+  const std::uint64_t request = frame.header.request;
+  const std::uint64_t owner = connection.owner;
+  const auto fail = [&](const Status& status) {
+    refuse(owner, request, status);
+    connection.closing = true;
+  };
+  Hello hello;
+  if (frame.header.type != MessageType::kHello || !from_wire(frame.body, hello)) {
+    return fail(Status(Code::kInvalidArgument, "a connection begins with Hello, and this one did not"));
+  }
+  if (const Status fits = check_versions(connection, hello); !fits.is_ok()) return fail(fits);
+
+  HelloReply answer;
+  std::vector<UniqueFd> fds;
+  auto regions = memory.client_fds();
+  if (!regions.is_ok()) return fail(regions.status());
+  for (UniqueFd& fd : *regions)
+    fds.push_back(std::move(fd));
+  if (hello.token != 0) {
+    if (const Status back = reconnect(connection, hello, frame.fds); !back.is_ok()) return fail(back);
+    answer.client = hello.client;
+    answer.token = hello.token;
+  } else {
+    ClientIdentity identity;
+    identity.pid = connection.peer.pid;
+    identity.uid = connection.peer.uid;
+    identity.pin_capacity = std::clamp<std::uint32_t>(hello.pin_capacity, 1, kMaxPinsPerClient);
+    identity.label = hello.label.substr(0, kLabelMaxBytes);
+    auto registered = register_client(identity);
+    if (!registered.is_ok()) return fail(registered.status());
+    answer.client = registered->client;
+    answer.token = registered->token;
+    fds.push_back(std::move(registered->pin_table));
+    fds.push_back(std::move(registered->liveness));
+  }
+  connection.client = answer.client;
+  answer.daemon_version = ENTREPOT_VERSION;
+  answer.instance = memory.instance();
+  answer.incarnation = memory.root().incarnation.load(std::memory_order_relaxed);
+  answer.host = store.options().host;
+  answer.capacity_bytes = store.options().capacity_bytes;
+  answer.daemon_pid = static_cast<std::uint32_t>(os::current_pid());
+  reply(owner, request, answer, std::move(fds));
+}
+
+Result<ServerState::Registration> ServerState::register_client(const ClientIdentity& identity) {
+  ASSIGN_OR_RETURN(const std::uint32_t client, store.begin_client());
+  Registration registration;
+  registration.client = client;
+  registration.token = os::random_u64();
+  if (const Status kept = keep_client(client, identity, registration); !kept.is_ok()) {
+    store.pins().remove(client);
+    poller.remove(link.fd(liveness_tag(client)));
+    link.drop(pin_table_tag(client));
+    link.drop(liveness_tag(client));
+    store.abandon_client(client);
+    return kept;
+  }
+  store.publish_client(client, registration.token, identity);
+  return registration;
+}
+
+Status ServerState::keep_client(std::uint32_t client, const ClientIdentity& identity, Registration& registration) {
+  ASSIGN_OR_RETURN(UniqueFd pins, create_pin_table(identity.pin_capacity));
+  ASSIGN_OR_RETURN(registration.pin_table, os::duplicate(pins.get()));
+  ASSIGN_OR_RETURN(auto pair, os::socket_pair(os::SocketKind::kStream));
+  registration.liveness = std::move(pair.second);
+  RETURN_IF_ERROR(link.hold(pin_table_tag(client), std::move(pins)));
+  RETURN_IF_ERROR(link.hold(liveness_tag(client), std::move(pair.first)));
+  RETURN_IF_ERROR(store.pins().add(client, link.fd(pin_table_tag(client)), identity.pin_capacity));
+  return watch_liveness(client);
+}
+
+Status ServerState::watch_liveness(std::uint32_t client) {
+  const int fd = link.fd(liveness_tag(client));
+  if (fd < 0) return Status(Code::kInternal, concat("client ", client, " has no liveness socket"));
+  return poller.add(fd, watch_key(WatchKind::kLiveness, client), false, false);
+}
+
+Status ServerState::reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds) {
+  const int known = link.fd(pin_table_tag(hello.client));
+  if (fds.empty() || known < 0) {
+    return Status(Code::kAccessDenied,
+                  concat("client ", hello.client, " is not known to this store, or did not show its pin table"));
+  }
+  ASSIGN_OR_RETURN(const bool same, os::same_file(known, fds.front().get()));
+  if (!same) return Status(Code::kAccessDenied, concat("the pin table shown is not that of client ", hello.client));
+  for (const auto& [owner, other] : connections) {
+    if (owner != connection.owner && other->client == hello.client) {
+      close_connection(owner);  // its former connection, whose end this side has not seen yet
+      break;
+    }
+  }
+  std::vector<HeldLease> leases;
+  leases.reserve(hello.leases.size());
+  for (const HeldRange& range : hello.leases) {
+    leases.push_back({range.segment, range.segment_generation, range.offset, range.length});
+  }
+  return store.reconnect(hello.client, hello.token, hello.leases_known != 0 ? &leases : nullptr);
+}
+
+void ServerState::fork(Connection& connection, std::uint64_t request) {
+  const std::uint64_t owner = connection.owner;
+  const ClientState* parent = store.clients().find(*connection.client);
+  if (parent == nullptr) return refuse(owner, request, Status(Code::kInternal, "the parent is no client"));
+  ClientIdentity identity = parent->identity;
+  identity.pid = 0;  // not known before the fork
+  auto sockets = os::socket_pair(os::SocketKind::kStream);
+  if (!sockets.is_ok()) return refuse(owner, request, sockets.status());
+  if (const Status set = os::set_nonblocking(sockets->first.get(), true); !set.is_ok()) {
+    return refuse(owner, request, set);
+  }
+  auto registered = register_client(identity);
+  if (!registered.is_ok()) return refuse(owner, request, registered.status());
+  Connection* child = add_connection(std::move(sockets->first), connection.peer);
+  if (child == nullptr) {
+    client_died(registered->client);
+    return refuse(owner, request, Status(Code::kStoreFull, "the daemon cannot watch another connection"));
+  }
+  child->client = registered->client;
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(registered->pin_table));
+  fds.push_back(std::move(registered->liveness));
+  fds.push_back(std::move(sockets->second));
+  reply(owner, request, ForkReply{registered->client, registered->token}, std::move(fds));
+}
+
+void ServerState::watch_adopted_clients() {
+  std::vector<std::uint32_t> gone;
+  for (const auto& [client, state] : store.clients().all()) {
+    const Status watched = watch_liveness(client);
+    if (!watched.is_ok()) {
+      log_warning("client ", client, " counts as dead: ", watched.message());
+      gone.push_back(client);
+    }
+  }
+  for (const std::uint32_t client : gone)
+    client_died(client);
+}
+
+void ServerState::client_died(std::uint32_t client) {
+  for (const auto& [owner, connection] : connections) {
+    if (connection->client == client) {
+      close_connection(owner);
+      break;
+    }
+  }
+  if (const int fd = link.fd(liveness_tag(client)); fd >= 0) poller.remove(fd);
+  store.died(client);
+  store.pins().remove(client);
+  link.drop(liveness_tag(client));
+  link.drop(pin_table_tag(client));
+}
+
+}  // namespace entrepot

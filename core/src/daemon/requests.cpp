@@ -1,0 +1,304 @@
+// Requests of ready connections: from the wire to the store and back.
+#include <utility>
+
+#include "base/text.h"
+#include "daemon/server_state.h"
+#include "os/process.h"
+
+namespace entrepot {
+
+namespace {
+
+Status too_many(std::size_t count) {
+  return Status(Code::kInvalidArgument,
+                concat(count, " objects in one request are over the limit of ", kMaxBatch, ": send several"));
+}
+
+// The texts stay in `object`.
+SealSpec spec_of(const SealObject& object) {
+  SealSpec spec;
+  spec.id = object.id;
+  spec.session = object.session;
+  spec.replace = (object.flags & kSealReplace) != 0;
+  spec.blobs.reserve(object.blobs.size());
+  for (const NewBlob& blob : object.blobs)
+    spec.blobs.push_back({blob.segment, blob.offset, blob.length});
+  spec.buffers.reserve(object.buffers.size());
+  for (const SealBuffer& buffer : object.buffers) {
+    spec.buffers.push_back({buffer.blob, buffer.generation, buffer.offset, buffer.length});
+  }
+  spec.tree = object.tree;
+  spec.payload = object.payload;
+  spec.name = object.name;
+  return spec;
+}
+
+// One request of one connection, with what is needed to answer it now or later.
+class Request {
+ public:
+  Request(ServerState& state, Connection& connection, const IncomingFrame& frame)
+      : state_(state),
+        connection_(connection),
+        frame_(frame),
+        owner_(connection.owner),
+        number_(frame.header.request) {}
+
+  template <class Body>
+  [[nodiscard]] bool read(Body& body) {
+    if (from_wire(frame_.body, body)) return true;
+    state_.refuse(owner_, number_,
+                  Status(Code::kInvalidArgument, concat("a request of type ", frame_.header.type, " cannot be read")));
+    connection_.closing = true;
+    return false;
+  }
+  [[nodiscard]] bool within_batch(std::size_t count) {
+    if (count <= kMaxBatch) return true;
+    state_.refuse(owner_, number_, too_many(count));
+    return false;
+  }
+  template <class Body>
+  void answer(const Body& body) {
+    state_.reply(owner_, number_, body);
+  }
+  void answer(const Status& status) {
+    if (status.is_ok()) {
+      state_.reply(owner_, number_, Empty{});
+    } else {
+      state_.refuse(owner_, number_, status);
+    }
+  }
+  void answer(const Result<std::string>& json) {
+    if (json.is_ok()) {
+      state_.reply(owner_, number_, JsonReply{*json});
+    } else {
+      state_.refuse(owner_, number_, json.status());
+    }
+  }
+  void answer(const Result<NameOutcome>& name) {
+    if (name.is_ok()) {
+      state_.reply(owner_, number_, NameReply{name->id, name->generation});
+    } else {
+      state_.refuse(owner_, number_, name.status());
+    }
+  }
+  [[nodiscard]] Asker asker() const { return {*connection_.client, owner_}; }
+
+  void lease();
+  void unlease();
+  void segment();
+  void seal();
+  void lookup();
+  void remove();
+  void open_session();
+  void remove_session();
+  void bind_name();
+  void resolve_name();
+  void unbind_name();
+  void list();
+  void info();
+  void wait_provisioned();
+
+ private:
+  ServerState& state_;
+  Connection& connection_;
+  const IncomingFrame& frame_;
+  std::uint64_t owner_;
+  std::uint64_t number_;
+};
+
+void Request::lease() {
+  LeaseRequest body;
+  if (!read(body)) return;
+  state_.store.lease(asker(), body.min_bytes, body.want_bytes, body.timeout_ms,
+                     [&state = state_, owner = owner_, number = number_](Result<LeaseGrant> granted) {
+                       if (!granted.is_ok()) return state.refuse(owner, number, granted.status());
+                       std::vector<UniqueFd> fds;
+                       if (granted->first) {
+                         auto fd = state.segments.writable(granted->segment, granted->generation);
+                         if (!fd.is_ok()) return state.refuse(owner, number, fd.status());
+                         fds.push_back(std::move(fd).value());
+                       }
+                       LeaseReply reply;
+                       reply.segment = granted->segment;
+                       reply.segment_generation = granted->generation;
+                       reply.segment_bytes = granted->segment_bytes;
+                       reply.offset = granted->offset;
+                       reply.length = granted->length;
+                       reply.kind = granted->kind;
+                       state.reply(owner, number, reply, std::move(fds));
+                     });
+}
+
+void Request::unlease() {
+  UnleaseRequest body;
+  if (!read(body)) return;
+  answer(
+      state_.store.unlease(*connection_.client, body.segment, body.offset, body.length, body.done_with_segment != 0));
+}
+
+void Request::segment() {
+  SegmentRequest body;
+  if (!read(body)) return;
+  const SegmentPool& pool = state_.store.pool();
+  if (!pool.is_live(body.segment)) {
+    return answer(Status(Code::kInvalidArgument, concat("there is no segment ", body.segment)));
+  }
+  const std::uint32_t generation = pool.generation(body.segment);
+  auto fd = state_.segments.read_only(body.segment, generation);
+  if (!fd.is_ok()) return answer(fd.status());
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(fd).value());
+  state_.reply(owner_, number_, SegmentReply{body.segment, generation, pool.bytes(body.segment)}, std::move(fds));
+}
+
+void Request::seal() {
+  SealRequest body;
+  if (!read(body) || !within_batch(body.objects.size())) return;
+  SealReply reply;
+  reply.results.reserve(body.objects.size());
+  for (const SealObject& object : body.objects) {
+    const SealOutcome outcome = state_.store.seal(*connection_.client, spec_of(object));
+    reply.results.push_back({outcome.status.code(), outcome.status.message(), outcome.slot, outcome.generation});
+  }
+  answer(reply);
+}
+
+void Request::lookup() {
+  LookupRequest body;
+  if (!read(body) || !within_batch(body.ids.size())) return;
+  state_.store.lookup(asker(), std::move(body.ids), body.timeout_ms,
+                      [&state = state_, owner = owner_, number = number_](const std::vector<LookupOutcome>& found) {
+                        LookupReply reply;
+                        reply.results.reserve(found.size());
+                        for (const LookupOutcome& one : found)
+                          reply.results.push_back({one.code, one.slot, one.generation});
+                        state.reply(owner, number, reply);
+                      });
+}
+
+void Request::remove() {
+  DeleteRequest body;
+  if (!read(body) || !within_batch(body.ids.size())) return;
+  answer(DeleteReply{state_.store.remove(body.ids)});
+}
+
+void Request::open_session() {
+  OpenSessionRequest body;
+  if (!read(body)) return;
+  const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
+  const auto opened =
+      state_.store.open_session(owner_, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
+  if (!opened.is_ok()) return answer(opened.status());
+  answer(OpenSessionReply{*opened, 0});
+}
+
+void Request::remove_session() {
+  RemoveSessionRequest body;
+  if (read(body)) answer(state_.store.remove_session(body.scope, body.session));
+}
+
+void Request::bind_name() {
+  NameRequest body;
+  if (read(body)) answer(state_.store.bind_name(body.session, body.name, body.id, body.replace != 0));
+}
+
+void Request::resolve_name() {
+  NameRequest body;
+  if (!read(body)) return;
+  state_.store.resolve_name(asker(), body.session, body.name, body.timeout_ms,
+                            [&state = state_, owner = owner_, number = number_](const Result<NameOutcome>& found) {
+                              if (!found.is_ok()) return state.refuse(owner, number, found.status());
+                              state.reply(owner, number, NameReply{found->id, found->generation});
+                            });
+}
+
+void Request::unbind_name() {
+  NameRequest body;
+  if (read(body)) answer(state_.store.unbind_name(body.session, body.name));
+}
+
+void Request::list() {
+  ListRequest body;
+  if (!read(body)) return;
+  ListQuery query;
+  query.all_sessions = body.all_sessions != 0;
+  query.session = body.session;
+  query.pattern = std::move(body.pattern);
+  query.cursor = body.cursor;
+  query.limit = body.limit;
+  answer(state_.store.list_json(query));
+}
+
+void Request::info() {
+  InfoRequest body;
+  if (read(body)) answer(state_.store.info_json(body.id));
+}
+
+void Request::wait_provisioned() {
+  WaitRequest body;
+  if (!read(body)) return;
+  state_.store.wait_provisioned(asker(), body.timeout_ms,
+                                [&state = state_, owner = owner_, number = number_](const Status& done) {
+                                  if (!done.is_ok()) return state.refuse(owner, number, done);
+                                  state.reply(owner, number, Empty{});
+                                });
+}
+
+}  // namespace
+
+void ServerState::handle(Connection& connection, IncomingFrame& frame) {
+  if (!connection.client) return hello(connection, frame);
+  Request request(*this, connection, frame);
+  switch (frame.header.type) {
+    case MessageType::kLease:
+      return request.lease();
+    case MessageType::kUnlease:
+      return request.unlease();
+    case MessageType::kSegment:
+      return request.segment();
+    case MessageType::kSeal:
+      return request.seal();
+    case MessageType::kLookup:
+      return request.lookup();
+    case MessageType::kDelete:
+      return request.remove();
+    case MessageType::kReleased:
+      return store.released();
+    case MessageType::kOpenSession:
+      return request.open_session();
+    case MessageType::kRemoveSession:
+      return request.remove_session();
+    case MessageType::kListSessions:
+      return request.answer(JsonReply{store.sessions_json()});
+    case MessageType::kBindName:
+      return request.bind_name();
+    case MessageType::kResolveName:
+      return request.resolve_name();
+    case MessageType::kUnbindName:
+      return request.unbind_name();
+    case MessageType::kList:
+      return request.list();
+    case MessageType::kInfo:
+      return request.info();
+    case MessageType::kStatus:
+      return request.answer(
+          JsonReply{store.status_json({static_cast<std::uint32_t>(os::current_pid()), link.keeper_pid()})});
+    case MessageType::kWaitProvisioned:
+      return request.wait_provisioned();
+    case MessageType::kFork:
+      return fork(connection, frame.header.request);
+    case MessageType::kShutdown:
+      request.answer(Status::ok());
+      stopping = true;
+      return;
+    case MessageType::kHello:
+    case MessageType::kReply:
+    case MessageType::kError:
+      break;
+  }
+  refuse(connection.owner, frame.header.request,
+         Status(Code::kInvalidArgument, concat("a ready connection does not send type ", frame.header.type,
+                                               ": is the client of a newer version?")));
+}
+
+}  // namespace entrepot

@@ -1,0 +1,77 @@
+#include "daemon/segment_files.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+void SegmentFiles::provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
+  const Status begun = begin(segment, generation, bytes, urgent);
+  if (!begun.is_ok()) done_({segment, generation, MemoryKind::kUnknown, begun});
+}
+
+Status SegmentFiles::begin(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
+  ASSIGN_OR_RETURN(UniqueFd fd, os::create_memfd(concat("entrepot-segment-", segment), bytes));
+  ASSIGN_OR_RETURN(UniqueFd own, os::duplicate(fd.get()));
+  RETURN_IF_ERROR(link_.hold(segment_tag(segment, generation), std::move(fd)));
+  provisioner_.add({segment, generation, bytes, urgent, std::move(own)});
+  return Status::ok();
+}
+
+Result<HeldTag> SegmentFiles::tag_of(std::uint32_t segment) const {
+  const auto found = link_.all().lower_bound({HeldKind::kSegment, 0});
+  for (auto it = found; it != link_.all().end() && it->first.kind == HeldKind::kSegment; ++it) {
+    if (static_cast<std::uint32_t>(it->first.number) == segment) return it->first;
+  }
+  return Status(Code::kInternal, concat("segment ", segment, " has no memory"));
+}
+
+Status SegmentFiles::punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
+  ASSIGN_OR_RETURN(const HeldTag tag, tag_of(segment));
+  return os::punch(link_.fd(tag), offset, bytes);
+}
+
+void SegmentFiles::drop(std::uint32_t segment, std::uint32_t generation) {
+  provisioner_.cancel(segment, generation);
+  const HeldTag tag = segment_tag(segment, generation);
+  const int fd = link_.fd(tag);
+  if (fd < 0) return;
+  // Whoever still maps it would keep its pages: a closed memfd stays as long as a mapping of it.
+  const auto bytes = os::file_bytes(fd);
+  const Status punched = bytes.is_ok() ? os::punch(fd, 0, *bytes) : bytes.status();
+  if (!punched.is_ok()) log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
+  link_.drop(tag);
+}
+
+MemorySource::Found SegmentFiles::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
+  Found found;
+  const int fd = link_.fd(segment_tag(segment, generation));
+  if (fd < 0) return found;
+  const auto size = os::file_bytes(fd);
+  const auto resident = os::resident_bytes(fd);
+  found.there = size.is_ok() && *size == bytes;
+  found.full = found.there && resident.is_ok() && *resident >= bytes;
+  return found;
+}
+
+void SegmentFiles::take_finished() {
+  for (const Provisioned& one : provisioner_.take_finished())
+    done_(one);
+}
+
+Result<UniqueFd> SegmentFiles::writable(std::uint32_t segment, std::uint32_t generation) const {
+  const int fd = link_.fd(segment_tag(segment, generation));
+  if (fd < 0) return Status(Code::kInternal, concat("segment ", segment, " has no memory"));
+  return os::duplicate(fd);
+}
+
+Result<UniqueFd> SegmentFiles::read_only(std::uint32_t segment, std::uint32_t generation) const {
+  const int fd = link_.fd(segment_tag(segment, generation));
+  if (fd < 0) return Status(Code::kInvalidArgument, concat("there is no segment ", segment));
+  return os::reopen_read_only(fd);
+}
+
+}  // namespace entrepot

@@ -1,0 +1,44 @@
+// SegmentFiles: the store's memory source in the daemon. Segments are memfds that the keeper holds; the provisioner's
+// thread makes them warm.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "daemon/keeper_link.h"
+#include "daemon/provisioner.h"
+#include "store/memory_source.h"
+
+namespace entrepot {
+
+// Guarded by the daemon's thread.
+class SegmentFiles : public MemorySource {
+ public:
+  // Told when a segment's memory is there, or why not.
+  using Done = std::function<void(const Provisioned&)>;
+
+  SegmentFiles(KeeperLink& link, Provisioner& provisioner) : link_(link), provisioner_(provisioner) {}
+  void on_done(Done done) { done_ = std::move(done); }
+
+  void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
+  [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
+  void drop(std::uint32_t segment, std::uint32_t generation) override;
+  [[nodiscard]] Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
+
+  // The event of the provisioner was signalled.
+  void take_finished();
+
+  // For clients: the memory itself, and a description of it that cannot write.
+  [[nodiscard]] Result<UniqueFd> writable(std::uint32_t segment, std::uint32_t generation) const;
+  [[nodiscard]] Result<UniqueFd> read_only(std::uint32_t segment, std::uint32_t generation) const;
+
+ private:
+  [[nodiscard]] Status begin(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent);
+  [[nodiscard]] Result<HeldTag> tag_of(std::uint32_t segment) const;
+
+  KeeperLink& link_;
+  Provisioner& provisioner_;
+  Done done_;
+};
+
+}  // namespace entrepot
