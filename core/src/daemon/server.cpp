@@ -1,6 +1,5 @@
 #include "daemon/server.h"
 
-#include <unistd.h>
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "base/text.h"
 #include "daemon/server_state.h"
 #include "os/clock.h"
+#include "os/files.h"
 #include "os/memfd.h"
 #include "os/memory_info.h"
 #include "os/process.h"
@@ -21,10 +21,11 @@ namespace {
 constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
 constexpr std::uint64_t kDefaultLeastBytes = 64ULL << 20;
 constexpr std::uint64_t kDefaultMostBytes = 16ULL << 30;
-constexpr std::uint64_t kMostWarmBytes = 1ULL << 30;
-constexpr std::uint64_t kHelloNs = 10'000'000'000ULL;
-constexpr std::uint64_t kLoneTryNs = 1'000'000'000ULL;  // between two tries to start a keeper
-constexpr std::uint64_t kMaxSleepNs = 60'000'000'000ULL;
+constexpr std::uint64_t kMostWarmBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+constexpr std::uint64_t kHelloNs = 10'000'000'000;
+constexpr std::uint64_t kLoneTryNs = 1'000'000'000;  // between two tries to start a keeper
+constexpr std::uint64_t kMaxSleepNs = 60'000'000'000;
 
 class SystemClock : public Clock {
  public:
@@ -242,7 +243,7 @@ bool Server::idle_for_long() {
   }
   const std::uint64_t now = os::monotonic_ns();
   if (idle_since_ns_ == 0) idle_since_ns_ = now;
-  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * 1'000'000'000ULL;
+  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * kSecondNs;
 }
 
 std::uint64_t Server::next_wake_ns() const {
@@ -250,7 +251,7 @@ std::uint64_t Server::next_wake_ns() const {
   std::uint64_t wake = std::min(now + kMaxSleepNs, state_.store.next_deadline_ns());
   if (state_.link.channel() < 0) wake = std::min(wake, next_lone_try_ns_);
   if (idle_since_ns_ != 0) {
-    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * 1'000'000'000ULL);
+    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kSecondNs);
   }
   for (const auto& [owner, connection] : state_.connections) {
     if (!connection->client) wake = std::min(wake, connection->accepted_ns + kHelloNs + 1);
@@ -294,7 +295,9 @@ Status adopt(Store& store, KeeperLink& link) {
 void announce(int ready_fd) {
   if (ready_fd < 0) return;
   UniqueFd fd(ready_fd);
-  if (::write(fd.get(), "ready\n", 6) != 6) log_warning("whoever waited for this store to be ready is gone");
+  if (const Status written = os::write_text(fd.get(), "ready\n"); !written.is_ok()) {
+    log_warning("whoever waited for this store to be ready is gone: ", written.message());
+  }
 }
 
 Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {

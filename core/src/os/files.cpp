@@ -67,6 +67,16 @@ Status redirect_output(const std::string& path) {
   return Status::ok();
 }
 
+Status write_text(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno_status(errno, "writing");
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return Status::ok();
+}
+
 std::string folder_of(const std::string& path) {
   const std::size_t end = path.find_last_not_of('/');
   const std::size_t slash = end == std::string::npos ? std::string::npos : path.rfind('/', end);

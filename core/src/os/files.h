@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -23,12 +24,15 @@ namespace entrepot::os {
 // At most `limit` bytes of a small file (/proc, configuration). kStoreUnavailable if there is none.
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::uint64_t limit = 1U << 20);
 
-// Locks the file (made with mode 0600 if it is not there) for this process until the descriptor is closed. Somebody else
-// having it is kStoreUnavailable, at once.
+// Locks the file (made with mode 0600 if it is not there) for this process until the descriptor is closed. Somebody
+// else having it is kStoreUnavailable, at once.
 [[nodiscard]] Result<UniqueFd> lock_file(const std::string& path);
 
 // Standard output and standard error go to the end of this file from now on.
 [[nodiscard]] Status redirect_output(const std::string& path);
+
+// All of `text` to a pipe or file.
+[[nodiscard]] Status write_text(int fd, std::string_view text);
 
 [[nodiscard]] std::string folder_of(const std::string& path);
 
