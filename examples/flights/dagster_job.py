@@ -36,10 +36,8 @@ from dagster import (
 )
 
 from examples.flights import job
+from examples.flights.dagster_names import FILES_VARIABLE, TRANSPORT_VARIABLE
 from examples.flights.measure.meter import Meter
-
-TRANSPORT_VARIABLE = "FLIGHTS_DAGSTER_IO"  # "entrepot" or "files"
-FILES_VARIABLE = "FLIGHTS_DAGSTER_FILES"  # folder of FilesystemIOManager
 
 
 class LoadConfig(Config):
@@ -156,7 +154,9 @@ def main() -> int:
     }
     with (
         DagsterInstance.get() as instance,
-        execute_job(reconstructable(_as_imported()), instance=instance, run_config=config, raise_on_error=True) as result,
+        execute_job(
+            reconstructable(_as_imported()), instance=instance, run_config=config, raise_on_error=True
+        ) as result,
     ):
         outputs: dict[str, dict[str, str]] = {}
         for event in result.all_events:

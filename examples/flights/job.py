@@ -78,7 +78,9 @@ class DelayModel:
     def deserialize(data: dict[str, Any], version: int) -> DelayModel:
         """The model again, in a process of the same run."""
         if version > DelayModel.__version__:
-            raise TypeError(f"a model of version {version} is newer than this code, which reads {DelayModel.__version__}")
+            raise TypeError(
+                f"a model of version {version} is newer than this code, which reads {DelayModel.__version__}"
+            )
         regressor = pickle.loads(base64.b64decode(data["regressor"]))  # noqa: S301 - written by the task before
         return DelayModel(regressor, list(data["columns"]), int(data["rows"]))
 

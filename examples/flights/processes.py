@@ -1,8 +1,8 @@
 """Processes of the demo: each in a session of its own, with a log, and ended with all that it started.
 
-    (started) --exits--> (ended)
-        |                   ^
-        +-- stop: SIGTERM, then after a grace SIGKILL, to it, its group and every process found below it
+(started) --exits--> (ended)
+    |                   ^
+    +-- stop: SIGTERM, then after a grace SIGKILL, to it, its group and every process found below it
 """
 
 from __future__ import annotations

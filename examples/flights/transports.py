@@ -39,7 +39,9 @@ TRANSPORTS = (
     Transport("dagster", "files", "filesystem IO manager", "FilesystemIOManager, pickle files"),
     Transport("kedro", ENTREPOT, "Entrepot", "entrepot_kedro.EntrepotDataset"),
     Transport("kedro", "pickle", "pickle datasets", "pickle.PickleDataset"),
-    Transport("kedro", "memory", "SharedMemoryDataset", "the default of ParallelRunner: pickles through a manager process"),
+    Transport(
+        "kedro", "memory", "SharedMemoryDataset", "the default of ParallelRunner: pickles through a manager process"
+    ),
 )
 
 

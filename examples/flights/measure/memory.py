@@ -105,16 +105,16 @@ def memory_files(pid: int, proc: Path = PROC) -> dict[tuple[int, int], int]:
     return found
 
 
-def sample(roots: Iterable[int], without: int = 0, proc: Path = PROC) -> Sample:
-    """One sample of the trees below ``roots``.
+def sample(root: int, without: int = 0, proc: Path = PROC) -> Sample:
+    """One sample of what is below a process, without that process itself.
 
     Args:
-        roots: process IDs; those that have ended are left out.
+        root: its ID.
         without: a process to leave out with all below it, such as the sampler.
         proc: where the kernel's process files are.
     """
     parent_of = parents(proc)
-    pids = tree(roots, parent_of) - (tree([without], parent_of) if without else set())
+    pids = tree([root], parent_of) - {root} - (tree([without], parent_of) if without else set())
     pss = shared = counted = 0
     files: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -138,11 +138,11 @@ def read_samples(file: Path) -> list[Sample]:
 
 
 def main() -> int:
-    """The sampler: one line per sample until SIGTERM, or until the processes have ended."""
+    """The sampler: one line per sample until SIGTERM, or until the process has ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--interval", type=float, default=INTERVAL_SECONDS, help="seconds")
-    parser.add_argument("roots", type=int, nargs="+")
+    parser.add_argument("root", type=int, help="the process below which all is measured")
     arguments = parser.parse_args()
     ending = False
 
@@ -155,10 +155,9 @@ def main() -> int:
     with arguments.out.open("a", encoding="utf-8", buffering=1) as out:
         while not ending:
             begin = time.monotonic()
-            taken = sample(arguments.roots, without=os.getpid())
-            if taken.processes == 0:
+            if not (PROC / str(arguments.root)).exists():
                 break
-            out.write(json.dumps(asdict(taken)) + "\n")
+            out.write(json.dumps(asdict(sample(arguments.root, without=os.getpid()))) + "\n")
             time.sleep(max(0.01, arguments.interval - (time.monotonic() - begin)))
     return 0
 

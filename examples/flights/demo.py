@@ -1,0 +1,212 @@
+"""The demo: the flights job on three hosts, with Entrepot and with each host's own transports.
+
+    python -m examples.flights [--hosts airflow,dagster,kedro] [--transports entrepot,...] [--scale N] [--out FOLDER]
+
+It shows what it does, checks that all runs give the same answer, prints a table, and leaves in the folder
+``results.txt``, ``results.json``, ``chart.png`` and ``index.html``. Whatever it starts ends with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from examples.flights import airflow_host, dagster_host, data, kedro_host, processes, store_process
+from examples.flights.measure import memory, stored
+from examples.flights.present import chart, page, table
+from examples.flights.processes import Child, DemoError
+from examples.flights.runs import ROOT, Asked, Figures, Outcome
+from examples.flights.transports import Transport, chosen
+
+DEFAULT_SCALE = 2
+_SIMPLE_HOSTS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.flights", description="The flights job on three hosts, by each transport."
+    )
+    parser.add_argument("--hosts", type=_names, help="airflow, dagster, kedro, with commas between; default: all")
+    parser.add_argument(
+        "--transports", type=_names, help="entrepot, objectstorage, files, pickle, memory; default: all"
+    )
+    parser.add_argument(
+        "--scale", type=int, default=DEFAULT_SCALE, help=f"years of {data.ROWS:,} flights; default %(default)s"
+    )
+    parser.add_argument("--rows", type=int, help="only so many flights of each year; default: all")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "demo", help="folder; default build/demo")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that one run may take; default 600")
+    parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
+    options = parser.parse_args(arguments)
+    for name in ("scale", "rows", "timeout"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} is 1 or more, not {value}")
+    try:
+        options.transports = chosen(options.hosts, options.transports)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; the exit code: 0 if all went well, 1 if a run failed or the answers differ, 130 if interrupted."""
+    options = parse(arguments)
+    processes.adopt_orphans()
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    # A short path: sockets have one of at most 107 bytes.
+    work = Path(tempfile.mkdtemp(prefix="flights-"))
+    failed = True
+    try:
+        rows = _run_all(options, work)
+        failed = not _leave(rows, options)
+        return 1 if failed else 0
+    except (DemoError, data.DataMissing) as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        failed = False
+        return 130
+    finally:
+        processes.end_orphans()
+        signal.signal(signal.SIGTERM, previous)
+        if failed or options.keep:
+            print(f"The working folder with all logs is {work}", file=sys.stderr)
+        else:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def tell(line: str) -> None:
+    """Print a line of progress with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+
+
+def _run_all(options: argparse.Namespace, work: Path) -> list[Figures]:
+    for name in ("flights", *data.LOOKUPS):
+        data.data_file(name).read_bytes()  # says early if it is missing, and no run is the first to read it from disk
+    ours = any(transport.is_entrepot for transport in options.transports)
+    address = f"unix://{work}/store.sock" if ours else None
+    asked = Asked(options.scale, options.rows, work, address, options.timeout, tell)
+    flights = (options.rows or data.ROWS) * options.scale
+    tell(f"{flights:,} flights, {len(options.transports)} runs")
+    samples = work / "memory.jsonl"
+    command = [sys.executable, "-m", "examples.flights.measure.memory", "--out", str(samples), str(os.getpid())]
+    found: list[Figures] = []
+    with Child(
+        "the memory sampler", command, log=work / "memory.log", environment=asked.environment(), folder=ROOT
+    ) as sampler:
+        sampler.wait_for(lambda: bool(memory.read_samples(samples)), "its first sample", 30)
+        for host in dict.fromkeys(transport.host for transport in options.transports):
+            mine = [transport for transport in options.transports if transport.host == host]
+            with _runner(asked, host, mine) as run:
+                for transport in mine:
+                    figures = _one(asked, transport, run, sampler, samples)
+                    tell(
+                        f"{host:8} {transport.label}: {figures.run_seconds:.1f} s, of this "
+                        f"{figures.sharing_seconds:.2f} s to share data; peak {figures.peak_bytes / 1e6:,.0f} MB"
+                    )
+                    found.append(figures)
+    return found
+
+
+@contextmanager
+def _runner(asked: Asked, host: str, transports: Sequence[Transport]) -> Iterator[Any]:
+    """What runs one transport of a host: Airflow is started once for all of them."""
+    if host != "airflow":
+        run = _SIMPLE_HOSTS[host]
+        yield lambda transport: run(asked, transport)
+        return
+    tell("airflow  starts")
+    with airflow_host.running(asked, transports) as airflow:
+        yield airflow.run
+
+
+def _one(asked: Asked, transport: Transport, run: Any, sampler: Child, samples: Path) -> Figures:
+    with ExitStack() as stack:
+        if transport.is_entrepot:
+            assert asked.address is not None
+            stack.enter_context(store_process.running(asked, asked.address))
+        before = len(memory.read_samples(samples))
+        # A sample of what is there before the run, to tell it from what the run takes.
+        sampler.wait_for(lambda: len(memory.read_samples(samples)) > before + 1, "a sample of memory", 30)
+        outcome: Outcome = run(transport)
+    copied = stored.copied_bytes(stored.read_blobs(asked.folder(transport) / "meter"))
+    return Figures.of(outcome, memory.read_samples(samples), copied)
+
+
+def same_answers(rows: Sequence[Figures]) -> list[str]:
+    """What differs between the runs' reports; empty if nothing does."""
+    first = rows[0]
+    return [
+        f"{name}: {first.host} by {first.label} says {first.report.get(name)!r}, "
+        f"{row.host} by {row.label} says {row.report.get(name)!r}"
+        for row in rows[1:]
+        for name in sorted({*first.report, *row.report})
+        if row.report.get(name) != first.report.get(name)
+    ]
+
+
+def _leave(rows: list[Figures], options: argparse.Namespace) -> bool:
+    """Write the files and print the table; whether all answers are the same."""
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    differences = same_answers(rows)
+    about = about_machine(options)
+    text = table.text_table(rows)
+    summary = "\n".join(table.gains(rows))
+    (out / "results.txt").write_text(f"{text}\n\n{summary}\n", encoding="utf-8")
+    whole = table.as_json(rows, about) | {"same_answers": not differences}
+    (out / "results.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    print(f"\n{text}\n\n{summary}\n")
+    if differences:
+        print("demo: the runs do not agree:\n" + "\n".join(differences), file=sys.stderr)
+        return False
+    subtitle = ", ".join(f"{name} {value}" for name, value in about.items() if name != "sample seconds")
+    chart.draw(rows, subtitle, out / "chart.png")
+    (out / "index.html").write_text(page.page(rows, about), encoding="utf-8")
+    print("The answer, the same of all runs:" if len(rows) > 1 else "The answer:")
+    print(json.dumps(rows[0].report, indent=2))
+    print(f"\nTable, chart and page: {out}/results.txt, results.json, chart.png, index.html")
+    return True
+
+
+def about_machine(options: argparse.Namespace) -> dict[str, Any]:
+    """What one has to know to read the figures."""
+    from importlib.metadata import version
+
+    return {
+        "flights": f"{(options.rows or data.ROWS) * options.scale:,}",
+        "scale": options.scale,
+        "processors": len(os.sched_getaffinity(0)),
+        "Python": sys.version.split()[0],
+        "pandas": version("pandas"),
+        "Airflow": version("apache-airflow"),
+        "Dagster": version("dagster"),
+        "Kedro": version("kedro"),
+        "sample seconds": memory.INTERVAL_SECONDS,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Kedro: ``kedro run`` of the project with ParallelRunner; the configuration environment names the transport."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+
+from examples.flights.measure.meter import FOLDER_VARIABLE, Sums, read_calls
+from examples.flights.processes import Child
+from examples.flights.runs import ROOT, Asked, Outcome
+from examples.flights.transports import Transport
+
+PROJECT = ROOT / "examples/flights/kedro_project"
+# Kedro says of each value that it saves which dataset took it.
+_SAVED = re.compile(r"Saving data to (\w+) \((\w+)\)")
+
+
+def run(asked: Asked, transport: Transport) -> Outcome:
+    """Run the pipeline.
+
+    Raises:
+        DemoError: it failed, or took too long.
+    """
+    folder = asked.folder(transport)
+    files = folder / "files"
+    files.mkdir(exist_ok=True)
+    answer = folder / "answer.json"
+    variables = asked.environment() | {
+        "KEDRO_DISABLE_TELEMETRY": "1",
+        "KEDRO_LOGGING_CONFIG": str(PROJECT / "conf/logging.yml"),
+        FOLDER_VARIABLE: str(folder / "meter"),
+    }
+    parameters = [f"scale={asked.scale}", f"answer={answer}", f"files={files}"]
+    if asked.rows is not None:
+        parameters.append(f"rows={asked.rows}")
+    command = [sys.executable, "-m", "kedro", "run", "--env", transport.name, "--runner", "ParallelRunner"]
+    begin, clock = time.time(), time.monotonic()
+    with Child(
+        "Kedro",
+        [*command, "--params", ",".join(parameters)],
+        log=folder / "run.log",
+        environment=variables,
+        folder=PROJECT,
+    ) as child:
+        child.wait(asked.timeout)
+    end, seconds = time.time(), time.monotonic() - clock
+    log = (folder / "run.log").read_text(encoding="utf-8", errors="replace")
+    travelled = {name: dataset for name, dataset in _SAVED.findall(log) if name != "report"}
+    report = json.loads(answer.read_text(encoding="utf-8"))
+    return Outcome(transport, report, seconds, begin, end, Sums.of(read_calls(folder / "meter")), travelled)

@@ -1,0 +1,53 @@
+"""Which bytes a task copied into shared memory.
+
+A store counts each blob once, however many objects share it. After each save by Entrepot, off the clock, the task's
+process asks the store for the blobs of what is there, and notes those of objects that it has not seen. A blob that
+was there before, because an object reuses it, has the same index and generation, and was not copied again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+SUFFIX = ".blobs"
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A range of shared memory.
+
+    Attributes:
+        index, generation: which; together they name it for the store's whole life.
+        nbytes: its length.
+    """
+
+    index: int
+    generation: int
+    nbytes: int
+
+
+def read_blobs(folder: Path) -> list[Blob]:
+    """All blobs noted in a meter's folder."""
+    return [
+        Blob(*json.loads(line))
+        for file in folder.glob(f"*{SUFFIX}")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def copied_bytes(blobs: Iterable[Blob]) -> int:
+    """Their bytes, each blob once."""
+    return sum(blob.nbytes for blob in set(blobs))
+
+
+def write_blobs(folder: Path, blobs: Iterable[Blob]) -> None:
+    """Note blobs in a file of this process."""
+    lines = "".join(json.dumps([blob.index, blob.generation, blob.nbytes]) + "\n" for blob in blobs)
+    if lines:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{os.getpid()}{SUFFIX}").open("a", encoding="utf-8") as file:
+            file.write(lines)

@@ -1,0 +1,1 @@
+"""What the demo leaves behind: a table, a chart and a page."""

@@ -1,0 +1,150 @@
+"""The chart: one line per run, one panel per figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from examples.flights.runs import Figures
+
+MB = 1_000_000
+OURS = ("#0f766e", "#5eb8ae")
+OTHERS = ("#64748b", "#b4bfcd")
+INK = "#1e293b"
+FAINT = "#64748b"
+RULE = "#e2e8f0"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure of all runs.
+
+    Attributes:
+        title: above it.
+        parts: what the two parts of a bar are; the second is empty for an undivided bar.
+        values: the two parts of a run's bar.
+        unit: after the number at the end of the bar.
+        digits: of that number, after the point.
+    """
+
+    title: str
+    parts: tuple[str, str]
+    values: Callable[[Figures], tuple[float, float]]
+    unit: str
+    digits: int
+
+
+PANELS = (
+    Panel("Data sharing", ("write", "read"), lambda row: (row.write_seconds, row.read_seconds), "s", 2),
+    Panel(
+        "Bytes copied",
+        ("files and sockets", "shared memory"),
+        lambda row: ((row.bytes_written + row.bytes_read) / MB, row.bytes_stored / MB),
+        "MB",
+        0,
+    ),
+    Panel(
+        "Peak memory (PSS)",
+        ("before the run", "on top"),
+        lambda row: (row.idle_bytes / MB, (row.peak_bytes - row.idle_bytes) / MB),
+        "MB",
+        0,
+    ),
+    Panel("End to end", ("", ""), lambda row: (row.run_seconds, 0.0), "s", 1),
+)
+
+
+def positions(rows: Sequence[Figures]) -> list[float]:
+    """Where each run's bar is, from the top down, with a gap between hosts."""
+    found: list[float] = []
+    at = 0.0
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is not None:
+            at += 1.0 if before.host == row.host else 1.8
+        found.append(at)
+    return found
+
+
+def draw(rows: Sequence[Figures], subtitle: str, path: Path) -> None:
+    """Draw the chart into a PNG file.
+
+    Args:
+        rows: the runs, those of one host together.
+        subtitle: one line on the data and the machine.
+        path: of the file.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    places = positions(rows)
+    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "axes.labelcolor": INK}
+    with mpl.rc_context(style):
+        height = 2.1 + 0.42 * (places[-1] + 1)
+        figure, axes = plt.subplots(1, len(PANELS), figsize=(15, height), sharey=True)
+        # Inches from the edges, so that titles keep their place however many runs there are.
+        figure.subplots_adjust(left=0.17, right=0.985, top=1 - 1.25 / height, bottom=0.55 / height, wspace=0.1)
+        for panel, axis in zip(PANELS, axes, strict=True):
+            _draw_panel(axis, panel, rows, places)
+        labels = axes[0]
+        labels.set_yticks(places, [row.label for row in rows])
+        labels.set_ylim(places[-1] + 0.6, -0.6)
+        for tick, row in zip(labels.get_yticklabels(), rows, strict=True):
+            tick.set_color(OURS[0] if row.name == "entrepot" else INK)
+            tick.set_fontweight("bold" if row.name == "entrepot" else "normal")
+        for host in dict.fromkeys(row.host for row in rows):
+            mine = [place for place, row in zip(places, rows, strict=True) if row.host == host]
+            labels.text(
+                -0.80,
+                (mine[0] + mine[-1]) / 2,
+                host.capitalize(),
+                transform=labels.get_yaxis_transform(),
+                fontsize=12,
+                fontweight="bold",
+                va="center",
+                ha="left",
+            )
+        figure.text(0.02, 1 - 0.42 / height, "One job, three hosts, by each transport", fontsize=16, fontweight="bold")
+        figure.text(0.02, 1 - 0.72 / height, subtitle, fontsize=10, color=FAINT)
+        figure.savefig(path, dpi=150, facecolor="white")
+        plt.close(figure)
+
+
+def _draw_panel(axis: Any, panel: Panel, rows: Sequence[Figures], places: Sequence[float]) -> None:
+    most = max(sum(panel.values(row)) for row in rows) or 1.0
+    for place, row in zip(places, rows, strict=True):
+        dark, light = OURS if row.name == "entrepot" else OTHERS
+        first, second = panel.values(row)
+        axis.barh(place, first, height=0.66, color=dark)
+        axis.barh(place, second, left=first, height=0.66, color=light)
+        number = f"{first + second:,.{panel.digits}f} {panel.unit}"
+        axis.text(
+            first + second + most * 0.015,
+            place,
+            number,
+            va="center",
+            fontsize=9.5,
+            fontweight="bold" if row.name == "entrepot" else "normal",
+        )
+    axis.set_xlim(0, most * 1.28)  # room for the longest bar's number
+    axis.set_title(panel.title, loc="left", fontsize=11.5, fontweight="bold", pad=18 if panel.parts[0] else 8)
+    if panel.parts[0]:
+        axis.text(
+            0,
+            1.015,
+            f"dark: {panel.parts[0]}, light: {panel.parts[1]}",
+            transform=axis.transAxes,
+            fontsize=8.5,
+            color=FAINT,
+            va="bottom",
+        )
+    axis.grid(axis="x", color=RULE, linewidth=0.8)
+    axis.set_axisbelow(True)
+    axis.tick_params(axis="both", length=0, labelsize=9.5)
+    axis.tick_params(axis="x", colors=FAINT, labelsize=8.5)
+    axis.locator_params(axis="x", nbins=4)
+    for side in axis.spines.values():
+        side.set_visible(False)

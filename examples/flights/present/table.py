@@ -1,0 +1,77 @@
+"""The figures as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from examples.flights.runs import MIB, Figures
+
+COLUMNS = ("host", "transport", "sharing s", "write s", "read s", "moved MiB", "peak MiB", "above idle", "end to end s")
+
+
+def cells(row: Figures) -> tuple[str, ...]:
+    """A row of the table, in the order of ``COLUMNS``."""
+    return (
+        row.host,
+        row.label,
+        f"{row.sharing_seconds:.2f}",
+        f"{row.write_seconds:.2f}",
+        f"{row.read_seconds:.2f}",
+        f"{row.bytes_moved / MIB:.0f}",
+        f"{row.peak_bytes / MIB:.0f}",
+        f"{(row.peak_bytes - row.idle_bytes) / MIB:.0f}",
+        f"{row.run_seconds:.1f}",
+    )
+
+
+def text_table(rows: Sequence[Figures]) -> str:
+    """The table for a terminal, a blank line between hosts."""
+    lines = [COLUMNS, *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+
+    def line_of(line: Sequence[str]) -> str:
+        left = [line[column].ljust(widths[column]) for column in (0, 1)]
+        right = [line[column].rjust(widths[column]) for column in range(2, len(COLUMNS))]
+        return "  ".join([*left, *right]).rstrip()
+
+    found = [line_of(COLUMNS), "  ".join("-" * width for width in widths)]
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is not None and before.host != row.host:
+            found.append("")
+        found.append(line_of(cells(row)))
+    return "\n".join(found)
+
+
+def as_json(rows: Sequence[Figures], about: dict[str, Any]) -> dict[str, Any]:
+    """Everything measured.
+
+    Args:
+        rows: the runs.
+        about: the machine and the options.
+    """
+    runs = [asdict(row) | {"sharing_seconds": row.sharing_seconds, "bytes_moved": row.bytes_moved} for row in rows]
+    return {"about": about, "runs": runs}
+
+
+def gains(rows: Sequence[Figures]) -> list[str]:
+    """One sentence per host on how Entrepot compares with each of its other transports."""
+    found = []
+    for row in rows:
+        ours = next((other for other in rows if other.host == row.host and other.name == "entrepot"), None)
+        if ours is None or row is ours or ours.sharing_seconds <= 0:
+            continue
+        found.append(
+            f"{row.host}: sharing took {row.sharing_seconds:.2f} s by {row.label}, {ours.sharing_seconds:.2f} s by "
+            f"Entrepot ({times(row.sharing_seconds / ours.sharing_seconds)}); peak memory "
+            f"{row.peak_bytes / MIB:.0f} and {ours.peak_bytes / MIB:.0f} MiB"
+        )
+    return found
+
+
+def times(ratio: float) -> str:
+    """A ratio of times in words: how many times as fast Entrepot was."""
+    if ratio >= 1:
+        return f"{ratio:.1f} times as fast"
+    return f"{1 / ratio:.1f} times as slow"

@@ -1,0 +1,44 @@
+"""The store of one run: an ``entrepotd`` in the foreground, provisioned before the run begins and gone after it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from examples.flights.processes import Child
+from examples.flights.runs import MIB, ROOT, Asked
+
+START_TIMEOUT = 60.0
+PROVISION_TIMEOUT = 120.0
+
+
+def capacity_bytes(scale: int) -> int:
+    """Enough for all values of one run: a year of flights makes about 300 MiB of them."""
+    return (256 + 512 * scale) * MIB
+
+
+@contextmanager
+def running(asked: Asked, address: str) -> Iterator[Child]:
+    """A store at ``address``; ended with the block.
+
+    Args:
+        asked: for the size of the data.
+        address: ``unix:`` and a path.
+
+    Raises:
+        DemoError: it does not come up.
+        StoreUnavailable, Timeout: it does not answer, or is not provisioned in two minutes.
+    """
+    import entrepot
+
+    socket = Path(address.removeprefix("unix://"))
+    command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address]
+    command += ["--size", str(capacity_bytes(asked.scale))]
+    log = asked.work / "entrepotd.log"
+    with Child("entrepotd", command, log=log, environment=asked.environment(), folder=ROOT) as child:
+        child.wait_for(socket.exists, f"its socket {socket}", START_TIMEOUT, interval=0.02)
+        with entrepot.connect(address, scope="flights-demo") as store:
+            store.wait_provisioned(PROVISION_TIMEOUT)
+        yield child
