@@ -37,13 +37,17 @@ _MAX_NESTING = 64
 def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
     """Whether an array uses less than half of the buffers that it points into."""
     try:
-        whole, used = array.get_total_buffer_size(), array.nbytes
-        if whole >= _TRIM_BYTES and kind_of(array.type) is Kind.VIEW:
-            # nbytes counts all the text that any of the views might point to.
+        whole = array.get_total_buffer_size()
+        if whole < _TRIM_BYTES:
+            return False
+        if kind_of(array.type) is Kind.VIEW:
+            # nbytes would count all the text that any of the views might point to.
             chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
             used = sum(16 * len(chunk) + _text_bytes(chunk) for chunk in chunks)
+        else:
+            used = array.nbytes
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-        return False
+        return False  # older releases of Arrow cannot tell for every type
     return bool(whole > 2 * used and whole - used >= _TRIM_BYTES)
 
 
@@ -275,6 +279,8 @@ class ArrayReader:
         count = len(bits) + (1 if kind.is_binary and kind is not Kind.VIEW else 0)
         if len(buffers) < count or (kind is not Kind.VIEW and len(buffers) != count):
             raise damaged(self._node, f"an array of type {type_} has {len(buffers)} buffers, expected {count}")
+        if any(buffer is None for buffer in buffers[len(bits) :]) and kind is Kind.VIEW:
+            raise damaged(self._node, f"an array of type {type_} lacks a buffer of its text")
         for position, width in enumerate(bits):
             elements = end + extra if end and position == len(bits) - 1 else end
             buffer = buffers[position]

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 from entrepot.codec import Decoder, Encoder, Node
-from entrepot.errors import UnsupportedType
+from entrepot.errors import CorruptData, UnsupportedType
 
 from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size
 
@@ -41,8 +41,8 @@ class DataFrameCodec(CheckedCodec):
             if column.dtype == dtype
         ]
         names = {column.name for _, column, _ in lists}
-        table = _to_arrow(frame.select([name for name in frame.columns if name not in names]) if names else frame)
-        children = [encoder.encode(table), *(encoder.encode(column.to_list()) for _, column, _ in lists)]
+        rest = frame.select([name for name in frame.columns if name not in names]) if names else frame
+        children = [_encode_table(rest, encoder), *(encoder.encode(column.to_list()) for _, column, _ in lists)]
         described = [[position, column.name, name] for position, column, name in lists]
         return Node(self.name, self.version, [frame.height, described, _sorted_columns(frame)], children=children)
 
@@ -116,6 +116,34 @@ class LazyFrameCodec(CheckedCodec):
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
         raise damaged(node, "a LazyFrame is never stored under this codec")
+
+
+def _encode_table(frame: pl.DataFrame, encoder: Encoder) -> Node:
+    """The columns as an Arrow table.
+
+    Releases before 2 hand over slices of nested columns with children that are too short; that shows in reading them
+    back, and a fresh copy of the columns does not have it.
+    """
+    # Not encoder.encode: if the table does not do, it is the DataFrame that must be pickled.
+    codec = encoder.registry.by_name("arrow.table")
+    if not any(dtype.is_nested() for dtype in frame.schema.values()):
+        return codec.encode(_to_arrow(frame), encoder)
+    try:
+        return _encode_checked(frame, encoder)
+    except UnsupportedType:
+        return _encode_checked(frame.select(pl.all().gather(pl.int_range(pl.len()))), encoder)
+
+
+def _encode_checked(frame: pl.DataFrame, encoder: Encoder) -> Node:
+    codec = encoder.registry.by_name("arrow.table")
+    node = codec.encode(_to_arrow(frame), encoder)
+    try:
+        codec.decode(node, Decoder(encoder.registry, encoder.buffers.__getitem__, len(encoder.buffers)))
+    except CorruptData as error:
+        raise UnsupportedType(
+            f"this release of Polars hands over damaged nested columns ({error}): upgrade it, or allow pickling"
+        ) from error
+    return node
 
 
 def _to_arrow(frame: pl.DataFrame) -> pa.Table:
