@@ -108,6 +108,9 @@ class _DataWriter:
             return value
         if kind is bytes and len(value) <= INLINE_BYTES:
             return value
+        if kind is tuple and _FAST_KINDS.issuperset(map(type, value)):
+            self.has_container_tags = True
+            return [_TUPLE_TAG, *value]
         if kind in (list, dict, tuple, set, frozenset):
             return self._container(value, kind)
         if kind in _LEAF_TAGS and not (kind is bytearray and len(value) > INLINE_BYTES):
@@ -153,8 +156,6 @@ class _DataWriter:
             return {key: write(item) for key, item in value.items()}
         self.has_container_tags = True
         if kind is tuple:
-            if _FAST_KINDS.issuperset(map(type, value)):
-                return [_TUPLE_TAG, *value]
             return [_TUPLE_TAG, *(write(item) for item in value)]
         if kind is dict:
             pairs: list[Any] = [_PAIRS_TAG]
