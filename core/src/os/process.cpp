@@ -99,6 +99,8 @@ void close_descriptors_from(int first, const std::vector<int>& keep) {
   }
 }
 
+void yield_cpu() { ::sched_yield(); }
+
 Status start_session() {
   if (::setsid() < 0 && errno != EPERM) return errno_status(errno, "setsid");  // EPERM: we lead a group already
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));

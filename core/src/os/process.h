@@ -55,6 +55,8 @@ struct ExitStatus {
 // Closes every descriptor from `first` up except those in `keep`.
 void close_descriptors_from(int first, const std::vector<int>& keep);
 
+void yield_cpu();  // lets another thread run
+
 // The process group and session of its own, standard input from /dev/null.
 [[nodiscard]] Status start_session();
 

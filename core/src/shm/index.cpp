@@ -150,8 +150,16 @@ Status IndexWriter::rebuild(std::uint32_t log2) {
 }
 
 Status IndexWriter::insert(const IdBytes& id, std::uint32_t slot) {
-  if (too_full(live_ + tombstones_ + 1, 1ULL << log2_)) {
-    const Status rebuilt = rebuild(smallest_log2(live_ + 1));
+  const std::uint64_t entries = 1ULL << log2_;
+  if (too_full(live_ + tombstones_ + 1, entries)) {
+    const std::uint32_t target = smallest_log2(live_ + 1);
+    Status rebuilt;
+    if (live_ + 2 > (1ULL << max_log2_)) {
+      rebuilt = Status(Code::kStoreFull, concat("the index of 2^", max_log2_, " entries holds ", live_,
+                                                " objects and is full; delete objects that nobody needs"));
+    } else if (target != log2_ || tombstones_ * 8 > entries) {
+      rebuilt = rebuild(target);
+    }
     // Without memory for another table a fuller one still works, as long as probes find an empty entry.
     if (!rebuilt.is_ok() && live_ + tombstones_ + 2 > (1ULL << log2_)) return rebuilt;
   }

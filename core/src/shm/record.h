@@ -12,10 +12,10 @@
 namespace entrepot {
 
 struct RecordParts {
-  std::span<const BufferRef> buffers;
-  std::span<const BlobRef> blobs;  // distinct
-  std::string_view tree;
-  std::string_view payload;  // inline
+  std::span<const BufferRef> buffers{};
+  std::span<const BlobRef> blobs{};  // distinct
+  std::string_view tree{};
+  std::string_view payload{};  // inline
 };
 
 // Bytes that build_record needs, a multiple of kRecordAlign. kInvalidArgument above 2^32 - 1 or kInlineMaxBytes

@@ -132,7 +132,9 @@ TEST(Mapping, CollapseKeepsTheContents) {
   ASSERT_TRUE(collapsed.is_ok()) << collapsed.status().message();
   EXPECT_EQ(mapping.data()[5], std::byte{42});
   EXPECT_EQ(mapping.data()[kBytes - 1], std::byte{43});
-  if (*collapsed) EXPECT_EQ(*resident_bytes(fd.get()), kBytes);
+  if (*collapsed) {
+    EXPECT_EQ(*resident_bytes(fd.get()), kBytes);
+  }
   EXPECT_EQ(collapse(mapping.data() + 4096, kHugePageBytes).code(), Code::kInvalidArgument);
 }
 

@@ -24,7 +24,9 @@ SpawnOptions shell(const std::string& script) {
 
 // Waits for the end of `child` and reaps it.
 ExitStatus wait_end(const Child& child) {
-  if (child.pidfd.valid()) EXPECT_TRUE(*wait_readable(child.pidfd.get(), soon()));
+  if (child.pidfd.valid()) {
+    EXPECT_TRUE(*wait_readable(child.pidfd.get(), soon()));
+  }
   const Deadline watchdog = soon();
   while (!watchdog.passed()) {
     if (const auto status = reap(child.pid)) return *status;

@@ -1,0 +1,262 @@
+// The pin protocol between two processes over shared memory, a round at a time: the parent is the daemon and deletes an
+// object while the child gets it. With the real classes nobody may ever read a payload that was overwritten; with the
+// re-check left out, or the pin published by a plain store, somebody must, or this test would prove nothing.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <new>
+
+#include "fakes/fake_memory.h"
+#include "os/clock.h"
+#include "os/memfd.h"
+#include "os/process.h"
+
+namespace entrepot {
+namespace {
+
+using testing::numbered_id;
+using testing::numbered_instance;
+
+enum class Variant { kReal, kWithoutRecheck, kPlainStore };
+
+constexpr std::uint64_t kOverwritten = ~0ULL;
+constexpr std::size_t kNoiseLines = 8;
+
+// The stage on which the rounds are played, in a memfd of its own.
+struct alignas(64) Stage {
+  alignas(64) std::atomic<std::uint64_t> round{0};        // set by the daemon: the object of this round is sealed
+  alignas(64) std::atomic<std::uint64_t> daemon_done{0};  // it has deleted, and freed unless it saw a pin
+  alignas(64) std::atomic<std::uint64_t> reader_done{0};  // it has unpinned
+  alignas(64) std::atomic<std::uint64_t> stop{0};
+  alignas(64) std::atomic<std::uint64_t> payload{0};
+  alignas(64) std::atomic<std::uint64_t> reads{0};  // the reader's counts
+  alignas(64) std::atomic<std::uint64_t> bad{0};
+  alignas(64) std::atomic<std::uint64_t> missed{0};
+  // Lines that both write: a processor that has just written them still waits for them when the next store comes, which
+  // is what delays a plain store long enough to be seen.
+  struct alignas(64) Line {
+    std::atomic<std::uint64_t> value{0};
+  };
+  std::array<Line, kNoiseLines> noise;
+};
+
+// xorshift: cheap, the same in every run.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t below(std::uint64_t n) {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_ % n;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+void pause_for(std::uint64_t turns) {
+  for (std::uint64_t i = 0; i < turns; ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    asm volatile("" ::: "memory");
+#endif
+  }
+}
+
+// Spins, then yields: the two processes may share a busy machine. False when the other side stopped or died.
+bool await(const std::atomic<std::uint64_t>& word, std::uint64_t value, const Stage& stage,
+           const os::Deadline& watchdog) {
+  for (std::uint32_t spins = 0; word.load(std::memory_order_acquire) != value; ++spins) {
+    if (stage.stop.load(std::memory_order_relaxed) != 0) return false;
+    if (spins % 512 == 511) os::yield_cpu();
+    if (spins % 65'536 == 65'535 && watchdog.passed()) return false;
+  }
+  return true;
+}
+
+void write_noise(Stage& stage, std::uint64_t value) {
+  for (Stage::Line& line : stage.noise)
+    line.value.store(value, std::memory_order_relaxed);
+}
+
+struct Outcome {
+  std::uint64_t rounds = 0;
+  std::uint64_t freed_at_once = 0;
+  std::uint64_t reads = 0;
+  std::uint64_t bad = 0;
+};
+
+// ---- the reader's process
+void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant variant,
+                 const os::Deadline& watchdog) {
+  const DirectoryReader reader(view);
+  auto* pins = reinterpret_cast<std::atomic<std::uint64_t>*>(table.memory() + sizeof(PinTableHeader));
+  auto* header = reinterpret_cast<PinTableHeader*>(table.memory());
+  Dice dice(12345);
+  for (std::uint64_t round = 1; await(stage.round, round, stage, watchdog); ++round) {
+    pause_for(dice.below(24));
+    const std::optional<Found> found = reader.find(numbered_id(1));
+    if (found) {
+      if (dice.below(4) == 0) pause_for(dice.below(32));
+      std::uint32_t position = 0;
+      if (variant == Variant::kPlainStore) {
+        header->high_water.store(1, std::memory_order_seq_cst);
+        write_noise(stage, round);
+        pins[0].store(Pin::make(found->slot, found->generation()), std::memory_order_relaxed);
+      } else {
+        write_noise(stage, round);
+        position = table.pin(found->slot, found->generation());
+      }
+      if (variant == Variant::kWithoutRecheck || reader.recheck(*found)) {
+        // By now the object is ours. Whatever the daemon does in this round, it has to leave the payload alone.
+        if (!await(stage.daemon_done, round, stage, watchdog)) return;
+        const bool good = stage.payload.load(std::memory_order_acquire) == round;
+        (good ? stage.reads : stage.bad).fetch_add(1, std::memory_order_relaxed);
+      }
+      if (variant == Variant::kPlainStore) {
+        pins[0].store(0, std::memory_order_release);
+      } else {
+        table.unpin(position);
+      }
+    } else {
+      stage.missed.fetch_add(1, std::memory_order_relaxed);
+    }
+    stage.reader_done.store(round, std::memory_order_release);
+  }
+}
+
+// ---- the daemon's process
+class Daemon {
+ public:
+  Daemon(Stage& stage, ControlMemory& memory, PinScanner& scanner)
+      : stage_(stage), directory_(memory), index_(memory), scanner_(scanner) {}
+
+  bool start() { return index_.reset().is_ok(); }
+
+  // False if the reader is gone.
+  bool play(std::uint64_t round, const os::Deadline& watchdog, Outcome& outcome) {
+    const std::uint32_t slot = directory_.allocate().take();
+    stage_.payload.store(round, std::memory_order_relaxed);
+    directory_.publish_sealed(slot, {.id = numbered_id(1)});
+    if (round == 1 && !index_.insert(numbered_id(1), slot).is_ok()) return false;  // the same slot every round
+    write_noise(stage_, round);
+    stage_.round.store(round, std::memory_order_release);
+    pause_for(dice_.below(delay_));
+    const std::array<PinTarget, 1> victim = {PinTarget{slot, directory_.generation(slot)}};
+    directory_.mark_deleting(slot);
+    const bool pinned = scanner_.scan(victim)[0] != 0;
+    if (!pinned) free_memory(slot, outcome);
+    // Keeps the two in step on any machine: about as many rounds are won by the one as by the other.
+    delay_ = pinned ? std::max<std::uint64_t>(delay_ - 1, 2) : std::min<std::uint64_t>(delay_ + 1, 4096);
+    stage_.daemon_done.store(round, std::memory_order_release);
+    if (!await(stage_.reader_done, round, stage_, watchdog)) return false;
+    if (pinned) {
+      if (scanner_.scan(victim)[0] != 0) return false;
+      directory_.free(slot);
+    }
+    ++outcome.rounds;
+    return true;
+  }
+
+ private:
+  void free_memory(std::uint32_t slot, Outcome& outcome) {
+    directory_.free(slot);
+    stage_.payload.store(kOverwritten, std::memory_order_release);
+    ++outcome.freed_at_once;
+  }
+
+  Stage& stage_;
+  DirectoryWriter directory_;
+  IndexWriter index_;
+  PinScanner& scanner_;
+  Dice dice_{99};
+  std::uint64_t delay_ = 64;
+};
+
+// Plays until `rounds` are over, or, for a control, until a bad read was seen.
+Outcome play(Variant variant, std::uint64_t rounds, std::uint64_t limit_ms) {
+  const UniqueFd stage_fd = os::create_memfd("stage", sizeof(Stage)).take();
+  const os::Mapping stage_memory = os::Mapping::map(stage_fd.get(), 0, sizeof(Stage), os::Access::kReadWrite).take();
+  Stage& stage = *new (stage_memory.data()) Stage();
+  ControlMemory memory =
+      ControlMemory::create(numbered_instance(1), {{RegionKind::kIndex, 4ULL << kIndexMinLog2}}).take();
+  const UniqueFd pin_fd = create_pin_table(16).take();
+  const os::Deadline limit = os::Deadline::after_ms(limit_ms);
+  const os::Deadline watchdog = os::Deadline::after_ms(limit_ms + 30'000);
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // As a client would: its own read-only mappings, by descriptors that cannot be mapped writable.
+    ControlView view = ControlView::attach(memory.client_fds().take(), numbered_instance(1)).take();
+    PinTable table = PinTable::attach(os::duplicate(pin_fd.get()).take()).take();
+    play_reader(stage, view, table, variant, watchdog);
+    ::_exit(0);
+  }
+  EXPECT_GT(child, 0);
+
+  Outcome outcome;
+  PinScanner scanner;
+  EXPECT_TRUE(scanner.add(1, pin_fd.get(), 16).is_ok());
+  Daemon daemon(stage, memory, scanner);
+  EXPECT_TRUE(daemon.start());
+  for (std::uint64_t round = 1; round <= rounds && !limit.passed(); ++round) {
+    if (!daemon.play(round, watchdog, outcome)) {
+      ADD_FAILURE() << "the reader did not answer in round " << round;
+      break;
+    }
+    if (variant != Variant::kReal && stage.bad.load(std::memory_order_relaxed) > 0) break;
+  }
+  stage.stop.store(1);
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (watchdog.passed()) ::kill(child, SIGKILL);
+    ::usleep(200);
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  outcome.reads = stage.reads.load();
+  outcome.bad = stage.bad.load();
+  return outcome;
+}
+
+std::string told(const Outcome& outcome) {
+  return "rounds " + std::to_string(outcome.rounds) + ", freed at once " + std::to_string(outcome.freed_at_once) +
+         ", good reads " + std::to_string(outcome.reads) + ", bad reads " + std::to_string(outcome.bad);
+}
+
+// A control that saw nothing proves nothing: on one CPU the two processes hardly ever meet in the window, on more they
+// do.
+void expect_violation(Variant variant) {
+  const Outcome outcome = play(variant, UINT64_MAX, 60'000);
+  ::testing::Test::RecordProperty("outcome", told(outcome));
+  if (outcome.bad == 0 && os::cpu_count() < 2) GTEST_SKIP() << "one CPU only: " << told(outcome);
+  EXPECT_GT(outcome.bad, 0U) << told(outcome);
+}
+
+TEST(PinLitmus, RealProtocolNeverReadsWhatWasFreed) {
+  const Outcome outcome = play(Variant::kReal, 2'000'000, 8'000);
+  RecordProperty("outcome", told(outcome));
+  EXPECT_EQ(outcome.bad, 0U) << told(outcome);
+  // The two met: some objects were freed under the reader's eyes, others were read although they were being deleted.
+  EXPECT_GT(outcome.freed_at_once, 100U) << told(outcome);
+  EXPECT_GT(outcome.reads, 100U) << told(outcome);
+}
+
+TEST(PinLitmusControl, WithoutTheRecheckSomebodyReadsWhatWasFreed) { expect_violation(Variant::kWithoutRecheck); }
+
+TEST(PinLitmusControl, WithAPlainStoreSomebodyReadsWhatWasFreed) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "the window was measured on x86-64 only";
+#endif
+  expect_violation(Variant::kPlainStore);
+}
+
+}  // namespace
+}  // namespace entrepot

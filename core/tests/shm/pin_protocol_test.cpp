@@ -1,0 +1,57 @@
+// The proof by exhaustion that nobody reads memory that was given to something else, and the controls which show that
+// the search would find it: every part of the protocol is taken away once.
+#include <gtest/gtest.h>
+
+#include "pin_protocol_model.h"
+
+namespace entrepot::model {
+namespace {
+
+std::string steps(const Exploration& exploration) {
+  std::string text;
+  for (const std::string& step : exploration.first_bad)
+    text.append("\n  ").append(step);
+  return text;
+}
+
+void expect_safe(const Protocol& protocol) {
+  const Exploration found = explore(protocol);
+  EXPECT_TRUE(found.complete) << found.states << " states";
+  EXPECT_EQ(found.bad_reads, 0U) << steps(found);
+  EXPECT_EQ(found.stuck, 0U);
+  // Not vacuous: objects were read, memory was freed, and everybody came to an end.
+  EXPECT_GT(found.good_reads, 0U);
+  EXPECT_GT(found.frees, 0U);
+  EXPECT_GT(found.ends, 0U);
+  ::testing::Test::RecordProperty("states", std::to_string(found.states));
+}
+
+void expect_violation(const Protocol& protocol) {
+  const Exploration found = explore(protocol);
+  EXPECT_GT(found.bad_reads, 0U) << "in " << found.states << " states";
+  EXPECT_FALSE(found.first_bad.empty());
+}
+
+TEST(PinProtocol, OneReaderNeverReadsWhatWasFreed) { expect_safe({.readers = 1, .attempts = 6, .lives = 6}); }
+
+TEST(PinProtocol, TwoReadersNeverReadWhatWasFreed) { expect_safe({.readers = 2, .attempts = 3, .lives = 3}); }
+
+TEST(PinProtocolControl, WithoutTheRecheckItFails) { expect_violation({.reader_rechecks = false}); }
+
+TEST(PinProtocolControl, WithADelayedPinItFails) { expect_violation({.reader_exchanges_pin = false}); }
+
+TEST(PinProtocolControl, WithADelayedChangeOfTheWordItFails) { expect_violation({.daemon_exchanges_word = false}); }
+
+TEST(PinProtocolControl, WithTheScanBeforeTheChangeItFails) { expect_violation({.daemon_marks_before_scan = false}); }
+
+TEST(PinProtocolControl, WithTheMarkRaisedTooLateItFails) { expect_violation({.reader_raises_mark_first = false}); }
+
+TEST(PinProtocolControl, TheTraceOfAViolationCanBeRead) {
+  const Exploration found = explore({.reader_rechecks = false, .attempts = 1, .lives = 1});
+  ASSERT_FALSE(found.first_bad.empty());
+  EXPECT_EQ(found.first_bad.front(), "start");
+  EXPECT_NE(steps(found).find("daemon frees"), std::string::npos) << steps(found);
+}
+
+}  // namespace
+}  // namespace entrepot::model

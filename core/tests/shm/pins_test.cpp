@@ -1,0 +1,168 @@
+#include "shm/pins.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "fakes/fake_memory.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+PinTable attach(const UniqueFd& fd) { return PinTable::attach(os::duplicate(fd.get()).take()).take(); }
+
+TEST(Pins, AScanSeesThePinsOfAllClients) {
+  const UniqueFd one = create_pin_table(64).take();
+  const UniqueFd two = create_pin_table(64).take();
+  PinTable first = attach(one);
+  PinTable second = attach(two);
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add(1, one.get(), 64).is_ok());
+  ASSERT_TRUE(scanner.add(2, two.get(), 64).is_ok());
+  const std::uint32_t a = first.pin(10, 1);
+  const std::uint32_t b = second.pin(10, 1);
+  const std::uint32_t c = second.pin(11, 5);
+  ASSERT_NE(a, PinTable::kNoPosition);
+  const std::vector<PinTarget> victims = {{10, 1}, {10, 2}, {11, 5}, {11, 4}, {12, 1}, {10, 1}};
+  EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 0, 1, 0, 0, 1}));
+  EXPECT_EQ(scanner.pinned_by({10, 1}).size(), 2U);
+  EXPECT_EQ(scanner.pinned_by({11, 5})[0].client, 2U);
+  EXPECT_EQ(scanner.count(2), 2U);
+  first.unpin(a);
+  EXPECT_EQ(scanner.scan(victims)[0], 1);
+  second.unpin(b);
+  EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{0, 0, 1, 0, 0, 0}));
+  scanner.remove(2);
+  EXPECT_EQ(scanner.scan(victims)[2], 0);
+  EXPECT_FALSE(scanner.has(2));
+  second.unpin(c);
+}
+
+TEST(Pins, SlotZeroAndTheLastGenerationCanBePinned) {
+  PinTable table = PinTable::create_private(4).take();
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, table).is_ok());
+  ASSERT_NE(table.pin(0, 1), PinTable::kNoPosition);
+  ASSERT_NE(table.pin(kMaxSlots - 1, 0xffff'ffffU), PinTable::kNoPosition);
+  EXPECT_EQ(scanner.scan(std::vector<PinTarget>{{0, 1}, {kMaxSlots - 1, 0xffff'ffffU}, {0, 0}}),
+            (std::vector<std::uint8_t>{1, 1, 0}));
+}
+
+TEST(Pins, AFullTableSaysSoAndRecovers) {
+  PinTable table = PinTable::create_private(3).take();
+  std::set<std::uint32_t> positions;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    positions.insert(table.pin(i, 1));
+  EXPECT_EQ(positions.size(), 3U);
+  EXPECT_EQ(table.pin(3, 1), PinTable::kNoPosition);
+  EXPECT_EQ(table.full_error().code(), Code::kStoreFull);
+  EXPECT_NE(table.full_error().message().find("3"), std::string::npos);
+  EXPECT_EQ(table.in_use(), 3U);
+  table.unpin(*positions.begin());
+  EXPECT_EQ(table.pin(3, 1), *positions.begin());
+}
+
+TEST(Pins, PositionsAreReusedBeforeTheMarkRises) {
+  PinTable table = PinTable::create_private(1000).take();
+  for (std::uint32_t i = 0; i < 10'000; ++i)
+    table.unpin(table.pin(i, 1));
+  const auto* header = reinterpret_cast<const PinTableHeader*>(table.memory());
+  EXPECT_EQ(header->high_water.load(), 1U);
+}
+
+TEST(Pins, LiesInAClientsTableAreBounded) {
+  const UniqueFd fd = create_pin_table(16).take();
+  PinTable table = attach(fd);
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add(1, fd.get(), 16).is_ok());
+  auto* header = reinterpret_cast<PinTableHeader*>(table.memory());
+  header->high_water.store(0xffff'ffffU);
+  header->capacity = 0xffff'ffffU;
+  header->magic = 0;
+  std::memset(table.memory() + sizeof(PinTableHeader), 0xff, 16 * 8);
+  EXPECT_EQ(scanner.scan(std::vector<PinTarget>{{1, 1}})[0], 0);
+  EXPECT_EQ(scanner.count(1), 16U);
+  // A slot number that no directory has comes out as it went in: a number, never an address.
+  scanner.for_each([](std::uint32_t, const PinTarget& target) { EXPECT_EQ(target.slot, 0xffff'fffeU); });
+}
+
+TEST(Pins, TheScannerRefusesWhatIsNoTable) {
+  PinScanner scanner;
+  const UniqueFd small = os::create_memfd("small", 4096).take();
+  EXPECT_EQ(scanner.add(1, small.get(), kMaxPinsPerClient).code(), Code::kInvalidArgument);
+  EXPECT_EQ(scanner.add(1, small.get(), 0xffff'ffffU).code(), Code::kInvalidArgument);
+  EXPECT_EQ(scanner.add(1, 0, 16).code(), Code::kInvalidArgument);
+  const UniqueFd fd = create_pin_table(16).take();
+  EXPECT_TRUE(scanner.add(1, fd.get(), 16).is_ok());
+  EXPECT_EQ(scanner.add(1, fd.get(), 16).code(), Code::kInternal);
+}
+
+TEST(Pins, AttachChecksTheHeader) {
+  EXPECT_EQ(create_pin_table(0).code(), Code::kInvalidArgument);
+  EXPECT_EQ(create_pin_table(kMaxPinsPerClient + 1).code(), Code::kInvalidArgument);
+  const UniqueFd fd = create_pin_table(16).take();
+  const os::Mapping mapping = os::Mapping::map(fd.get(), 0, pin_table_bytes(16), os::Access::kReadWrite).take();
+  auto* header = reinterpret_cast<PinTableHeader*>(mapping.data());
+  const auto code = [&] { return PinTable::attach(os::duplicate(fd.get()).take()).code(); };
+  EXPECT_EQ(code(), Code::kOk);
+  header->capacity = 17;
+  EXPECT_EQ(code(), Code::kInvalidArgument);  // cut off
+  header->capacity = 16;
+  header->layout_version = kLayoutVersion + 1;
+  EXPECT_EQ(code(), Code::kVersionMismatch);
+  header->magic = 1;
+  EXPECT_EQ(code(), Code::kCorruptData);
+}
+
+TEST(Pins, AForkedTableHasTheSamePinsAtTheSamePositions) {
+  PinTable parent = PinTable::create_private(64).take();
+  std::vector<std::uint32_t> positions;
+  for (std::uint32_t i = 0; i < 10; ++i)
+    positions.push_back(parent.pin(i, i + 1));
+  parent.unpin(positions[3]);
+  PinTable child = PinTable::create_private(64).take();
+  ASSERT_TRUE(child.copy_from(parent).is_ok());
+  EXPECT_EQ(child.in_use(), 9U);
+  for (const std::uint32_t position : positions)
+    EXPECT_EQ(child.pin_at(position), parent.pin_at(position));
+  EXPECT_EQ(child.pin(77, 1), positions[3]);
+  EXPECT_EQ(child.pin(78, 1), 10U);
+  PinTable small = PinTable::create_private(5).take();
+  EXPECT_EQ(small.copy_from(parent).code(), Code::kInvalidArgument);
+}
+
+TEST(Pins, BatchScansAgreeWithAModel) {
+  std::mt19937 random(1);
+  PinTable table = PinTable::create_private(512).take();
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, table).is_ok());
+  std::multiset<PinTarget> model;
+  std::vector<std::pair<std::uint32_t, PinTarget>> held;
+  for (int step = 0; step < 3000; ++step) {
+    if (random() % 2 == 0 && held.size() < 512) {
+      const PinTarget target{static_cast<std::uint32_t>(random() % 100), static_cast<std::uint32_t>(random() % 3)};
+      held.emplace_back(table.pin(target.slot, target.generation), target);
+      model.insert(target);
+    } else if (!held.empty()) {
+      const std::size_t which = random() % held.size();
+      table.unpin(held[which].first);
+      model.erase(model.find(held[which].second));
+      held[which] = held.back();
+      held.pop_back();
+    }
+    if (step % 50 != 0) continue;
+    std::vector<PinTarget> victims;
+    for (std::uint32_t i = 0; i < 300; ++i)
+      victims.push_back({i / 3, i % 3});
+    const std::vector<std::uint8_t> pinned = scanner.scan(victims);
+    for (std::size_t i = 0; i < victims.size(); ++i)
+      ASSERT_EQ(pinned[i], model.count(victims[i]) > 0 ? 1 : 0);
+    ASSERT_EQ(table.in_use(), model.size());
+  }
+}
+
+}  // namespace
+}  // namespace entrepot

@@ -1,0 +1,200 @@
+// Readers in threads against a daemon in another, over the process-local fake: what the thread sanitizer judges. The
+// payload is plain memory that the daemon overwrites as soon as nobody pins it; a wrong order is a data race or a value
+// that does not belong to the ID.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <random>
+#include <thread>
+
+#include "fakes/fake_memory.h"
+#include "os/clock.h"
+
+namespace entrepot {
+namespace {
+
+using testing::FakeStore;
+using testing::numbered_id;
+
+constexpr std::uint64_t kObjects = 64;
+constexpr std::uint64_t kOverwritten = ~0ULL;
+
+struct Shared {
+  FakeStore store;
+  // By slot; written by the daemon before the slot is published and after nobody pins it any more. Not atomic.
+  std::vector<std::uint64_t> payload = std::vector<std::uint64_t>(1U << 13, kOverwritten);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> reads{0};
+  std::atomic<std::uint64_t> wrong{0};
+  std::atomic<std::uint64_t> refused{0};  // the re-check said no
+};
+
+void read_until_stopped(Shared& shared, PinTable& table, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uint64_t reads = 0;
+  std::uint64_t wrong = 0;
+  std::uint64_t refused = 0;
+  while (!shared.stop.load(std::memory_order_relaxed)) {
+    const std::uint64_t number = random() % kObjects;
+    const std::optional<Found> found = shared.store.reader.find(numbered_id(number));
+    if (!found) continue;
+    const std::uint32_t position = table.pin(found->slot, found->generation());
+    if (position == PinTable::kNoPosition) {
+      ++wrong;
+      break;
+    }
+    if (shared.store.reader.recheck(*found)) {
+      const bool right = shared.payload[found->slot] == number &&
+                         shared.store.reader.slot(found->slot).id == numbered_id(number) &&
+                         shared.payload[found->slot] == number;
+      ++(right ? reads : wrong);
+    } else {
+      ++refused;
+    }
+    table.unpin(position);
+  }
+  shared.reads += reads;
+  shared.wrong += wrong;
+  shared.refused += refused;
+}
+
+class FakeDaemon {
+ public:
+  FakeDaemon(Shared& shared, PinScanner& scanner) : shared_(shared), scanner_(scanner), slots_(kObjects, kNone) {}
+
+  void step() {
+    const std::uint64_t number = random_() % kObjects;
+    const IdBytes id = numbered_id(number);
+    std::uint32_t& slot = slots_[number];
+    const std::uint32_t choice = static_cast<std::uint32_t>(random_() % 16);
+    if (choice == 0) {
+      const std::uint32_t log2 = shared_.store.index.log2();
+      ASSERT_TRUE(shared_.store.index.rebuild(log2 < 12 && random_() % 2 == 0 ? log2 + 1 : kIndexMinLog2).is_ok());
+    } else if (slot == kNone) {
+      slot = make(number);
+      ASSERT_TRUE(shared_.store.index.insert(id, slot).is_ok());
+    } else if (choice < 8) {
+      shared_.store.unlink(id, slot);
+      deferred_.push_back(slot);
+      slot = kNone;
+    } else {
+      const std::uint32_t old_slot = slot;
+      slot = make(number);
+      ASSERT_TRUE(shared_.store.index.replace(id, old_slot, slot));
+      shared_.store.directory.mark_deleting(old_slot);
+      deferred_.push_back(old_slot);
+    }
+    free_unpinned();
+  }
+
+  [[nodiscard]] std::uint64_t frees() const { return frees_; }
+  [[nodiscard]] std::size_t deferred() const { return deferred_.size(); }
+  void free_unpinned() {
+    std::vector<PinTarget> victims;
+    for (const std::uint32_t slot : deferred_)
+      victims.push_back({slot, shared_.store.directory.generation(slot)});
+    const std::vector<std::uint8_t> pinned = scanner_.scan(victims);
+    deferred_.clear();
+    for (std::size_t i = 0; i < victims.size(); ++i) {
+      if (pinned[i] != 0) {
+        deferred_.push_back(victims[i].slot);
+        continue;
+      }
+      shared_.payload[victims[i].slot] = kOverwritten;
+      shared_.store.directory.free(victims[i].slot);
+      ++frees_;
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffff'ffffU;
+
+  std::uint32_t make(std::uint64_t number) {
+    const std::uint32_t slot = shared_.store.directory.allocate().take();
+    shared_.payload[slot] = number;
+    shared_.store.directory.publish_sealed(slot, {.id = numbered_id(number)});
+    return slot;
+  }
+
+  Shared& shared_;
+  PinScanner& scanner_;
+  std::mt19937 random_{7};
+  std::vector<std::uint32_t> slots_;
+  std::deque<std::uint32_t> deferred_;
+  std::uint64_t frees_ = 0;
+};
+
+TEST(Threads, ReadersNeverSeeFreedPayloadWhileTheDaemonDeletesReplacesAndRebuilds) {
+  Shared shared;
+  PinTable one = PinTable::create_private(64).take();  // two threads of one process share it
+  PinTable two = PinTable::create_private(64).take();
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, one).is_ok());
+  ASSERT_TRUE(scanner.add_private(2, two).is_ok());
+  std::vector<std::thread> readers;
+  readers.emplace_back([&] { read_until_stopped(shared, one, 1); });
+  readers.emplace_back([&] { read_until_stopped(shared, one, 2); });
+  readers.emplace_back([&] { read_until_stopped(shared, two, 3); });
+  FakeDaemon daemon(shared, scanner);
+  const os::Deadline enough = os::Deadline::after_ms(2000);
+  while (!enough.passed() && !HasFatalFailure()) {
+    for (int i = 0; i < 100; ++i)
+      daemon.step();
+  }
+  shared.stop.store(true);
+  for (std::thread& reader : readers)
+    reader.join();
+  EXPECT_EQ(shared.wrong.load(), 0U);
+  EXPECT_GT(shared.reads.load(), 1000U);
+  EXPECT_GT(daemon.frees(), 1000U);
+  daemon.free_unpinned();
+  EXPECT_EQ(daemon.deferred(), 0U);
+  EXPECT_EQ(one.in_use() + two.in_use(), 0U);
+}
+
+TEST(Threads, ManyThreadsShareOnePinTableWithoutLosingPlaces) {
+  constexpr std::uint32_t kThreads = 4;
+  constexpr std::uint32_t kEach = 8;
+  PinTable table = PinTable::create_private(kThreads * kEach).take();
+  std::atomic<std::uint32_t> failures{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      std::vector<std::pair<std::uint32_t, std::uint64_t>> held;
+      for (int step = 0; step < 20'000; ++step) {
+        if (held.size() < kEach && random() % 2 == 0) {
+          const std::uint32_t slot = t * 1'000'000 + static_cast<std::uint32_t>(step);
+          const std::uint32_t position = table.pin(slot, t + 1);
+          if (position == PinTable::kNoPosition) {
+            ++failures;  // there is a place for everybody
+            continue;
+          }
+          held.emplace_back(position, Pin::make(slot, t + 1));
+        } else if (!held.empty()) {
+          const std::size_t which = random() % held.size();
+          if (table.pin_at(held[which].first) != held[which].second) ++failures;  // somebody else has it too
+          table.unpin(held[which].first);
+          held[which] = held.back();
+          held.pop_back();
+        }
+      }
+      for (const auto& [position, pin] : held)
+        table.unpin(position);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(failures.load(), 0U);
+  EXPECT_EQ(table.in_use(), 0U);
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, table).is_ok());
+  EXPECT_EQ(scanner.count(1), 0U);
+  for (std::uint32_t i = 0; i < kThreads * kEach; ++i)
+    EXPECT_NE(table.pin(i, 1), PinTable::kNoPosition);
+  EXPECT_EQ(table.pin(0, 1), PinTable::kNoPosition);
+}
+
+}  // namespace
+}  // namespace entrepot
