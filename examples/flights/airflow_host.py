@@ -90,7 +90,7 @@ class Api:
         Raises:
             OSError: nobody answers, or with an error (``urllib.error.HTTPError``).
         """
-        request = urllib.request.Request(self._base + path)  # noqa: S310 - http on the loopback address
+        request = urllib.request.Request(self._base + path)
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")

@@ -4,7 +4,7 @@ A user's definitions would be
 
     defs = Definitions(jobs=[flights.to_job()], resources={"io_manager": EntrepotIOManager()})
 
-:func:`flights_job` adds a clock around whichever IO manager the demo asks for, and runs each op in a process of its own.
+:func:`flights_job` adds a clock around whichever IO manager the demo asks for, and runs each op in its own process.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of ops as types.

@@ -85,12 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed = False
         return 130
     finally:
+        # Nothing interrupts the cleaning up; it is bounded.
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         processes.end_orphans()
-        signal.signal(signal.SIGTERM, previous)
         if failed or options.keep:
             print(f"The working folder with all logs is {work}", file=sys.stderr)
         else:
             shutil.rmtree(work, ignore_errors=True)
+        signal.signal(signal.SIGINT, interrupted)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -7,10 +7,17 @@ between); without it there is one DAG, ``flights``.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from airflow.sdk import dag, task
 
 from examples.flights import job
+
+
+def as_task(function: Callable[..., Any]) -> Any:
+    """A function as a task that hands on one value; a dictionary would otherwise go entry by entry."""
+    return task(multiple_outputs=False)(function)
 
 
 def make_dag(dag_id: str) -> object:
@@ -25,12 +32,12 @@ def make_dag(dag_id: str) -> object:
         default_args={"retries": 0},
     )
     def flights() -> None:
-        tables = task(job.load, multiple_outputs=False)("{{ params.scale }}", "{{ params.rows }}")
-        joined = task(job.join)(tables)
-        featured = task(job.features)(joined)
-        model = task(job.train)(featured)
-        scored = task(job.score)(model, featured)
-        task(job.report, multiple_outputs=False)(joined, scored)
+        tables = as_task(job.load)("{{ params.scale }}", "{{ params.rows }}")
+        joined = as_task(job.join)(tables)
+        featured = as_task(job.features)(joined)
+        model = as_task(job.train)(featured)
+        scored = as_task(job.score)(model, featured)
+        as_task(job.report)(joined, scored)
 
     return flights()
 

@@ -1,9 +1,9 @@
 """Peak memory of process trees, sampled from ``/proc`` by a process of its own.
 
-A sample is the proportional set size (PSS) of all processes below the given ones: a page that several of them share
-counts once in all. Pages of shared memory files that no process has mapped at the moment belong to nobody's PSS although
-they take memory; so where the memory files that the processes hold open have more pages than the PSS has shared ones,
-the difference is added. The page cache of ordinary files is not counted: the kernel may drop it.
+A sample is the proportional set size (PSS) of all processes below the given one: a page that several of them share
+counts once in all. Pages of memory files that no process has mapped at the moment belong to nobody's PSS although they
+take memory; so where the memory files that the processes hold open have more pages than the PSS has shared ones, the
+difference is added. The page cache of ordinary files is not counted: the kernel may drop it.
 """
 
 from __future__ import annotations

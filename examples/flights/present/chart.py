@@ -59,10 +59,10 @@ PANELS = (
 def positions(rows: Sequence[Figures]) -> list[float]:
     """Where each run's bar is, from the top down, with a gap between hosts."""
     found: list[float] = []
-    at = 0.0
+    at = 0.0  # the first host's name stands above it, at -1
     for before, row in zip([None, *rows], rows, strict=False):
         if before is not None:
-            at += 1.0 if before.host == row.host else 1.8
+            at += 1.0 if before.host == row.host else 2.1
         found.append(at)
     return found
 
@@ -81,31 +81,31 @@ def draw(rows: Sequence[Figures], subtitle: str, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     places = positions(rows)
-    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "axes.labelcolor": INK}
+    style: Any = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "axes.labelcolor": INK}
     with mpl.rc_context(style):
-        height = 2.1 + 0.42 * (places[-1] + 1)
+        height = 2.1 + 0.4 * (places[-1] + 2.2)
         figure, axes = plt.subplots(1, len(PANELS), figsize=(15, height), sharey=True)
         # Inches from the edges, so that titles keep their place however many runs there are.
-        figure.subplots_adjust(left=0.17, right=0.985, top=1 - 1.25 / height, bottom=0.55 / height, wspace=0.1)
+        figure.subplots_adjust(left=0.14, right=0.985, top=1 - 1.25 / height, bottom=0.55 / height, wspace=0.1)
         for panel, axis in zip(PANELS, axes, strict=True):
             _draw_panel(axis, panel, rows, places)
         labels = axes[0]
         labels.set_yticks(places, [row.label for row in rows])
-        labels.set_ylim(places[-1] + 0.6, -0.6)
+        labels.set_ylim(places[-1] + 0.6, -1.6)
         for tick, row in zip(labels.get_yticklabels(), rows, strict=True):
             tick.set_color(OURS[0] if row.name == "entrepot" else INK)
             tick.set_fontweight("bold" if row.name == "entrepot" else "normal")
         for host in dict.fromkeys(row.host for row in rows):
-            mine = [place for place, row in zip(places, rows, strict=True) if row.host == host]
+            first = next(place for place, row in zip(places, rows, strict=True) if row.host == host)
             labels.text(
-                -0.80,
-                (mine[0] + mine[-1]) / 2,
+                -0.015,
+                first - 0.9,
                 host.capitalize(),
                 transform=labels.get_yaxis_transform(),
-                fontsize=12,
+                fontsize=11.5,
                 fontweight="bold",
                 va="center",
-                ha="left",
+                ha="right",
             )
         figure.text(0.02, 1 - 0.42 / height, "One job, three hosts, by each transport", fontsize=16, fontweight="bold")
         figure.text(0.02, 1 - 0.72 / height, subtitle, fontsize=10, color=FAINT)
@@ -130,7 +130,7 @@ def _draw_panel(axis: Any, panel: Panel, rows: Sequence[Figures], places: Sequen
             fontweight="bold" if row.name == "entrepot" else "normal",
         )
     axis.set_xlim(0, most * 1.28)  # room for the longest bar's number
-    axis.set_title(panel.title, loc="left", fontsize=11.5, fontweight="bold", pad=18 if panel.parts[0] else 8)
+    axis.set_title(panel.title, loc="left", fontsize=11.5, fontweight="bold", pad=18)
     if panel.parts[0]:
         axis.text(
             0,

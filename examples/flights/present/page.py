@@ -121,12 +121,13 @@ def _short(text: str, most: int = 400) -> str:
 
 def _method(about: dict[str, Any]) -> str:
     return (
-        "<p><b>Data sharing</b> is the time in the host's own save and load calls, measured around them alike for every "
-        "transport, serialisation and the host's own book-keeping included. What a value's type needs is imported "
-        "before the clock starts, what a transport needs on the clock.</p>"
+        "<p><b>Data sharing</b> is the time in the host's own save and load calls, measured around them alike for "
+        "every transport, serialisation and the host's own book-keeping included. What a value's type needs is "
+        "imported before the clock starts, what a transport needs on the clock.</p>"
         "<p><b>Bytes copied</b> are those that the tasks' processes wrote and read by system calls in these calls "
         "(files, pipes, sockets), and those that were copied into the store's shared memory. Copies inside a process "
-        "are not counted, nor are those of a manager process or of Airflow's servers.</p>"
+        "are not counted, nor are those of a manager process or of Airflow's servers. Object storage XComs are "
+        "compressed Parquet, written as hexadecimal digits.</p>"
         "<p><b>Peak memory</b> is the largest proportional set size of all processes of the host and of the store, "
         "with the pages of the store's memory files that nobody has mapped, sampled every "
         f"{html.escape(str(about.get('sample seconds', '?')))} s. The page cache of files is not counted. What was "
