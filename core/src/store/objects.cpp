@@ -8,8 +8,6 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kRecordGrowth = 2U << 20;  // room that the record arena may need beyond one record
-
 BlobRef ref_of(const BlobWriter& blobs, std::uint32_t blob) { return {blob, blobs.generation(blob)}; }
 
 }  // namespace
@@ -170,8 +168,7 @@ Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std:
   }
   const RecordParts parts{buffers, refs, spec.tree, spec.payload};
   ASSIGN_OR_RETURN(const std::uint32_t needed, record_bytes(parts));
-  const bool grows = parts_.records.used_bytes() + needed > parts_.records.arena_bytes();
-  if (!parts_.pool.make_room(needed + (grows ? kRecordGrowth : 0)) && !parts_.pool.make_room(needed)) {
+  if (!parts_.pool.make_record_room(needed)) {
     return Status(Code::kStoreFull, concat("no room for ", format_bytes(needed), " of metadata and small values: ",
                                            parts_.pool.describe_pressure()),
                   true);

@@ -11,6 +11,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kArenaSlack = 4U << 20;     // of the record arena: free, but counted as taken
+constexpr std::uint64_t kArenaGrowth = 1U << 20;   // the arena grows by so much at once
 constexpr std::uint64_t kLeastPunch = 64U << 10;    // smaller holes are not worth a call
 
 }  // namespace
@@ -102,16 +103,38 @@ void SegmentPool::top_up() {
   }
 }
 
+bool SegmentPool::is_droppable(std::uint32_t segment, const Info& entry) const {
+  return is_free(segment) || (table_.state(segment) == SegmentState::kLeased && entry.empty());
+}
+
+// What make_room() could win at most, the record arena aside.
+std::uint64_t SegmentPool::reclaimable_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, entry] : infos_) {
+    const SegmentState state = table_.state(segment);
+    if (is_droppable(segment, *entry)) {
+      bytes += entry->extents.bytes() - entry->retired;
+    } else if (state == SegmentState::kReturned || state == SegmentState::kLeased) {
+      for (const auto& [offset, length] : holes(*entry)) bytes += length;
+    }
+  }
+  return bytes;
+}
+
 // Cheapest first: free segments, then segments that are empty though their writer could go on with them, then free
-// ranges of segments that hold something, then holes in the record arena.
+// ranges of segments that hold something. Nothing is given up if all of it together would not be enough.
 bool SegmentPool::make_room(std::uint64_t bytes) {
-  const auto enough = [&] { return available_bytes() >= bytes; };
-  const auto drop_where = [&](auto&& wanted) {
-    while (!enough()) {
+  if (available_bytes() >= bytes) return true;
+  const Result<std::uint64_t> trimmed = records_->trim();
+  if (!trimmed.is_ok()) log_warning("record arena: ", trimmed.status().to_string());
+  if (available_bytes() + reclaimable_bytes() < bytes) return false;
+
+  for (const bool also_leased : {false, true}) {
+    while (available_bytes() < bytes) {
       const std::uint64_t missing = bytes - available_bytes();
       std::uint32_t best = kNoSegment;  // the smallest that suffices, else the largest
       for (const auto& [segment, entry] : infos_) {
-        if (!wanted(segment, *entry)) continue;
+        if (!(also_leased ? is_droppable(segment, *entry) : is_free(segment))) continue;
         if (best == kNoSegment) {
           best = segment;
           continue;
@@ -120,38 +143,40 @@ bool SegmentPool::make_room(std::uint64_t bytes) {
         const std::uint64_t best_size = info(best).extents.bytes();
         if (best_size < missing ? size > best_size : size >= missing && size < best_size) best = segment;
       }
-      if (best == kNoSegment) return;
+      if (best == kNoSegment) break;
       drop(best);
     }
-  };
-  drop_where([&](std::uint32_t segment, const Info&) { return is_free(segment); });
-  drop_where([&](std::uint32_t segment, const Info& entry) {
-    return table_.state(segment) == SegmentState::kLeased && entry.empty();
-  });
+  }
   for (const SegmentState state : {SegmentState::kReturned, SegmentState::kLeased}) {
     for (const auto& [segment, entry] : infos_) {
-      if (enough()) return true;
+      if (available_bytes() >= bytes) return true;
       if (table_.state(segment) == state) retire_free_ranges(segment, bytes - available_bytes());
     }
   }
-  if (!enough()) {
-    const Result<std::uint64_t> trimmed = records_->trim();
-    if (!trimmed.is_ok()) log_warning("record arena: ", trimmed.status().to_string());
-  }
-  return enough();
+  return available_bytes() >= bytes;
 }
 
-void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough) {
+bool SegmentPool::make_record_room(std::uint64_t bytes) {
+  const std::uint64_t counted = std::min(records_->arena_bytes() - records_->used_bytes(), kArenaSlack);
+  if (bytes <= counted) return true;
+  return make_room(bytes - counted + kArenaGrowth) || make_room(bytes - counted);
+}
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::holes(const Info& entry) {
   const std::uint64_t page = os::page_bytes();
-  Info& entry = info(segment);
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
   entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
     const std::uint64_t first = (offset + page - 1) / page * page;
     const std::uint64_t end = (offset + length) / page * page;
-    if (end > first && end - first >= kLeastPunch) holes.emplace_back(first, end - first);
+    if (end > first && end - first >= kLeastPunch) result.emplace_back(first, end - first);
   });
+  return result;
+}
+
+void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough) {
+  Info& entry = info(segment);
   std::uint64_t won = 0;
-  for (const auto& [offset, length] : holes) {
+  for (const auto& [offset, length] : holes(entry)) {
     if (won >= enough) return;
     if (!entry.extents.reserve(offset, length).is_ok()) continue;
     const Status status = source_->punch(segment, offset, length);

@@ -88,8 +88,8 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
   if (available_bytes() < size) {
     if (auto got = lease_free_segment(client, least, want, UINT64_MAX)) return got;
     if (auto got = lease_from_own(client, least, want)) return got;
-    if (available_bytes() < least_segment && !make_room(std::min(size, std::max(least_segment, small_))) &&
-        available_bytes() < least_segment) {
+    const std::uint64_t modest = std::min(size, std::max(least_segment, small_));
+    if (available_bytes() < least_segment && !make_room(modest) && !make_room(least_segment)) {
       return std::optional<LeaseGrant>();
     }
     size = std::max(least_segment, std::min(size, available_bytes() / kSegmentAlign * kSegmentAlign));

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -67,7 +68,8 @@ class SegmentPool {
 
   // --- memory
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
-  [[nodiscard]] bool make_room(std::uint64_t bytes);  // so that records may grow: drops, punches
+  [[nodiscard]] bool make_room(std::uint64_t bytes);         // of capacity: drops, punches
+  [[nodiscard]] bool make_record_room(std::uint64_t bytes);  // so that a record of that size fits
   void top_up();                                      // warm memory ahead of demand
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
@@ -131,6 +133,9 @@ class SegmentPool {
   void free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   void settle(std::uint32_t segment);  // after something left it: free, or dropped, or as it is
   void drop(std::uint32_t segment);
+  [[nodiscard]] bool is_droppable(std::uint32_t segment, const Info& entry) const;
+  [[nodiscard]] std::uint64_t reclaimable_bytes() const;
+  [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> holes(const Info& entry);  // whole pages
   void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
 
   StoreOptions options_;

@@ -1,0 +1,319 @@
+// The daemon dies at every step of every change; whoever takes over finds the old state or the new one, whole, and
+// nothing leaks.
+#include <functional>
+#include <set>
+
+#include "store/harness.h"
+
+namespace entrepot::testing {
+namespace {
+
+struct Cut {};
+
+// Prepares a store, dies at the n-th step of `change`, adopts, and calls `check(harness, done)`; for all n. `done`: the
+// change went through.
+void at_every_step(const std::function<void(Harness&)>& prepare, const std::function<void(Harness&)>& change,
+                   const std::function<void(Harness&, bool)>& check, std::uint64_t least_steps) {
+  std::set<std::string> places;
+  for (std::uint64_t step = 0;; ++step) {
+    Harness h(8 * kMiB);
+    prepare(h);
+    std::uint64_t passed = 0;
+    bool done = false;
+    sync_hook = [&](std::string_view place) {
+      places.emplace(place);
+      if (passed++ == step) throw Cut{};
+    };
+    try {
+      change(h);
+      done = true;
+    } catch (const Cut&) {
+    }
+    const AdoptionReport report = h.restart();
+    SCOPED_TRACE(::testing::Message() << "cut at step " << step << ", done " << done);
+    EXPECT_EQ(report.objects.lost, 0U);
+    EXPECT_EQ(report.lost_segments, 0U);
+    EXPECT_EQ(report.damaged_entries, 0U);
+    check(h, done);
+    h.restart();  // once more: an adoption leaves what can be adopted
+    check(h, done);
+    h.expect_no_leak();
+    if (::testing::Test::HasFailure()) return;
+    if (done) {
+      EXPECT_GE(step, least_steps) << "the change has fewer steps than it should";
+      return;
+    }
+  }
+}
+
+const IdBytes kA = numbered_id(1);
+const IdBytes kB = numbered_id(2);
+
+TEST(Adoption, WhatWasSealedIsThereAfterARestart) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto run = h.open("run");
+  SealSpec spec = h.blob_spec(client, kA, run, 300 * kKiB);
+  spec.name = "orders";
+  ASSERT_TRUE(h.seal(client, spec).status.is_ok());
+  SealSpec shared;
+  shared.id = kB;
+  shared.session = run;
+  shared.buffers = {{0, h.store->objects().blobs().generation(0), 0, 100}};
+  ASSERT_TRUE(h.seal(client, shared).status.is_ok());
+  const std::uint32_t generation = h.generation(kA);
+  const std::uint64_t used = h.store->pool().blob_bytes();
+  const AdoptionReport report = h.restart();
+  EXPECT_EQ(report.objects.adopted, 2U);
+  EXPECT_EQ(h.generation(kA), generation);
+  EXPECT_EQ(h.store->pool().blob_bytes(), used);
+  EXPECT_EQ(h.store->objects().blobs().references(0), 2U);
+  EXPECT_EQ(h.store->objects().payload_bytes(), 300 * kKiB + 100);
+  const std::uint32_t* session = h.store->sessions().find("scope", "run");
+  ASSERT_NE(session, nullptr);
+  EXPECT_EQ(h.store->sessions().use(*session).objects.size(), 2U);
+  ASSERT_NE(h.store->names().resolve(*session, "orders"), nullptr);
+  EXPECT_EQ(h.store->sessions().handle(*session), run);  // clients go on with the number they have
+  EXPECT_TRUE(h.remove(kA));
+  EXPECT_EQ(h.store->pool().blob_bytes(), used);
+  h.expect_no_leak();
+}
+
+TEST(Adoption, APinHeldThroughARestartKeepsWhatWasDeleted) {
+  Harness h;
+  const auto client = h.add_client();
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, h.open(), 300 * kKiB)).status.is_ok());
+  const auto position = h.pin(client, kA);
+  EXPECT_TRUE(h.remove(kA));
+  const AdoptionReport report = h.restart();
+  EXPECT_EQ(report.objects.deferred, 1U);
+  EXPECT_FALSE(h.has(kA));
+  EXPECT_EQ(h.store->objects().deferred(), 1U);
+  EXPECT_EQ(h.store->pool().blob_bytes(), 300 * kKiB);
+  h.pins(client).unpin(position);
+  h.store->released();
+  EXPECT_EQ(h.store->pool().blob_bytes(), 0U);
+  h.expect_no_leak();
+}
+
+TEST(Adoption, QuarantineKeepsAWritersSegmentUntilItDies) {
+  Harness h(4 * kMiB);
+  const auto a = h.add_client();
+  const auto b = h.add_client();
+  h.lease(a, 1900 * kKiB);
+  h.lease(a, 1900 * kKiB);
+  h.restart();
+  EXPECT_EQ(h.store->pool().summary().at("quarantined").count, 2U);
+  EXPECT_EQ(h.lease_error(b, 1900 * kKiB).code(), Code::kStoreFull);
+  h.kill(a);
+  h.lease(b, 1900 * kKiB);
+  h.expect_no_leak();
+}
+
+TEST(AdoptionCut, Seal) {
+  at_every_step([](Harness& h) { h.add_client(); },
+                [](Harness& h) {
+                  SealSpec spec = h.blob_spec(0, kA, h.open("run"), 100 * kKiB);
+                  spec.name = "orders";
+                  EXPECT_TRUE(h.seal(0, spec).status.is_ok());
+                },
+                [](Harness& h, bool done) {
+                  const std::uint32_t* session = h.store->sessions().find("scope", "run");
+                  const bool named = session != nullptr && h.store->names().resolve(*session, "orders") != nullptr;
+                  if (done) {
+                    EXPECT_TRUE(h.has(kA) && named);
+                  }
+                  if (named) {
+                    EXPECT_TRUE(h.has(kA));
+                  }
+                  EXPECT_EQ(h.store->objects().blobs().live(), h.has(kA) ? 1U : 0U);
+                  EXPECT_EQ(h.store->pool().blob_bytes(), h.has(kA) ? 100 * kKiB : 0U);
+                },
+                10);
+}
+
+TEST(AdoptionCut, ReplaceOfAPinnedObjectWithItsName) {
+  std::uint32_t before = 0;
+  at_every_step(
+      [&](Harness& h) {
+        h.add_client();
+        SealSpec spec = h.blob_spec(0, kA, h.open("run"), 64 * kKiB);
+        spec.name = "orders";
+        EXPECT_TRUE(h.seal(0, spec).status.is_ok());
+        before = h.generation(kA);
+        h.pin(0, kA);
+      },
+      [](Harness& h) {
+        SealSpec spec = h.blob_spec(0, kA, h.open("run"), 128 * kKiB);
+        spec.name = "orders";
+        spec.replace = true;
+        EXPECT_TRUE(h.seal(0, spec).status.is_ok());
+      },
+      [&](Harness& h, bool done) {
+        ASSERT_TRUE(h.has(kA));  // the one or the other, never none
+        const bool replaced = h.generation(kA) != before;
+        if (done) {
+          EXPECT_TRUE(replaced);
+        }
+        EXPECT_EQ(h.store->objects().count(), 1U);
+        EXPECT_EQ(h.store->objects().deferred(), replaced ? 1U : 0U);  // the old one is pinned
+        EXPECT_EQ(h.store->objects().payload_bytes(), replaced ? 128 * kKiB : 64 * kKiB);
+        EXPECT_EQ(h.store->names().count(), 1U);
+      },
+      8);
+}
+
+TEST(AdoptionCut, Rebind) {
+  at_every_step(
+      [](Harness& h) {
+        h.add_client();
+        SealSpec spec = h.inline_spec(kA, h.open("run"), "a");
+        spec.name = "orders";
+        EXPECT_TRUE(h.seal(0, spec).status.is_ok());
+        EXPECT_TRUE(h.seal(0, h.inline_spec(kB, h.open("run"), "b")).status.is_ok());
+      },
+      [](Harness& h) { EXPECT_TRUE(h.store->bind_name(h.open("run"), "orders", kB, true).is_ok()); },
+      [](Harness& h, bool done) {
+        const IdBytes* id = h.store->names().resolve(*h.store->sessions().find("scope", "run"), "orders");
+        ASSERT_NE(id, nullptr);  // bound to the one or the other
+        if (done) {
+          EXPECT_EQ(*id, kB);
+        }
+        EXPECT_EQ(h.store->names().count(), 1U);
+        EXPECT_TRUE(h.has(kA) && h.has(kB));
+      },
+      3);
+}
+
+TEST(AdoptionCut, DeleteOfABatchThatSharesBlobs) {
+  at_every_step(
+      [](Harness& h) {
+        h.add_client();
+        const auto run = h.open("run");
+        SealSpec spec = h.blob_spec(0, kA, run, 64 * kKiB);
+        spec.name = "a";
+        EXPECT_TRUE(h.seal(0, spec).status.is_ok());
+        SealSpec shared;
+        shared.id = kB;
+        shared.session = run;
+        shared.name = "b";
+        shared.buffers = {{0, h.store->objects().blobs().generation(0), 0, 100}};
+        EXPECT_TRUE(h.seal(0, shared).status.is_ok());
+      },
+      [](Harness& h) {
+        const std::vector<IdBytes> ids = {kA, kB};
+        EXPECT_EQ(h.store->remove(ids), (std::vector<std::uint8_t>{1, 1}));
+      },
+      [](Harness& h, bool done) {
+        const std::uint32_t there = (h.has(kA) ? 1U : 0U) + (h.has(kB) ? 1U : 0U);
+        if (done) {
+          EXPECT_EQ(there, 0U);
+        }
+        EXPECT_EQ(h.store->objects().count(), there);
+        EXPECT_EQ(h.store->names().count(), there);
+        EXPECT_EQ(h.store->pool().blob_bytes(), there == 0 ? 0 : 64 * kKiB);
+      },
+      8);
+}
+
+TEST(AdoptionCut, RemovalOfASession) {
+  at_every_step(
+      [](Harness& h) {
+        h.add_client();
+        for (std::uint64_t i = 0; i < 3; ++i) {
+          SealSpec spec = h.blob_spec(0, numbered_id(i), h.open("run"), 64 * kKiB);
+          const std::string name = std::to_string(i);
+          spec.name = name;
+          EXPECT_TRUE(h.seal(0, spec).status.is_ok());
+        }
+      },
+      [](Harness& h) {
+        EXPECT_TRUE(h.store->remove_session("scope", "run").is_ok());
+        ENTREPOT_SYNC_POINT("after");
+      },
+      [](Harness& h, bool) {
+        // It was marked before the first object went: whoever takes over ends what was begun.
+        EXPECT_EQ(h.store->objects().count(), 0U);
+        EXPECT_EQ(h.store->sessions().count(), 0U);
+        EXPECT_EQ(h.store->names().count(), 0U);
+      },
+      8);
+}
+
+TEST(AdoptionCut, ChangeOfASessionsLimits) {
+  at_every_step(
+      [](Harness& h) {
+        const SessionLimits limits{100, 1000, 10};
+        h.add_client();
+        EXPECT_TRUE(h.seal(0, h.inline_spec(kA, h.open("run", &limits), "a")).status.is_ok());
+      },
+      [](Harness& h) {
+        const SessionLimits limits{200, 2000, 20};
+        h.open("run", &limits);
+      },
+      [](Harness& h, bool done) {
+        EXPECT_TRUE(h.has(kA));
+        const std::uint32_t* index = h.store->sessions().find("scope", "run");
+        ASSERT_NE(index, nullptr);
+        const Session& session = h.store->sessions().at(*index);
+        if (done) {
+          EXPECT_EQ(session.ttl_seconds, 200U);
+        }
+        EXPECT_EQ(session.limit_bytes, session.ttl_seconds * 10);
+        EXPECT_EQ(session.limit_objects, session.ttl_seconds / 10);
+      },
+      3);
+}
+
+TEST(AdoptionCut, LeaseAndSegment) {
+  at_every_step([](Harness& h) { h.add_client(); }, [](Harness& h) { h.lease(0, 64 * kKiB); },
+                [](Harness& h, bool done) {
+                  if (done) {
+                    EXPECT_EQ(h.store->pool().summary().at("quarantined").count, 1U);
+                  }
+                  EXPECT_LE(h.store->pool().committed_bytes(), 2 * kMiB);
+                },
+                3);
+}
+
+TEST(AdoptionDamage, AnEntryWithAWrongChecksumIsLostAloneAndSaidToBe) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto session = h.open();
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kB, session, 64 * kKiB)).status.is_ok());
+  const std::uint32_t slot = *h.store->objects().find(kA);
+  const Slot& entry = h.store->objects().directory().at(slot);
+  h.memory.region(RegionKind::kRecords).entries()[entry.record_offset + 60] ^= std::byte{1};
+  const AdoptionReport report = h.restart();
+  EXPECT_EQ(report.objects.lost, 1U);
+  EXPECT_EQ(report.objects.adopted, 1U);
+  EXPECT_EQ(h.store->objects().lookup(kA).code, Code::kObjectLost);
+  EXPECT_EQ(h.store->info_json(kA).code(), Code::kObjectLost);
+  EXPECT_TRUE(h.has(kB));
+  EXPECT_NE(h.store->status_json({}).find("\"lost_on_adoption\":{\"objects\":1"), std::string::npos);
+  // It can be put again.
+  ASSERT_TRUE(h.seal(client, h.inline_spec(kA, session, "anew")).status.is_ok());
+  EXPECT_TRUE(h.has(kA));
+  h.expect_no_leak();
+}
+
+TEST(AdoptionDamage, ASegmentThatTheKeeperDoesNotHoldLosesItsObjectsOnly) {
+  Harness h;
+  const auto a = h.add_client();
+  const auto b = h.add_client();
+  const auto session = h.open();
+  const SealSpec spec = h.blob_spec(a, kA, session, 64 * kKiB);
+  ASSERT_TRUE(h.seal(a, spec).status.is_ok());
+  ASSERT_TRUE(h.seal(b, h.blob_spec(b, kB, session, 64 * kKiB)).status.is_ok());
+  h.source.there.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
+  const AdoptionReport report = h.restart();
+  EXPECT_EQ(report.lost_segments, 1U);
+  EXPECT_EQ(report.objects.lost, 1U);
+  EXPECT_EQ(h.store->objects().lookup(kA).code, Code::kObjectLost);
+  EXPECT_TRUE(h.has(kB));
+  h.expect_no_leak();
+}
+
+}  // namespace
+}  // namespace entrepot::testing

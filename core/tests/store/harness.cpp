@@ -1,0 +1,178 @@
+#include "store/harness.h"
+
+#include <cstdlib>
+
+namespace entrepot::testing {
+namespace {
+
+constexpr std::uint64_t kToken = 1'000'000;  // + client
+
+ControlMemory make_memory() {
+  Result<ControlMemory> memory = ControlMemory::create_private(numbered_instance(1), {{RegionKind::kSlots, 8192},
+                                                                                      {RegionKind::kBlobs, 8192},
+                                                                                      {RegionKind::kRecords, 64 * kMiB},
+                                                                                      {RegionKind::kSegments, 1024},
+                                                                                      {RegionKind::kSessions, 256},
+                                                                                      {RegionKind::kNames, 2048},
+                                                                                      {RegionKind::kClients, 256}});
+  if (!memory.is_ok()) {
+    ADD_FAILURE() << memory.status().to_string();
+    std::abort();
+  }
+  return memory.take();
+}
+
+}  // namespace
+
+void FakeSource::provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
+  waiting.push_back({segment, generation, bytes, urgent});
+  if (at_once) finish_all();
+}
+
+void FakeSource::finish_all() {
+  for (const Job& job : std::exchange(waiting, {})) {
+    if (failure.is_ok()) there[{job.segment, job.generation}] = job.bytes;
+    store->provisioned(job.segment, job.generation, failure, MemoryKind::kSmallPages);
+  }
+}
+
+Status FakeSource::punch(std::uint32_t, std::uint64_t, std::uint64_t bytes) {
+  punched += bytes;
+  return Status::ok();
+}
+
+void FakeSource::drop(std::uint32_t segment, std::uint32_t generation) { there.erase({segment, generation}); }
+
+MemorySource::Found FakeSource::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
+  const auto it = there.find({segment, generation});
+  return {it != there.end() && it->second == bytes, true};
+}
+
+Harness::Harness(std::uint64_t capacity, std::uint64_t warm) : memory(make_memory()) {
+  options.capacity_bytes = capacity;
+  options.warm_bytes = warm;
+  options.host = "host";
+  options.version = "1";
+  store = std::make_unique<Store>(memory, source, clock, options);
+  source.store = store.get();
+  const Status status = store->start_fresh();
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+}
+
+std::uint32_t Harness::add_client(const std::string& label) {
+  const Result<std::uint32_t> client = store->begin_client();
+  EXPECT_TRUE(client.is_ok()) << client.status().to_string();
+  Result<PinTable> table = PinTable::create_private(1024);
+  EXPECT_TRUE(table.is_ok()) << table.status().to_string();
+  tables_[*client] = std::make_unique<PinTable>(table.take());
+  store->publish_client(*client, kToken + *client, {4711, 1000, 1024, label});
+  EXPECT_TRUE(store->pins().add_private(*client, *tables_[*client]).is_ok());
+  return *client;
+}
+
+void Harness::kill(std::uint32_t client) {
+  store->disconnected(client, client + 100);
+  store->died(client);
+  tables_.erase(client);
+}
+
+std::uint32_t Harness::open(const std::string& session, const SessionLimits* limits, std::uint64_t owner) {
+  const Result<std::uint32_t> handle = store->open_session(owner, "scope", session, limits);
+  EXPECT_TRUE(handle.is_ok()) << handle.status().to_string();
+  return handle.is_ok() ? *handle : 0;
+}
+
+LeaseGrant Harness::lease(std::uint32_t client, std::uint64_t min_bytes, std::uint64_t want_bytes) {
+  std::optional<Result<LeaseGrant>> got;
+  store->lease({client, client + 100}, min_bytes, want_bytes, 0, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  EXPECT_TRUE(got.has_value());
+  if (!got) return {};
+  EXPECT_TRUE(got->is_ok()) << got->status().to_string();
+  return got->is_ok() ? **got : LeaseGrant{};
+}
+
+Status Harness::lease_error(std::uint32_t client, std::uint64_t min_bytes) {
+  std::optional<Result<LeaseGrant>> got;
+  store->lease({client, client + 100}, min_bytes, min_bytes, 0, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  EXPECT_TRUE(got.has_value());
+  if (!got) return Status(Code::kInternal, "no answer");
+  EXPECT_FALSE(got->is_ok());
+  return got->status();
+}
+
+SealSpec Harness::blob_spec(std::uint32_t client, const IdBytes& id, std::uint32_t session, std::uint64_t bytes) {
+  const LeaseGrant grant = lease(client, bytes, bytes);
+  SealSpec spec;
+  spec.id = id;
+  spec.session = session;
+  spec.blobs = {{grant.segment, grant.offset, bytes}};
+  spec.buffers = {{kNewBlobBit, 0, 0, bytes}};
+  spec.tree = "tree";
+  return spec;
+}
+
+SealSpec Harness::inline_spec(const IdBytes& id, std::uint32_t session, std::string_view payload) {
+  SealSpec spec;
+  spec.id = id;
+  spec.session = session;
+  spec.buffers = {{kInlineBlob, 0, 0, payload.size()}};
+  spec.tree = "tree";
+  spec.payload = payload;
+  return spec;
+}
+
+bool Harness::remove(const IdBytes& id) {
+  const std::vector<IdBytes> ids = {id};
+  return store->remove(ids)[0] != 0;
+}
+
+std::uint32_t Harness::pin(std::uint32_t client, const IdBytes& id) {
+  const LookupOutcome found = store->objects().lookup(id);
+  EXPECT_EQ(found.code, Code::kOk);
+  return pins(client).pin(found.slot, found.generation);
+}
+
+AdoptionReport Harness::restart() {
+  sync_hook = {};
+  source.waiting.clear();
+  store = std::make_unique<Store>(memory, source, clock, options);
+  source.store = store.get();
+  store->adopt_clients();
+  std::vector<std::uint32_t> gone;
+  for (const auto& [client, state] : store->clients().all()) {
+    if (tables_.contains(client)) {
+      EXPECT_TRUE(store->pins().add_private(client, *tables_[client]).is_ok());
+    } else {
+      gone.push_back(client);
+    }
+  }
+  const Result<AdoptionReport> report = store->adopt_rest();
+  EXPECT_TRUE(report.is_ok()) << report.status().to_string();
+  for (const std::uint32_t client : gone) store->died(client);
+  return report.is_ok() ? *report : AdoptionReport{};
+}
+
+void Harness::expect_no_leak() {
+  for (const std::uint32_t session : store->sessions().live()) {
+    const std::string scope(store->sessions().scope(session));
+    const std::string name(store->sessions().name(session));
+    EXPECT_TRUE(store->remove_session(scope, name).is_ok());
+  }
+  std::vector<std::uint32_t> clients;
+  for (const auto& [client, state] : store->clients().all()) clients.push_back(client);
+  for (const std::uint32_t client : clients) kill(client);
+  store->released();
+  EXPECT_EQ(store->objects().count(), 0U);
+  EXPECT_EQ(store->objects().deferred(), 0U);
+  EXPECT_EQ(store->objects().payload_bytes(), 0U);
+  EXPECT_EQ(store->objects().blobs().live(), 0U);
+  EXPECT_EQ(store->objects().directory().live(), 0U);
+  EXPECT_EQ(store->names().count(), 0U);
+  EXPECT_EQ(store->sessions().count(), 0U);
+  EXPECT_EQ(store->pool().blob_bytes(), 0U);
+  EXPECT_EQ(store->pool().leased_bytes(), 0U);
+  EXPECT_NE(store->status_json({}).find("\"record_bytes\":0"), std::string::npos) << store->status_json({});
+  for (const auto& [name, line] : store->pool().summary()) EXPECT_EQ(name, "free") << line.count;
+}
+
+}  // namespace entrepot::testing

@@ -1,0 +1,165 @@
+// Sessions and names: limits, times to live, removal, rebinding.
+#include "store/harness.h"
+
+namespace entrepot::testing {
+namespace {
+
+TEST(Sessions, RemovingOneRemovesAllThatIsInItAndNothingElse) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto run = h.open("run-1");
+  const auto own = h.open("");
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    SealSpec spec = h.inline_spec(numbered_id(i), run, "value");
+    const std::string name = "n" + std::to_string(i);
+    spec.name = name;
+    ASSERT_TRUE(h.seal(client, spec).status.is_ok());
+  }
+  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(100), own, "stays")).status.is_ok());
+  const auto position = h.pin(client, numbered_id(3));
+  EXPECT_TRUE(h.store->remove_session("scope", "run-1").is_ok());
+  EXPECT_EQ(h.store->objects().count(), 1U);
+  EXPECT_EQ(h.store->names().count(), 0U);
+  EXPECT_EQ(h.store->objects().deferred(), 1U);  // the pinned one
+  EXPECT_TRUE(h.has(numbered_id(100)));
+  EXPECT_EQ(h.store->remove_session("scope", "run-1").code(), Code::kObjectNotFound);
+  // The handle of the removed session is not taken for the next one in its place.
+  const auto next = h.open("run-2");
+  EXPECT_NE(next, run);
+  EXPECT_EQ(h.seal(client, h.inline_spec(numbered_id(200), run, "late")).status.code(), Code::kInvalidArgument);
+  h.pins(client).unpin(position);
+  h.expect_no_leak();
+}
+
+TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
+  Harness h;
+  const auto client = h.add_client();
+  const SessionLimits limits{60, 0, 0};
+  const auto run = h.open("run", &limits, 7);
+  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
+  h.clock.advance_ms(100'000);
+  h.store->tick();
+  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 7 has it open
+  h.store->disconnected(client, 7);
+  h.clock.advance_ms(59'000);
+  h.store->tick();
+  EXPECT_TRUE(h.has(numbered_id(1)));
+  h.clock.advance_ms(2'000);
+  h.store->tick();
+  EXPECT_FALSE(h.has(numbered_id(1)));
+  EXPECT_EQ(h.store->sessions().count(), 0U);
+  h.expect_no_leak();
+}
+
+TEST(Sessions, DefaultsAndExtremesOfTheTimeToLive) {
+  Harness h;
+  const SessionLimits eternal{UINT64_MAX, 0, 0};
+  h.open("eternal", &eternal, 1);
+  h.open("default", nullptr, 1);
+  h.open("", nullptr, 1);
+  h.store->disconnected(99, 1);
+  h.clock.advance_ms(25ULL * 3600 * 1000);
+  h.store->tick();
+  EXPECT_NE(h.store->sessions().find("scope", "eternal"), nullptr);
+  EXPECT_EQ(h.store->sessions().find("scope", "default"), nullptr);
+  EXPECT_NE(h.store->sessions().find("scope", ""), nullptr);  // the scope's own never expires
+  h.expect_no_leak();
+}
+
+TEST(Sessions, LimitsOfBytesAndObjects) {
+  Harness h;
+  const auto client = h.add_client();
+  SessionLimits limits{0, 100, 3};
+  const auto run = h.open("run", &limits);
+  const std::string sixty(60, 'x');
+  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, sixty)).status.is_ok());
+  const SealOutcome full = h.seal(client, h.inline_spec(numbered_id(2), run, sixty));
+  EXPECT_EQ(full.status.code(), Code::kStoreFull);
+  EXPECT_NE(full.status.message().find("session 'run'"), std::string::npos) << full.status.message();
+  // A replacement counts without what it replaces.
+  SealSpec replacement = h.inline_spec(numbered_id(1), run, sixty);
+  replacement.tree = "other";
+  replacement.replace = true;
+  EXPECT_TRUE(h.seal(client, replacement).status.is_ok());
+  EXPECT_TRUE(h.seal(client, h.inline_spec(numbered_id(3), run, "a")).status.is_ok());
+  EXPECT_TRUE(h.seal(client, h.inline_spec(numbered_id(4), run, "a")).status.is_ok());
+  EXPECT_EQ(h.seal(client, h.inline_spec(numbered_id(5), run, "a")).status.code(), Code::kStoreFull);
+  limits.limit_objects = 4;
+  EXPECT_EQ(h.open("run", &limits), run);
+  EXPECT_TRUE(h.seal(client, h.inline_spec(numbered_id(5), run, "a")).status.is_ok());
+  h.expect_no_leak();
+}
+
+TEST(Names, BindResolveRebindUnbind) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto run = h.open("run");
+  const auto other = h.open("other");
+  const IdBytes a = numbered_id(1);
+  const IdBytes b = numbered_id(2);
+  ASSERT_TRUE(h.seal(client, h.inline_spec(a, run, "a")).status.is_ok());
+  ASSERT_TRUE(h.seal(client, h.inline_spec(b, run, "b")).status.is_ok());
+  EXPECT_TRUE(h.store->bind_name(run, "orders", a, false).is_ok());
+  EXPECT_TRUE(h.store->bind_name(run, "orders", a, false).is_ok());  // the same again
+  const auto taken = h.store->bind_name(run, "orders", b, false);
+  EXPECT_EQ(taken.code(), Code::kObjectExists);
+  EXPECT_NE(taken.status().message().find("orders"), std::string::npos);
+  EXPECT_TRUE(h.store->bind_name(other, "orders", b, false).is_ok());  // another session, another name
+  EXPECT_TRUE(h.store->bind_name(run, "orders", b, true).is_ok());
+  EXPECT_TRUE(h.has(a));  // rebinding drops only the name
+  EXPECT_EQ(*h.store->names().resolve(*h.store->sessions().find("scope", "run"), "orders"), b);
+  EXPECT_TRUE(h.store->unbind_name(run, "orders").is_ok());
+  EXPECT_EQ(h.store->unbind_name(run, "orders").code(), Code::kObjectNotFound);
+  EXPECT_EQ(h.store->bind_name(run, "orders", numbered_id(9), false).code(), Code::kObjectNotFound);
+  EXPECT_EQ(h.store->bind_name(run, "", a, false).code(), Code::kInvalidArgument);
+  EXPECT_EQ(h.store->bind_name(run, std::string(256, 'n'), a, false).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(h.store->bind_name(run, std::string(255, 'n'), a, false).is_ok());
+  EXPECT_EQ(h.store->bind_name(run, std::string("a\0b", 3), a, false).code(), Code::kInvalidArgument);
+  h.expect_no_leak();
+}
+
+TEST(Names, GoWithTheirObjectAndStayWithItsReplacement) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto run = h.open("run");
+  const IdBytes id = numbered_id(1);
+  SealSpec spec = h.inline_spec(id, run, "a");
+  spec.name = "orders";
+  ASSERT_TRUE(h.seal(client, spec).status.is_ok());
+  ASSERT_TRUE(h.store->bind_name(run, "alias", id, false).is_ok());
+  SealSpec next = h.inline_spec(id, run, "b");
+  next.replace = true;
+  ASSERT_TRUE(h.seal(client, next).status.is_ok());
+  EXPECT_EQ(h.store->names().count(), 2U);
+  std::optional<Result<NameOutcome>> got;
+  h.store->resolve_name({client, 1}, run, "orders", 0, [&](Result<NameOutcome> outcome) { got = std::move(outcome); });
+  ASSERT_TRUE(got && got->is_ok());
+  EXPECT_EQ((*got)->generation, h.generation(id));
+  EXPECT_TRUE(h.remove(id));
+  EXPECT_EQ(h.store->names().count(), 0U);
+  // A taken name fails the whole seal: nothing is left behind.
+  ASSERT_TRUE(h.seal(client, spec).status.is_ok());
+  SealSpec rival = h.inline_spec(numbered_id(2), run, "c");
+  rival.name = "orders";
+  EXPECT_EQ(h.seal(client, rival).status.code(), Code::kObjectExists);
+  EXPECT_FALSE(h.has(numbered_id(2)));
+  h.expect_no_leak();
+}
+
+TEST(Sessions, ScopesAreApartAndTextsAreChecked) {
+  Harness h;
+  const auto one = h.store->open_session(1, "airflow", "run", nullptr);
+  const auto two = h.store->open_session(1, "dagster", "run", nullptr);
+  ASSERT_TRUE(one.is_ok() && two.is_ok());
+  EXPECT_NE(*one, *two);
+  EXPECT_EQ(h.store->open_session(1, std::string(161, 's'), "", nullptr).code(), Code::kInvalidArgument);
+  EXPECT_EQ(h.store->open_session(1, "s", std::string(241, 's'), nullptr).code(), Code::kInvalidArgument);
+  EXPECT_EQ(h.store->open_session(1, std::string("\0", 1), "", nullptr).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(h.store->open_session(1, std::string(160, 's'), std::string(240, 's'), nullptr).is_ok());
+  const std::string json = h.store->sessions_json();
+  EXPECT_NE(json.find("\"airflow\""), std::string::npos);
+  h.expect_no_leak();
+}
+
+}  // namespace
+}  // namespace entrepot::testing
