@@ -29,7 +29,7 @@ from examples.flights.processes import Child, DemoError
 from examples.flights.runs import ROOT, Asked, Figures, Outcome
 from examples.flights.transports import Transport, chosen
 
-DEFAULT_SCALE = 2
+DEFAULT_SCALE = 3
 _SIMPLE_HOSTS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
 
 

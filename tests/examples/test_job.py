@@ -89,7 +89,7 @@ def test_no_function_writes_to_its_arguments(tables: job.Tables) -> None:
 
 
 def _freeze(table: pd.DataFrame) -> pd.DataFrame:
-    for block in table._mgr.blocks:  # type: ignore[attr-defined]
+    for block in table._mgr.blocks:
         if isinstance(block.values, np.ndarray):
             block.values.flags.writeable = False
     return table

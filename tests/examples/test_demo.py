@@ -1,0 +1,116 @@
+"""The demo for real, on a few thousand flights: each host with Entrepot and with another transport."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = 4000
+TASKS = {"load", "join", "features", "train", "score"}
+VALUES = {"tables", "joined", "featured", "model", "scored"}  # the same in Kedro, which names the values
+
+
+def demo(tmp_path: Path, *options: str) -> dict[str, Any]:
+    """Run the demo; its results."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "examples.flights", "--rows", str(ROWS), "--scale", "1", "--out", str(out)]
+    ended = subprocess.run(
+        [*command, *options],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    assert (out / "chart.png").stat().st_size > 10_000
+    assert "<title>Entrepot: flights</title>" in (out / "index.html").read_text(encoding="utf-8")
+    assert list(tmp_path.glob("flights-*")) == []  # nothing left of what it worked with
+    found: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert found["same_answers"] is True
+    for run in found["runs"]:
+        assert run["report"]["flights"] == ROWS
+        assert run["calls"] == 12  # five values saved; seven inputs loaded
+        assert run["peak_bytes"] > run["idle_bytes"] >= 0
+        assert run["samples"] > 3
+    return found
+
+
+def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The runs by the names of their transports."""
+    return {run["name"]: run for run in found["runs"]}
+
+
+def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
+    """Entrepot's run copied the values once, into shared memory, and hardly anything through files and sockets."""
+    assert run["bytes_stored"] > 1_000_000
+    assert run["bytes_written"] < other["bytes_written"] / 3
+    assert other["bytes_stored"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_airflow(tmp_path: Path) -> None:
+    runs = by_name(demo(tmp_path, "--hosts", "airflow"))
+    assert runs.keys() == {"entrepot", "objectstorage"}
+    check_references(runs["entrepot"], runs["objectstorage"])
+    travelled = {task: json.loads(entry) for task, entry in runs["entrepot"]["travelled"].items()}
+    assert travelled.keys() == TASKS
+    for task, entry in travelled.items():
+        assert entry["entrepot"] == 1, task
+        assert len(entry["id"]) == 40, task
+    assert travelled["join"]["shape"][0] == ROWS
+    assert all(entry.startswith("file://") for entry in runs["objectstorage"]["travelled"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_dagster(tmp_path: Path) -> None:
+    runs = by_name(demo(tmp_path, "--hosts", "dagster"))
+    assert runs.keys() == {"entrepot", "files"}
+    check_references(runs["entrepot"], runs["files"])
+    travelled = {step: json.loads(noted) for step, noted in runs["entrepot"]["travelled"].items()}
+    assert travelled.keys() == TASKS
+    assert all(len(noted["entrepot/id"]) == 40 for noted in travelled.values())
+    assert all("path" in json.loads(noted) for noted in runs["files"]["travelled"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_kedro(tmp_path: Path) -> None:
+    runs = by_name(demo(tmp_path, "--hosts", "kedro"))
+    assert runs.keys() == {"entrepot", "pickle", "memory"}
+    check_references(runs["entrepot"], runs["pickle"])
+    datasets = {"entrepot": "EntrepotDataset", "pickle": "PickleDataset", "memory": "SharedMemoryDataset"}
+    for name, dataset in datasets.items():
+        assert runs[name]["travelled"] == dict.fromkeys(VALUES, dataset)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_run_that_fails_says_where(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.flights", "--hosts", "kedro", "--transports", "pickle", "--timeout", "1"]
+    ended = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    assert "demo: Kedro: still runs after 1 s" in ended.stderr
+    (work,) = tmp_path.glob("flights-*")
+    assert str(work) in ended.stderr  # kept, with its logs
+    assert not (tmp_path / "out").exists()
