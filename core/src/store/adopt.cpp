@@ -57,7 +57,7 @@ bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
   for (const BlobRef& ref : view->blobs()) {
     const BlobPlace place = blobs_.place(ref.blob);
     Status status;
-    if (blobs_.references(ref.blob) == 0) status = parts_.pool.adopt_blob(place.segment, place.offset, place.length);
+    if (blobs_.references(ref.blob) == 0) status = parts_.pool.adopt_blob(place);
     if (status.is_ok()) {
       blobs_.add_reference(ref.blob);
       counted.push_back(ref.blob);

@@ -137,8 +137,8 @@ Result<std::vector<std::uint32_t>> ObjectTable::publish_blobs(const SealSpec& sp
       undo_blobs(fresh);
       return blob.status();
     }
-    blobs_.table().at(*blob).segment_generation = parts_.pool.generation(range.segment);
-    blobs_.publish(*blob, {range.segment, range.offset, range.length}, parts_.pool.kind(range.segment));
+    const std::uint32_t generation = parts_.pool.generation(range.segment);
+    blobs_.publish(*blob, {range.segment, range.offset, range.length, generation}, parts_.pool.kind(range.segment));
     ENTREPOT_SYNC_POINT("seal.blob");
     fresh.push_back(*blob);
   }

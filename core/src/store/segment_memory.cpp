@@ -219,9 +219,12 @@ std::uint32_t SegmentPool::adopt_begin() {
   return lost;
 }
 
-Status SegmentPool::adopt_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+Status SegmentPool::adopt_blob(const BlobPlace& place) {
+  const auto [segment, offset, length, generation] = place;
   const auto it = infos_.find(segment);
-  if (it == infos_.end()) return Status(Code::kObjectLost, concat("segment ", segment, " is gone"));
+  if (it == infos_.end() || table_.generation(segment) != generation) {
+    return Status(Code::kObjectLost, concat("segment ", segment, " of generation ", generation, " is gone"));
+  }
   const std::uint64_t size = it->second->extents.bytes();
   if (length == 0 || offset > size || length > size - offset) {
     return Status(Code::kCorruptData, concat("a blob of ", length, " bytes at ", offset, " lies outside of segment ",

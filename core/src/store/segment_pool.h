@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "shm/blobs.h"
 #include "shm/extent_allocator.h"
 #include "shm/record_arena.h"
 #include "shm/segment_table.h"
@@ -77,7 +78,7 @@ class SegmentPool {
 
   // --- adoption: begin, then every blob, then end.
   [[nodiscard]] std::uint32_t adopt_begin();  // damaged entries
-  [[nodiscard]] Status adopt_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  [[nodiscard]] Status adopt_blob(const BlobPlace& place);
   void adopt_end();
 
   // --- figures
