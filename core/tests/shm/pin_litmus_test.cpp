@@ -234,7 +234,7 @@ std::string told(const Outcome& outcome) {
 // A control that saw nothing proves nothing: on one CPU the two processes hardly ever meet in the window, on more they
 // do.
 void expect_violation(Variant variant) {
-  const Outcome outcome = play(variant, UINT64_MAX, 60'000);
+  const Outcome outcome = play(variant, UINT64_MAX, 120'000);
   ::testing::Test::RecordProperty("outcome", told(outcome));
   if (outcome.bad == 0 && os::cpu_count() < 2) GTEST_SKIP() << "one CPU only: " << told(outcome);
   EXPECT_GT(outcome.bad, 0U) << told(outcome);
