@@ -29,6 +29,9 @@ pc: Any = pyarrow.compute
 
 # Shorter buffers travel in the description: a buffer of its own costs more than it holds.
 INLINE_BYTES = 128
+# Only buffers of arrays no larger than this: what travels in the description is checked value by value, because damage
+# to a description must not be able to crash a reader.
+_INLINE_ARRAY_BYTES = 64 * 1024
 # Trimming must save at least this much.
 _TRIM_BYTES = 64 * 1024
 _MAX_NESTING = 64
@@ -58,6 +61,7 @@ class ArrayWriter:
         self._encoder = encoder
         self._node = node
         self._position: dict[int, int] = {}  # index of a buffer in the object -> its position in the node
+        self._inline = False  # whether the array being written is small enough for buffers in its description
 
     def write(self, array: pa.Array, *, trim: bool = False) -> list[Any]:
         """The description of ``array``.
@@ -65,6 +69,7 @@ class ArrayWriter:
         Raises:
             UnsupportedType: its memory is not the CPU's, or it is nested too deeply.
         """
+        self._inline = array.get_total_buffer_size() <= _INLINE_ARRAY_BYTES
         return self._write(array, array.offset, len(array), trim, 0)
 
     def _write(self, array: pa.Array, start: int, length: int, trim: bool, depth: int) -> list[Any]:
@@ -145,7 +150,7 @@ class ArrayWriter:
         if trim:
             first = base * bits // 8
             buffer = buffer.slice(first, min((end * bits + 7) // 8, buffer.size - first))
-        if buffer.size <= INLINE_BYTES:
+        if buffer.size == 0 or (self._inline and buffer.size <= INLINE_BYTES):
             return buffer.to_pybytes()
         index = self._encoder.add_buffer(buffer, buffer.address)
         position = self._position.get(index)
@@ -195,13 +200,14 @@ class ArrayReader:
     """Rebuilds the arrays of one node over the object's buffers. Used once.
 
     Every length is compared with the buffer it reads before Arrow sees it; ``validate()`` then checks what needs the
-    first and last offsets. The values themselves are not read.
+    first and last offsets. The values themselves are not read, except where they lie in the description.
     """
 
     def __init__(self, node: Node, decoder: Decoder) -> None:
         self._node = node
         self._decoder = decoder
         self._buffers: dict[int, pa.Buffer] = {}
+        self._met_inline = False  # whether the array being read has a buffer in its description
 
     def read(self, kind: pa.DataType, described: Any) -> pa.Array:
         """The array of type ``kind`` that ``described`` describes.
@@ -209,9 +215,10 @@ class ArrayReader:
         Raises:
             CorruptData: the description does not fit the type or the buffers.
         """
+        self._met_inline = False
         try:
             array = self._read(kind, described, 0)
-            array.validate()
+            array.validate(full=self._met_inline)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise damaged(self._node, f"not an Arrow array of type {kind}: {error}") from error
         return array
@@ -251,6 +258,7 @@ class ArrayReader:
         if reference is None:
             return None
         if isinstance(reference, bytes):
+            self._met_inline = self._met_inline or bool(reference)
             return pa.py_buffer(reference)
         if type(reference) is not int or not 0 <= reference < len(self._node.buffers):
             raise damaged(self._node, f"it has no buffer {reference!r}")

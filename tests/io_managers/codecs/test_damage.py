@@ -262,6 +262,14 @@ def test_offsets_beyond_the_text_are_noticed(put: Any) -> None:
     expect_corrupt(stored, root, "not an Arrow array of type string")
 
 
+def test_small_arrays_in_the_metadata_are_checked_in_full(put: Any) -> None:
+    stored, root = tree_of(put, pa.array(["one", "two", "three"]))
+    buffers = root.params[1][3]
+    assert isinstance(buffers[1], bytes)
+    buffers[1] = np.array([0, 2**30, 6, 11], "i4").tobytes()
+    expect_corrupt(stored, root, "not an Arrow array of type string")
+
+
 def test_codes_outside_of_the_categories_are_noticed(put: Any) -> None:
     for value in (pd.Series(pd.Categorical(["x", "y"] * 1000)), pd.MultiIndex.from_product([["x", "y"], range(1000)])):
         stored, root = tree_of(put, value)

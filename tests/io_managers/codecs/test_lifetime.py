@@ -1,0 +1,68 @@
+"""A value keeps the memory it stands on, and lets go of it when the last value made from it goes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from entrepot._codecs_builtin import codec_specs as builtin_specs
+from entrepot.codec import CodecRegistry, Decoder, unpack_tree
+from entrepot_io.codecs import codec_specs
+
+REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
+NUMBERS = np.arange(10_000)
+
+
+class Pin(bytearray):
+    """Stands for the mapped bytes of an object that stays pinned while this lives."""
+
+
+def interleaved() -> pd.DataFrame:
+    return pd.DataFrame({"a": NUMBERS, "b": NUMBERS / 2, "c": NUMBERS + 1, "d": NUMBERS / 3}).copy()
+
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "ndarray": (NUMBERS, lambda value: value[5:10]),
+    "matrix": (NUMBERS.reshape(100, 100).T, lambda value: value[0]),
+    "masked": (np.ma.array(NUMBERS, mask=NUMBERS % 2 == 0), lambda value: value[5:10]),
+    "broadcast": (np.broadcast_to(NUMBERS, (5, 10_000)), lambda value: value[3]),
+    "memoryview": (memoryview(bytes(10_000)), lambda value: value[5:10]),
+    "arrow table": (pa.table({"a": NUMBERS}), lambda value: value["a"].chunk(0).slice(5, 5)),
+    "arrow text": (pa.array(map(str, range(100_000))), lambda value: value.buffers()[2]),
+    "arrow buffer": (pa.py_buffer(bytes(10_000)), lambda value: value.slice(5, 5)),
+    "frame": (interleaved(), lambda value: value["c"]),
+    "series": (pd.Series(NUMBERS), lambda value: value.to_numpy()),
+    "index": (pd.Index(NUMBERS), lambda value: value[5:10]),
+    "nullable": (pd.Series(pd.array(NUMBERS, dtype="Int64")), lambda value: value.iloc[5:10]),
+    "polars": (pl.DataFrame({"a": NUMBERS}), lambda value: value["a"].slice(5, 5)),
+    "nested": ({"a": [(NUMBERS,)]}, lambda value: value["a"][0][0]),
+    "pickled": (NUMBERS.astype(object), None),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_memory_lives_as_long_as_a_part_of_the_value(put: Any, name: str) -> None:
+    value, part_of = VALUES[name]
+    stored = put(value, allow_pickle=True)
+    pins = [Pin(data) for data in stored.buffers]
+    watched = [weakref.ref(pin) for pin in pins]
+    decoder = Decoder(REGISTRY, lambda index: memoryview(pins[index]).toreadonly(), len(pins))
+    back = decoder.decode(unpack_tree(stored.tree))
+    del decoder
+    pins.clear()
+    if part_of is not None:
+        part = part_of(back)
+        del back
+        gc.collect()
+        assert any(pin() is not None for pin in watched)
+        del part
+    else:
+        del back
+    gc.collect()
+    assert [pin() for pin in watched] == [None] * len(watched)
