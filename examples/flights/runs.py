@@ -14,6 +14,7 @@ from examples.flights.measure.meter import Sums
 from examples.flights.transports import Transport
 
 ROOT = Path(__file__).resolve().parents[2]
+MB = 1_000_000
 MIB = 1024 * 1024
 
 

@@ -14,7 +14,7 @@ from examples.flights import demo
 from examples.flights.measure.memory import Sample
 from examples.flights.measure.meter import Sums
 from examples.flights.present import chart, page, table
-from examples.flights.runs import MIB, Figures, Outcome
+from examples.flights.runs import MB, Figures, Outcome
 from examples.flights.transports import TRANSPORTS
 
 ABOUT = {"flights": "1,000", "scale": 1, "sample seconds": 0.2}
@@ -30,11 +30,11 @@ def figures(host: str, name: str, write: float = 1.0) -> Figures:
         write_seconds=write,
         read_seconds=0.5,
         calls=12,
-        bytes_written=10 * MIB,
-        bytes_read=20 * MIB,
-        bytes_stored=5 * MIB,
-        peak_bytes=700 * MIB,
-        idle_bytes=300 * MIB,
+        bytes_written=10 * MB,
+        bytes_read=20 * MB,
+        bytes_stored=5 * MB,
+        peak_bytes=700 * MB,
+        idle_bytes=300 * MB,
         run_seconds=12.34,
         samples=60,
         report={"flights": 1000, "r2": 0.2},
@@ -66,7 +66,7 @@ def test_json_keeps_everything(rows: list[Figures]) -> None:
     whole = json.loads(json.dumps(table.as_json(rows, ABOUT)))
     assert whole["about"] == ABOUT
     assert whole["runs"][1]["sharing_seconds"] == 3.0
-    assert whole["runs"][1]["bytes_moved"] == 35 * MIB
+    assert whole["runs"][1]["bytes_moved"] == 35 * MB
     assert {run["host"] for run in whole["runs"]} == {"airflow", "dagster", "kedro"}
 
 

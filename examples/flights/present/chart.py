@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.flights.runs import Figures
+from examples.flights.runs import MB, Figures
 
-MB = 1_000_000
 OURS = ("#0f766e", "#5eb8ae")
 OTHERS = ("#64748b", "#b4bfcd")
 INK = "#1e293b"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from examples.flights.runs import MIB, Figures
+from examples.flights.runs import MB, Figures
 
-COLUMNS = ("host", "transport", "sharing s", "write s", "read s", "moved MiB", "peak MiB", "above idle", "end to end s")
+COLUMNS = ("host", "transport", "sharing s", "write s", "read s", "moved MB", "peak MB", "above idle", "end to end s")
 
 
 def cells(row: Figures) -> tuple[str, ...]:
@@ -19,9 +19,9 @@ def cells(row: Figures) -> tuple[str, ...]:
         f"{row.sharing_seconds:.2f}",
         f"{row.write_seconds:.2f}",
         f"{row.read_seconds:.2f}",
-        f"{row.bytes_moved / MIB:.0f}",
-        f"{row.peak_bytes / MIB:.0f}",
-        f"{(row.peak_bytes - row.idle_bytes) / MIB:.0f}",
+        f"{row.bytes_moved / MB:.0f}",
+        f"{row.peak_bytes / MB:.0f}",
+        f"{(row.peak_bytes - row.idle_bytes) / MB:.0f}",
         f"{row.run_seconds:.1f}",
     )
 
@@ -65,7 +65,7 @@ def gains(rows: Sequence[Figures]) -> list[str]:
         found.append(
             f"{row.host}: sharing took {row.sharing_seconds:.2f} s by {row.label}, {ours.sharing_seconds:.2f} s by "
             f"Entrepot ({times(row.sharing_seconds / ours.sharing_seconds)}); peak memory "
-            f"{row.peak_bytes / MIB:.0f} and {ours.peak_bytes / MIB:.0f} MiB"
+            f"{row.peak_bytes / MB:.0f} and {ours.peak_bytes / MB:.0f} MB"
         )
     return found
 
