@@ -37,7 +37,11 @@ def dag_id(transport: Transport) -> str:
 def environment(asked: Asked, transports: Sequence[Transport], home: Path, port: int) -> dict[str, str]:
     """Airflow's configuration, all of it as variables."""
     xcom = {
-        dag_id(transport): {"backend": BACKENDS[transport.name], "meter": str(asked.folder(transport) / "meter")}
+        dag_id(transport): {
+            "backend": BACKENDS[transport.name],
+            "meter": str(asked.folder(transport) / "meter"),
+            "blobs": transport.is_entrepot,
+        }
         for transport in transports
     }
     return asked.environment() | {
@@ -179,7 +183,13 @@ class Airflow:
 
         def ended() -> bool:
             nonlocal state
-            state = self._api.call(path)["state"]
+            try:
+                state = self._api.call(path)["state"]
+            except urllib.error.HTTPError as error:
+                if error.code < 500:
+                    raise
+            except (OSError, http.client.HTTPException):
+                pass  # the server is busy; whoever waits here does not wait for ever
             return state in ("success", "failed")
 
         self._child.wait_for(ended, f"the end of {dag}", self._asked.timeout, interval=0.25)

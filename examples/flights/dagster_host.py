@@ -7,7 +7,7 @@ import sys
 import time
 
 from examples.flights.dagster_names import FILES_VARIABLE, TRANSPORT_VARIABLE
-from examples.flights.measure.meter import FOLDER_VARIABLE, Sums, read_calls
+from examples.flights.measure.meter import Meter, Sums, read_calls
 from examples.flights.processes import Child
 from examples.flights.runs import ROOT, Asked, Outcome
 from examples.flights.transports import Transport
@@ -28,8 +28,8 @@ def run(asked: Asked, transport: Transport) -> Outcome:
         "DAGSTER_HOME": str(home),
         TRANSPORT_VARIABLE: transport.name,
         FILES_VARIABLE: str(folder / "files"),
-        FOLDER_VARIABLE: str(folder / "meter"),
     }
+    variables |= Meter.variables(folder / "meter", blobs=transport.is_entrepot)
     command = [sys.executable, "-m", "examples.flights.dagster_job", "--scale", str(asked.scale)]
     if asked.rows is not None:
         command += ["--rows", str(asked.rows)]

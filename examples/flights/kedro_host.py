@@ -7,7 +7,7 @@ import re
 import sys
 import time
 
-from examples.flights.measure.meter import FOLDER_VARIABLE, Sums, read_calls
+from examples.flights.measure.meter import Meter, Sums, read_calls
 from examples.flights.processes import Child
 from examples.flights.runs import ROOT, Asked, Outcome
 from examples.flights.transports import Transport
@@ -30,8 +30,8 @@ def run(asked: Asked, transport: Transport) -> Outcome:
     variables = asked.environment() | {
         "KEDRO_DISABLE_TELEMETRY": "1",
         "KEDRO_LOGGING_CONFIG": str(PROJECT / "conf/logging.yml"),
-        FOLDER_VARIABLE: str(folder / "meter"),
     }
+    variables |= Meter.variables(folder / "meter", blobs=transport.is_entrepot)
     parameters = [f"scale={asked.scale}", f"answer={answer}", f"files={files}"]
     if asked.rows is not None:
         parameters.append(f"rows={asked.rows}")

@@ -3,7 +3,7 @@
 Airflow has one backend per installation. The demo sets this one, and ``FLIGHTS_XCOM`` says for each DAG which backend's
 own ``set``, ``get_one`` and ``get_all`` are called, and where the times go:
 
-    {"flights_entrepot": {"backend": "entrepot_airflow.EntrepotXComBackend", "meter": "/some/folder"}, ...}
+    {"flights_entrepot": {"backend": "entrepot_airflow.EntrepotXComBackend", "meter": "/folder", "blobs": true}, ...}
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def transport_of(dag_id: str) -> tuple[type[BaseXCom], Meter]:
     if dag_id not in configured:
         raise LookupError(f"{VARIABLE} names no XCom backend for the DAG {dag_id!r}; it has {sorted(configured)}")
     module, _, name = configured[dag_id]["backend"].rpartition(".")
-    return getattr(importlib.import_module(module), name), Meter(Path(configured[dag_id]["meter"]))
+    meter = Meter(Path(configured[dag_id]["meter"]), blobs=configured[dag_id]["blobs"])
+    return getattr(importlib.import_module(module), name), meter
 
 
 class MeasuredXCom(BaseXCom):

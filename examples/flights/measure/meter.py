@@ -18,11 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from examples.flights.measure import stored
+
 # What values need in the process that reads them, whichever way they come: imported before the clock starts. What a
 # transport needs for itself is imported on the clock.
 NEEDED = {"model": "sklearn.ensemble", "train": "sklearn.ensemble"}
 ANSWER = "report"  # the end of the job, and handed to no task
 FOLDER_VARIABLE = "FLIGHTS_METER"  # where a task's process writes its lines; unset: nothing is measured
+BLOBS_VARIABLE = "FLIGHTS_METER_BLOBS"  # set: what is copied into the store is noted as well
 Direction = Literal["write", "read"]
 
 
@@ -63,16 +66,24 @@ class Meter:
 
     Args:
         folder: where the lines go; made if it is missing. ``None``: calls run unmeasured.
+        blobs: whether to note, after each save and off the clock, what it copied into the store.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, blobs: bool = False) -> None:
         self._folder = folder
+        self._blobs = blobs
 
     @staticmethod
     def from_environment() -> Meter:
         """The meter of the folder that ``FLIGHTS_METER`` names."""
         folder = os.environ.get(FOLDER_VARIABLE)
-        return Meter(Path(folder) if folder else None)
+        return Meter(Path(folder) if folder else None, blobs=bool(os.environ.get(BLOBS_VARIABLE)))
+
+    @staticmethod
+    def variables(folder: Path, *, blobs: bool) -> dict[str, str]:
+        """The variables for :meth:`from_environment` in another process."""
+        found = {FOLDER_VARIABLE: str(folder)}
+        return found | {BLOBS_VARIABLE: "1"} if blobs else found
 
     @contextmanager
     def call(self, direction: Direction, what: str) -> Iterator[None]:
@@ -102,6 +113,8 @@ class Meter:
         line = json.dumps(asdict(call)) + "\n"
         with (self._folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
             file.write(line)
+        if self._blobs and direction == "write":
+            stored.note(self._folder)
 
 
 def read_calls(folder: Path) -> list[Call]:

@@ -1,8 +1,8 @@
 """Which bytes a task copied into shared memory.
 
 A store counts each blob once, however many objects share it. After each save by Entrepot, off the clock, the task's
-process asks the store for the blobs of what is there, and notes those of objects that it has not seen. A blob that
-was there before, because an object reuses it, has the same index and generation, and was not copied again.
+process asks the store for the blobs of all that is there, and notes them. A blob that was there before has the same
+index and generation, so it counts once.
 """
 
 from __future__ import annotations
@@ -42,6 +42,23 @@ def read_blobs(folder: Path) -> list[Blob]:
 def copied_bytes(blobs: Iterable[Blob]) -> int:
     """Their bytes, each blob once."""
     return sum(blob.nbytes for blob in set(blobs))
+
+
+def note(folder: Path) -> None:
+    """Note the blobs of all that is in the store now, in all its sessions.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    import entrepot
+
+    blobs: list[Blob] = []
+    with entrepot.connect() as store:
+        for session in store.sessions():
+            with entrepot.connect(scope=session.scope, session=session.name) as inside:
+                for one in inside.list():
+                    blobs += [Blob(blob.index, blob.generation, blob.nbytes) for blob in inside.info(one.id).blobs]
+    write_blobs(folder, blobs)
 
 
 def write_blobs(folder: Path, blobs: Iterable[Blob]) -> None:
