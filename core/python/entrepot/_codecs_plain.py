@@ -26,7 +26,7 @@ from entrepot.ids import ObjectID
 
 # More than this many visits to containers that were met before is taken for data that repeats itself without end
 # (``a = [b, b]; b = [c, c]; ...``); pickle keeps such sharing, a document cannot.
-MAX_REPEATED_VISITS = 1_000_000
+MAX_REPEATED_VISITS = 100_000
 
 _HAS_CONTAINER_TAGS = 1
 _HAS_SURROGATES = 2
