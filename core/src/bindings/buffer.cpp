@@ -1,0 +1,91 @@
+#include "bindings/buffer.h"
+
+#include <new>
+
+#include "base/text.h"
+#include "client/copy.h"
+
+namespace entrepot::bindings {
+namespace {
+
+constexpr std::uint64_t kReleaseGilBytes = 256U << 10;
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* buffer = nb::inst_ptr<Buffer>(nb::handle(self));
+  if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE && !buffer->writable) {
+    PyErr_SetString(PyExc_BufferError,
+                    "this buffer lies in shared memory and is read-only: get(..., copy=\"on_write\") gives one whose "
+                    "pages are copied as they are written, copy=\"always\" a copy");
+    return -1;
+  }
+  return PyBuffer_FillInfo(view, self, const_cast<std::byte*>(buffer->data), static_cast<Py_ssize_t>(buffer->bytes),
+                           buffer->writable ? 0 : 1, flags);
+}
+
+int get_blob_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const auto& blob = *nb::inst_ptr<std::shared_ptr<WritableBlob>>(nb::handle(self));
+  if (!blob->is_open()) {
+    PyErr_SetString(PyExc_BufferError, "this blob is sealed or dropped: it cannot be written any more");
+    return -1;
+  }
+  return PyBuffer_FillInfo(view, self, blob->data(), static_cast<Py_ssize_t>(blob->bytes()), 0, flags);
+}
+
+PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+PyType_Slot blob_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_blob_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+Buffer make_buffer(const std::shared_ptr<SealedObject>& object, std::size_t index, CopyMode mode) {
+  if (index >= object->buffers().size()) {
+    raise(Status(Code::kCorruptData, concat("the object has ", object->buffers().size(), " buffers, not one of number ",
+                                            index)));
+  }
+  const BufferPlace& place = object->buffers()[index];
+  Buffer made;
+  made.bytes = place.length;
+  if (mode == CopyMode::kNever) {
+    made.object = object;
+    made.data = place.data;
+    return made;
+  }
+  made.writable = true;
+  if (mode == CopyMode::kOnWrite && place.view != nullptr && place.length >= kOwnPagesBytes) {
+    auto image = check(object->map_private(index));
+    made.object = object;
+    made.data = image.data;
+    made.private_image = std::move(image.mapping);
+    return made;
+  }
+  const std::uint64_t room = (place.length + 63U) & ~63ULL;
+  made.own.reset(static_cast<std::byte*>(std::aligned_alloc(64, room == 0 ? 64 : room)));
+  if (!made.own) throw std::bad_alloc();
+  made.data = made.own.get();
+  if (place.length >= kReleaseGilBytes) {
+    const nb::gil_scoped_release released;
+    copy_payload(made.own.get(), place.data, place.length);
+  } else {
+    copy_payload(made.own.get(), place.data, place.length);
+  }
+  return made;
+}
+
+void add_buffers(nb::module_& module) {
+  nb::class_<Buffer>(module, "Buffer", nb::type_slots(buffer_slots),
+                     "Bytes of an object, by the buffer protocol. Keeps the object pinned while it lives.")
+      .def("__len__", [](const Buffer& buffer) { return buffer.bytes; })
+      .def_prop_ro("nbytes", [](const Buffer& buffer) { return buffer.bytes; })
+      .def_prop_ro("readonly", [](const Buffer& buffer) { return !buffer.writable; })
+      .def_prop_ro("address", [](const Buffer& buffer) { return reinterpret_cast<std::uintptr_t>(buffer.data); });
+
+  nb::class_<std::shared_ptr<WritableBlob>>(module, "WritableBlob", nb::type_slots(blob_slots),
+                                            "A range that this process writes and then seals.")
+      .def_prop_ro("nbytes", [](const std::shared_ptr<WritableBlob>& blob) { return blob->bytes(); })
+      .def_prop_ro("open", [](const std::shared_ptr<WritableBlob>& blob) { return blob->is_open(); })
+      .def("drop", [](const std::shared_ptr<WritableBlob>& blob) {
+        const nb::gil_scoped_release released;
+        blob->drop();
+      });
+}
+
+}  // namespace entrepot::bindings

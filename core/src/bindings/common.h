@@ -1,0 +1,43 @@
+// What the parts of the extension share: from Status to Python's errors, and Python's signals during waits.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "client/interrupt.h"
+
+namespace entrepot::bindings {
+
+namespace nb = nanobind;
+
+// Throws the Python error of the Status (entrepot.errors), or the one that a signal handler raised during the wait.
+[[noreturn]] void raise(const Status& status);
+inline void check(const Status& status) {
+  if (!status.is_ok()) raise(status);
+}
+template <class T>
+T check(Result<T> result) {
+  if (!result.is_ok()) raise(result.status());
+  return result.take();
+}
+
+// Lets handlers of signals run while the GIL is released; KeyboardInterrupt ends the wait.
+[[nodiscard]] Interrupt signals();
+
+[[nodiscard]] IdBytes id_from(const nb::bytes& bytes);
+[[nodiscard]] std::uint32_t milliseconds(double seconds);
+
+[[nodiscard]] inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+[[nodiscard]] inline nb::bytes to_bytes(std::string_view text) {
+  return nb::bytes(text.data(), text.size());
+}
+
+void add_buffers(nb::module_& module);
+void add_client(nb::module_& module);
+
+}  // namespace entrepot::bindings

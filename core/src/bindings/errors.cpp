@@ -1,0 +1,39 @@
+#include <cmath>
+#include <limits>
+
+#include "bindings/common.h"
+#include "base/text.h"
+
+namespace entrepot::bindings {
+
+void raise(const Status& status) {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  const std::string name(code_name(status.code()));
+  const nb::module_ errors = nb::module_::import_("entrepot.errors");
+  const nb::object cls = nb::hasattr(errors, name.c_str()) ? errors.attr(name.c_str()) : errors.attr("EntrepotError");
+  PyErr_SetObject(cls.ptr(), nb::str(status.message().c_str(), status.message().size()).ptr());
+  throw nb::python_error();
+}
+
+Interrupt signals() {
+  return {[](void*) {
+            const nb::gil_scoped_acquire gil;
+            return PyErr_CheckSignals() != 0;
+          },
+          nullptr};
+}
+
+IdBytes id_from(const nb::bytes& bytes) {
+  return check(id_from_bytes({reinterpret_cast<const std::uint8_t*>(bytes.c_str()), bytes.size()}));
+}
+
+std::uint32_t milliseconds(double seconds) {
+  if (std::isnan(seconds) || seconds < 0) {
+    raise(Status(Code::kInvalidArgument, concat("a timeout is a number of seconds, 0 or more, but got ", seconds)));
+  }
+  const double wanted = std::ceil(seconds * 1000);
+  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max() / 2;  // some 24 days
+  return wanted > kMost ? kMost : static_cast<std::uint32_t>(wanted);
+}
+
+}  // namespace entrepot::bindings

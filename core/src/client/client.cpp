@@ -1,0 +1,437 @@
+#include "client/client.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "base/text.h"
+#include "client/fork_plan.h"
+#include "os/events.h"
+#include "os/process.h"
+#include "os/socket.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kAnswerMs = 30'000;  // beyond what the daemon was told to wait
+constexpr std::uint64_t kNobodyListensMs = 3'000;  // keeper and daemon hold the socket open for each other: nobody is left
+constexpr std::uint64_t kFirstBackOffMs = 5;
+constexpr std::uint64_t kMaxBackOffMs = 250;
+constexpr int kCallTries = 8;
+constexpr int kGetTries = 64;
+
+CallOptions waiting(std::uint64_t wait_ms, const Interrupt& interrupt) {
+  CallOptions options;
+  options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
+  options.interrupt = interrupt;
+  return options;
+}
+
+Status unavailable(const std::string& path, const Status& cause) {
+  return {Code::kStoreUnavailable,
+          concat("the store at ", path, " cannot be reached (", cause.message(),
+                 "): see 'entrepot status' and 'entrepot logs', start one with 'entrepot start', then connect again"),
+          true};
+}
+
+Status check_versions(const HelloReply& reply) {
+  const int apart = static_cast<int>(reply.protocol_minor) - static_cast<int>(kProtocolMinor);
+  if (reply.protocol_major == kProtocolMajor && apart >= -1 && apart <= 1 && reply.layout_version == kLayoutVersion &&
+      reply.abi_stamp == kAbiStamp) {
+    return Status::ok();
+  }
+  return {Code::kVersionMismatch,
+          concat("the daemon (version ", reply.daemon_version, ") speaks protocol ", reply.protocol_major, ".",
+                 reply.protocol_minor, " with layout ", reply.layout_version, ", this client protocol ",
+                 kProtocolMajor, ".", kProtocolMinor, " with layout ", kLayoutVersion,
+                 ": install the same version of entrepot on both sides, and restart the older one")};
+}
+
+}  // namespace
+
+Client::Client(ConnectOptions options) : options_(std::move(options)) {}
+
+Client::~Client() {
+  close();
+  // Answers that nobody waits for any more refer to the pools.
+  const std::lock_guard lock(mutex_);
+  connection_.reset();
+}
+
+Result<std::shared_ptr<Client>> Client::connect(const ConnectOptions& options, const Interrupt& interrupt) {
+  std::shared_ptr<Client> client(new Client(options));
+  RETURN_IF_ERROR(client->open(interrupt));
+  watch_forks(client);
+  return client;
+}
+
+Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
+                                       const Interrupt& interrupt, bool& connected) const {
+  connected = false;
+  auto socket = os::connect_unix(options_.path, deadline);
+  if (!socket.is_ok()) {
+    if (socket.code() != Code::kAccessDenied) return socket.status();
+    return Status(Code::kAccessDenied,
+                  concat("the socket ", options_.path, " belongs to another user (", socket.status().message(),
+                         "): every user has a store of their own; unset ENTREPOT_ADDRESS, or name one of yours"));
+  }
+  ASSIGN_OR_RETURN(const os::PeerCredentials peer, os::peer_credentials(socket->get()));
+  if (peer.uid != os::current_uid() && peer.uid != 0) {
+    return Status(Code::kAccessDenied,
+                  concat("the store at ", options_.path, " runs as user ", peer.uid, ", this process as user ",
+                         os::current_uid(), ": use a store of your own"));
+  }
+  connected = true;
+  Greeting greeting;
+  greeting.connection = std::make_shared<Connection>(socket.take());
+  ASSIGN_OR_RETURN(Frame frame, greeting.connection->call(MessageType::kHello, to_wire(hello), fds, deadline,
+                                                          interrupt));
+  if (!from_wire(frame.body, greeting.reply)) {
+    return Status(Code::kVersionMismatch, concat("what answers at ", options_.path, " is no store that this client knows"));
+  }
+  RETURN_IF_ERROR(check_versions(greeting.reply));
+  greeting.fds = std::move(frame.fds);
+  return greeting;
+}
+
+Status Client::open(const Interrupt& interrupt) {
+  Hello hello;
+  hello.client_version = options_.version;
+  hello.label = options_.label.empty() ? os::program_label() : options_.label;
+  const auto deadline = os::Deadline::after_ms(options_.connect_ms);
+  bool connected = false;
+  auto greeting = greet(hello, {}, deadline, interrupt, connected);
+  if (!greeting.is_ok()) {
+    const Code code = greeting.code();
+    return code == Code::kStoreUnavailable || (code == Code::kTimeout && !interrupt.requested())
+               ? unavailable(options_.path, greeting.status())
+               : greeting.status();
+  }
+  if (greeting->fds.size() != 7) {
+    return {Code::kInternal, concat("the daemon greeted with ", greeting->fds.size(), " descriptors instead of 7")};
+  }
+  std::array<UniqueFd, 5> regions;
+  for (std::size_t i = 0; i < regions.size(); ++i) regions[i] = std::move(greeting->fds[i]);
+  ASSIGN_OR_RETURN(ControlView control, ControlView::attach(std::move(regions), greeting->reply.instance));
+  ASSIGN_OR_RETURN(PinTable pins, PinTable::attach(std::move(greeting->fds[5])));
+  pinned_ = std::make_shared<PinnedSet>(std::move(control), std::move(pins), std::move(greeting->fds[6]));
+  pinned_->on_released([weak = weak_from_this()] {
+    if (const auto client = weak.lock()) client->post(MessageType::kReleased);
+  });
+  const std::lock_guard lock(mutex_);
+  connection_ = std::move(greeting->connection);
+  server_ = greeting->reply;
+  return Status::ok();
+}
+
+Result<std::shared_ptr<Connection>> Client::connection() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kClosed || state_ == State::kLost) return reason_;
+  return connection_;
+}
+
+Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body, const CallOptions& options) {
+  Status last;
+  for (int tries = 0; tries < kCallTries; ++tries) {
+    ASSIGN_OR_RETURN(auto current, connection());
+    auto frame = current->call(type, body, {}, options.deadline, options.interrupt, options.abandoned);
+    if (frame.is_ok() || !current->broken()) return frame;
+    last = frame.status();
+    RETURN_IF_ERROR(reconnect(current, options.interrupt));
+  }
+  return unavailable(options_.path, last);
+}
+
+void Client::post(MessageType type) {
+  std::shared_ptr<Connection> current;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || state_ != State::kConnected) return;
+    current = connection_;
+  }
+  if (current) current->post(type, {});
+}
+
+Status Client::reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
+  const auto deadline = os::Deadline::after_ms(options_.reconnect_ms);
+  std::unique_lock turn(reconnecting_, std::defer_lock);
+  while (!turn.try_lock_for(std::chrono::milliseconds(kWaitSliceMs))) {
+    if (interrupt.requested()) return interrupted_status();
+  }
+  auto nobody_since = os::Deadline::after_ms(std::min(kNobodyListensMs, options_.reconnect_ms));
+  std::uint64_t back_off = kFirstBackOffMs;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (state_ != State::kConnected) {
+        return reason_.is_ok() ? Status(Code::kStoreUnavailable, "the store is being closed") : reason_;
+      }
+      if (connection_ != broken) return Status::ok();  // another thread was faster
+    }
+    bool connected = false;
+    bool hopeless = false;
+    const Status done = reconnect_once(deadline, interrupt, connected, hopeless);
+    if (done.is_ok()) return done;
+    if (interrupt.requested()) return interrupted_status();
+    if (hopeless) {
+      lose(done);
+      return done;
+    }
+    if (connected) nobody_since = os::Deadline::after_ms(kNobodyListensMs);
+    if (deadline.passed() || nobody_since.passed()) return unavailable(options_.path, done);
+    std::this_thread::sleep_for(std::chrono::milliseconds(back_off));
+    back_off = std::min(back_off * 2, kMaxBackOffMs);
+  }
+}
+
+Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected, bool& hopeless) {
+  Hello hello;
+  hello.client_version = options_.version;
+  hello.label = options_.label.empty() ? os::program_label() : options_.label;
+  std::map<std::pair<std::string, std::string>, std::uint32_t> sessions;
+  InstanceId instance{};
+  {
+    const std::lock_guard lock(mutex_);
+    hello.token = server_.token;
+    hello.client = server_.client;
+    instance = server_.instance;
+    sessions = sessions_;
+  }
+  hello.leases_known = 1;
+  hello.leases = leases_.snapshot_for_reconnect();
+  const std::array<int, 1> fds = {pinned_->pin_table_fd()};
+  auto greeting = greet(hello, fds, deadline, interrupt, connected);
+  if (!greeting.is_ok()) {
+    const Code code = greeting.code();
+    hopeless = code == Code::kVersionMismatch || code == Code::kAccessDenied || code == Code::kInvalidReference ||
+               code == Code::kInvalidArgument;
+    if (!hopeless) return greeting.status();
+    return {Code::kStoreUnavailable, concat("the store at ", options_.path, " does not take this client back (",
+                                            greeting.status().message(),
+                                            "): connect again; values that were got stay readable")};
+  }
+  if (greeting->reply.instance != instance) {
+    hopeless = true;
+    return {Code::kStoreUnavailable,
+            concat("the store at ", options_.path, " was replaced by a new one (instance ",
+                   to_hex(greeting->reply.instance), " instead of ", to_hex(instance),
+                   "), which has none of its objects: connect again; values that were got stay readable")};
+  }
+  for (const auto& [key, number] : sessions) {
+    OpenSessionRequest request;
+    request.scope = key.first;
+    request.session = key.second;
+    auto opened = greeting->connection->call(MessageType::kOpenSession, to_wire(request), {}, deadline, interrupt);
+    if (!opened.is_ok() && greeting->connection->broken()) return opened.status();
+  }
+  const std::lock_guard lock(mutex_);
+  connection_ = std::move(greeting->connection);
+  server_ = greeting->reply;
+  server_.token = hello.token;
+  server_.client = hello.client;
+  return Status::ok();
+}
+
+void Client::lose(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kConnected) return;
+  state_ = State::kLost;
+  reason_ = reason;
+}
+
+void Client::close() {
+  std::shared_ptr<Connection> current;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kClosing || state_ == State::kClosed) return;
+    if (state_ == State::kConnected) current = connection_;
+    state_ = State::kClosing;  // from here on nobody reconnects
+  }
+  if (current && !current->broken()) leases_.return_idle({});
+  const Status reason(Code::kStoreUnavailable, "this store was closed by close(): connect again");
+  const std::lock_guard lock(mutex_);
+  state_ = State::kClosed;
+  reason_ = reason;
+  if (connection_) connection_->close(reason);
+}
+
+bool Client::closed() const {
+  const std::lock_guard lock(mutex_);
+  return state_ != State::kConnected;
+}
+
+ServerInfo Client::server() const {
+  const std::lock_guard lock(mutex_);
+  return {server_.instance,   server_.host,           server_.daemon_version,
+          server_.daemon_pid, server_.capacity_bytes, server_.shared_between_users != 0};
+}
+
+// --- objects ---------------------------------------------------------------------------------------------------------
+
+Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const IdBytes> ids, std::uint32_t wait_ms,
+                                                               const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  const auto deadline = os::Deadline::after_ms(wait_ms);
+  std::vector<std::shared_ptr<SealedObject>> objects(ids.size());
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, interrupt));
+    if (!objects[i]) missing.push_back(i);
+  }
+  for (int tries = 0; !missing.empty(); ++tries) {
+    LookupRequest request;
+    const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
+    for (std::size_t i = 0; i < batch; ++i) request.ids.push_back(ids[missing[i]]);
+    request.timeout_ms =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(deadline.remaining_ns() / 1'000'000U, wait_ms));
+    ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request,
+                                                               waiting(request.timeout_ms, interrupt)));
+    if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
+    std::vector<std::size_t> still(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
+    for (std::size_t i = 0; i < batch; ++i) {
+      const LookupResult& found = reply.results[i];
+      const IdBytes& id = ids[missing[i]];
+      if (found.code == Code::kOk) {
+        ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));
+        if (!objects[missing[i]]) still.push_back(missing[i]);  // replaced or deleted meanwhile
+        continue;
+      }
+      if (found.code == Code::kObjectLost) {
+        return Status(Code::kObjectLost, concat("the bytes of object ", to_hex(id),
+                                                " are no longer in this store: make it anew, or load its checkpoint"));
+      }
+      if (wait_ms > 0) {
+        return Status(Code::kTimeout, concat("object ", to_hex(id), " was not sealed within ", wait_ms, " ms"), true);
+      }
+      return Status(Code::kObjectNotFound,
+                    concat("no object ", to_hex(id), " is sealed in the store at ", options_.path,
+                           ": it was never put here, was deleted, or its session has ended "
+                           "(give get a timeout to wait for an object that is still being made)"));
+    }
+    missing = std::move(still);
+    if (!missing.empty() && tries >= kGetTries) {
+      return Status(Code::kTimeout, concat("object ", to_hex(ids[missing.front()]),
+                                           " was replaced faster than it could be read"), true);
+    }
+  }
+  return objects;
+}
+
+Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  if (const auto generation = pinned_->generation_of(id)) return generation;
+  LookupRequest request;
+  request.ids.push_back(id);
+  ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
+  if (reply.results.size() == 1 && reply.results[0].code == Code::kOk) {
+    return std::optional(reply.results[0].generation);
+  }
+  return std::optional<std::uint32_t>();
+}
+
+Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, const Interrupt& interrupt) {
+  std::vector<std::uint8_t> deleted;
+  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
+    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
+    DeleteRequest request;
+    request.ids.assign(part.begin(), part.end());
+    ASSIGN_OR_RETURN(const DeleteReply reply,
+                     ask<DeleteReply>(MessageType::kDelete, request, waiting(0, interrupt)));
+    if (reply.deleted.size() != part.size()) return Status(Code::kInternal, "the answer to a delete is too short");
+    deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
+  }
+  return deleted;
+}
+
+// --- sessions and names ------------------------------------------------------------------------------------------------
+
+Result<std::uint32_t> Client::open_session(const std::string& scope, const std::string& session,
+                                           const std::optional<SessionLimits>& limits, const Interrupt& interrupt) {
+  OpenSessionRequest request;
+  request.scope = scope;
+  request.session = session;
+  if (limits) {
+    request.set_limits = 1;
+    request.ttl_seconds = limits->ttl_seconds;
+    request.limit_bytes = limits->bytes;
+    request.limit_objects = limits->objects;
+  }
+  ASSIGN_OR_RETURN(const OpenSessionReply reply,
+                   ask<OpenSessionReply>(MessageType::kOpenSession, request, waiting(0, interrupt)));
+  const std::lock_guard lock(mutex_);
+  sessions_[{scope, session}] = reply.session;
+  return reply.session;
+}
+
+Status Client::remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt) {
+  RETURN_IF_ERROR(call(MessageType::kRemoveSession, to_wire(RemoveSessionRequest{scope, session}),
+                       waiting(0, interrupt)));
+  const std::lock_guard lock(mutex_);
+  sessions_.erase({scope, session});
+  return Status::ok();
+}
+
+Status Client::bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
+                         const Interrupt& interrupt) {
+  NameRequest request;
+  request.session = session;
+  request.name = name;
+  request.id = id;
+  request.replace = replace ? 1 : 0;
+  RETURN_IF_ERROR(call(MessageType::kBindName, to_wire(request), waiting(0, interrupt)));
+  return Status::ok();
+}
+
+Result<IdBytes> Client::resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
+                                     const Interrupt& interrupt) {
+  NameRequest request;
+  request.session = session;
+  request.name = name;
+  request.timeout_ms = wait_ms;
+  ASSIGN_OR_RETURN(const NameReply reply,
+                   ask<NameReply>(MessageType::kResolveName, request, waiting(wait_ms, interrupt)));
+  return reply.id;
+}
+
+Status Client::unbind_name(std::uint32_t session, const std::string& name, const Interrupt& interrupt) {
+  NameRequest request;
+  request.session = session;
+  request.name = name;
+  RETURN_IF_ERROR(call(MessageType::kUnbindName, to_wire(request), waiting(0, interrupt)));
+  return Status::ok();
+}
+
+// --- about the store ---------------------------------------------------------------------------------------------------
+
+Result<std::string> Client::list(const ListRequest& request, const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kList, request, waiting(0, interrupt)));
+  return std::move(reply.json);
+}
+
+Result<std::string> Client::info(const IdBytes& id, const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kInfo, InfoRequest{id}, waiting(0, interrupt)));
+  return std::move(reply.json);
+}
+
+Result<std::string> Client::status(const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kStatus, Empty{}, waiting(0, interrupt)));
+  return std::move(reply.json);
+}
+
+Result<std::string> Client::sessions(const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kListSessions, Empty{}, waiting(0, interrupt)));
+  return std::move(reply.json);
+}
+
+Status Client::wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt) {
+  RETURN_IF_ERROR(call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait_ms}), waiting(wait_ms, interrupt)));
+  return Status::ok();
+}
+
+Status Client::shutdown(const Interrupt& interrupt) {
+  RETURN_IF_ERROR(call(MessageType::kShutdown, to_wire(Empty{}), waiting(0, interrupt)));
+  return Status::ok();
+}
+
+}  // namespace entrepot

@@ -1,0 +1,223 @@
+// Client: one process's access to one store. Thread-safe.
+//
+//   connected ──socket broke──▶ reconnecting ──Hello with token──▶ connected
+//       │                          └──time over, or another store there──▶ lost (for good: the reason is kept)
+//       └──close()──▶ closed        values that were got stay readable in every state
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "client/connection.h"
+#include "client/interrupt.h"
+#include "client/lease_pool.h"
+#include "client/pinned_set.h"
+#include "client/rpc.h"
+#include "client/sealed_object.h"
+#include "client/segment_views.h"
+#include "net/protocol.h"
+
+namespace entrepot {
+
+struct ConnectOptions {
+  std::string path;     // of the unix socket
+  std::string label;    // shown in status; empty: the program's name
+  std::string version;  // of the client, for messages
+  std::uint64_t connect_ms = 10'000;
+  std::uint64_t reconnect_ms = 30'000;
+};
+
+struct ServerInfo {
+  InstanceId instance{};
+  std::string host;
+  std::string version;
+  std::uint32_t pid = 0;
+  std::uint64_t capacity_bytes = 0;
+  bool shared_between_users = false;
+};
+
+struct SourceBuffer {
+  const void* data = nullptr;
+  std::uint64_t length = 0;
+};
+
+struct PutItem {
+  IdBytes id{};
+  std::uint32_t session = 0;
+  bool replace = false;
+  bool fresh_id = false;  // random: nobody else can have sealed it
+  std::string name;
+  std::string tree;
+  std::vector<SourceBuffer> buffers;  // unchanged until the put returns
+};
+
+struct PutResult {
+  Status status;
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  bool existed = false;  // the same content was sealed under this ID before
+};
+
+class WritableBlob;
+
+class Client : public Rpc, public std::enable_shared_from_this<Client> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<Client>> connect(const ConnectOptions& options,
+                                                               const Interrupt& interrupt);
+  ~Client() override;
+
+  // --- objects
+  // kObjectNotFound at once, or, with wait_ms, kTimeout after waiting for the seal.
+  [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(std::span<const IdBytes> ids,
+                                                                       std::uint32_t wait_ms,
+                                                                       const Interrupt& interrupt);
+  [[nodiscard]] Result<std::optional<std::uint32_t>> generation_of(const IdBytes& id, const Interrupt& interrupt);
+  // One result an item; each is stored wholly or not at all.
+  [[nodiscard]] std::vector<PutResult> put(std::span<const PutItem> items, std::uint32_t wait_ms,
+                                           const Interrupt& interrupt);
+  // A writable range of nbytes, this process's alone until it is sealed.
+  [[nodiscard]] Result<std::shared_ptr<WritableBlob>> create(std::uint64_t nbytes, std::uint32_t wait_ms,
+                                                             const Interrupt& interrupt);
+  // Seals it as the only buffer of an object (item.buffers is ignored). Its pages become read-only here.
+  [[nodiscard]] PutResult seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt);
+  [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt);
+
+  // --- sessions and names
+  struct SessionLimits {
+    std::uint64_t ttl_seconds = 0;  // after the last use; 0: for ever
+    std::uint64_t bytes = 0;        // 0: none
+    std::uint64_t objects = 0;      // 0: none
+  };
+  [[nodiscard]] Result<std::uint32_t> open_session(const std::string& scope, const std::string& session,
+                                                   const std::optional<SessionLimits>& limits,
+                                                   const Interrupt& interrupt);
+  [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session,
+                                      const Interrupt& interrupt);
+  [[nodiscard]] Status bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
+                                 const Interrupt& interrupt);
+  [[nodiscard]] Result<IdBytes> resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
+                                             const Interrupt& interrupt);
+  [[nodiscard]] Status unbind_name(std::uint32_t session, const std::string& name, const Interrupt& interrupt);
+
+  // --- about the store; JSON as the daemon writes it
+  [[nodiscard]] Result<std::string> list(const ListRequest& request, const Interrupt& interrupt);
+  [[nodiscard]] Result<std::string> info(const IdBytes& id, const Interrupt& interrupt);
+  [[nodiscard]] Result<std::string> status(const Interrupt& interrupt);
+  [[nodiscard]] Result<std::string> sessions(const Interrupt& interrupt);
+  [[nodiscard]] Status wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt);
+  [[nodiscard]] Status shutdown(const Interrupt& interrupt);
+
+  void close();
+  [[nodiscard]] bool closed() const;
+  [[nodiscard]] ServerInfo server() const;
+  [[nodiscard]] std::uint32_t pins_in_use() const { return pinned_->pins_in_use(); }
+
+  // --- Rpc
+  [[nodiscard]] Result<Frame> call(MessageType type, std::span<const std::uint8_t> body,
+                                   const CallOptions& options) override;
+  void post(MessageType type) override;
+
+  // --- fork (client/fork.cpp)
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+
+ private:
+  friend class WritableBlob;
+  enum class State : std::uint8_t { kConnected, kClosing, kClosed, kLost };
+  struct ForkPlan;
+
+  explicit Client(ConnectOptions options);
+  [[nodiscard]] Status open(const Interrupt& interrupt);
+  struct Greeting {
+    std::shared_ptr<Connection> connection;
+    HelloReply reply;
+    std::vector<UniqueFd> fds;
+  };
+  [[nodiscard]] Result<Greeting> greet(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
+                                       const Interrupt& interrupt, bool& connected) const;
+  [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // or why there is none
+  [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt);
+  [[nodiscard]] Status reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected,
+                                      bool& hopeless);
+  void lose(const Status& reason);
+
+  // --- put (client/put.cpp)
+  struct Planned;
+  void plan(const PutItem& item, Planned& planned);
+  [[nodiscard]] Status fill(const PutItem& item, Planned& planned, std::uint64_t more, std::uint32_t wait_ms,
+                            const Interrupt& interrupt);
+  void seal_planned(std::span<Planned> planned, std::vector<PutResult>& results, const Interrupt& interrupt);
+  [[nodiscard]] bool seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results,
+                                const Interrupt& interrupt);
+  [[nodiscard]] PutResult settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
+  [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object,
+                                          const Interrupt& interrupt);
+  void tidy_leases(const Interrupt& interrupt);  // after each put: what the store wants back, or nobody uses
+
+  const ConnectOptions options_;
+  SegmentViews views_{*this};
+  LeasePool leases_{*this};
+  std::shared_ptr<PinnedSet> pinned_;  // set by open(), never changed
+
+  mutable std::mutex mutex_;
+  State state_ = State::kConnected;                          // guarded by mutex_
+  Status reason_;                                            // guarded by mutex_: why it is closed or lost
+  std::shared_ptr<Connection> connection_;                   // guarded by mutex_
+  HelloReply server_;                                        // guarded by mutex_
+  std::map<std::pair<std::string, std::string>, std::uint32_t> sessions_;  // guarded by mutex_; opened here
+  std::timed_mutex reconnecting_;                            // held by whoever reconnects
+
+  std::mutex blobs_mutex_;
+  std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork
+
+  std::atomic<bool> janitor_running_ = false;  // see janitor.cpp
+  std::atomic<std::uint64_t> last_put_ns_ = 0;
+  void start_janitor();
+
+  std::unique_ptr<ForkPlan> fork_plan_;  // between before_fork and after_fork_*
+};
+
+// A creation that is not sealed yet.
+//
+//   open ──Client::seal──▶ sealed (read-only)      open ──drop / end──▶ dropped      open ──fork, in the child──▶ orphan
+class WritableBlob {
+ public:
+  ~WritableBlob();
+  WritableBlob(const WritableBlob&) = delete;
+  WritableBlob& operator=(const WritableBlob&) = delete;
+  WritableBlob(WritableBlob&&) = delete;
+  WritableBlob& operator=(WritableBlob&&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] bool is_open() const { return state_ == State::kOpen; }
+  void drop();
+
+ private:
+  friend class Client;
+  enum class State : std::uint8_t { kOpen, kSealed, kDropped, kOrphan };
+  WritableBlob() = default;
+
+  std::shared_ptr<Client> client_;
+  State state_ = State::kOpen;
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  std::optional<LeasedRange> range_;  // in the store, or
+  os::Mapping private_;               // small: of this process, sent inline
+};
+
+// Calls before_fork and after_fork_* of all living clients around each fork of this process (client/fork.cpp).
+void watch_forks(const std::shared_ptr<Client>& client);
+
+}  // namespace entrepot

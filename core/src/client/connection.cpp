@@ -1,0 +1,203 @@
+#include "client/connection.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "os/events.h"
+#include "os/socket.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kSendLimitMs = 30'000;  // a daemon that takes nothing for so long is stuck
+constexpr std::size_t kReadChunk = 64U << 10;
+
+os::Deadline slice_of(os::Deadline deadline) {
+  const auto slice = os::Deadline::after_ms(kWaitSliceMs);
+  return slice.at_ns() < deadline.at_ns() ? slice : deadline;
+}
+
+}  // namespace
+
+Status interrupted_status() { return {Code::kTimeout, "the wait was interrupted"}; }
+
+Connection::Connection(UniqueFd socket) : socket_(std::move(socket)) {
+  if (const Status status = os::set_nonblocking(socket_.get(), true); !status.is_ok()) close(status);
+}
+
+Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> body, std::span<const int> fds,
+                               os::Deadline deadline, const Interrupt& interrupt, Abandoned abandoned) {
+  if (body.size() > kMaxBodyBytes) {
+    return Status(Code::kInvalidArgument, concat("a request of ", format_bytes(body.size()), " is more than the ",
+                                                 format_bytes(kMaxBodyBytes), " that one message carries"));
+  }
+  const std::uint64_t request = next_request_.fetch_add(1, std::memory_order_relaxed);
+  Waiter waiter;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reason_.is_ok()) return reason_;
+    waiting_.emplace(request, &waiter);
+  }
+  if (const Status sent = send(type, request, body, fds); !sent.is_ok()) {
+    const std::lock_guard lock(mutex_);
+    waiting_.erase(request);
+    break_locked(sent);
+    return sent;
+  }
+  std::unique_lock lock(mutex_);
+  while (!waiter.done) {
+    if (!reading_) {
+      reading_ = true;
+      lock.unlock();
+      read_slice(slice_of(deadline));
+      lock.lock();
+      reading_ = false;
+      changed_.notify_all();
+    } else {
+      const std::uint64_t wait_ns = std::min<std::uint64_t>(kWaitSliceMs * 1'000'000U, deadline.remaining_ns());
+      changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
+    }
+    if (waiter.done) break;
+    lock.unlock();
+    const bool stop = interrupt.requested();
+    lock.lock();
+    if (waiter.done) break;
+    if (stop || deadline.passed()) {
+      waiting_.erase(request);
+      if (abandoned) abandoned_.emplace(request, std::move(abandoned));
+      if (stop) return interrupted_status();
+      return Status(Code::kTimeout, "the daemon did not answer in time", true);
+    }
+  }
+  waiting_.erase(request);
+  if (!waiter.status.is_ok()) return waiter.status;
+  return std::move(waiter.frame);
+}
+
+void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || broken()) return;
+  FrameHeader header{kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), 0, 0};
+  std::vector<std::uint8_t> frame(sizeof(header) + body.size());
+  std::memcpy(frame.data(), &header, sizeof(header));
+  if (!body.empty()) std::memcpy(frame.data() + sizeof(header), body.data(), body.size());
+  const auto sent = os::send_some(socket_.get(), frame);
+  if (sent.is_ok() && !sent->would_block && sent->bytes < frame.size()) {
+    // Part of it went: the rest must follow, or the next frame would be garbage.
+    const Status rest = os::send_all(socket_.get(), std::span(frame).subspan(sent->bytes), {},
+                                     os::Deadline::after_ms(kSendLimitMs));
+    if (!rest.is_ok()) close(rest);
+  }
+}
+
+Status Connection::send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
+                        std::span<const int> fds) {
+  const FrameHeader header{
+      kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), static_cast<std::uint32_t>(fds.size()), request};
+  std::vector<std::uint8_t> start(sizeof(header));
+  std::memcpy(start.data(), &header, sizeof(header));
+  const bool joined = body.size() <= kReadChunk;
+  if (joined) start.insert(start.end(), body.begin(), body.end());
+  const auto deadline = os::Deadline::after_ms(kSendLimitMs);
+  const std::lock_guard lock(send_mutex_);
+  Status sent = os::send_all(socket_.get(), start, fds, deadline);
+  if (sent.is_ok() && !joined) sent = os::send_all(socket_.get(), body, {}, deadline);
+  return sent.is_ok() ? sent : Status(Code::kStoreUnavailable, sent.message(), true);
+}
+
+void Connection::read_slice(os::Deadline until) {
+  const auto fail = [this](const Status& reason) {
+    const std::lock_guard lock(mutex_);
+    break_locked(reason);
+  };
+  if (broken()) return;
+  const auto ready = os::wait_readable(socket_.get(), until);
+  if (!ready.is_ok()) return fail(ready.status());
+  if (!*ready) return;
+  for (;;) {
+    if (buffer_.size() - used_ < kReadChunk) buffer_.resize(used_ + kReadChunk);
+    const auto got = os::receive_some(socket_.get(), std::span(buffer_).subspan(used_), fds_);
+    if (!got.is_ok()) return fail(got.status());
+    if (got->closed) return fail(Status(Code::kStoreUnavailable, "the daemon closed the connection", true));
+    used_ += got->bytes;
+    if (const Status taken = take_frames(); !taken.is_ok()) return fail(taken);
+    if (got->would_block || used_ == 0) return;
+  }
+}
+
+Status Connection::take_frames() {
+  std::size_t at = 0;
+  while (used_ - at >= sizeof(FrameHeader)) {
+    FrameHeader header{};
+    std::memcpy(&header, buffer_.data() + at, sizeof(header));
+    if (header.magic != kFrameMagic || header.body_bytes > kMaxBodyBytes || header.fd_count > kMaxFds) {
+      return {Code::kStoreUnavailable, "what answers at this address does not speak the store's protocol"};
+    }
+    const std::size_t whole = sizeof(header) + header.body_bytes;
+    if (used_ - at < whole || fds_.size() < header.fd_count) break;
+    Frame frame;
+    const auto body = std::span(buffer_).subspan(at + sizeof(header), header.body_bytes);
+    frame.body.assign(body.begin(), body.end());
+    for (std::uint32_t i = 0; i < header.fd_count; ++i) frame.fds.push_back(std::move(fds_[i]));
+    fds_.erase(fds_.begin(), fds_.begin() + header.fd_count);
+    at += whole;
+    deliver(header, std::move(frame));
+  }
+  if (at > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + at, used_ - at);
+    used_ -= at;
+  }
+  return Status::ok();
+}
+
+void Connection::deliver(const FrameHeader& header, Frame frame) {
+  Status status;
+  if (header.type == MessageType::kError) {
+    ErrorBody error;
+    status = from_wire(frame.body, error) && error.code != Code::kOk
+                 ? Status(error.code, error.message, error.retryable != 0)
+                 : Status(Code::kInternal, "the daemon sent an error that cannot be read");
+  }
+  Abandoned abandoned;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = waiting_.find(header.request); found != waiting_.end()) {
+      found->second->status = std::move(status);
+      found->second->frame = std::move(frame);
+      found->second->done = true;
+      changed_.notify_all();
+      return;
+    }
+    if (const auto found = abandoned_.find(header.request); found != abandoned_.end()) {
+      abandoned = std::move(found->second);
+      abandoned_.erase(found);
+    }
+  }
+  if (abandoned && status.is_ok()) abandoned(std::move(frame));
+}
+
+void Connection::close(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  break_locked(reason);
+}
+
+void Connection::break_locked(const Status& reason) {
+  if (broken()) return;
+  reason_ = reason.code() == Code::kStoreUnavailable || reason.code() == Code::kAccessDenied ||
+                    reason.code() == Code::kVersionMismatch
+                ? reason
+                : Status(Code::kStoreUnavailable, reason.message(), true);
+  broken_.store(true, std::memory_order_release);
+  for (auto& [request, waiter] : waiting_) {
+    if (waiter->done) continue;
+    waiter->status = reason_;
+    waiter->done = true;
+  }
+  abandoned_.clear();
+  changed_.notify_all();
+}
+
+}  // namespace entrepot

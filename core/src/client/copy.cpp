@@ -1,0 +1,85 @@
+#include "client/copy.h"
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace entrepot {
+namespace {
+
+#if defined(__x86_64__)
+// `to` is aligned to 64; returns how many bytes were copied (a multiple of 128).
+__attribute__((target("avx2"))) std::size_t stream_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::size_t done = 0;
+  for (; done + 128 <= bytes; done += 128) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + done + 1024), _MM_HINT_NTA);
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done + 32));
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done + 64));
+    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done + 96));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done), a);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done + 32), b);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done + 64), c);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done + 96), d);
+  }
+  _mm_sfence();
+  return done;
+}
+
+std::size_t stream_sse2(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::size_t done = 0;
+  for (; done + 64 <= bytes; done += 64) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + 16));
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + 32));
+    const __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + 48));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done), a);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done + 16), b);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done + 32), c);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done + 48), d);
+  }
+  _mm_sfence();
+  return done;
+}
+
+bool has_avx2() {
+  static const bool has = __builtin_cpu_supports("avx2") != 0;
+  return has;
+}
+
+std::size_t stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+  return has_avx2() ? stream_avx2(to, from, bytes) : stream_sse2(to, from, bytes);
+}
+#else
+std::size_t stream(std::byte*, const std::byte*, std::size_t) { return 0; }
+#endif
+
+}  // namespace
+
+void copy_payload(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (bytes < kStreamingMinBytes) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  auto* target = static_cast<std::byte*>(to);
+  const auto* source = static_cast<const std::byte*>(from);
+  const std::size_t head = (64U - (reinterpret_cast<std::uintptr_t>(target) & 63U)) & 63U;
+  std::memcpy(target, source, head);
+  const std::size_t streamed = stream(target + head, source + head, bytes - head);
+  const std::size_t done = head + streamed;
+  std::memcpy(target + done, source + done, bytes - done);
+}
+
+std::string_view copy_kind() {
+#if defined(__x86_64__)
+  return has_avx2() ? "avx2" : "sse2";
+#else
+  return "memcpy";
+#endif
+}
+
+}  // namespace entrepot

@@ -1,0 +1,157 @@
+// Fork: the parent asks for a registration of the child's own before it forks and clones its pins into it, so that at no
+// time a value of the child is unpinned. The child inherits no lease; of unsealed creations it gets private copies.
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "base/text.h"
+#include "client/client.h"
+#include "client/fork_plan.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kForkAnswerMs = 5'000;
+
+struct Watched {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Client>> clients;           // guarded by mutex
+  std::vector<std::shared_ptr<Client>> forking;  // guarded by mutex, which is held from before a fork until after it
+};
+
+Watched& watched() {
+  static Watched* const all = new Watched;  // never freed: a fork may come during exit
+  return *all;
+}
+
+void prepare() {
+  Watched& all = watched();
+  all.mutex.lock();
+  for (const auto& weak : all.clients) {
+    if (auto client = weak.lock()) all.forking.push_back(std::move(client));
+  }
+  for (const auto& client : all.forking) client->before_fork();
+}
+
+void finish(void (Client::*after)()) {
+  Watched& all = watched();
+  for (const auto& client : all.forking) (client.get()->*after)();
+  std::vector<std::shared_ptr<Client>> done;
+  done.swap(all.forking);
+  all.mutex.unlock();
+}
+
+void in_parent() { finish(&Client::after_fork_in_parent); }
+void in_child() { finish(&Client::after_fork_in_child); }
+
+}  // namespace
+
+void watch_forks(const std::shared_ptr<Client>& client) {
+  static const int registered = pthread_atfork(prepare, in_parent, in_child);
+  static_cast<void>(registered);
+  Watched& all = watched();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.clients, [](const auto& weak) { return weak.expired(); });
+  all.clients.push_back(client);
+}
+
+void Client::before_fork() {
+  fork_plan_ = std::make_unique<ForkPlan>();
+  ForkPlan& plan = *fork_plan_;
+  std::shared_ptr<Connection> current;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kConnected) current = connection_;
+    plan.failure = reason_;
+    plan.server = server_;
+  }
+  if (current) {
+    ForkReply reply;
+    auto frame = current->call(MessageType::kFork, to_wire(Empty{}), {}, os::Deadline::after_ms(kForkAnswerMs), {});
+    if (!frame.is_ok()) {
+      plan.failure = Status(Code::kStoreUnavailable, concat("this process was forked while its store did not answer (",
+                                                            frame.status().message(), "): connect again in the child"));
+    } else if (!from_wire(frame->body, reply) || frame->fds.size() != 3) {
+      plan.failure = Status(Code::kInternal, "the daemon's answer about a fork cannot be read");
+    } else if (auto table = PinTable::attach(std::move(frame->fds[0])); !table.is_ok()) {
+      plan.failure = table.status();
+    } else {
+      plan.server.client = reply.client;
+      plan.server.token = reply.token;
+      plan.pins = table.take();
+      plan.liveness = std::move(frame->fds[1]);
+      plan.socket = std::move(frame->fds[2]);
+    }
+  }
+  // In the order in which other code takes them.
+  blobs_mutex_.lock();
+  leases_.lock();
+  views_.lock();
+  pinned_->lock();
+  mutex_.lock();
+  if (plan.pins) {
+    if (const Status copied = pinned_->copy_pins_to(*plan.pins); !copied.is_ok()) {
+      plan.failure = copied;
+      plan.pins.reset();
+    }
+  }
+  for (const auto& [blob, unused] : blobs_) {
+    if (!blob->range_) continue;  // a private page: copied by the fork itself
+    auto memory = os::Mapping::anonymous(blob->range_->length);
+    if (!memory.is_ok()) continue;  // touching it in the child is then SIGSEGV, as for all leased memory
+    std::memcpy(memory->data(), blob->data_, blob->bytes_);
+    plan.copies.push_back({blob, memory.take()});
+  }
+}
+
+void Client::after_fork_in_parent() {
+  mutex_.unlock();
+  pinned_->unlock();
+  views_.unlock();
+  leases_.unlock();
+  blobs_mutex_.unlock();
+  fork_plan_.reset();  // closes the child's descriptors here
+}
+
+void Client::after_fork_in_child() {
+  ForkPlan& plan = *fork_plan_;
+  if (connection_) {
+    connection_->discard_in_child();
+    // Its locks may be held by threads that are not here: it is never touched nor destroyed again.
+    static_cast<void>(new std::shared_ptr<Connection>(std::move(connection_)));
+    connection_.reset();
+  }
+  new (&reconnecting_) std::timed_mutex;
+  for (ForkPlan::Copy& copy : plan.copies) {
+    std::byte* const at = copy.blob->data_;
+    std::byte* const from = copy.memory.data();
+    const std::uint64_t bytes = copy.memory.bytes();
+    if (mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) copy.memory.leak();
+  }
+  for (const auto& [blob, unused] : blobs_) blob->state_ = WritableBlob::State::kOrphan;
+  blobs_.clear();
+  leases_.clear_in_child();
+  janitor_running_.store(false);
+  if (plan.pins) {
+    pinned_->switch_in_child(std::move(*plan.pins), std::move(plan.liveness));
+    connection_ = std::make_shared<Connection>(std::move(plan.socket));
+    server_ = plan.server;
+  } else if (state_ == State::kConnected) {
+    // Without a registration of its own the child holds on to the parent's, so that its values stay pinned as long as
+    // the parent pins them; every call says why.
+    state_ = State::kLost;
+    reason_ = plan.failure;
+  }
+  mutex_.unlock();
+  pinned_->unlock();
+  views_.unlock();
+  leases_.unlock();
+  blobs_mutex_.unlock();
+  fork_plan_.reset();
+}
+
+}  // namespace entrepot

@@ -1,0 +1,28 @@
+// ForkPlan: what before_fork prepares for the child; see client/fork.cpp.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "client/client.h"
+#include "os/mapping.h"
+#include "shm/pins.h"
+
+namespace entrepot {
+
+struct Client::ForkPlan {
+  Status failure;  // the child has no client, for this reason
+  HelloReply server;
+  UniqueFd socket;
+  UniqueFd liveness;
+  std::optional<PinTable> pins;
+  struct Copy {
+    WritableBlob* blob = nullptr;
+    os::Mapping memory;
+  };
+  std::vector<Copy> copies;
+};
+
+}  // namespace entrepot

@@ -1,0 +1,96 @@
+// LeasePool: the ranges of segments that this process alone may write.
+//
+//   (daemon) ──lease──▶ free ──allocate──▶ in use ──sealed──▶ (the store's)
+//                        ▲ └──return──▶ (daemon)  └──give_back──▶ free
+//
+// Leases start small and double with use. A segment of which nothing is free or in use is unmapped and given back at
+// once, so that the store may lease it to others when it is empty; what stays free for long is returned by whoever calls
+// return_idle.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "client/rpc.h"
+#include "net/protocol.h"
+#include "os/mapping.h"
+
+namespace entrepot {
+
+inline constexpr std::uint64_t kFirstLeaseBytes = 4U << 20;
+inline constexpr std::uint64_t kMaxLeaseBytes = 64U << 20;
+
+struct WritableSegment {
+  std::uint32_t segment = 0;
+  std::uint32_t generation = 0;
+  os::Mapping mapping;
+  std::uint64_t in_use = 0;  // ranges handed out and neither sealed nor given back; guarded by the pool's mutex
+};
+
+struct LeasedRange {
+  std::shared_ptr<WritableSegment> memory;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;  // what is reserved, at least what was asked for
+
+  [[nodiscard]] std::byte* data() const { return memory->mapping.data() + offset; }
+  [[nodiscard]] std::uint32_t segment() const { return memory->segment; }
+};
+
+class LeasePool {
+ public:
+  explicit LeasePool(Rpc& rpc) : rpc_(rpc) {}
+
+  // A range of `length` bytes at a multiple of `align` (a power of two). `more`: bytes that the caller will ask for next,
+  // so that one lease serves them all. Waits for memory to `wait_ms`.
+  [[nodiscard]] Result<LeasedRange> allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
+                                             std::uint32_t wait_ms, const Interrupt& interrupt);
+
+  void sealed(const LeasedRange& range);     // the daemon took it: whole pages inside become read-only here
+  void give_back(const LeasedRange& range);  // not needed after all
+
+  // Gives all free ranges back to the daemon.
+  void return_idle(const Interrupt& interrupt);
+  // Whether return_idle has anything to do.
+  [[nodiscard]] bool has_idle() const;
+
+  // What is held, for a reconnect. A lease that was asked for before this call and is answered after it is not used.
+  [[nodiscard]] std::vector<HeldRange> snapshot_for_reconnect();
+
+  // Around fork: the child inherits no lease.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void clear_in_child();  // locked
+
+ private:
+  using Key = std::pair<std::uint32_t, std::uint64_t>;  // segment, offset
+
+  [[nodiscard]] bool carve(std::uint64_t length, std::uint64_t align, LeasedRange& out);  // mutex_ held
+  [[nodiscard]] Status request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
+                               const Interrupt& interrupt);
+  [[nodiscard]] Status accept(Frame frame, std::uint64_t epoch);
+  void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // mutex_ held
+  // Forgets the segment if nothing of it is free or in use; true if so, and then the caller says so to the daemon by
+  // send_unlease. Not while a lease is asked for: its answer may be about this very segment. mutex_ held.
+  [[nodiscard]] bool forget_if_empty(std::uint32_t segment);
+  void send_unlease(const UnleaseRequest& request, const Interrupt& interrupt);
+  [[nodiscard]] std::shared_ptr<void> begin_lease();  // undone when the last copy of what it returns goes
+
+  Rpc& rpc_;
+  mutable std::mutex mutex_;
+  std::map<std::uint32_t, std::shared_ptr<WritableSegment>> segments_;  // guarded by mutex_
+  std::map<Key, std::uint64_t> free_;                                   // guarded by mutex_; length by place
+  std::map<Key, std::uint64_t> in_use_;                                 // guarded by mutex_
+  std::uint64_t next_lease_bytes_ = kFirstLeaseBytes;                   // guarded by mutex_
+  std::uint64_t epoch_ = 0;                                             // guarded by mutex_; +1 with each reconnect
+  std::uint32_t leasing_ = 0;    // guarded by mutex_: leases asked for and not answered; no segment is forgotten then
+  std::uint32_t finishing_ = 0;  // guarded by mutex_: segments forgotten here of which the daemon does not know yet
+  std::condition_variable finished_;
+};
+
+}  // namespace entrepot

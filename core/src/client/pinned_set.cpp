@@ -1,0 +1,195 @@
+#include "client/pinned_set.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+constexpr int kFindTries = 16;  // each lost to a delete or replace between probe and pin
+
+}  // namespace
+
+PinnedSet::PinnedSet(ControlView control, PinTable pins, UniqueFd liveness)
+    : control_(std::move(control)),
+      directory_(control_),
+      blobs_(control_),
+      pins_(std::move(pins)),
+      liveness_(std::move(liveness)) {}
+
+Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, SegmentViews& views,
+                                                      const Interrupt& interrupt) {
+  for (int tries = 0; tries < kFindTries; ++tries) {
+    const auto found = directory_.find(id);
+    if (!found) return std::shared_ptr<SealedObject>();
+    ASSIGN_OR_RETURN(auto object, pin(*found, id, views, interrupt));
+    if (object) return object;
+  }
+  return std::shared_ptr<SealedObject>();
+}
+
+Result<std::shared_ptr<SealedObject>> PinnedSet::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id,
+                                                    SegmentViews& views, const Interrupt& interrupt) {
+  const auto found = directory_.at(slot, generation, id);
+  if (!found) return std::shared_ptr<SealedObject>();
+  return pin(*found, id, views, interrupt);
+}
+
+std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
+  const auto found = directory_.find(id);
+  if (!found) return std::nullopt;
+  return found->generation();
+}
+
+Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const IdBytes& id, SegmentViews& views,
+                                                     const Interrupt& interrupt) {
+  const std::uint64_t key = Pin::make(found.slot, found.generation());
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = objects_.find(key); known != objects_.end()) {
+      if (auto object = known->second.reference.lock()) return object;
+    }
+  }
+  const std::uint32_t position = pins_.pin(found.slot, found.generation());
+  if (position == PinTable::kNoPosition) return pins_.full_error();
+  if (!directory_.recheck(found)) {
+    pins_.unpin(position);
+    return std::shared_ptr<SealedObject>();
+  }
+  std::shared_ptr<SealedObject> object(new SealedObject);  // from here on its end takes the pin back
+  object->id_ = id;
+  object->slot_ = found.slot;
+  object->generation_ = found.generation();
+  object->position_ = position;
+  object->owner_ = shared_from_this();
+  RETURN_IF_ERROR(resolve(*object, views, interrupt));
+
+  std::shared_ptr<SealedObject> faster;  // let go of outside of the lock
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = objects_[key];
+    faster = entry.reference.lock();
+    if (!faster) {
+      entry = Entry{object.get(), object};
+      for (const BlobRef& blob : object->record_.blobs()) {
+        const auto place = blobs_.resolve(blob.blob, blob.generation);
+        if (!place) continue;
+        for (const auto& view : object->views_) {
+          if (view->segment != place->segment) continue;
+          BlobAt& at = by_address_[view->at(place->offset)];
+          at = BlobAt{place->length, blob.blob, blob.generation, at.objects + 1};
+          object->blob_addresses_.push_back(view->at(place->offset));
+        }
+      }
+    }
+  }
+  return faster ? faster : object;
+}
+
+Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt) {
+  const Slot& slot = directory_.slot(object.slot_);
+  const Region& records = control_.region(RegionKind::kRecords);
+  const std::uint64_t high_water = control_.root().record_high_water.load(std::memory_order_acquire);
+  if (slot.record_offset > high_water || slot.record_bytes > high_water - slot.record_offset) {
+    return {Code::kCorruptData, concat("object ", to_hex(object.id_), " has a record outside of the record memory")};
+  }
+  auto record = RecordView::parse(std::span(records.entries() + slot.record_offset, slot.record_bytes));
+  if (!record.is_ok()) return record.status().with_context(concat("object ", to_hex(object.id_)));
+  object.record_ = *record;
+  object.buffers_.reserve(record->buffers().size());
+  for (const BufferRef& buffer : record->buffers()) {
+    if (buffer.blob == kInlineBlob) {
+      const auto bytes = record->inline_buffer(buffer);
+      object.buffers_.push_back({bytes.data(), bytes.size(), nullptr});
+      continue;
+    }
+    const auto place = blobs_.resolve(buffer.blob, buffer.generation);
+    if (!place || buffer.offset > place->length || buffer.length > place->length - buffer.offset) {
+      return {Code::kCorruptData, concat("object ", to_hex(object.id_), " refers to blob ", buffer.blob,
+                                         ", which is not there or too short")};
+    }
+    const SegmentView* view = nullptr;
+    for (const auto& known : object.views_) {
+      if (known->segment == place->segment && known->generation == place->segment_generation) view = known.get();
+    }
+    if (view == nullptr) {
+      ASSIGN_OR_RETURN(auto mapped, views.get(place->segment, place->segment_generation, interrupt));
+      view = mapped.get();
+      object.views_.push_back(std::move(mapped));
+    }
+    const std::uint64_t bytes = view->mapping.bytes();
+    if (place->offset > bytes || place->length > bytes - place->offset) {
+      return {Code::kCorruptData, concat("blob ", buffer.blob, " lies outside of its segment")};
+    }
+    object.buffers_.push_back({view->at(place->offset) + buffer.offset, buffer.length, view});
+  }
+  return Status::ok();
+}
+
+std::optional<SharedRange> PinnedSet::locate(const void* data, std::uint64_t length) {
+  const auto* address = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  auto after = by_address_.upper_bound(address);
+  if (after == by_address_.begin()) return std::nullopt;
+  const auto& [start, blob] = *std::prev(after);
+  const auto offset = static_cast<std::uint64_t>(address - start);
+  if (offset > blob.length || length > blob.length - offset) return std::nullopt;
+  return SharedRange{blob.blob, blob.generation, offset, blob.length};
+}
+
+void PinnedSet::on_released(std::function<void()> hint) {
+  const std::lock_guard lock(mutex_);
+  released_ = std::move(hint);
+}
+
+void PinnedSet::release(SealedObject& object) {
+  std::function<void()> hint;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = objects_.find(Pin::make(object.slot_, object.generation_));
+    if (known != objects_.end() && known->second.object == &object) objects_.erase(known);
+    for (const std::byte* address : object.blob_addresses_) {
+      const auto at = by_address_.find(address);
+      if (at != by_address_.end() && --at->second.objects == 0) by_address_.erase(at);
+    }
+    pins_.unpin(object.position_);
+    if (control_.memory_wanted()) hint = released_;
+  }
+  if (hint) hint();
+}
+
+void PinnedSet::switch_in_child(PinTable pins, UniqueFd liveness) {
+  pins_ = std::move(pins);
+  liveness_ = std::move(liveness);
+}
+
+SealedObject::~SealedObject() {
+  if (owner_) owner_->release(*this);
+}
+
+std::uint64_t SealedObject::payload_bytes() const {
+  std::uint64_t sum = 0;
+  for (const BufferPlace& buffer : buffers_) sum += buffer.length;
+  return sum;
+}
+
+Result<SealedObject::Private> SealedObject::map_private(std::size_t index) const {
+  const BufferPlace& buffer = buffers_.at(index);
+  if (buffer.view == nullptr || buffer.length == 0) {
+    return Status(Code::kInvalidArgument, "an inline or empty buffer has no pages of its own to map");
+  }
+  const auto offset = static_cast<std::uint64_t>(buffer.data - buffer.view->mapping.data());
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t first = offset & ~(page - 1);
+  const std::uint64_t last = (offset + buffer.length + page - 1) & ~(page - 1);
+  ASSIGN_OR_RETURN(os::Mapping mapping,
+                   os::Mapping::map(buffer.view->fd.get(), first, last - first, os::Access::kCopyOnWrite));
+  Private made;
+  made.data = mapping.data() + (offset - first);
+  made.mapping = std::move(mapping);
+  return made;
+}
+
+}  // namespace entrepot

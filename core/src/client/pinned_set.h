@@ -1,0 +1,92 @@
+// PinnedSet: all objects that this process pins, found by place (so that there is one pin each) and by address (so that
+// a put can refer to bytes that are in the store already). Outlives the connection for as long as a value does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "client/sealed_object.h"
+#include "client/segment_views.h"
+#include "shm/blobs.h"
+#include "shm/control.h"
+#include "shm/directory.h"
+#include "shm/pins.h"
+
+namespace entrepot {
+
+// A range of sealed bytes, as a Seal request refers to it.
+struct SharedRange {
+  std::uint32_t blob = 0;
+  std::uint32_t generation = 0;
+  std::uint64_t offset = 0;       // in the blob
+  std::uint64_t blob_length = 0;  // of the whole blob
+};
+
+class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
+ public:
+  // `liveness` is kept open and never used: its end tells the daemon that this process is gone.
+  PinnedSet(ControlView control, PinTable pins, UniqueFd liveness);
+
+  // The sealed object of this ID, pinned. None: not found, ask the daemon.
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id, SegmentViews& views,
+                                                           const Interrupt& interrupt);
+  // The same where the daemon said that it is.
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> at(std::uint32_t slot, std::uint32_t generation,
+                                                         const IdBytes& id, SegmentViews& views,
+                                                         const Interrupt& interrupt);
+  // Its generation, as far as the directory tells without asking the daemon.
+  [[nodiscard]] std::optional<std::uint32_t> generation_of(const IdBytes& id) const;
+
+  // Whether [data, data + length) lies in a blob of an object that is pinned here.
+  [[nodiscard]] std::optional<SharedRange> locate(const void* data, std::uint64_t length);
+
+  [[nodiscard]] const ControlView& control() const { return control_; }
+  [[nodiscard]] int pin_table_fd() const { return pins_.fd(); }
+  [[nodiscard]] std::uint32_t pins_in_use() const { return pins_.in_use(); }
+
+  // Called after a pin went while the daemon wants memory; set once, before the first pin.
+  void on_released(std::function<void()> hint);
+
+  // Around fork.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  [[nodiscard]] Status copy_pins_to(PinTable& table) const { return table.copy_from(pins_); }  // locked
+  void switch_in_child(PinTable pins, UniqueFd liveness);                                       // locked
+
+ private:
+  friend class SealedObject;
+  struct Entry {
+    const SealedObject* object = nullptr;
+    std::weak_ptr<SealedObject> reference;
+  };
+  struct BlobAt {
+    std::uint64_t length = 0;
+    std::uint32_t blob = 0;
+    std::uint32_t generation = 0;
+    std::uint32_t objects = 0;  // that are pinned and count on it
+  };
+
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const Found& found, const IdBytes& id, SegmentViews& views,
+                                                          const Interrupt& interrupt);
+  [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
+  void release(SealedObject& object);
+
+  ControlView control_;
+  DirectoryReader directory_;
+  BlobReader blobs_;
+  PinTable pins_;
+  UniqueFd liveness_;
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, Entry> objects_;  // guarded by mutex_; by Pin::make(slot, generation)
+  std::map<const std::byte*, BlobAt> by_address_;     // guarded by mutex_
+  std::function<void()> released_;                    // guarded by mutex_
+};
+
+}  // namespace entrepot

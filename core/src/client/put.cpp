@@ -1,0 +1,376 @@
+// Putting: refer to what is in the store already, copy the rest once, seal.
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "client/client.h"
+#include "client/copy.h"
+#include "os/clock.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kTrimBlobBytes = 1U << 20;         // larger blobs are not pinned for less than a half of them
+constexpr std::uint64_t kBatchBytes = 8U << 20;            // of trees and inline payloads in one Seal
+constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
+
+}  // namespace
+
+struct Client::Planned {
+  std::size_t index = 0;  // of the item and its result
+  const PutItem* item = nullptr;
+  SealObject seal;
+  std::vector<std::uint8_t> shared;  // by buffer: it refers to a sealed blob
+  std::uint64_t copy_bytes = 0;      // what is to be copied into leased memory
+  std::vector<LeasedRange> ranges;   // one for each of seal.blobs
+};
+
+std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t wait_ms, const Interrupt& interrupt) {
+  std::vector<PutResult> results(items.size());
+  std::vector<Planned> planned;
+  planned.reserve(items.size());
+  std::uint64_t more = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const PutItem& item = items[i];
+    if (!item.fresh_id && !item.replace) {
+      auto known = pinned_->find(item.id, views_, interrupt);
+      if (known.is_ok() && *known) {
+        results[i] = existing_result(item, **known, interrupt);
+        continue;
+      }
+    }
+    Planned& next = planned.emplace_back();
+    next.index = i;
+    next.item = &item;
+    plan(item, next);
+    more += next.copy_bytes;
+  }
+  std::vector<Planned> filled;
+  filled.reserve(planned.size());
+  for (Planned& next : planned) {
+    more -= next.copy_bytes;
+    Status status = fill(*next.item, next, more, wait_ms, interrupt);
+    if (status.is_ok()) {
+      filled.push_back(std::move(next));
+      continue;
+    }
+    for (const LeasedRange& range : next.ranges) leases_.give_back(range);
+    results[next.index].status = std::move(status);
+  }
+  seal_planned(filled, results, interrupt);
+  tidy_leases(interrupt);
+  return results;
+}
+
+void Client::plan(const PutItem& item, Planned& planned) {
+  planned.seal.id = item.id;
+  planned.seal.session = item.session;
+  planned.seal.flags = item.replace ? kSealReplace : 0;
+  planned.seal.tree = item.tree;
+  planned.seal.name = item.name;
+  planned.seal.buffers.resize(item.buffers.size());
+  planned.shared.assign(item.buffers.size(), 0);
+  std::uint64_t total = 0;
+  for (const SourceBuffer& buffer : item.buffers) total += buffer.length;
+  if (total <= kInlineMaxBytes) return;  // small enough to be copied for nothing
+
+  std::unordered_map<std::uint64_t, std::uint64_t> used;  // bytes by (blob, generation)
+  std::vector<std::uint64_t> blob_bytes(item.buffers.size(), 0);
+  for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    const SourceBuffer& buffer = item.buffers[i];
+    if (buffer.length == 0) continue;
+    const auto range = pinned_->locate(buffer.data, buffer.length);
+    if (!range) continue;
+    planned.shared[i] = 1;
+    planned.seal.buffers[i] = {range->blob, range->generation, range->offset, buffer.length};
+    blob_bytes[i] = range->blob_length;
+    used[Pin::make(range->blob, range->generation)] += buffer.length;
+  }
+  for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    if (planned.shared[i] != 0) {
+      const SealBuffer& at = planned.seal.buffers[i];
+      if (blob_bytes[i] <= kTrimBlobBytes || used[Pin::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
+      planned.shared[i] = 0;  // a slice that would keep a much larger parent
+    }
+    planned.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);
+  }
+}
+
+Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, std::uint32_t wait_ms,
+                    const Interrupt& interrupt) {
+  if (item.tree.size() > kMaxRecordBytes || item.buffers.size() > (1U << 20)) {
+    return {Code::kInvalidArgument, concat("the value's metadata (", format_bytes(item.tree.size()), ", ",
+                                           item.buffers.size(), " buffers) is too large for one object: put its parts ",
+                                           "as objects of their own")};
+  }
+  SealObject& seal = planned.seal;
+  std::uint64_t inline_total = 0;
+  for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    if (planned.shared[i] == 0) inline_total += item.buffers[i].length;
+  }
+  if (inline_total <= kInlineMaxBytes) {
+    seal.payload.reserve(inline_total);
+    for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+      if (planned.shared[i] != 0) continue;
+      const SourceBuffer& buffer = item.buffers[i];
+      seal.buffers[i] = {kInlineBlob, 0, seal.payload.size(), buffer.length};
+      if (buffer.length != 0) seal.payload.append(static_cast<const char*>(buffer.data), buffer.length);
+    }
+    return Status::ok();
+  }
+  // Small buffers share one blob; a buffer that appears twice (same address) is stored once.
+  const std::uint64_t page = os::page_bytes();
+  std::uint64_t packed = 0;
+  std::unordered_map<const void*, std::size_t> first_at;
+  for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    const SourceBuffer& buffer = item.buffers[i];
+    if (planned.shared[i] == 0 && buffer.length < kOwnPagesBytes) packed += round_up(buffer.length, kBlobAlign);
+  }
+  std::uint64_t left = planned.copy_bytes + more;
+  std::byte* pack = nullptr;
+  std::uint32_t pack_blob = 0;
+  std::uint64_t packed_at = 0;
+  const auto add_blob = [&](std::uint64_t length, bool own_pages) -> Result<std::byte*> {
+    const std::uint64_t reserve = own_pages ? round_up(length, page) : round_up(length, kBlobAlign);
+    left -= std::min(left, length);
+    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, own_pages ? page : kBlobAlign, left, wait_ms,
+                                                         interrupt));
+    seal.blobs.push_back({range.segment(), range.offset, length});
+    planned.ranges.push_back(range);
+    return range.data();
+  };
+  if (packed > 0) {
+    pack_blob = static_cast<std::uint32_t>(seal.blobs.size());
+    ASSIGN_OR_RETURN(pack, add_blob(packed, packed >= kOwnPagesBytes));
+  }
+  for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    if (planned.shared[i] != 0) continue;
+    const SourceBuffer& buffer = item.buffers[i];
+    if (buffer.length == 0) {
+      seal.buffers[i] = {kInlineBlob, 0, 0, 0};
+      continue;
+    }
+    if (buffer.length < kOwnPagesBytes) {
+      copy_payload(pack + packed_at, buffer.data, buffer.length);
+      seal.buffers[i] = {kNewBlob | pack_blob, 0, packed_at, buffer.length};
+      packed_at += round_up(buffer.length, kBlobAlign);
+      continue;
+    }
+    if (const auto [known, is_new] = first_at.emplace(buffer.data, i);
+        !is_new && item.buffers[known->second].length == buffer.length) {
+      seal.buffers[i] = seal.buffers[known->second];
+      continue;
+    }
+    const auto blob = static_cast<std::uint32_t>(seal.blobs.size());
+    ASSIGN_OR_RETURN(std::byte* const to, add_blob(buffer.length, true));
+    copy_payload(to, buffer.data, buffer.length);
+    seal.buffers[i] = {kNewBlob | blob, 0, 0, buffer.length};
+    if (interrupt.requested()) return interrupted_status();
+  }
+  return Status::ok();
+}
+
+void Client::seal_planned(std::span<Planned> planned, std::vector<PutResult>& results, const Interrupt& interrupt) {
+  std::vector<Planned*> batch;
+  std::uint64_t bytes = 0;
+  bool going = true;
+  const auto flush = [&] {
+    if (!batch.empty()) going = seal_batch(batch, results, interrupt);
+    batch.clear();
+    bytes = 0;
+  };
+  for (Planned& next : planned) {
+    if (!going) {
+      for (const LeasedRange& range : next.ranges) leases_.give_back(range);
+      results[next.index].status = Status(Code::kStoreUnavailable, "not tried, because an earlier object of the same "
+                                                                   "request could not be sealed", true);
+      continue;
+    }
+    const std::uint64_t size = next.seal.tree.size() + next.seal.payload.size() + 24 * next.seal.buffers.size() + 128;
+    if (!batch.empty() && (bytes + size > kBatchBytes || batch.size() >= kMaxBatch)) flush();
+    batch.push_back(&next);
+    bytes += size;
+  }
+  if (going) flush();
+}
+
+bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results, const Interrupt& interrupt) {
+  SealRequest request;
+  request.objects.reserve(batch.size());
+  for (Planned* next : batch) request.objects.push_back(std::move(next->seal));
+  CallOptions options;
+  options.interrupt = interrupt;
+  auto reply = ask<SealReply>(MessageType::kSeal, request, options);
+  if (reply.is_ok() && reply->results.size() != batch.size()) {
+    reply = Status(Code::kInternal, "the daemon's answer to a seal is too short");
+  }
+  if (!reply.is_ok()) {
+    // It may have been sealed all the same (a broken connection, an interruption): those ranges are not written again.
+    for (Planned* next : batch) {
+      for (const LeasedRange& range : next->ranges) leases_.sealed(range);
+      results[next->index].status = reply.status();
+    }
+    return false;
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const SealResult& sealed = reply->results[i];
+    PutResult& result = results[batch[i]->index];
+    for (const LeasedRange& range : batch[i]->ranges) {
+      if (sealed.code == Code::kOk) {
+        leases_.sealed(range);
+      } else if (sealed.code != Code::kObjectExists) {
+        leases_.give_back(range);
+      }
+    }
+    if (sealed.code == Code::kObjectExists) {
+      result = settle_existing(*batch[i]->item, sealed, interrupt);
+      // After a reconnect the other object may be this very one, sealed by the request that was sent before: then its
+      // blobs lie in these ranges. Whether they do shows in the addresses of the segments, so nothing is written again.
+      for (const LeasedRange& range : batch[i]->ranges) {
+        if (result.existed) {
+          leases_.sealed(range);
+        } else {
+          leases_.give_back(range);
+        }
+      }
+      continue;
+    }
+    result.slot = sealed.slot;
+    result.generation = sealed.generation;
+    if (sealed.code != Code::kOk) result.status = Status(sealed.code, sealed.message);
+  }
+  return true;
+}
+
+PutResult Client::settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt) {
+  PutResult result;
+  const Status refusal(sealed.code, sealed.message);
+  auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
+  if (!other.is_ok() || !*other) {
+    // Not an object of this ID: the name is taken, or the object went meanwhile.
+    result.status = refusal;
+    return result;
+  }
+  return existing_result(item, **other, interrupt);
+}
+
+PutResult Client::existing_result(const PutItem& item, const SealedObject& object, const Interrupt& interrupt) {
+  PutResult result;
+  result.slot = object.slot();
+  result.generation = object.generation();
+  bool same = object.tree() == item.tree && object.buffers().size() == item.buffers.size();
+  for (std::size_t i = 0; same && i < item.buffers.size(); ++i) {
+    const BufferPlace& theirs = object.buffers()[i];
+    const SourceBuffer& ours = item.buffers[i];
+    same = theirs.length == ours.length &&
+           (ours.length == 0 || theirs.data == ours.data || std::memcmp(theirs.data, ours.data, ours.length) == 0);
+  }
+  if (!same) {
+    result.status = Status(Code::kObjectExists,
+                           concat("object ", to_hex(item.id), " is sealed already with other content (generation ",
+                                  object.generation(), "): sealed objects never change; put it under another ID, or "
+                                  "with replace=True"));
+    return result;
+  }
+  result.existed = true;
+  if (!item.name.empty()) result.status = bind_name(item.session, item.name, item.id, item.replace, interrupt);
+  return result;
+}
+
+void Client::tidy_leases(const Interrupt& interrupt) {
+  last_put_ns_.store(os::monotonic_ns(), std::memory_order_relaxed);
+  if (!leases_.has_idle()) return;
+  if (pinned_->control().memory_wanted()) {
+    leases_.return_idle(interrupt);
+  } else {
+    start_janitor();
+  }
+}
+
+// --- explicit blobs ----------------------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::uint32_t wait_ms,
+                                                     const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  std::shared_ptr<WritableBlob> blob(new WritableBlob);
+  blob->bytes_ = nbytes;
+  const std::uint64_t page = os::page_bytes();
+  if (nbytes <= kInlineMaxBytes) {
+    ASSIGN_OR_RETURN(blob->private_, os::Mapping::anonymous(round_up(std::max<std::uint64_t>(nbytes, 1), page)));
+    blob->data_ = blob->private_.data();
+  } else {
+    const std::uint64_t reserve = round_up(nbytes, page);
+    if (reserve < nbytes) return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is beyond all bounds"));
+    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
+    blob->data_ = range.data();
+    blob->range_ = std::move(range);
+  }
+  blob->client_ = shared_from_this();
+  const std::lock_guard lock(blobs_mutex_);
+  blobs_.emplace(blob.get(), 0);
+  return blob;
+}
+
+PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt) {
+  PutResult result;
+  if (blob.state_ != WritableBlob::State::kOpen) {
+    result.status =
+        blob.state_ == WritableBlob::State::kOrphan
+            ? Status(Code::kNotSealed, "this blob was being written by the parent process when this one was forked: "
+                                       "only the parent can seal it; create one of your own here")
+            : Status(Code::kInvalidArgument, "this blob is sealed or dropped already: create another one");
+    return result;
+  }
+  PutItem whole = item;
+  whole.buffers = {{blob.data_, blob.bytes_}};
+  std::vector<Planned> planned(1);
+  planned[0].item = &whole;
+  planned[0].seal.id = item.id;
+  planned[0].seal.session = item.session;
+  planned[0].seal.flags = item.replace ? kSealReplace : 0;
+  planned[0].seal.tree = item.tree;
+  planned[0].seal.name = item.name;
+  if (blob.range_) {
+    planned[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
+    planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
+    planned[0].ranges = {*blob.range_};
+    // Read-only before it is visible: what is sealed is what everybody sees.
+    result.status = blob.range_->memory->mapping.protect_read_only(blob.range_->offset, blob.range_->length);
+  } else {
+    planned[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
+    planned[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
+    result.status = blob.private_.protect_read_only(0, blob.private_.bytes());
+  }
+  if (!result.status.is_ok()) return result;
+  {
+    const std::lock_guard lock(blobs_mutex_);
+    blobs_.erase(&blob);
+  }
+  std::vector<PutResult> results(1);
+  seal_planned(planned, results, interrupt);
+  blob.state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
+  tidy_leases(interrupt);
+  return results[0];
+}
+
+WritableBlob::~WritableBlob() { drop(); }
+
+void WritableBlob::drop() {
+  if (state_ != State::kOpen) return;
+  state_ = State::kDropped;
+  {
+    const std::lock_guard lock(client_->blobs_mutex_);
+    client_->blobs_.erase(this);
+  }
+  if (range_) {
+    // Whoever kept a view of it must not write what somebody else gets.
+    static_cast<void>(range_->memory->mapping.protect_read_only(range_->offset, range_->length).is_ok());
+    client_->leases_.give_back(*range_);
+  }
+}
+
+}  // namespace entrepot

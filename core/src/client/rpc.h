@@ -1,0 +1,47 @@
+// Rpc: requests to the daemon as the parts of the client see them. Reconnecting is the implementer's matter.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "client/connection.h"
+#include "client/interrupt.h"
+#include "net/protocol.h"
+#include "os/clock.h"
+
+namespace entrepot {
+
+struct CallOptions {
+  os::Deadline deadline = os::Deadline::after_ms(30'000);  // for the answer itself; reconnecting has its own limit
+  Interrupt interrupt;
+  Connection::Abandoned abandoned;
+};
+
+class Rpc {
+ public:
+  Rpc() = default;
+  virtual ~Rpc() = default;
+  Rpc(const Rpc&) = delete;
+  Rpc& operator=(const Rpc&) = delete;
+  Rpc(Rpc&&) = delete;
+  Rpc& operator=(Rpc&&) = delete;
+
+  [[nodiscard]] virtual Result<Frame> call(MessageType type, std::span<const std::uint8_t> body,
+                                           const CallOptions& options) = 0;
+  virtual void post(MessageType type) = 0;
+
+  template <class Reply, class Request>
+  [[nodiscard]] Result<Reply> ask(MessageType type, const Request& request, const CallOptions& options,
+                                  std::vector<UniqueFd>* fds = nullptr) {
+    auto frame = call(type, to_wire(request), options);
+    if (!frame.is_ok()) return frame.status();
+    Reply reply;
+    if (!from_wire(frame->body, reply)) return Status(Code::kInternal, "the daemon's answer cannot be read");
+    if (fds != nullptr) *fds = std::move(frame->fds);
+    return reply;
+  }
+};
+
+}  // namespace entrepot
