@@ -1,0 +1,95 @@
+// Every message survives the wire, and damaged or hostile bodies are refused without taking memory.
+#include "net/protocol.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace entrepot {
+namespace {
+
+// All bodies that a daemon or client ever decodes.
+template <class Visit>
+void for_each_message(Visit&& visit) {
+  visit(ErrorBody{});
+  visit(Hello{});
+  visit(HelloReply{});
+  visit(LeaseRequest{});
+  visit(LeaseReply{});
+  visit(UnleaseRequest{});
+  visit(SegmentRequest{});
+  visit(SegmentReply{});
+  visit(SealRequest{});
+  visit(SealReply{});
+  visit(LookupRequest{});
+  visit(LookupReply{});
+  visit(DeleteRequest{});
+  visit(DeleteReply{});
+  visit(OpenSessionRequest{});
+  visit(OpenSessionReply{});
+  visit(RemoveSessionRequest{});
+  visit(NameRequest{});
+  visit(NameReply{});
+  visit(ListRequest{});
+  visit(InfoRequest{});
+  visit(JsonReply{});
+  visit(WaitRequest{});
+  visit(ForkReply{});
+  visit(Empty{});
+}
+
+TEST(Protocol, SealComesBackAsItWas) {
+  SealObject object;
+  object.id[3] = 9;
+  object.session = 5;
+  object.flags = kSealReplace;
+  object.blobs = {{1, 64, 128}, {2, 0, 4096}};
+  object.buffers = {{kNewBlob | 1, 0, 5, 6}, {7, 8, 9, 10}, {kInlineBlob, 0, 0, 3}};
+  object.tree = std::string("tr\0ee", 5);
+  object.payload = "abc";
+  object.name = "orders";
+  SealRequest back;
+  ASSERT_TRUE(from_wire(to_wire(SealRequest{{object, object}}), back));
+  ASSERT_EQ(back.objects.size(), 2U);
+  EXPECT_EQ(to_wire(back), to_wire(SealRequest{{object, object}}));
+  EXPECT_EQ(back.objects[1].buffers[1].length, 10U);
+  EXPECT_EQ(back.objects[0].tree.size(), 5U);
+}
+
+TEST(Protocol, EveryBodyRefusesToBeShorterThanItIs) {
+  for_each_message([](auto message) {
+    const auto bytes = to_wire(message);
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      decltype(message) out;
+      EXPECT_FALSE(from_wire(std::span(bytes).first(size), out)) << size;
+    }
+    decltype(message) out;
+    EXPECT_TRUE(from_wire(bytes, out));
+    auto longer = bytes;
+    longer.push_back(0);  // of a newer minor version
+    EXPECT_TRUE(from_wire(longer, out));
+  });
+}
+
+TEST(Protocol, ClaimedCountsReserveNothing) {
+  std::vector<std::uint8_t> bytes(1U << 20, 0xff);  // 4294967295 objects, it says
+  SealRequest seal;
+  EXPECT_FALSE(from_wire(bytes, seal));
+  const std::uint32_t count = (1U << 20) - 4;
+  std::memcpy(bytes.data(), &count, sizeof(count));
+  EXPECT_FALSE(from_wire(bytes, seal));
+  EXPECT_LE(seal.objects.capacity() * sizeof(SealObject), 2U << 20);
+}
+
+TEST(Protocol, RandomBodiesNeverCrash) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 4000; ++round) {
+    std::vector<std::uint8_t> bytes(random() % 200);
+    for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random() % 4 == 0 ? random() : 0);
+    for_each_message([&](auto message) { (void)from_wire(bytes, message); });
+  }
+}
+
+}  // namespace
+}  // namespace entrepot
