@@ -1,0 +1,101 @@
+"""Entrepot: hand large data between the tasks of a workflow by object ID, through shared memory.
+
+    import entrepot
+    store = entrepot.connect()
+    oid = store.put(table, name="orders")
+    table = store.get(oid)
+
+Importing this package imports nothing else: the rest comes with the first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from entrepot._blob import Blob as Blob
+    from entrepot._connect import connect as connect
+    from entrepot._store import ObjectInfo as ObjectInfo
+    from entrepot._store import Store as Store
+    from entrepot.errors import AccessDenied as AccessDenied
+    from entrepot.errors import CorruptData as CorruptData
+    from entrepot.errors import EntrepotError as EntrepotError
+    from entrepot.errors import InvalidArgument as InvalidArgument
+    from entrepot.errors import InvalidReference as InvalidReference
+    from entrepot.errors import NotSealed as NotSealed
+    from entrepot.errors import ObjectExists as ObjectExists
+    from entrepot.errors import ObjectLost as ObjectLost
+    from entrepot.errors import ObjectNotFound as ObjectNotFound
+    from entrepot.errors import StoreFull as StoreFull
+    from entrepot.errors import StoreUnavailable as StoreUnavailable
+    from entrepot.errors import Timeout as Timeout
+    from entrepot.errors import UnsupportedType as UnsupportedType
+    from entrepot.errors import VersionMismatch as VersionMismatch
+    from entrepot.ids import ObjectID as ObjectID
+
+    __version__: str
+
+_ERRORS = (
+    "AccessDenied",
+    "CorruptData",
+    "EntrepotError",
+    "InvalidArgument",
+    "InvalidReference",
+    "NotSealed",
+    "ObjectExists",
+    "ObjectLost",
+    "ObjectNotFound",
+    "StoreFull",
+    "StoreUnavailable",
+    "Timeout",
+    "UnsupportedType",
+    "VersionMismatch",
+)
+_HOME = {
+    "Blob": "entrepot._blob",
+    "ObjectID": "entrepot.ids",
+    "ObjectInfo": "entrepot._store",
+    "Store": "entrepot._store",
+    "connect": "entrepot._connect",
+    **dict.fromkeys(_ERRORS, "entrepot.errors"),
+}
+__all__ = [  # noqa: PLE0604
+    "AccessDenied",
+    "Blob",
+    "CorruptData",
+    "EntrepotError",
+    "InvalidArgument",
+    "InvalidReference",
+    "NotSealed",
+    "ObjectExists",
+    "ObjectID",
+    "ObjectInfo",
+    "ObjectLost",
+    "ObjectNotFound",
+    "Store",
+    "StoreFull",
+    "StoreUnavailable",
+    "Timeout",
+    "UnsupportedType",
+    "VersionMismatch",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("entrepot")
+    elif name in _HOME:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'entrepot' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, "__version__"})

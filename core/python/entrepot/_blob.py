@@ -1,0 +1,128 @@
+"""Blobs made by ``Store.create``: raw bytes with metadata, written in place."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from entrepot.codec import Codec, CodecSpec, Decoder, Encoder, Node, pack_tree
+from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot import _core
+    from entrepot._store import Store
+
+CODEC_NAME = "entrepot.blob"
+
+
+class Blob:
+    """What ``get`` returns for an object made by ``Store.create``: bytes and metadata, read-only.
+
+    It has the buffer protocol where Python lets a class have it (3.12 and later); ``view`` serves every version.
+
+    Attributes:
+        view: the bytes, a ``memoryview`` on shared memory (no copy).
+        metadata: what its creator gave.
+    """
+
+    __slots__ = ("metadata", "view")
+
+    def __init__(self, view: memoryview, metadata: bytes) -> None:
+        self.view = view
+        self.metadata = metadata
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        return self.view.nbytes
+
+    def __len__(self) -> int:
+        return self.view.nbytes
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.view)
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        return memoryview(self.view)
+
+    def __repr__(self) -> str:
+        return f"<entrepot.Blob of {self.view.nbytes} bytes, metadata {self.metadata!r}>"
+
+
+class BlobCodec(Codec):
+    """One buffer, and the creator's metadata beside it."""
+
+    name = CODEC_NAME
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        blob: Blob = value
+        if not isinstance(blob, Blob):
+            raise UnsupportedType(f"the blob codec takes an entrepot.Blob, not a {type(value).__name__}")
+        return Node(self.name, self.version, blob.metadata, [encoder.add_buffer(blob.view)])
+
+    def decode(self, node: Node, decoder: Decoder) -> Blob:
+        if not isinstance(node.params, bytes) or len(node.buffers) != 1:
+            raise CorruptData("the metadata of a blob is not bytes beside one buffer")
+        return Blob(memoryview(decoder.buffer(node.buffers[0])), node.params)
+
+
+SPECS = [CodecSpec(CODEC_NAME, f"{__name__}:BlobCodec", ("entrepot._blob:Blob",))]
+
+
+class BlobWriter:
+    """A blob that is being written; see ``Store.create``. A context manager.
+
+    Attributes:
+        view: a writable ``memoryview`` of shared memory. It is released when the blob is sealed or dropped; an array
+            that was made from it must not be written afterwards: its pages are read-only then, and the process would
+            end by SIGSEGV.
+        id: the object's ID.
+    """
+
+    def __init__(self, store: Store, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, metadata: bytes, name: str):
+        self._store = store
+        self._raw = raw
+        self._fresh = fresh
+        self._metadata = metadata
+        self._name = name
+        self.id = oid
+        self.view = memoryview(raw)  # type: ignore[arg-type]
+
+    def __enter__(self) -> BlobWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            if self._raw.open:
+                self.seal()
+        else:
+            self.drop()
+
+    def seal(self) -> ObjectID:
+        """Make it immutable and visible.
+
+        Raises:
+            ObjectExists: its ID or name is taken by other content.
+            InvalidArgument: it is sealed or dropped already.
+            NotSealed: this process is a fork of the one that created it.
+        """
+        if not self._raw.open:
+            raise InvalidArgument(f"blob {self.id} is sealed or dropped already: create another one")
+        tree = pack_tree(Node(CODEC_NAME, BlobCodec.version, self._metadata, [0]))
+        self._release()
+        self._store._seal_blob(self._raw, self.id, self._fresh, self._name, tree)  # pyright: ignore[reportPrivateUsage]
+        return self.id
+
+    def drop(self) -> None:
+        """Give the memory back without sealing; doing it twice is fine."""
+        self._release()
+        self._raw.drop()
+
+    def _release(self) -> None:
+        try:
+            self.view.release()
+        except BufferError:
+            pass  # an array still looks at it: from here on its pages are read-only

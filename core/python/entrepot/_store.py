@@ -1,0 +1,563 @@
+"""The store as Python programs see it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from entrepot import _blob, _core
+from entrepot._blob import BlobWriter
+from entrepot._settings import SESSION_MAX_BYTES
+from entrepot.codec import (
+    COPY_MODES,
+    CodecRegistry,
+    CopyMode,
+    Decoder,
+    default_registry,
+    encode_value,
+    unpack_tree,
+)
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
+from entrepot.ids import ObjectID
+
+AnyID = ObjectID | str | bytes
+
+DEFAULT_SESSION_TTL = 24 * 3600
+PUT_WAIT_SECONDS = 30.0  # for memory that is being made ready
+NAME_MAX_BYTES = 255
+LIST_PAGE = 1000
+_MODES = {mode: number for number, mode in enumerate(COPY_MODES)}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What the store knows about an object.
+
+    Attributes:
+        id: its ID.
+        generation: distinguishes two lives of one ID.
+        type: name of the codec that wrote it, such as ``"numpy.ndarray"``.
+        nbytes: bytes of payload.
+        state: ``"sealed"``, or what became of it.
+        scope: scope of its session.
+        session: its session; ``""`` is the scope's own.
+        names: names bound to it.
+        created: when it was sealed, in seconds since 1970 (UTC).
+        pins: how many clients pin it; None in a list.
+        pinned_by: who does: ``client``, ``pid``, ``label``; None in a list.
+        blobs: where its bytes are: ``blob``, ``segment``, ``offset``, ``length``, ``refs``; None in a list.
+    """
+
+    id: ObjectID
+    generation: int
+    type: str
+    nbytes: int
+    state: str
+    scope: str
+    session: str
+    names: tuple[str, ...] = ()
+    created: float = 0.0
+    pins: int | None = None
+    pinned_by: tuple[dict[str, Any], ...] | None = None
+    blobs: tuple[dict[str, Any], ...] | None = None
+
+
+@dataclass(slots=True)
+class SharedClient:
+    """A client and how many stores use it; the last one closes it."""
+
+    raw: _core.Client
+    users: int = 1
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    __weakref__: Any = field(init=False, repr=False, compare=False)
+
+    def acquire(self) -> bool:
+        """One user more; False if it is closed."""
+        with self._lock:
+            if self.users == 0 or self.raw.closed:
+                return False
+            self.users += 1
+            return True
+
+    def release(self) -> None:
+        """One user less."""
+        with self._lock:
+            self.users -= 1
+            last = self.users == 0
+        if last:
+            self.raw.close()
+
+
+_registry: CodecRegistry | None = None
+
+
+def _codecs() -> CodecRegistry:
+    global _registry
+    if _registry is None:
+        registry = default_registry()
+        registry.register(_blob.SPECS)
+        _registry = registry
+    return _registry
+
+
+class Store:
+    """A store, seen from one session of one scope. Thread-safe; a context manager that closes at its end.
+
+    Made by :func:`entrepot.connect`. After ``os.fork`` or in a ``multiprocessing`` child it goes on working, with pins of
+    the child's own. When the daemon is restarted it connects again by itself.
+    """
+
+    def __init__(self) -> None:
+        raise InvalidArgument("a Store is made by entrepot.connect()")
+
+    _client: SharedClient
+    _address: str
+    _scope: str
+    _session: str
+    _session_number: int
+    _allow_pickle: bool
+    _closed: bool
+
+    @classmethod
+    def _open(
+        cls,
+        client: SharedClient,
+        address: str,
+        scope: str,
+        session: str,
+        *,
+        allow_pickle: bool,
+        limits: tuple[int, int, int] | None = None,
+    ) -> Store:
+        store = cls.__new__(cls)
+        store._client = client
+        store._address = address
+        store._scope = scope
+        store._session = session
+        store._allow_pickle = allow_pickle
+        store._session_number = client.raw.open_session(scope, session, limits)
+        store._closed = False
+        return store
+
+    # --- values
+
+    def put(self, value: Any, *, id: AnyID | None = None, name: str | None = None, replace: bool = False) -> ObjectID:
+        """Store a value; it is immutable and visible to everybody when this returns.
+
+        Parts of the value that lie in the store already (arrays and tables that were got from it) are referred to and
+        not copied. Sealing identical content under the same ID again is success.
+
+        Args:
+            value: anything a codec takes: Arrow, NumPy, pandas, Polars, bytes, plain Python; other objects are pickled
+                if that is allowed.
+            id: the object's ID; default: a random one.
+            name: a name to bind in this session in the same step.
+            replace: whether an object of this ID, and the name, may be replaced.
+
+        Raises:
+            ObjectExists: the ID holds other content, or the name is taken, and ``replace`` is False.
+            StoreFull: it does not fit.
+            UnsupportedType: no codec takes it.
+            InvalidArgument: an ID or name of the wrong form.
+            StoreUnavailable: the daemon cannot be reached.
+        """
+        oid, fresh = _new_id(id)
+        item = self._item(value, oid, fresh, _name(name) if name is not None else "", replace)
+        self._raw().put([item], PUT_WAIT_SECONDS)
+        return oid
+
+    def put_many(self, values: Iterable[Any], *, ids: Sequence[AnyID] | None = None) -> list[ObjectID]:
+        """Store several values in one round trip.
+
+        Args:
+            values: as for ``put``.
+            ids: one ID a value; default: random ones.
+
+        Raises:
+            As ``put``, for the first value that failed, which the message names; the others are stored all the same.
+        """
+        values = list(values)
+        if ids is not None and len(ids) != len(values):
+            raise InvalidArgument(f"put_many got {len(values)} values and {len(ids)} ids: give one ID a value")
+        pairs = [_new_id(ids[index] if ids is not None else None) for index in range(len(values))]
+        items = [
+            self._item(value, oid, fresh, "", False) for value, (oid, fresh) in zip(values, pairs, strict=True)
+        ]
+        if items:
+            self._raw().put(items, PUT_WAIT_SECONDS)
+        return [oid for oid, _ in pairs]
+
+    def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
+        """The value of an object, of the type that was put.
+
+        With ``copy="never"`` what is returned looks at shared memory and is read-only: to write to an array, a library
+        says for instance "assignment destination is read-only". Then get it with ``copy="on_write"``, which gives a
+        private image (the kernel copies each page when it is first written, others never see it), or with
+        ``copy="always"``, which copies at once and leaves nothing pinned. What was got stays valid after the object is
+        deleted or the store is closed.
+
+        Args:
+            oid: the object's ID.
+            timeout: seconds to wait for it to be sealed; 0: not at all; None: as long as it takes.
+            copy: ``"never"``, ``"on_write"`` or ``"always"``.
+
+        Raises:
+            ObjectNotFound: it is not sealed here, and no timeout was given.
+            Timeout: it was not sealed in time.
+            ObjectLost: its bytes are gone.
+            InvalidArgument: an ID of the wrong length, an unknown copy mode, a negative timeout.
+            UnsupportedType: it was pickled, and pickling is switched off here.
+            StoreUnavailable: the daemon cannot be reached.
+        """
+        mode = _mode(copy)
+        return self._decode(self._raw().get(_id(oid).binary, _timeout(timeout)), copy, mode)
+
+    def get_many(
+        self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never"
+    ) -> list[Any]:
+        """The values of several objects, in one round trip at most; as ``get``."""
+        mode = _mode(copy)
+        found = self._raw().get_many([_id(oid).binary for oid in oids], _timeout(timeout))
+        return [self._decode(one, copy, mode) for one in found]
+
+    def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
+        """The value of the object that a name of this session means; as ``get``."""
+        return self.get(self.resolve(name, timeout=timeout), timeout=timeout, copy=copy)
+
+    def create(
+        self, nbytes: int, *, metadata: bytes = b"", id: AnyID | None = None, name: str | None = None
+    ) -> BlobWriter:
+        """A writable buffer in shared memory, to be filled and sealed.
+
+            with store.create(1 << 20, metadata=b"frame 7") as blob:
+                blob.view[:4] = b"head"
+            value = store.get(blob.id)      # an entrepot.Blob
+
+        Sealed when the block ends, dropped when it ends by an exception. What was not written is undefined.
+
+        Args:
+            nbytes: its length.
+            metadata: kept beside it.
+            id: the object's ID; default: a random one.
+            name: a name to bind when it is sealed.
+
+        Raises:
+            StoreFull: there is no room.
+            InvalidArgument: a negative length.
+        """
+        if not isinstance(nbytes, int) or nbytes < 0:
+            raise InvalidArgument(f"the length of a blob is a whole number of bytes, 0 or more, but got {nbytes!r}")
+        oid, fresh = _new_id(id)
+        raw = self._raw().create(nbytes, PUT_WAIT_SECONDS)
+        return BlobWriter(self, raw, oid, fresh, bytes(metadata), _name(name) if name is not None else "")
+
+    # --- objects
+
+    def exists(self, oid: AnyID) -> bool:
+        """Whether an object of this ID is sealed."""
+        return self._raw().generation_of(_id(oid).binary) is not None
+
+    def generation_of(self, oid: AnyID) -> int:
+        """The generation of an object, mostly without asking the daemon.
+
+        Raises:
+            ObjectNotFound: it is not sealed here.
+        """
+        generation = self._raw().generation_of(_id(oid).binary)
+        if generation is None:
+            raise ObjectNotFound(f"no object {oid} is sealed in the store at {self._address}")
+        return generation
+
+    def delete(self, oid: AnyID) -> bool:
+        """Delete an object: nobody finds it any more; its memory is freed when the last reader lets go.
+
+        Returns:
+            whether it was there.
+        """
+        return self._raw().delete([_id(oid).binary])[0]
+
+    def info(self, oid: AnyID) -> ObjectInfo:
+        """Everything about an object.
+
+        Raises:
+            ObjectNotFound: it is not sealed here.
+        """
+        raw = self._raw()
+        return _info(json.loads(raw.info(_id(oid).binary)), raw, whole=True)
+
+    def list(self, pattern: str = "*", *, session: str | None = None) -> list[ObjectInfo]:
+        """The objects of a session whose name or ID matches a glob.
+
+        Args:
+            pattern: ``*``, ``?`` and ``[...]`` as in a shell.
+            session: another session of the scope; default: this store's.
+
+        Raises:
+            ObjectNotFound: there is no such session.
+        """
+        number = self._session_number if session is None else self._number_of(session)
+        raw = self._raw()
+        found: list[ObjectInfo] = []
+        cursor: int | None = 0
+        while cursor is not None:
+            page = json.loads(raw.list(number, False, pattern, cursor, LIST_PAGE))
+            found.extend(_info(one, raw, whole=False) for one in page["objects"])
+            cursor = page["next_cursor"]
+        return found
+
+    def derive(self, key: str) -> ObjectID:
+        """The ID of a logical key in this session: the same every time, so that a retry writes the same object."""
+        return ObjectID.derive(self._scope, self._session, key)
+
+    # --- names
+
+    def set_name(self, name: str, oid: AnyID, *, replace: bool = False) -> None:
+        """Bind a name of this session to an object.
+
+        Raises:
+            ObjectExists: the name is taken, and ``replace`` is False.
+            ObjectNotFound: the object is not sealed here.
+        """
+        self._raw().bind_name(self._session_number, _name(name), _id(oid).binary, replace)
+
+    def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
+        """The ID that a name of this session means.
+
+        Raises:
+            ObjectNotFound: there is no such name, and no timeout was given.
+            Timeout: it was not bound in time.
+        """
+        return ObjectID(self._raw().resolve_name(self._session_number, _name(name), _timeout(timeout)))
+
+    def unset_name(self, name: str) -> None:
+        """Drop a name; the object stays.
+
+        Raises:
+            ObjectNotFound: there is no such name.
+        """
+        self._raw().unbind_name(self._session_number, _name(name))
+
+    # --- sessions
+
+    def session(self, name: str, *, ttl: float | None = None, limit_bytes: int | None = None) -> Store:
+        """Another session of this scope, over the same connection; made if it is not there.
+
+        Args:
+            name: its name; ``""`` is the scope's own.
+            ttl: seconds after its last use at which it is removed with all that is in it; 0: never; default: what it
+                has, or a day.
+            limit_bytes: the most that it may hold; default: what it has, or no limit.
+        """
+        if not isinstance(name, str) or len(name.encode("utf-8", "surrogatepass")) > SESSION_MAX_BYTES:
+            raise InvalidArgument(f"a session's name is text of at most {SESSION_MAX_BYTES} bytes, but got {name!r}")
+        if ttl is not None and not (ttl >= 0 and math.isfinite(ttl)):
+            raise InvalidArgument(f"a time to live is a number of seconds, 0 or more, but got {ttl!r}")
+        if limit_bytes is not None and limit_bytes < 0:
+            raise InvalidArgument(f"a limit is a number of bytes, 0 or more, but got {limit_bytes!r}")
+        limits: tuple[int, int, int] | None = None
+        if ttl is not None or limit_bytes is not None:
+            known = self._known_session(name)
+            limits = (
+                math.ceil(ttl) if ttl is not None else known.get("ttl_seconds", DEFAULT_SESSION_TTL if name else 0),
+                limit_bytes if limit_bytes is not None else known.get("limit_bytes", 0),
+                known.get("limit_objects", 0),
+            )
+        if self._closed or not self._client.acquire():
+            raise StoreUnavailable("this store was closed by close(): connect again")
+        try:
+            return Store._open(
+                self._client, self._address, self._scope, name, allow_pickle=self._allow_pickle, limits=limits
+            )
+        except BaseException:
+            self._client.release()
+            raise
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The sessions of this scope: ``session``, ``objects``, ``nbytes``, ``ttl_seconds``, ``idle_seconds``, ..."""
+        every = json.loads(self._raw().sessions())["sessions"]
+        return [one for one in every if one["scope"] == self._scope]
+
+    def remove_session(self, name: str) -> None:
+        """Remove a session of this scope with all objects and names in it; what is read stays readable.
+
+        Raises:
+            ObjectNotFound: there is no such session.
+        """
+        self._raw().remove_session(self._scope, name)
+
+    # --- the store
+
+    @contextmanager
+    def allocating(self) -> Iterator[Store]:
+        """Marks a block whose results will be put; what is put in it, and after it, is correct in any case."""
+        yield self
+
+    def status(self) -> dict[str, Any]:
+        """Capacity and use in bytes, objects, clients; all keys are in the documentation of the command ``status``."""
+        status: dict[str, Any] = json.loads(self._raw().status())
+        return status
+
+    def wait_provisioned(self, timeout: float = 60) -> None:
+        """Wait until the daemon has made its memory ready (``status()["provisioned"]``).
+
+        Raises:
+            Timeout: it took longer than ``timeout`` seconds.
+        """
+        self._raw().wait_provisioned(_timeout(timeout))
+
+    def close(self) -> None:
+        """Let go of the connection. Values that were got stay valid; closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._client.release()
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called, or the connection is lost for good."""
+        return self._closed or self._client.raw.closed
+
+    @property
+    def scope(self) -> str:
+        """The scope."""
+        return self._scope
+
+    @property
+    def session_name(self) -> str:
+        """The session; ``""`` is the scope's own."""
+        return self._session
+
+    @property
+    def address(self) -> str:
+        """Where the store is: ``unix:///path``."""
+        return self._address
+
+    @property
+    def instance_id(self) -> str:
+        """Hex of the instance: another one has none of these objects."""
+        return self._client.raw.instance
+
+    @property
+    def host(self) -> str:
+        """The host that the store is on."""
+        return self._client.raw.host
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) is False:
+            try:
+                self.close()
+            except EntrepotError:
+                pass  # at the interpreter's end: the end of the process tells the daemon as well
+
+    def __repr__(self) -> str:
+        return f"<entrepot.Store {self._address} scope={self._scope!r} session={self._session!r}>"
+
+    def __reduce__(self) -> Any:
+        return (_reconnect, (self._address, self._scope, self._session))
+
+    # --- within
+
+    def _raw(self) -> _core.Client:
+        if self._closed:
+            raise StoreUnavailable("this store was closed by close(): connect again")
+        return self._client.raw
+
+    def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str, replace: bool) -> _core.Item:
+        tree, buffers, _ = encode_value(value, _codecs(), allow_pickle=self._allow_pickle)
+        return (oid.binary, self._session_number, replace, fresh, name, tree, buffers)
+
+    def _decode(self, found: _core.Object, copy: CopyMode, mode: int) -> Any:
+        decoder = Decoder(
+            _codecs(),
+            lambda index: found.buffer(index, mode),
+            found.buffer_count,
+            copy=copy,
+            allow_pickle=self._allow_pickle,
+        )
+        return decoder.decode(unpack_tree(found.tree))
+
+    def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> None:
+        self._raw().seal(raw, (oid.binary, self._session_number, False, fresh, name, tree, ()))
+
+    def _known_session(self, name: str) -> dict[str, Any]:
+        return next((one for one in self.sessions() if one["session"] == name), {})
+
+    def _number_of(self, name: str) -> int:
+        known = self._known_session(name)
+        if not known:
+            raise ObjectNotFound(f"scope {self._scope!r} has no session {name!r}: see Store.sessions()")
+        return int(known["handle"])
+
+
+def _reconnect(address: str, scope: str, session: str) -> Store:
+    from entrepot._connect import connect
+
+    return connect(address, scope=scope, session=session)
+
+
+def _info(raw: dict[str, Any], client: _core.Client, *, whole: bool) -> ObjectInfo:
+    oid = ObjectID(raw["id"])
+    try:
+        kind = unpack_tree(client.get(oid.binary, 0).tree).codec
+    except EntrepotError:
+        kind = ""  # it went meanwhile, or its bytes are lost; the state says so
+    return ObjectInfo(
+        id=oid,
+        generation=raw["generation"],
+        type=kind,
+        nbytes=raw["nbytes"],
+        state=raw["state"],
+        scope=raw["scope"],
+        session=raw["session"],
+        names=tuple(raw["names"]),
+        created=raw["sealed_unix_ns"] / 1e9,
+        pins=raw["pins"] if whole else None,
+        pinned_by=tuple(raw["pinned_by"]) if whole else None,
+        blobs=tuple(raw["blobs"]) if whole else None,
+    )
+
+
+def _id(value: AnyID) -> ObjectID:
+    return value if isinstance(value, ObjectID) else ObjectID(value)
+
+
+def _new_id(value: AnyID | None) -> tuple[ObjectID, bool]:
+    return (ObjectID(os.urandom(20)), True) if value is None else (_id(value), False)
+
+
+def _name(name: str) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"a name is text, but got {type(name).__name__}")
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= NAME_MAX_BYTES:
+        raise InvalidArgument(f"a name has 1 to {NAME_MAX_BYTES} bytes, but {name[:60]!r} has {size}")
+    return name
+
+
+def _mode(copy: str) -> int:
+    mode = _MODES.get(copy)  # type: ignore[call-overload]
+    if mode is None:
+        raise InvalidArgument(f"copy is one of {', '.join(map(repr, COPY_MODES))}, but got {copy!r}")
+    return int(mode)
+
+
+def _timeout(timeout: float | None) -> float:
+    if timeout is None:
+        return math.inf
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InvalidArgument(f"a timeout is a number of seconds, 0 or more, or None, but got {timeout!r}")
+    return float(timeout)
