@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from entrepot._blob import Blob as Blob
     from entrepot._connect import connect as connect
-    from entrepot._store import ObjectInfo as ObjectInfo
+    from entrepot._info import ObjectInfo as ObjectInfo
+    from entrepot._info import SessionInfo as SessionInfo
     from entrepot._store import Store as Store
     from entrepot.errors import AccessDenied as AccessDenied
     from entrepot.errors import CorruptData as CorruptData
@@ -54,12 +55,13 @@ _ERRORS = (
 _HOME = {
     "Blob": "entrepot._blob",
     "ObjectID": "entrepot.ids",
-    "ObjectInfo": "entrepot._store",
+    "ObjectInfo": "entrepot._info",
+    "SessionInfo": "entrepot._info",
     "Store": "entrepot._store",
     "connect": "entrepot._connect",
     **dict.fromkeys(_ERRORS, "entrepot.errors"),
 }
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "AccessDenied",
     "Blob",
     "CorruptData",
@@ -72,6 +74,7 @@ __all__ = [  # noqa: PLE0604
     "ObjectInfo",
     "ObjectLost",
     "ObjectNotFound",
+    "SessionInfo",
     "Store",
     "StoreFull",
     "StoreUnavailable",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ class BlobWriter:
         self._metadata = metadata
         self._name = name
         self.id = oid
-        self.view = memoryview(raw)  # type: ignore[arg-type]
+        self.view = memoryview(raw)
 
     def __enter__(self) -> BlobWriter:
         return self
@@ -122,7 +123,5 @@ class BlobWriter:
         self._raw.drop()
 
     def _release(self) -> None:
-        try:
+        with suppress(BufferError):  # an array still looks at it: from here on its pages are read-only
             self.view.release()
-        except BufferError:
-            pass  # an array still looks at it: from here on its pages are read-only

@@ -96,7 +96,7 @@ def describe(status: dict[str, Any]) -> str:
         f"capacity   {human_bytes(status['capacity_bytes'])}: used {human_bytes(status['used_bytes'])}, "
         f"pinned {human_bytes(status['pinned_bytes'])}, leased {human_bytes(status['leased_bytes'])}, "
         f"warm {human_bytes(status['warm_bytes'])}{'' if status['provisioned'] else ' (provisioning)'}",
-        f"objects    {status['objects']} in {len(status['sessions'])} sessions, "
+        f"objects    {status['objects']} in {status['sessions']} sessions, "
         f"{status['names']} names, {status['deferred_frees']} deleted but still read",
     ]
     if status["clients"]:

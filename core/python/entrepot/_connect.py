@@ -38,8 +38,8 @@ def connect(address: str | None = None, *, session: str | None = None, scope: st
     (``~/.config/entrepot/config.toml``, or what ENTREPOT_CONFIG names), else the default.
 
     Args:
-        address: ``unix:///absolute/path`` (ENTREPOT_ADDRESS); default: this user's private store, which is started if it
-            does not run.
+        address: ``unix:///absolute/path`` (ENTREPOT_ADDRESS); default: this user's private store, which is started if
+            it does not run.
         session: session in the scope (ENTREPOT_SESSION); default ``""``, the scope's own, which never expires.
         scope: the deployment (ENTREPOT_SCOPE); default ``"default"``.
 
@@ -78,9 +78,7 @@ def _client(address: str) -> SharedClient:
         known = _clients.get(address)
         if known is not None and known.acquire():
             return known
-    raw = _core.connect(
-        str(socket_path(address)), _label(), _version(), CONNECT_SECONDS, RECONNECT_SECONDS
-    )
+    raw = _core.connect(str(socket_path(address)), _label(), _version(), CONNECT_SECONDS, RECONNECT_SECONDS)
     made = SharedClient(raw)
     with _lock:
         known = _clients.get(address)

@@ -1,5 +1,6 @@
-from collections.abc import Buffer as AnyBuffer
 from collections.abc import Sequence
+
+from typing_extensions import Buffer as AnyBuffer
 
 PROTOCOL: tuple[int, int]
 LAYOUT: int
@@ -75,7 +76,5 @@ class Client:
     @property
     def shared_between_users(self) -> bool: ...
 
-def connect(
-    path: str, label: str, version: str, connect_timeout: float, reconnect_timeout: float
-) -> Client: ...
+def connect(path: str, label: str, version: str, connect_timeout: float, reconnect_timeout: float) -> Client: ...
 def copy_kind() -> str: ...

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from entrepot import _blob, _core
 from entrepot._blob import BlobWriter
+from entrepot._info import ObjectInfo, SessionInfo, object_info, session_info
 from entrepot._settings import SESSION_MAX_BYTES
 from entrepot.codec import (
     COPY_MODES,
@@ -34,39 +36,6 @@ PUT_WAIT_SECONDS = 30.0  # for memory that is being made ready
 NAME_MAX_BYTES = 255
 LIST_PAGE = 1000
 _MODES = {mode: number for number, mode in enumerate(COPY_MODES)}
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """What the store knows about an object.
-
-    Attributes:
-        id: its ID.
-        generation: distinguishes two lives of one ID.
-        type: name of the codec that wrote it, such as ``"numpy.ndarray"``.
-        nbytes: bytes of payload.
-        state: ``"sealed"``, or what became of it.
-        scope: scope of its session.
-        session: its session; ``""`` is the scope's own.
-        names: names bound to it.
-        created: when it was sealed, in seconds since 1970 (UTC).
-        pins: how many clients pin it; None in a list.
-        pinned_by: who does: ``client``, ``pid``, ``label``; None in a list.
-        blobs: where its bytes are: ``blob``, ``segment``, ``offset``, ``length``, ``refs``; None in a list.
-    """
-
-    id: ObjectID
-    generation: int
-    type: str
-    nbytes: int
-    state: str
-    scope: str
-    session: str
-    names: tuple[str, ...] = ()
-    created: float = 0.0
-    pins: int | None = None
-    pinned_by: tuple[dict[str, Any], ...] | None = None
-    blobs: tuple[dict[str, Any], ...] | None = None
 
 
 @dataclass(slots=True)
@@ -110,8 +79,8 @@ def _codecs() -> CodecRegistry:
 class Store:
     """A store, seen from one session of one scope. Thread-safe; a context manager that closes at its end.
 
-    Made by :func:`entrepot.connect`. After ``os.fork`` or in a ``multiprocessing`` child it goes on working, with pins of
-    the child's own. When the daemon is restarted it connects again by itself.
+    Made by :func:`entrepot.connect`. After ``os.fork`` or in a ``multiprocessing`` child it goes on working, with
+    pins of the child's own. When the daemon is restarted it connects again by itself.
     """
 
     def __init__(self) -> None:
@@ -187,9 +156,7 @@ class Store:
         if ids is not None and len(ids) != len(values):
             raise InvalidArgument(f"put_many got {len(values)} values and {len(ids)} ids: give one ID a value")
         pairs = [_new_id(ids[index] if ids is not None else None) for index in range(len(values))]
-        items = [
-            self._item(value, oid, fresh, "", False) for value, (oid, fresh) in zip(values, pairs, strict=True)
-        ]
+        items = [self._item(value, oid, fresh, "", False) for value, (oid, fresh) in zip(values, pairs, strict=True)]
         if items:
             self._raw().put(items, PUT_WAIT_SECONDS)
         return [oid for oid, _ in pairs]
@@ -219,9 +186,7 @@ class Store:
         mode = _mode(copy)
         return self._decode(self._raw().get(_id(oid).binary, _timeout(timeout)), copy, mode)
 
-    def get_many(
-        self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never"
-    ) -> list[Any]:
+    def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
         """The values of several objects, in one round trip at most; as ``get``."""
         mode = _mode(copy)
         found = self._raw().get_many([_id(oid).binary for oid in oids], _timeout(timeout))
@@ -272,7 +237,7 @@ class Store:
         """
         generation = self._raw().generation_of(_id(oid).binary)
         if generation is None:
-            raise ObjectNotFound(f"no object {oid} is sealed in the store at {self._address}")
+            raise ObjectNotFound(f"no object {_id(oid)} is sealed in the store at {self._address}")
         return generation
 
     def delete(self, oid: AnyID) -> bool:
@@ -290,7 +255,7 @@ class Store:
             ObjectNotFound: it is not sealed here.
         """
         raw = self._raw()
-        return _info(json.loads(raw.info(_id(oid).binary)), raw, whole=True)
+        return _info(json.loads(raw.info(_id(oid).binary)), raw)
 
     def list(self, pattern: str = "*", *, session: str | None = None) -> list[ObjectInfo]:
         """The objects of a session whose name or ID matches a glob.
@@ -308,7 +273,7 @@ class Store:
         cursor: int | None = 0
         while cursor is not None:
             page = json.loads(raw.list(number, False, pattern, cursor, LIST_PAGE))
-            found.extend(_info(one, raw, whole=False) for one in page["objects"])
+            found.extend(_info(one, raw) for one in page["objects"])
             cursor = page["next_cursor"]
         return found
 
@@ -379,10 +344,9 @@ class Store:
             self._client.release()
             raise
 
-    def sessions(self) -> list[dict[str, Any]]:
-        """The sessions of this scope: ``session``, ``objects``, ``nbytes``, ``ttl_seconds``, ``idle_seconds``, ..."""
-        every = json.loads(self._raw().sessions())["sessions"]
-        return [one for one in every if one["scope"] == self._scope]
+    def sessions(self) -> builtins.list[SessionInfo]:
+        """The sessions of this scope."""
+        return [session_info(one) for one in self._sessions() if one["scope"] == self._scope]
 
     def remove_session(self, name: str) -> None:
         """Remove a session of this scope with all objects and names in it; what is read stays readable.
@@ -458,10 +422,8 @@ class Store:
 
     def __del__(self) -> None:
         if getattr(self, "_closed", True) is False:
-            try:
+            with suppress(EntrepotError):  # at the interpreter's end the end of the process tells the daemon as well
                 self.close()
-            except EntrepotError:
-                pass  # at the interpreter's end: the end of the process tells the daemon as well
 
     def __repr__(self) -> str:
         return f"<entrepot.Store {self._address} scope={self._scope!r} session={self._session!r}>"
@@ -493,8 +455,13 @@ class Store:
     def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> None:
         self._raw().seal(raw, (oid.binary, self._session_number, False, fresh, name, tree, ()))
 
+    def _sessions(self) -> builtins.list[dict[str, Any]]:
+        every: builtins.list[dict[str, Any]] = json.loads(self._raw().sessions())["sessions"]
+        return every
+
     def _known_session(self, name: str) -> dict[str, Any]:
-        return next((one for one in self.sessions() if one["session"] == name), {})
+        mine = (one for one in self._sessions() if one["scope"] == self._scope and one["session"] == name)
+        return next(mine, {})
 
     def _number_of(self, name: str) -> int:
         known = self._known_session(name)
@@ -509,26 +476,12 @@ def _reconnect(address: str, scope: str, session: str) -> Store:
     return connect(address, scope=scope, session=session)
 
 
-def _info(raw: dict[str, Any], client: _core.Client, *, whole: bool) -> ObjectInfo:
-    oid = ObjectID(raw["id"])
+def _info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
     try:
-        kind = unpack_tree(client.get(oid.binary, 0).tree).codec
+        kind = unpack_tree(client.get(bytes.fromhex(raw["id"]), 0).tree).codec
     except EntrepotError:
         kind = ""  # it went meanwhile, or its bytes are lost; the state says so
-    return ObjectInfo(
-        id=oid,
-        generation=raw["generation"],
-        type=kind,
-        nbytes=raw["nbytes"],
-        state=raw["state"],
-        scope=raw["scope"],
-        session=raw["session"],
-        names=tuple(raw["names"]),
-        created=raw["sealed_unix_ns"] / 1e9,
-        pins=raw["pins"] if whole else None,
-        pinned_by=tuple(raw["pinned_by"]) if whole else None,
-        blobs=tuple(raw["blobs"]) if whole else None,
-    )
+    return object_info(raw, kind)
 
 
 def _id(value: AnyID) -> ObjectID:
