@@ -117,18 +117,24 @@ std::uint32_t PinTable::pin(std::uint32_t slot, std::uint32_t generation) {
   while (mark <= position && !high_water.compare_exchange_weak(mark, position + 1, std::memory_order_seq_cst)) {
   }
   pins_[position].exchange(Pin::make(slot, generation), std::memory_order_seq_cst);
-  state_->in_use.fetch_add(1, std::memory_order_relaxed);
   return position;
 }
 
 void PinTable::unpin(std::uint32_t position) {
   pins_[position].store(0, std::memory_order_release);
-  state_->in_use.fetch_sub(1, std::memory_order_relaxed);
   give_position(position);
 }
 
 std::uint64_t PinTable::pin_at(std::uint32_t position) const {
   return position < capacity_ ? pins_[position].load(std::memory_order_relaxed) : 0;
+}
+
+std::uint32_t PinTable::in_use() const {
+  const std::uint32_t used = state_->fresh.load(std::memory_order_acquire);
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < used; ++i)
+    count += pins_[i].load(std::memory_order_relaxed) != 0 ? 1U : 0U;
+  return count;
 }
 
 Status PinTable::full_error() const {
@@ -151,7 +157,6 @@ Status PinTable::copy_from(const PinTable& source) {
       give_position(position);
     } else {
       pins_[position].exchange(pin, std::memory_order_seq_cst);
-      state_->in_use.fetch_add(1, std::memory_order_relaxed);
     }
   }
   return Status::ok();

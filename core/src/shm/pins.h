@@ -49,8 +49,8 @@ class PinTable {
 
   [[nodiscard]] std::uint64_t pin_at(std::uint32_t position) const;
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
-  [[nodiscard]] std::uint32_t in_use() const { return state_->in_use.load(std::memory_order_relaxed); }
-  [[nodiscard]] Status full_error() const;  // kStoreFull naming the capacity and the way out
+  [[nodiscard]] std::uint32_t in_use() const;  // counts them: for status and messages
+  [[nodiscard]] Status full_error() const;     // kStoreFull naming the capacity and the way out
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] std::byte* memory() const { return mapping_.data(); }
   [[nodiscard]] const os::Mapping& mapping() const { return mapping_; }
@@ -64,7 +64,6 @@ class PinTable {
   struct State {
     std::atomic<std::uint64_t> top{0};    // free stack: low 32 position + 1, high 32 a tag against ABA
     std::atomic<std::uint32_t> fresh{0};  // positions from here on were never used
-    std::atomic<std::uint32_t> in_use{0};
   };
 
   static Result<PinTable> over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity);

@@ -42,6 +42,38 @@ TEST(Index, ReplacePointsAtTheNewSlot) {
   EXPECT_EQ(store.index.live(), 1U);
 }
 
+TEST(Index, AReaderThatMeetsAReplacementHalfWayFindsTheNewSlot) {
+  FakeStore store;
+  const IdBytes id = numbered_id(1);
+  const std::uint32_t old_slot = store.seal(id);
+  const IndexReader reader(store.view);
+  std::uint32_t new_slot = old_slot;
+  const auto found = reader.probe(hash_id(id), [&](std::uint32_t slot) {
+    // The entry was read; the daemon replaces the object before the reader looks at the slot.
+    if (slot == old_slot && new_slot == old_slot) new_slot = store.replace(id, old_slot);
+    return slot == new_slot;
+  });
+  EXPECT_NE(new_slot, old_slot);
+  EXPECT_EQ(found, new_slot);
+}
+
+TEST(Index, AReaderThatProbesATableThatIsReplacedLooksIntoTheNewOne) {
+  FakeStore store;
+  const IdBytes id = numbered_id(1);
+  const std::uint32_t slot = store.seal(id);
+  const IndexReader reader(store.view);
+  int looks = 0;
+  const auto found = reader.probe(hash_id(id), [&](std::uint32_t) {
+    if (++looks == 1) {
+      EXPECT_TRUE(store.index.rebuild(store.index.log2() + 1).is_ok());  // clears the table that is being read
+      return false;
+    }
+    return true;
+  });
+  EXPECT_EQ(found, slot);
+  EXPECT_EQ(looks, 2);
+}
+
 TEST(Index, GrowsAndKeepsEverything) {
   FakeStore store;
   const std::uint32_t before = store.index.log2();
@@ -127,6 +159,20 @@ TEST(Index, CollidingIdsAreToldApart) {
   }
 }
 
+// What the table really holds, entry by entry.
+std::pair<std::uint64_t, std::uint64_t> live_and_tombstones(const FakeStore& store) {
+  const Region& region = store.memory.region(RegionKind::kIndex);
+  const std::uint64_t word = store.memory.root().index_word.load();
+  const auto* table = region.as<std::atomic<std::uint64_t>>() + index_first_entry(word, index_max_log2(region));
+  std::pair<std::uint64_t, std::uint64_t> counts;
+  for (std::uint64_t i = 0; i < (1ULL << IndexWord::log2(word)); ++i) {
+    const std::uint32_t slot_plus_one = IndexEntry::slot_plus_one(table[i].load());
+    if (slot_plus_one == 0) continue;
+    ++(slot_plus_one == IndexEntry::kTombstone ? counts.second : counts.first);
+  }
+  return counts;
+}
+
 TEST(Index, AgreesWithAMapInRandomHistories) {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
@@ -166,6 +212,9 @@ TEST(Index, AgreesWithAMapInRandomHistories) {
           if (known == model.end()) model[number] = store.seal(id);
       }
       ASSERT_EQ(store.index.live(), model.size());
+      if (step % 16 == 0) {
+        ASSERT_EQ(live_and_tombstones(store), (std::pair{store.index.live(), store.index.tombstones()}));
+      }
       const std::uint64_t probe = random() % universe;
       const auto expected = model.find(probe);
       const std::optional<Found> found = store.reader.find(numbered_id(probe));

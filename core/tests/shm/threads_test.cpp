@@ -153,6 +153,63 @@ TEST(Threads, ReadersNeverSeeFreedPayloadWhileTheDaemonDeletesReplacesAndRebuild
   EXPECT_EQ(one.in_use() + two.in_use(), 0U);
 }
 
+TEST(Threads, TheWordAloneCarriesTheFieldsOfASlot) {
+  // No index, no other word between the two: whoever sees the slot sealed may read its fields.
+  FakeStore store;
+  constexpr std::uint64_t kRounds = 2000;
+  std::vector<std::uint32_t> slots;
+  for (std::uint64_t i = 0; i < kRounds; ++i)
+    slots.push_back(store.directory.allocate().take());
+  std::uint64_t wrong = 0;
+  std::thread reader([&] {
+    const os::Deadline watchdog = os::Deadline::after_ms(60'000);
+    for (std::uint64_t i = 0; i < kRounds; ++i) {
+      while (!store.reader.at(slots[i], 1, numbered_id(i)) && !watchdog.passed()) {
+      }
+      const Slot& slot = store.reader.slot(slots[i]);
+      if (slot.payload_bytes != i || slot.sealed_unix_ns != i + 1 || slot.record_bytes != 64) ++wrong;
+    }
+  });
+  for (std::uint64_t i = 0; i < kRounds; ++i) {
+    store.directory.publish_sealed(
+        slots[i], {.id = numbered_id(i), .record_bytes = 64, .payload_bytes = i, .sealed_unix_ns = i + 1});
+  }
+  reader.join();
+  EXPECT_EQ(wrong, 0U);
+}
+
+TEST(Threads, APositionBelongsToOneThreadAtATime) {
+  // Few places and no pause: the free stack's top goes away and comes back between a look and an exchange.
+  constexpr std::uint32_t kThreads = 4;
+  PinTable table = PinTable::create_private(2 * kThreads).take();
+  std::vector<std::atomic<std::uint32_t>> owner(2 * kThreads);
+  std::atomic<std::uint64_t> failures{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 1; t <= kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const os::Deadline enough = os::Deadline::after_ms(1500);
+      while (!enough.passed()) {
+        for (int i = 0; i < 1000; ++i) {
+          const std::uint32_t a = table.pin(t, 1);
+          const std::uint32_t b = table.pin(t, 2);
+          if (a == PinTable::kNoPosition || b == PinTable::kNoPosition) {
+            ++failures;
+            return;
+          }
+          if (owner[a].exchange(t) != 0 || owner[b].exchange(t) != 0) ++failures;
+          if (owner[a].exchange(0) != t || owner[b].exchange(0) != t) ++failures;
+          table.unpin(i % 2 == 0 ? a : b);
+          table.unpin(i % 2 == 0 ? b : a);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(failures.load(), 0U);
+  EXPECT_EQ(table.in_use(), 0U);
+}
+
 TEST(Threads, ManyThreadsShareOnePinTableWithoutLosingPlaces) {
   constexpr std::uint32_t kThreads = 4;
   constexpr std::uint32_t kEach = 8;
