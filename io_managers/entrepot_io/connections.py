@@ -11,7 +11,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from entrepot_io.sessions import SCOPE_SESSION
+from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -54,7 +54,10 @@ def session_store(address: str | None, scope: str, session: str, ttl: float | No
         StoreUnavailable: nothing answers at that address.
     """
     store = scope_store(address, scope)
-    return store if session == SCOPE_SESSION else store.session(session, ttl=ttl)
+    if session == SCOPE_SESSION:
+        return store
+    # The store's own default is the same; to set another one costs a look at all sessions.
+    return store.session(session, ttl=None if ttl == DEFAULT_TTL_SECONDS else ttl)
 
 
 def close_all() -> None:

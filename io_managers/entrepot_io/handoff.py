@@ -82,7 +82,7 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
     try:
         value = store.get(reference.id, copy=copy)
         # After the get, never before it: whatever happens in between can only turn a right value into an error.
-        generation = store.info(reference.id).generation
+        generation = store.generation_of(reference.id)
     except ObjectNotFound as error:
         raise _lost(reference) from error
     if generation != reference.generation:
@@ -140,7 +140,7 @@ def delete_value(reference: Reference, *, address: str | None = None) -> bool:
     if store.instance_id != reference.instance:
         return False
     try:
-        if store.info(reference.id).generation != reference.generation:
+        if store.generation_of(reference.id) != reference.generation:
             return False
     except ObjectNotFound:
         return False
