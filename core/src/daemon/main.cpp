@@ -33,6 +33,14 @@ KeeperOptions keeper_options(const DaemonConfig& config) {
   return options;
 }
 
+// " (process N)" of whoever listens at `path`, for people; nothing if nobody can be seen.
+std::string user_of(const std::string& path) {
+  const auto socket = os::connect_unix(path, os::Deadline::after_ms(1000));
+  if (!socket.is_ok()) return {};
+  const auto peer = os::peer_credentials(socket->get());
+  return peer.is_ok() && peer->pid != 0 ? concat(" (process ", peer->pid, ")") : std::string();
+}
+
 // Everything that can be wrong at the door is said here, before anything is in the background.
 int start_store(const DaemonConfig& config) {
   const std::string folder = os::folder_of(config.socket_path);
@@ -41,7 +49,9 @@ int start_store(const DaemonConfig& config) {
   // Of several that start at once, one wins; the lock ends with this process, the socket then speaks for itself.
   const auto lock = os::lock_file(config.socket_path + ".lock");
   if (!lock.is_ok()) {
-    return fail(lock.status().with_context("another entrepotd starts or runs at this address"), kExitCannotStart);
+    return fail(lock.status().with_context(concat("another entrepotd", user_of(config.socket_path),
+                                                  " starts or runs at ", config.socket_path)),
+                kExitCannotStart);
   }
   auto listening = os::listen_unix(config.socket_path);
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);

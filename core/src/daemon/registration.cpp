@@ -126,6 +126,10 @@ Status ServerState::reconnect(Connection& connection, const Hello& hello, const 
   }
   ASSIGN_OR_RETURN(const bool same, os::same_file(known, fds.front().get()));
   if (!same) return Status(Code::kAccessDenied, concat("the pin table shown is not that of client ", hello.client));
+  const ClientState* state = store.clients().find(hello.client);
+  if (state == nullptr || state->token != hello.token) {  // before anything is done to whoever it is
+    return Status(Code::kAccessDenied, concat("the token shown is not that of client ", hello.client));
+  }
   for (const auto& [owner, other] : connections) {
     if (owner != connection.owner && other->client == hello.client) {
       close_connection(owner);  // its former connection, whose end this side has not seen yet

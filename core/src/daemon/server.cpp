@@ -292,6 +292,21 @@ Status adopt(Store& store, KeeperLink& link) {
   return Status::ok();
 }
 
+// What a former daemon had the keeper hold and no table knows (it died between the two) is given back.
+void drop_orphans(const Store& store, KeeperLink& link) {
+  std::vector<HeldTag> orphans;
+  for (const auto& [tag, fd] : link.all()) {
+    if (tag.kind == HeldKind::kSegment) {
+      const auto segment = static_cast<std::uint32_t>(tag.number);
+      const bool known = store.pool().is_known(segment) && tag == segment_tag(segment, store.pool().generation(segment));
+      if (!known) orphans.push_back(tag);
+    } else if (tag.kind == HeldKind::kPinTable || tag.kind == HeldKind::kLiveness) {
+      if (store.clients().find(static_cast<std::uint32_t>(tag.number)) == nullptr) orphans.push_back(tag);
+    }
+  }
+  for (const HeldTag& tag : orphans) link.drop(tag);
+}
+
 void announce(int ready_fd) {
   if (ready_fd < 0) return;
   UniqueFd fd(ready_fd);
@@ -332,6 +347,7 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   } else {
     RETURN_IF_ERROR(adopt(store, link));
   }
+  drop_orphans(store, link);
 
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
   ServerState state(config, link, memory, store, segments, std::move(poller));

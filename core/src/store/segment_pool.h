@@ -66,6 +66,7 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t bytes(std::uint32_t segment) const { return table_.bytes(segment); }
   [[nodiscard]] MemoryKind kind(std::uint32_t segment) const { return table_.kind(segment); }
   [[nodiscard]] bool is_live(std::uint32_t segment) const;  // any number; there is memory to map
+  [[nodiscard]] bool is_known(std::uint32_t segment) const { return infos_.contains(segment); }  // or being made
 
   // --- memory
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);

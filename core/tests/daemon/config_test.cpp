@@ -1,0 +1,73 @@
+#include "daemon/config.h"
+
+#include <gtest/gtest.h>
+
+#include "os/scratch.h"
+
+namespace entrepot {
+namespace {
+
+TEST(Sizes, AreGivenInBinaryUnitsOrBytes) {
+  EXPECT_EQ(*parse_bytes("4GiB"), 4ULL << 30);
+  EXPECT_EQ(*parse_bytes("512MiB"), 512ULL << 20);
+  EXPECT_EQ(*parse_bytes("1KiB"), 1024U);
+  EXPECT_EQ(*parse_bytes("1048576"), 1048576U);
+  for (const char* bad : {"", "GiB", "4GB", "4 GiB", "-1", "4gib", "1.5GiB", "99999999999999999999", "20000000TiB"}) {
+    EXPECT_EQ(parse_bytes(bad).code(), Code::kInvalidArgument) << bad;
+  }
+}
+
+TEST(Times, AreGivenInSecondsOrWithAUnit) {
+  EXPECT_EQ(*parse_seconds("900"), 900U);
+  EXPECT_EQ(*parse_seconds("90s"), 90U);
+  EXPECT_EQ(*parse_seconds("15min"), 900U);
+  EXPECT_EQ(*parse_seconds("24h"), 86400U);
+  EXPECT_EQ(*parse_seconds("7d"), 604800U);
+  EXPECT_EQ(parse_seconds("7w").code(), Code::kInvalidArgument);
+}
+
+TEST(Config, FlagsWinOverTheFileWhereverTheyStand) {
+  testing::Scratch folder;
+  folder.write("c", "# a comment\nsize = 1GiB  # behind\nlog-file = \"/var/log/with # sign\"\nidle-exit=15min\n\n");
+  const auto config = parse_config({"--size", "2GiB", "--config", folder.path("c"), "--address=unix:///run/s.sock"});
+  ASSERT_TRUE(config.is_ok()) << config.status().to_string();
+  EXPECT_EQ(config->capacity_bytes, 2ULL << 30);
+  EXPECT_EQ(config->log_file, "/var/log/with # sign");
+  EXPECT_EQ(config->idle_exit_seconds, 900U);
+  EXPECT_EQ(config->socket_path, "/run/s.sock");
+}
+
+TEST(Config, WhatIsPassedOnIsReadBackTheSame) {
+  const auto config = parse_config({"--address=unix:///run/s.sock", "--size=1GiB", "--warm-bytes=0", "--default-ttl=7d",
+                                    "--idle-exit=5", "--log-file=/tmp/l"});
+  ASSERT_TRUE(config.is_ok());
+  const auto again = parse_config(config_arguments(*config));
+  ASSERT_TRUE(again.is_ok()) << again.status().to_string();
+  EXPECT_EQ(again->capacity_bytes, config->capacity_bytes);
+  EXPECT_EQ(again->warm_bytes, 0U);
+  EXPECT_EQ(again->default_ttl_seconds, config->default_ttl_seconds);
+  EXPECT_EQ(again->idle_exit_seconds, 5U);
+  EXPECT_EQ(again->log_file, "/tmp/l");
+}
+
+TEST(Config, AFileMayNotSetWhatIsBetweenTheProcesses) {
+  testing::Scratch folder;
+  folder.write("c", "role = daemon\n");
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--config", folder.path("c")}).code(), Code::kInvalidArgument);
+  folder.write("d", "size 1GiB\n");
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--config", folder.path("d")}).code(), Code::kInvalidArgument);
+  folder.write("e", "log-file = \"open\n");
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--config", folder.path("e")}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--config", folder.path("none")}).code(), Code::kInvalidArgument);
+}
+
+TEST(Config, NonsenseIsRefused) {
+  EXPECT_EQ(parse_config({"start"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_config({"--size"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_config({"--address=unix://relative"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--ready-fd=99999999999"}).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(parse_config({"--help"})->show_help);
+}
+
+}  // namespace
+}  // namespace entrepot

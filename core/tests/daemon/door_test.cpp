@@ -1,0 +1,226 @@
+// Who may come in, and what a hostile or careless client can do: nothing to anybody else.
+#include <poll.h>
+#include <sys/stat.h>
+
+#include <random>
+
+#include "daemon/store_process.h"
+#include "net/frame_socket.h"
+#include "os/memfd.h"
+#include "os/socket.h"
+
+namespace entrepot::testing {
+namespace {
+
+const IdBytes kA = {1};
+
+// Is the connection closed by the store within the watchdog's time?
+bool is_closed(const RawClient& client) {
+  return eventually([&] {
+    pollfd event{client.fd(), POLLIN, 0};
+    if (::poll(&event, 1, 0) <= 0) return false;
+    std::array<std::uint8_t, 65536> bytes{};
+    std::vector<UniqueFd> fds;
+    const auto got = os::receive_some(client.fd(), bytes, fds);
+    return !got.is_ok() || got->closed;
+  });
+}
+
+TEST(Door, OtherVersionsAreToldBothVersions) {
+  StoreProcess store;
+  for (int what = 0; what < 4; ++what) {
+    RawClient client(store.path());
+    Hello hello;
+    hello.client_version = "9.9.9";
+    if (what == 0) hello.protocol_major = kProtocolMajor + 1;
+    if (what == 1) hello.protocol_minor = kProtocolMinor + 2;
+    if (what == 2) hello.layout_version = kLayoutVersion + 1;
+    if (what == 3) hello.abi_stamp = kAbiStamp ^ 1;
+    const Status refused = client.say_hello(hello);
+    EXPECT_EQ(refused.code(), Code::kVersionMismatch);
+    EXPECT_NE(refused.message().find("9.9.9"), std::string::npos) << refused.message();
+    EXPECT_TRUE(is_closed(client));
+  }
+  RawClient near(store.path());
+  Hello hello;
+  hello.protocol_minor = kProtocolMinor + 1;
+  EXPECT_TRUE(near.say_hello(hello).is_ok());
+}
+
+TEST(Door, HelloComesFirst) {
+  StoreProcess store;
+  RawClient client(store.path());
+  const Answer answer = client.ask(MessageType::kStatus, {});
+  EXPECT_EQ(answer.status.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(is_closed(client));
+}
+
+TEST(Door, ATokenAloneIsNoProof) {
+  StoreProcess store;
+  RawClient victim = store.client();
+  RawClient thief = store.client();
+  Hello hello;
+  hello.token = victim.identity.token;
+  hello.client = victim.identity.client;
+  {
+    RawClient attempt(store.path());
+    EXPECT_EQ(attempt.say_hello(hello).code(), Code::kAccessDenied);  // no table
+  }
+  {
+    RawClient attempt(store.path());
+    EXPECT_EQ(attempt.say_hello(hello, thief.pin_table.get()).code(), Code::kAccessDenied);  // another's table
+  }
+  {
+    RawClient attempt(store.path());
+    hello.token ^= 1;
+    EXPECT_EQ(attempt.say_hello(hello, victim.pin_table.get()).code(), Code::kAccessDenied);  // another token
+  }
+  EXPECT_NE(victim.status(), "");  // it was not disturbed
+}
+
+TEST(Door, AClientThatDoesNotReadIsClosedAndNobodyElseNotices) {
+  StoreProcess store({"--size=64MiB", "--warm-bytes=0"});
+  RawClient other = store.client();
+  for (std::uint8_t i = 0; i < 200; ++i) {
+    IdBytes id{};
+    id[0] = 1;
+    id[1] = i;
+    ASSERT_TRUE(other.seal_inline(id, "x").is_ok());
+  }
+  RawClient deaf = store.client();
+  ASSERT_TRUE(os::set_nonblocking(deaf.fd(), true).is_ok());
+  ListRequest list;
+  list.all_sessions = 1;
+  const std::vector<std::uint8_t> frame = frame_bytes(MessageType::kList, 1, to_wire(list), 0);
+  Status status;
+  const bool closed = eventually([&] {
+    for (int i = 0; i < 200; ++i) {
+      const auto sent = os::send_some(deaf.fd(), frame);
+      if (!sent.is_ok()) return true;
+      if (sent->would_block || sent->bytes != frame.size()) break;
+    }
+    return false;
+  });
+  EXPECT_TRUE(closed);
+  EXPECT_EQ(other.lookup(IdBytes{1, 7}).code, Code::kOk);
+}
+
+TEST(Door, RandomRequestsNeverHurtTheStore) {
+  StoreProcess store({"--size=64MiB", "--warm-bytes=0"});
+  RawClient witness = store.client();
+  ASSERT_TRUE(witness.seal_inline(kA, "untouched").is_ok());
+  const auto before = witness.lookup(kA);
+  std::mt19937 random(11);
+  for (int round = 0; round < 150; ++round) {
+    RawClient client = store.client();
+    std::vector<std::uint8_t> stream;
+    for (int part = 0; part < 20; ++part) {
+      std::vector<std::uint8_t> body(random() % 120);
+      for (auto& byte : body) byte = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 0);
+      auto type = static_cast<MessageType>(random() % 50);
+      // These would do what they are for.
+      if (type == MessageType::kShutdown || type == MessageType::kRemoveSession) type = MessageType::kStatus;
+      const auto frame = frame_bytes(type, random(), body, random() % 10 == 0 ? 1 : 0);
+      stream.insert(stream.end(), frame.begin(), frame.end());
+    }
+    (void)os::send_all(client.fd(), stream, {}, os::Deadline::after_ms(5000));
+  }
+  EXPECT_EQ(json_number(witness.status(), "pid"), witness.identity.daemon_pid);  // it did not die
+  EXPECT_EQ(witness.lookup(kA).slot, before.slot);
+  EXPECT_EQ(witness.lookup(kA).generation, before.generation);
+  EXPECT_TRUE(eventually([&] { return json_number(witness.status(), "leased_bytes") == 0; }));
+}
+
+TEST(Door, TooManyObjectsInOneRequestAreRefused) {
+  StoreProcess store;
+  RawClient client = store.client();
+  const Answer answer = client.ask(MessageType::kLookup, to_wire(LookupRequest{std::vector<IdBytes>(kMaxBatch + 1), 0}));
+  EXPECT_EQ(answer.status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(client.lookup(kA).code, Code::kObjectNotFound);  // the connection goes on
+}
+
+TEST(Start, OfManyAtOnceOneWins) {
+  Scratch folder;
+  const std::string address = "--address=unix://" + folder.path("s.sock");
+  std::vector<pid_t> started;
+  for (int i = 0; i < 12; ++i) {
+    os::SpawnOptions spawn;
+    spawn.program = ENTREPOTD_PATH;
+    spawn.argv = {"entrepotd", address, "--size=64MiB", "--warm-bytes=0", "--log-file=" + folder.path("log")};
+    const auto child = os::spawn(spawn);
+    ASSERT_TRUE(child.is_ok());
+    started.push_back(child->pid);
+  }
+  RawClient client(folder.path("s.sock"));
+  ASSERT_TRUE(client.say_hello().is_ok());
+  std::size_t lost = 0;
+  EXPECT_TRUE(eventually([&] {
+    std::erase_if(started, [&](pid_t pid) {
+      const auto status = os::reap(pid);
+      if (!status) return false;
+      EXPECT_FALSE(status->signalled);
+      EXPECT_EQ(status->code, 1);
+      ++lost;
+      return true;
+    });
+    return lost == 11;
+  })) << lost;
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_EQ(json_number(client.status(), "keeper_pid"), static_cast<std::uint64_t>(started[0]));
+  EXPECT_TRUE(client.ask(MessageType::kShutdown, {}).status.is_ok());
+  EXPECT_TRUE(eventually([&] { return os::reap(started[0]).has_value(); }));
+}
+
+TEST(Start, WhatCannotWorkIsSaidAtOnce) {
+  Scratch folder;
+  std::string said;
+  const std::string address = "--address=unix://" + folder.path("s.sock");
+  EXPECT_EQ(run_to_end({address, "--size=4000TiB"}, folder, said), 1);
+  EXPECT_NE(said.find("3.9 PiB"), std::string::npos) << said;
+  EXPECT_EQ(run_to_end({address, "--size=1MiB"}, folder, said), 1);
+  EXPECT_EQ(run_to_end({address, "--size=4GB"}, folder, said), 2);
+  EXPECT_NE(said.find("4GiB"), std::string::npos) << said;
+  EXPECT_EQ(run_to_end({address, "--frobnicate=1"}, folder, said), 2);
+  EXPECT_NE(said.find("--frobnicate"), std::string::npos) << said;
+  EXPECT_EQ(run_to_end({address, "--spill-path=/tmp"}, folder, said), 2);  // not in this version: said, not ignored
+  EXPECT_NE(said.find("--spill-path"), std::string::npos) << said;
+  EXPECT_EQ(run_to_end({}, folder, said), 2);
+  EXPECT_NE(said.find("--address"), std::string::npos) << said;
+  EXPECT_EQ(run_to_end({"--address=tcp://host:1"}, folder, said), 2);
+
+  folder.write("config", "size = 64MiB\nsiez = 1\n");
+  EXPECT_EQ(run_to_end({address, "--config=" + folder.path("config")}, folder, said), 2);
+  EXPECT_NE(said.find("line 2"), std::string::npos) << said;
+  EXPECT_NE(said.find("siez"), std::string::npos) << said;
+
+  folder.write("open/file", "");
+  ASSERT_EQ(::chmod(folder.path("open").c_str(), 0777), 0);
+  EXPECT_EQ(run_to_end({"--address=unix://" + folder.path("open/s.sock"), "--size=64MiB"}, folder, said), 1);
+  EXPECT_NE(said.find(folder.path("open")), std::string::npos) << said;
+
+  folder.write("file", "not a socket");
+  EXPECT_EQ(run_to_end({"--address=unix://" + folder.path("file"), "--size=64MiB"}, folder, said), 1);
+  EXPECT_NE(said.find("not a socket"), std::string::npos) << said;
+}
+
+TEST(Start, AnAddressInUseNamesWhoUsesIt) {
+  StoreProcess store;
+  std::string said;
+  EXPECT_EQ(run_to_end({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), said), 1);
+  EXPECT_NE(said.find(std::to_string(store.first_pid())), std::string::npos) << said;
+  // Also when the one who took the lock is dead and the store lives on.
+  RawClient client = store.client();
+  store.kill(static_cast<std::uint32_t>(store.first_pid()));
+  EXPECT_EQ(run_to_end({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), said), 1);
+  EXPECT_NE(client.status(), "");
+}
+
+TEST(Start, VersionAndHelp) {
+  Scratch folder;
+  std::string said;
+  EXPECT_EQ(run_to_end({"--version"}, folder, said), 0);
+  EXPECT_EQ(run_to_end({"--help"}, folder, said), 0);
+}
+
+}  // namespace
+}  // namespace entrepot::testing

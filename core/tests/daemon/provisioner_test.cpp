@@ -1,0 +1,94 @@
+#include "daemon/provisioner.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "os/clock.h"
+#include "os/events.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kMiB = 1U << 20;
+
+UniqueFd memory(std::uint64_t bytes) {
+  auto fd = os::create_memfd("test", bytes);
+  EXPECT_TRUE(fd.is_ok());
+  return fd.take();
+}
+
+TEST(FillWarm, MakesEveryPageExist) {
+  const UniqueFd fd = memory(8 * kMiB);
+  const auto kind = fill_warm(fd.get(), 8 * kMiB, [] { return true; });
+  ASSERT_TRUE(kind.is_ok()) << kind.status().to_string();
+  EXPECT_TRUE(*kind == MemoryKind::kHugePages || *kind == MemoryKind::kSmallPages);
+  EXPECT_GE(*os::resident_bytes(fd.get()), 8 * kMiB);
+}
+
+TEST(FillWarm, StopsWhenItIsToldTo) {
+  const UniqueFd fd = memory(256 * kMiB);
+  int steps = 0;
+  const auto kind = fill_warm(fd.get(), 256 * kMiB, [&] { return ++steps < 2; });
+  EXPECT_FALSE(kind.is_ok());
+  EXPECT_LT(*os::resident_bytes(fd.get()), 256 * kMiB);
+}
+
+TEST(FillWarm, NeverTakesTheMachinesLastMemory) {
+  const std::uint64_t more_than_there_is = 1ULL << 45;
+  const UniqueFd fd = memory(more_than_there_is);
+  int steps = 0;
+  // One step is enough to see that the rest cannot fit only if the machine is that small: bound the work by the steps.
+  const auto kind = fill_warm(fd.get(), more_than_there_is, [&] { return ++steps < 3; });
+  EXPECT_FALSE(kind.is_ok());
+}
+
+TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {
+  auto event = os::create_event_fd();
+  ASSERT_TRUE(event.is_ok());
+  Provisioner provisioner;
+  ASSERT_TRUE(provisioner.start(event->get()).is_ok());
+  for (std::uint32_t segment = 0; segment < 4; ++segment) {
+    provisioner.add({segment, 1, 4 * kMiB, segment == 3, memory(4 * kMiB)});
+  }
+  std::map<std::uint32_t, Provisioned> done;
+  const auto deadline = os::Deadline::after_ms(20'000);
+  while (done.size() < 4 && !deadline.passed()) {
+    const auto readable = os::wait_readable(event->get(), deadline);
+    ASSERT_TRUE(readable.is_ok());
+    os::clear_event(event->get());
+    for (Provisioned& one : provisioner.take_finished()) done[one.segment] = std::move(one);
+  }
+  ASSERT_EQ(done.size(), 4U);
+  for (const auto& [segment, one] : done) EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
+}
+
+TEST(Provisioner, CancelledWorkIsNotReported) {
+  auto event = os::create_event_fd();
+  ASSERT_TRUE(event.is_ok());
+  Provisioner provisioner;
+  ASSERT_TRUE(provisioner.start(event->get()).is_ok());
+  for (std::uint32_t segment = 0; segment < 20; ++segment) {
+    provisioner.add({segment, 1, 4 * kMiB, false, memory(4 * kMiB)});
+    if (segment != 19) provisioner.cancel(segment, 1);
+  }
+  std::vector<Provisioned> done;
+  const auto deadline = os::Deadline::after_ms(20'000);
+  const auto has_last = [&] {
+    for (const Provisioned& one : done) {
+      if (one.segment == 19) return true;
+    }
+    return false;
+  };
+  while (!has_last() && !deadline.passed()) {
+    ASSERT_TRUE(os::wait_readable(event->get(), deadline).is_ok());
+    os::clear_event(event->get());
+    for (Provisioned& one : provisioner.take_finished()) done.push_back(std::move(one));
+  }
+  EXPECT_TRUE(has_last());
+  provisioner.stop();
+}
+
+}  // namespace
+}  // namespace entrepot

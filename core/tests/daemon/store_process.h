@@ -1,0 +1,117 @@
+// A real entrepotd of a test's own, and a client that speaks the protocol by hand.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "net/protocol.h"
+#include "os/clock.h"
+#include "os/mapping.h"
+#include "os/process.h"
+#include "os/scratch.h"
+#include "shm/pins.h"
+
+namespace entrepot::testing {
+
+// Waits for a condition, looking every few milliseconds; fails the test after twenty seconds.
+[[nodiscard]] bool eventually(const std::function<bool()>& condition);
+
+// The number after `"key":` in JSON text; UINT64_MAX if there is none.
+[[nodiscard]] std::uint64_t json_number(const std::string& json, const std::string& key);
+[[nodiscard]] bool process_is_there(std::uint64_t pid);
+
+struct Answer {
+  Status status;
+  std::vector<std::uint8_t> body;
+  std::vector<UniqueFd> fds;
+};
+
+class RawClient {
+ public:
+  // Connects without Hello. A store that is just starting again is tried until it is there.
+  explicit RawClient(const std::string& socket_path);
+
+  [[nodiscard]] Status say_hello(Hello hello = {}, int pin_table = -1);
+  // Says Hello with the token and table of `former`, whose socket may be gone.
+  [[nodiscard]] Status come_back(RawClient& former);
+
+  std::uint64_t post(MessageType type, std::span<const std::uint8_t> body, std::span<const int> fds = {});
+  [[nodiscard]] Answer wait(std::uint64_t request);
+  [[nodiscard]] Answer ask(MessageType type, std::span<const std::uint8_t> body, std::span<const int> fds = {}) {
+    return wait(post(type, body, fds));
+  }
+  template <class Reply, class Request>
+  [[nodiscard]] Result<Reply> call(MessageType type, const Request& request, std::vector<UniqueFd>* fds = nullptr) {
+    Answer answer = ask(type, to_wire(request));
+    if (!answer.status.is_ok()) return answer.status;
+    Reply reply;
+    if (!from_wire(answer.body, reply)) return Status(Code::kInternal, "the answer cannot be read");
+    if (fds != nullptr) *fds = std::move(answer.fds);
+    return reply;
+  }
+
+  std::uint32_t open(const std::string& session = "");
+  // Leases, writes `text` and seals it as one blob; the place.
+  [[nodiscard]] Result<SealResult> put(const IdBytes& id, const std::string& text);
+  [[nodiscard]] Result<SealResult> seal_inline(const IdBytes& id, const std::string& payload, std::uint8_t flags = 0);
+  [[nodiscard]] LookupResult lookup(const IdBytes& id, std::uint32_t timeout_ms = 0);
+  [[nodiscard]] bool remove(const IdBytes& id);
+  [[nodiscard]] std::string json(MessageType type, std::span<const std::uint8_t> body = {});
+  [[nodiscard]] std::string status() { return json(MessageType::kStatus); }
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  void hang_up() { socket_.reset(); }
+  void die() { *this = RawClient(); }  // the liveness goes as well
+
+  HelloReply identity;
+  std::vector<UniqueFd> regions;
+  UniqueFd pin_table;
+  UniqueFd liveness;
+
+  RawClient() = default;
+  explicit RawClient(UniqueFd socket) : socket_(std::move(socket)) {}  // ready already
+
+ private:
+  UniqueFd socket_;
+  std::uint64_t next_request_ = 1;
+  std::uint32_t session_ = 0;
+};
+
+class StoreProcess {
+ public:
+  // Starts it and waits until it is ready; `arguments` beside address and log file.
+  explicit StoreProcess(std::vector<std::string> arguments = {"--size=64MiB", "--warm-bytes=8MiB"});
+  ~StoreProcess();  // ends whatever is left of it
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+
+  [[nodiscard]] std::string path() const { return folder_.path("s.sock"); }
+  [[nodiscard]] std::string log() const;
+  [[nodiscard]] RawClient client();  // connected, Hello said
+  [[nodiscard]] std::uint32_t daemon_pid();
+  [[nodiscard]] std::uint32_t keeper_pid();
+  [[nodiscard]] std::int32_t first_pid() const { return child_.pid; }  // what was started: the first keeper
+  void kill(std::uint32_t pid);                                        // SIGKILL, and waits until it is gone
+  [[nodiscard]] Result<os::ExitStatus> wait_exit();                    // of what was started
+  void start_again();                                                  // at the same address
+  const Scratch& folder() const { return folder_; }
+
+ private:
+  void start();
+
+  Scratch folder_;
+  std::vector<std::string> arguments_;
+  os::Child child_;
+  bool ended_ = false;
+};
+
+// Starts entrepotd and waits for its end: what it says on standard error goes to `said`.
+[[nodiscard]] int run_to_end(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said);
+
+}  // namespace entrepot::testing
