@@ -76,6 +76,7 @@ int run(const std::vector<std::string>& arguments) {
     std::printf("entrepotd %s\n", ENTREPOT_VERSION);
     return 0;
   }
+  os::raise_descriptor_limit();
   switch (config->role) {
     case Role::kUser:
       return start_store(*config);

@@ -298,13 +298,15 @@ void drop_orphans(const Store& store, KeeperLink& link) {
   for (const auto& [tag, fd] : link.all()) {
     if (tag.kind == HeldKind::kSegment) {
       const auto segment = static_cast<std::uint32_t>(tag.number);
-      const bool known = store.pool().is_known(segment) && tag == segment_tag(segment, store.pool().generation(segment));
+      const bool known =
+          store.pool().is_known(segment) && tag == segment_tag(segment, store.pool().generation(segment));
       if (!known) orphans.push_back(tag);
     } else if (tag.kind == HeldKind::kPinTable || tag.kind == HeldKind::kLiveness) {
       if (store.clients().find(static_cast<std::uint32_t>(tag.number)) == nullptr) orphans.push_back(tag);
     }
   }
-  for (const HeldTag& tag : orphans) link.drop(tag);
+  for (const HeldTag& tag : orphans)
+    link.drop(tag);
 }
 
 void announce(int ready_fd) {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +55,13 @@ std::optional<ExitStatus> reap(pid_t pid) {
   if (ended <= 0) return std::nullopt;
   if (WIFSIGNALED(status)) return ExitStatus{ended, true, WTERMSIG(status)};
   return ExitStatus{ended, false, WEXITSTATUS(status)};
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  [[maybe_unused]] const int raised = ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 pid_t current_pid() { return ::getpid(); }

@@ -57,6 +57,9 @@ void close_descriptors_from(int first, const std::vector<int>& keep);
 
 void yield_cpu();  // lets another thread run
 
+// As many descriptors as this process may have at all: a store holds a few for each client and segment. Best effort.
+void raise_descriptor_limit();
+
 // The process group and session of its own, standard input from /dev/null.
 [[nodiscard]] Status start_session();
 

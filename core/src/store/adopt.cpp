@@ -38,8 +38,10 @@ Result<ObjectAdoption> ObjectTable::adopt() {
   const auto drop_unused = [&](std::uint32_t blob) {
     if (blobs_.references(blob) == 0) blobs_.free(blob);
   };
-  for (const std::uint32_t blob : blobs.sealed) drop_unused(blob);
-  for (const std::uint32_t blob : blobs.damaged) drop_unused(blob);
+  for (const std::uint32_t blob : blobs.sealed)
+    drop_unused(blob);
+  for (const std::uint32_t blob : blobs.damaged)
+    drop_unused(blob);
   return result;
 }
 

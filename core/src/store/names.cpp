@@ -130,7 +130,8 @@ std::vector<std::string> NameTable::names_of(const IdBytes& id) const {
   std::vector<std::string> result;
   const auto it = by_id_.find(id);
   if (it == by_id_.end()) return result;
-  for (const std::uint32_t index : it->second) result.emplace_back(text(index));
+  for (const std::uint32_t index : it->second)
+    result.emplace_back(text(index));
   std::sort(result.begin(), result.end());
   return result;
 }

@@ -44,8 +44,10 @@ class NameTable {
       superseded.push_back(std::exchange(it->second, index));
       return true;
     });
-    for (const std::uint32_t index : superseded) table_.free(index);
-    for (const auto& [key, index] : by_name_) by_id_[table_.at(index).id].push_back(index);
+    for (const std::uint32_t index : superseded)
+      table_.free(index);
+    for (const auto& [key, index] : by_name_)
+      by_id_[table_.at(index).id].push_back(index);
     return damaged;
   }
 
@@ -58,7 +60,7 @@ class NameTable {
   [[nodiscard]] const IdBytes* resolve(std::uint32_t session, std::string_view name) const;
   bool unbind(std::uint32_t session, std::string_view name);  // false: it was not bound
 
-  void drop_id(const IdBytes& id);             // the object is gone: all names to it, in every session
+  void drop_id(const IdBytes& id);  // the object is gone: all names to it, in every session
   void drop_session(std::uint32_t session);
 
   [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id) const;

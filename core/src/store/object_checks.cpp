@@ -48,9 +48,9 @@ Status ObjectTable::check_blobs(std::uint32_t client, const SealSpec& spec) cons
   taken.reserve(spec.blobs.size());
   for (const BlobRange& range : spec.blobs) {
     if (range.length == 0 || range.offset % kBlobAlign != 0) {
-      return Status(Code::kInvalidArgument, concat("a blob of ", range.length, " bytes at ", range.offset, " of segment ",
-                                                   range.segment, ": it must not be empty, and begin at a multiple of ",
-                                                   kBlobAlign));
+      return Status(Code::kInvalidArgument,
+                    concat("a blob of ", range.length, " bytes at ", range.offset, " of segment ", range.segment,
+                           ": it must not be empty, and begin at a multiple of ", kBlobAlign));
     }
     // Before any rounding, so that nothing can overflow.
     RETURN_IF_ERROR(parts_.pool.check_leased(client, range.segment, range.offset, range.length));
@@ -61,9 +61,9 @@ Status ObjectTable::check_blobs(std::uint32_t client, const SealSpec& spec) cons
   std::sort(taken.begin(), taken.end());
   for (std::size_t i = 1; i < taken.size(); ++i) {
     if (taken[i].first == taken[i - 1].first && taken[i].second.first < taken[i - 1].second.second) {
-      return Status(Code::kInvalidArgument, concat("two blobs of one object overlap at ", taken[i].second.first,
-                                                   " of segment ", taken[i].first,
-                                                   "; a blob of 64 KiB or more on a page boundary owns whole pages"));
+      return Status(Code::kInvalidArgument,
+                    concat("two blobs of one object overlap at ", taken[i].second.first, " of segment ", taken[i].first,
+                           "; a blob of 64 KiB or more on a page boundary owns whole pages"));
     }
   }
   return Status::ok();

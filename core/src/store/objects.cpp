@@ -45,9 +45,10 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
       return outcome;
     }
     if (!spec.replace) {
-      outcome.status = Status(Code::kObjectExists,
-                              concat("object ", to_hex(spec.id),
-                                     " is sealed already: use another ID, or pass replace=True to put a new generation"));
+      outcome.status =
+          Status(Code::kObjectExists,
+                 concat("object ", to_hex(spec.id),
+                        " is sealed already: use another ID, or pass replace=True to put a new generation"));
       return outcome;
     }
   }
@@ -94,8 +95,10 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   ENTREPOT_SYNC_POINT("seal.generation");
   directory_.publish_sealed(*slot, fields, kind);
   ENTREPOT_SYNC_POINT("seal.published");
-  for (const BlobRef& ref : refs) blobs_.add_reference(ref.blob);
-  for (const BlobRange& range : spec.blobs) parts_.pool.take_for_blob(range.segment, range.offset, range.length);
+  for (const BlobRef& ref : refs)
+    blobs_.add_reference(ref.blob);
+  for (const BlobRange& range : spec.blobs)
+    parts_.pool.take_for_blob(range.segment, range.offset, range.length);
   ++sealed_;
   payload_bytes_ += placed.payload_bytes;
   parts_.sessions.add_object(placed.session, *slot, placed.payload_bytes);
@@ -122,7 +125,8 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   outcome.slot = *slot;
   outcome.generation = directory_.generation(*slot);
   if (!spec.name.empty()) {
-    // Whether it may be bound was checked; only lack of memory is left. The object stands, the name is said to be missing.
+    // Whether it may be bound was checked; only lack of memory is left. The object stands, the name is said to be
+    // missing.
     outcome.status = parts_.names.bind(placed.session, spec.name, spec.id, outcome.generation, spec.replace)
                          .with_context("the object is sealed, but its name is not bound");
   }
@@ -146,14 +150,16 @@ Result<std::vector<std::uint32_t>> ObjectTable::publish_blobs(const SealSpec& sp
 }
 
 void ObjectTable::undo_blobs(const std::vector<std::uint32_t>& blobs) {
-  for (const std::uint32_t blob : blobs) blobs_.free(blob);  // the ranges were not taken out of the lease yet
+  for (const std::uint32_t blob : blobs)
+    blobs_.free(blob);  // the ranges were not taken out of the lease yet
 }
 
 Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
                                                 std::vector<BlobRef>& refs, std::uint32_t& bytes) {
   std::vector<BufferRef> buffers;
   buffers.reserve(spec.buffers.size());
-  for (const std::uint32_t blob : fresh) refs.push_back(ref_of(blobs_, blob));
+  for (const std::uint32_t blob : fresh)
+    refs.push_back(ref_of(blobs_, blob));
   std::unordered_set<std::uint32_t> shared;
   for (const BufferSpec& buffer : spec.buffers) {
     if (buffer.blob == kInlineBlob) {
@@ -169,8 +175,9 @@ Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std:
   const RecordParts parts{buffers, refs, spec.tree, spec.payload};
   ASSIGN_OR_RETURN(const std::uint32_t needed, record_bytes(parts));
   if (!parts_.pool.make_record_room(needed)) {
-    return Status(Code::kStoreFull, concat("no room for ", format_bytes(needed), " of metadata and small values: ",
-                                           parts_.pool.describe_pressure()),
+    return Status(Code::kStoreFull,
+                  concat("no room for ", format_bytes(needed),
+                         " of metadata and small values: ", parts_.pool.describe_pressure()),
                   true);
   }
   return parts_.records.write(parts, bytes);
@@ -187,7 +194,8 @@ std::optional<std::uint32_t> ObjectTable::find(const IdBytes& id) const {
   return slot;
 }
 
-// ---- the end of an object ---------------------------------------------------------------------------------------------
+// ---- the end of an object
+// ---------------------------------------------------------------------------------------------
 
 void ObjectTable::unlink(std::uint32_t slot) {
   const Slot& entry = directory_.at(slot);
@@ -280,7 +288,8 @@ void ObjectTable::free_object(std::uint32_t slot) {
 
 std::uint64_t ObjectTable::deferred_bytes() const {
   std::uint64_t bytes = 0;
-  for (const PinTarget& target : deferred_) bytes += directory_.at(target.slot).payload_bytes;
+  for (const PinTarget& target : deferred_)
+    bytes += directory_.at(target.slot).payload_bytes;
   return bytes;
 }
 

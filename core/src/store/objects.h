@@ -1,9 +1,9 @@
 // The life cycle of objects: seal, find, delete, and the frees that wait for the last pin.
 //
-//   seal:    blobs -> record -> slot's fields -> slot's word -> index -> name      each step is harmless without the next
-//   replace: the new slot first, then the index entry swapped, then the old slot `deleting`
-//   delete:  word `deleting` -> index -> names -> one scan of all pin tables -> free, or deferred until the last pin goes
-//   free:    slot first (generation + 1), then its blobs' counts, then its record
+//   seal:    blobs -> record -> slot's fields -> slot's word -> index -> name      each step is harmless without the
+//   next replace: the new slot first, then the index entry swapped, then the old slot `deleting` delete:  word
+//   `deleting` -> index -> names -> one scan of all pin tables -> free, or deferred until the last pin goes free: slot
+//   first (generation + 1), then its blobs' counts, then its record
 //
 // A blob lives while a record lists it, deferred ones included. Generations of slots come from one counter of the whole
 // store (root.generation_seed), so that (ID, generation) names one life of one ID, wherever its slot lies.
@@ -39,7 +39,7 @@ struct ObjectParts {  // what the life cycle works on; all outlive it
 };
 
 struct ObjectAdoption {
-  std::uint32_t lost = 0;      // sealed once, and not whole any more
+  std::uint32_t lost = 0;  // sealed once, and not whole any more
   std::uint32_t adopted = 0;
   std::uint32_t deferred = 0;  // being deleted, still pinned perhaps
 };

@@ -61,7 +61,8 @@ std::uint64_t bytes_of(const std::set<PinTarget>& targets, const DirectoryWriter
 
 void write_names(JsonWriter& json, const std::vector<std::string>& names) {
   json.key("names").open_array();
-  for (const std::string& name : names) json.value(name);
+  for (const std::string& name : names)
+    json.value(name);
   json.close_array();
 }
 
@@ -70,9 +71,9 @@ void write_names(JsonWriter& json, const std::vector<std::string>& names) {
 std::string Store::describe_holders() const {
   const PinUse use = pin_use(pins_);
   const std::uint64_t now = clock_->unix_ns();
-  std::string text = concat(pool_.describe_pressure(), ", pinned ",
-                            format_bytes(bytes_of(use.objects, objects_.directory())), ", deleted but still pinned ",
-                            format_bytes(objects_.deferred_bytes()), ", spillable 0 B");
+  std::string text =
+      concat(pool_.describe_pressure(), ", pinned ", format_bytes(bytes_of(use.objects, objects_.directory())),
+             ", deleted but still pinned ", format_bytes(objects_.deferred_bytes()), ", spillable 0 B");
   for (const auto& [client, pinned] : use.by_client) {
     const ClientState* state = clients_.find(client);
     text += concat("; ", clients_.describe(client), " pins ", pinned.size(), " objects of ",
@@ -84,7 +85,9 @@ std::string Store::describe_holders() const {
   for (const auto& [client, leased] : pool_.held_by_client()) {
     if (leased != 0) text += concat("; ", clients_.describe(client), " holds leases of ", format_bytes(leased));
   }
-  text += ". Tried: free segments, empty segments, free ranges of others, holes among the records, waiting. Delete objects or ";
+  text +=
+      ". Tried: free segments, empty segments, free ranges of others, holes among the records, waiting. Delete objects "
+      "or ";
   text += "sessions, drop values that readers hold, or start the daemon with a larger --size";
   return text;
 }
@@ -243,9 +246,8 @@ Result<std::string> Store::list_json(const ListQuery& query) const {
     if (!query.pattern.empty() && query.pattern != "*") {
       const std::vector<std::string> names = names_.names_of(entry.id);
       const bool matched = glob_match(query.pattern, to_hex(entry.id)) ||
-                           std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-                             return glob_match(query.pattern, name);
-                           });
+                           std::any_of(names.begin(), names.end(),
+                                       [&](const std::string& name) { return glob_match(query.pattern, name); });
       if (!matched) continue;
     }
     ++found;

@@ -10,9 +10,9 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kArenaSlack = 4U << 20;     // of the record arena: free, but counted as taken
-constexpr std::uint64_t kArenaGrowth = 1U << 20;   // the arena grows by so much at once
-constexpr std::uint64_t kLeastPunch = 64U << 10;    // smaller holes are not worth a call
+constexpr std::uint64_t kArenaSlack = 4U << 20;   // of the record arena: free, but counted as taken
+constexpr std::uint64_t kArenaGrowth = 1U << 20;  // the arena grows by so much at once
+constexpr std::uint64_t kLeastPunch = 64U << 10;  // smaller holes are not worth a call
 
 }  // namespace
 
@@ -28,8 +28,7 @@ Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgen
   return segment;
 }
 
-void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status,
-                              MemoryKind kind) {
+void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind) {
   if (!infos_.contains(segment) || table_.generation(segment) != generation ||
       table_.state(segment) != SegmentState::kProvisioning) {
     return;  // dropped meanwhile
@@ -37,8 +36,8 @@ void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, c
   if (!status.is_ok()) {
     warm_stopped_ = true;
     warm_note_ = status.message();
-    log_warning("segment ", segment, " of ", format_bytes(table_.bytes(segment)), " could not be made: ",
-                status.message());
+    log_warning("segment ", segment, " of ", format_bytes(table_.bytes(segment)),
+                " could not be made: ", status.message());
     drop(segment);
     return;
   }
@@ -115,7 +114,8 @@ std::uint64_t SegmentPool::reclaimable_bytes() const {
     if (is_droppable(segment, *entry)) {
       bytes += entry->extents.bytes() - entry->retired;
     } else if (state == SegmentState::kReturned || state == SegmentState::kLeased) {
-      for (const auto& [offset, length] : holes(*entry)) bytes += length;
+      for (const auto& [offset, length] : holes(*entry))
+        bytes += length;
     }
   }
   return bytes;
@@ -191,11 +191,13 @@ void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough
   }
 }
 
-// ---- adoption -----------------------------------------------------------------------------------------------------------
+// ---- adoption
+// -----------------------------------------------------------------------------------------------------------
 
 std::uint32_t SegmentPool::adopt_begin() {
   const SegmentAdoption found = table_.adopt();
-  for (const std::uint32_t segment : found.damaged) table_.remove(segment);
+  for (const std::uint32_t segment : found.damaged)
+    table_.remove(segment);
   std::uint32_t lost = static_cast<std::uint32_t>(found.damaged.size());
   for (const std::uint32_t segment : found.live) {
     const std::uint32_t generation = table_.generation(segment);
@@ -239,20 +241,20 @@ Status SegmentPool::adopt_blob(const BlobPlace& place) {
 
 void SegmentPool::adopt_end() {
   std::vector<std::uint32_t> segments;
-  for (const auto& [segment, entry] : infos_) segments.push_back(segment);
+  for (const auto& [segment, entry] : infos_)
+    segments.push_back(segment);
   for (const std::uint32_t segment : segments) {
     Info& entry = info(segment);
     const bool has_holes = std::exchange(entry.reserved, false);
     const SegmentState state = table_.state(segment);
-    const bool has_writer = table_.writer(segment).token != 0 &&
-                            (state == SegmentState::kLeased || state == SegmentState::kQuarantined);
+    const bool has_writer =
+        table_.writer(segment).token != 0 && (state == SegmentState::kLeased || state == SegmentState::kQuarantined);
     if (has_writer) {
       // What it was writing is not written down: all that is not sealed counts as leased until it says more.
       table_.set_state(segment, SegmentState::kQuarantined);
       std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-      entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
-        ranges.emplace_back(offset, length);
-      });
+      entry.extents.for_each_free(
+          [&](std::uint64_t offset, std::uint64_t length) { ranges.emplace_back(offset, length); });
       for (const auto& [offset, length] : ranges) {
         if (entry.extents.reserve(offset, length).is_ok()) add_leased(entry, offset, length);
       }
@@ -272,7 +274,8 @@ void SegmentPool::adopt_end() {
   }
 }
 
-// ---- figures ------------------------------------------------------------------------------------------------------------
+// ---- figures
+// ------------------------------------------------------------------------------------------------------------
 
 std::uint64_t SegmentPool::leased_by(std::uint32_t client) const {
   std::uint64_t bytes = 0;

@@ -23,8 +23,7 @@ std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length) {
   return round_up(length, own_pages ? page : kBlobAlign);
 }
 
-SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source,
-                         const StoreOptions& options)
+SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, const StoreOptions& options)
     : options_(options), records_(&records), source_(&source), table_(memory) {
   small_ = std::clamp(options.capacity_bytes / 16 / kSegmentAlign * kSegmentAlign, kSegmentAlign, kSmallMost);
   warm_target_ = std::min(options.warm_bytes, options.capacity_bytes);
@@ -56,15 +55,16 @@ bool SegmentPool::was_writer(std::uint32_t segment, const SegmentWriterRef& clie
   return writer.client == client.client && writer.token == client.token && writer.token != 0;
 }
 
-// ---- leases -----------------------------------------------------------------------------------------------------------
+// ---- leases
+// -----------------------------------------------------------------------------------------------------------
 
 Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
                                                      std::uint64_t want_bytes, LeaseWait& wait) {
   if (min_bytes > options_.capacity_bytes) {
-    return Status(Code::kStoreFull, concat("an object of ", format_bytes(min_bytes), " (", min_bytes,
-                                           " bytes) is larger than the whole store of ",
-                                           format_bytes(options_.capacity_bytes),
-                                           ": start the daemon with a larger --size, or put it in parts"));
+    return Status(
+        Code::kStoreFull,
+        concat("an object of ", format_bytes(min_bytes), " (", min_bytes, " bytes) is larger than the whole store of ",
+               format_bytes(options_.capacity_bytes), ": start the daemon with a larger --size, or put it in parts"));
   }
   const std::uint64_t least = round_up(std::max<std::uint64_t>(min_bytes, 1), kLeaseGranule);
   const std::uint64_t want =
@@ -105,7 +105,8 @@ std::optional<LeaseGrant> SegmentPool::lease_from_own(const SegmentWriterRef& cl
   std::uint32_t best = kNoSegment;
   for (const auto& [segment, entry] : infos_) {
     if (!was_writer(segment, client)) continue;
-    if (const auto offset = entry->extents.allocate(want, kLeaseGranule)) return grant_own(client, segment, *offset, want);
+    if (const auto offset = entry->extents.allocate(want, kLeaseGranule))
+      return grant_own(client, segment, *offset, want);
     if (entry->extents.largest_free() < least) continue;
     if (best == kNoSegment || entry->extents.largest_free() > info(best).extents.largest_free()) best = segment;
   }
@@ -175,8 +176,8 @@ Status SegmentPool::check_leased(std::uint32_t client, std::uint32_t segment, st
   }
   const std::uint64_t size = info(segment).extents.bytes();
   if (offset > size || length > size - offset) {
-    return Status(Code::kInvalidArgument, concat("the range of ", length, " bytes at ", offset, " lies outside of segment ",
-                                                 segment, " of ", size, " bytes"));
+    return Status(Code::kInvalidArgument, concat("the range of ", length, " bytes at ", offset,
+                                                 " lies outside of segment ", segment, " of ", size, " bytes"));
   }
   if (!is_leased(info(segment), offset, length)) {
     return Status(Code::kInvalidArgument, concat("the range of ", length, " bytes at ", offset, " of segment ", segment,
@@ -283,7 +284,8 @@ void SegmentPool::release_all_leases(std::uint32_t segment) {
   Info& entry = info(segment);
   const auto ranges = std::exchange(entry.leased, {});
   leased_ -= std::exchange(entry.leased_bytes, 0);
-  for (const auto& [offset, length] : ranges) free_range(segment, offset, length);
+  for (const auto& [offset, length] : ranges)
+    free_range(segment, offset, length);
 }
 
 void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
@@ -291,7 +293,8 @@ void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::u
   if (!status.is_ok()) log_error("segment ", segment, ": ", status.to_string());
 }
 
-// ---- blobs ------------------------------------------------------------------------------------------------------------
+// ---- blobs
+// ------------------------------------------------------------------------------------------------------------
 
 void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t extent = blob_extent_bytes(offset, length);

@@ -1,9 +1,10 @@
 // The segment pool: memory for payload. Who may write which range, what is warm, what can be given back.
 //
-// A range of a segment is one of: free | leased (its writer alone may write it) | sealed (part of a blob) | retired (its
-// pages went back to the machine under pressure; comes back only with a new segment). A segment has one writer at most,
-// and goes to another one only when it holds nothing and the former one is gone or unmapped it; its former writer may
-// have it back while it still holds that writer's data. States in shm/segment_table.h. The table's entry is written before a lease is answered.
+// A range of a segment is one of: free | leased (its writer alone may write it) | sealed (part of a blob) | retired
+// (its pages went back to the machine under pressure; comes back only with a new segment). A segment has one writer at
+// most, and goes to another one only when it holds nothing and the former one is gone or unmapped it; its former writer
+// may have it back while it still holds that writer's data. States in shm/segment_table.h. The table's entry is written
+// before a lease is answered.
 //
 //   capacity >= committed (segments - retired ranges) + records: what is handed out is reserved first.
 #pragma once
@@ -50,8 +51,8 @@ class SegmentPool {
                                                         std::uint64_t want_bytes, LeaseWait& wait);
   void abandon(LeaseWait& wait);  // the request is gone; what was being made for it is for anybody
   // kInvalidArgument unless the whole range is leased to the client. `done`: the client has unmapped the segment.
-  [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
-                               std::uint64_t length, bool done);
+  [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
+                               bool done);
   void client_disconnected(std::uint32_t client);  // its leased ranges return; it may still map its segments
   void client_died(std::uint32_t client);          // its segments are for anybody once they are empty
   // After a reconnect: exactly these ranges are leased to the client. What cannot be is left out.
@@ -72,7 +73,7 @@ class SegmentPool {
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
   [[nodiscard]] bool make_room(std::uint64_t bytes);         // of capacity: drops, punches
   [[nodiscard]] bool make_record_room(std::uint64_t bytes);  // so that a record of that size fits
-  void top_up();                                      // warm memory ahead of demand
+  void top_up();                                             // warm memory ahead of demand
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
   void retry_warming() { warm_stopped_ = false; }
@@ -122,10 +123,11 @@ class SegmentPool {
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;
   LeaseGrant grant(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] bool was_writer(std::uint32_t segment, const SegmentWriterRef& client) const;
-  LeaseGrant grant_own(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  LeaseGrant grant_own(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t offset,
+                       std::uint64_t length);
   std::optional<LeaseGrant> lease_from_own(const SegmentWriterRef& client, std::uint64_t least, std::uint64_t want);
-  std::optional<LeaseGrant> lease_free_segment(const SegmentWriterRef& client, std::uint64_t least,
-                                               std::uint64_t want, std::uint64_t largest);
+  std::optional<LeaseGrant> lease_free_segment(const SegmentWriterRef& client, std::uint64_t least, std::uint64_t want,
+                                               std::uint64_t largest);
   LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);
   Result<std::uint32_t> start_segment(std::uint64_t bytes, bool urgent);
   void add_leased(Info& info, std::uint64_t offset, std::uint64_t length);

@@ -9,7 +9,8 @@
 namespace entrepot {
 namespace {
 
-// Written into Session::reserved before limits change, and cleared after: crc is that of the whole entry as it is to be.
+// Written into Session::reserved before limits change, and cleared after: crc is that of the whole entry as it is to
+// be.
 struct LimitsRedo {
   std::uint64_t ttl_seconds;
   std::uint64_t limit_bytes;
@@ -232,7 +233,8 @@ std::vector<std::uint32_t> SessionTable::expired() const {
 std::vector<std::uint32_t> SessionTable::live() const {
   std::vector<std::uint32_t> result;
   result.reserve(by_name_.size());
-  for (const auto& [key, index] : by_name_) result.push_back(index);
+  for (const auto& [key, index] : by_name_)
+    result.push_back(index);
   return result;
 }
 

@@ -1,9 +1,10 @@
 // Sessions: namespaces of objects and names, with limits and a time to live.
 //
-//   free --open--> live --remove or expiry--> dead (its objects and names are going) --all gone--> free (generation + 1)
+//   free --open--> live --remove or expiry--> dead (its objects and names are going) --all gone--> free (generation +
+//   1)
 //
-// `dead` is written before the first object goes, so that a daemon that adopts the memory ends what was begun. Limits of
-// a live session change by a redo note in its reserved bytes: a crash in the middle leaves the old or the new ones.
+// `dead` is written before the first object goes, so that a daemon that adopts the memory ends what was begun. Limits
+// of a live session change by a redo note in its reserved bytes: a crash in the middle leaves the old or the new ones.
 #pragma once
 
 #include <cstdint>

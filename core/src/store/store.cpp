@@ -7,8 +7,8 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kExpiryNs = 1'000'000'000;    // how often sessions are looked through
-constexpr std::uint64_t kWarmingNs = 5'000'000'000;   // until warming is tried again after it failed
+constexpr std::uint64_t kExpiryNs = 1'000'000'000;   // how often sessions are looked through
+constexpr std::uint64_t kWarmingNs = 5'000'000'000;  // until warming is tried again after it failed
 constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
 
 }  // namespace
@@ -45,13 +45,15 @@ Result<AdoptionReport> Store::adopt_rest() {
   adoption_.damaged_entries += names_.adopt([&](std::uint32_t session, const IdBytes& id) {
     return sessions_.is_live(session) && objects_.find(id).has_value();
   });
-  for (const std::uint32_t session : sessions.dead) end_session(session);
+  for (const std::uint32_t session : sessions.dead)
+    end_session(session);
   rescan();
   settle();
   return adoption_;
 }
 
-// ---- clients ------------------------------------------------------------------------------------------------------------
+// ---- clients
+// ------------------------------------------------------------------------------------------------------------
 
 void Store::publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity) {
   clients_.publish(client, token, identity, clock_->unix_ns());
@@ -60,7 +62,8 @@ void Store::publish_client(std::uint32_t client, std::uint64_t token, const Clie
 Status Store::reconnect(std::uint32_t client, std::uint64_t token, const std::vector<HeldLease>* leases) {
   ClientState* state = clients_.find(client);
   if (state == nullptr || state->token != token || token == 0) {
-    return Status(Code::kAccessDenied, concat("client ", client, " with that token is not known to this store: connect anew"));
+    return Status(Code::kAccessDenied,
+                  concat("client ", client, " with that token is not known to this store: connect anew"));
   }
   if (!state->quarantined && leases == nullptr) {
     // Its connection ended, so its leases went back then; only a restart keeps what nobody could say.
@@ -114,7 +117,8 @@ void Store::close_sessions(std::uint64_t owner) {
   opened_.erase(it);
 }
 
-// ---- memory -------------------------------------------------------------------------------------------------------------
+// ---- memory
+// -------------------------------------------------------------------------------------------------------------
 
 std::uint64_t Store::deadline(std::uint64_t timeout_ms) const {
   return clock_->monotonic_ns() + std::min(timeout_ms, kMaxWaitMs) * 1'000'000;
@@ -127,7 +131,8 @@ void Store::lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t wan
     done(Status(Code::kAccessDenied, concat("client ", asker.client, " is not known")));
     return;
   }
-  LeaseWaiter waiter{asker, deadline(timeout_ms), {asker.client, state->token}, min_bytes, want_bytes, {}, std::move(done)};
+  LeaseWaiter waiter{asker, deadline(timeout_ms), {asker.client, state->token}, min_bytes, want_bytes,
+                     {},    std::move(done)};
   waiters_.leases.push_back(std::move(waiter));
   try_leases();
   if (timeout_ms == 0) tick();  // what waits for nothing that is under way is answered now
@@ -155,9 +160,8 @@ void Store::try_leases() {
 }
 
 void Store::set_memory_wanted() {
-  const bool starving = std::any_of(waiters_.leases.begin(), waiters_.leases.end(), [](const LeaseWaiter& waiter) {
-    return waiter.wait.segment == kNoSegment;
-  });
+  const bool starving = std::any_of(waiters_.leases.begin(), waiters_.leases.end(),
+                                    [](const LeaseWaiter& waiter) { return waiter.wait.segment == kNoSegment; });
   memory_->root().memory_wanted.store(objects_.deferred() != 0 || starving ? 1 : 0, std::memory_order_relaxed);
 }
 
@@ -183,7 +187,8 @@ void Store::settle() {
   const bool urgent = !waiters_.leases.empty();
   if (!urgent) pool_.top_up();
   if (!waiters_.provisions.empty() && (pool_.warm_done() || !pool_.warm_note().empty())) {
-    for (ProvisionWaiter& waiter : std::exchange(waiters_.provisions, {})) waiter.done(Status::ok());
+    for (ProvisionWaiter& waiter : std::exchange(waiters_.provisions, {}))
+      waiter.done(Status::ok());
   }
   set_memory_wanted();
 }
@@ -194,7 +199,8 @@ void Store::wait_provisioned(const Asker& asker, std::uint64_t timeout_ms, Provi
   if (timeout_ms == 0) tick();
 }
 
-// ---- objects ------------------------------------------------------------------------------------------------------------
+// ---- objects
+// ------------------------------------------------------------------------------------------------------------
 
 SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec) {
   SealOutcome outcome = objects_.seal(client, spec);
@@ -208,13 +214,15 @@ SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec) {
 }
 
 void Store::notify_sealed(const IdBytes& id) {
-  for (LookupWaiter& waiter : waiters_.sealed(id)) waiter.done(look(waiter.ids));
+  for (LookupWaiter& waiter : waiters_.sealed(id))
+    waiter.done(look(waiter.ids));
 }
 
 std::vector<LookupOutcome> Store::look(const std::vector<IdBytes>& ids) const {
   std::vector<LookupOutcome> result;
   result.reserve(ids.size());
-  for (const IdBytes& id : ids) result.push_back(objects_.lookup(id));
+  for (const IdBytes& id : ids)
+    result.push_back(objects_.lookup(id));
   return result;
 }
 
@@ -239,7 +247,8 @@ void Store::rescan() {
   next_rescan_ns_ = clock_->monotonic_ns() + kRescanNs;
 }
 
-// ---- sessions and names -------------------------------------------------------------------------------------------------
+// ---- sessions and names
+// -------------------------------------------------------------------------------------------------
 
 Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
                                           const SessionLimits* limits) {
@@ -304,7 +313,8 @@ void Store::resolve_name(const Asker& asker, std::uint32_t session, std::string_
     return done(NameOutcome{*id, objects_.lookup(*id).generation});
   }
   if (timeout_ms == 0) {
-    return done(Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
+    return done(
+        Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
   }
   waiters_.names.push_back({asker, deadline(timeout_ms), *index, std::string(name), std::move(done)});
 }
@@ -322,7 +332,8 @@ void Store::notify_named(std::uint32_t session, std::string_view name) {
       ++it;
     }
   }
-  for (NameWaiter& waiter : ready) waiter.done(outcome);
+  for (NameWaiter& waiter : ready)
+    waiter.done(outcome);
 }
 
 Status Store::unbind_name(std::uint32_t session, std::string_view name) {
@@ -331,7 +342,8 @@ Status Store::unbind_name(std::uint32_t session, std::string_view name) {
   return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
 }
 
-// ---- time -----------------------------------------------------------------------------------------------------------------
+// ---- time
+// -----------------------------------------------------------------------------------------------------------------
 
 std::uint64_t Store::next_deadline_ns() const {
   std::uint64_t next = std::min(waiters_.next_deadline_ns(), next_expiry_ns_);
@@ -375,16 +387,18 @@ void Store::tick() {
     it = waiters_.lookups.begin();  // the answer may have changed the list
   }
   for (NameWaiter& waiter : take_overdue(waiters_.names)) {
-    waiter.done(Status(Code::kTimeout, concat("no object got the name '", waiter.name, "' in ",
-                                              sessions_.describe(waiter.session), " in time"),
-                       true));
+    waiter.done(
+        Status(Code::kTimeout,
+               concat("no object got the name '", waiter.name, "' in ", sessions_.describe(waiter.session), " in time"),
+               true));
   }
   for (LeaseWaiter& waiter : take_overdue(waiters_.leases)) {
     pool_.abandon(waiter.wait);
     waiter.done(store_full(waiter));
   }
   for (ProvisionWaiter& waiter : take_overdue(waiters_.provisions)) {
-    waiter.done(Status(Code::kTimeout, "the store's memory is not provisioned yet: wait longer, or look at status", true));
+    waiter.done(
+        Status(Code::kTimeout, "the store's memory is not provisioned yet: wait longer, or look at status", true));
   }
   set_memory_wanted();
 }
@@ -392,8 +406,7 @@ void Store::tick() {
 Status Store::store_full(const LeaseWaiter& waiter) const {
   const bool provisioning = waiter.wait.segment != kNoSegment;
   return Status(Code::kStoreFull,
-                concat(provisioning ? "memory is being provisioned, but not ready in time, for "
-                                    : "no room for ",
+                concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
                        format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders()),
                 true);
 }

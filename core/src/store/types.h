@@ -23,7 +23,7 @@ class Clock {
 
 struct StoreOptions {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t warm_bytes = 0;  // kept warm ahead of demand
+  std::uint64_t warm_bytes = 0;                   // kept warm ahead of demand
   std::uint64_t default_ttl_seconds = 24 * 3600;  // of sessions with a name
   std::string host;
   std::string version;

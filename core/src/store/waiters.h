@@ -62,7 +62,8 @@ struct Waiters {
   void add_lookup(LookupWaiter waiter) {
     lookups.push_back(std::move(waiter));
     const auto it = std::prev(lookups.end());
-    for (const IdBytes& id : it->missing) lookups_by_id.emplace(id, it);
+    for (const IdBytes& id : it->missing)
+      lookups_by_id.emplace(id, it);
   }
 
   LookupWaiter take_lookup(std::list<LookupWaiter>::iterator it) {
@@ -91,14 +92,16 @@ struct Waiters {
     lookups_by_id.erase(first, last);
     std::vector<LookupWaiter> result;
     result.reserve(ready.size());
-    for (const auto& it : ready) result.push_back(take_lookup(it));
+    for (const auto& it : ready)
+      result.push_back(take_lookup(it));
     return result;
   }
 
   [[nodiscard]] std::uint64_t next_deadline_ns() const {
     std::uint64_t next = UINT64_MAX;
     const auto look = [&](const auto& list) {
-      for (const auto& waiter : list) next = std::min(next, waiter.deadline_ns);
+      for (const auto& waiter : list)
+        next = std::min(next, waiter.deadline_ns);
     };
     look(lookups);
     look(names);

@@ -128,7 +128,8 @@ TEST(Death, AKilledClientsLeasesPinsAndWaitsReturn) {
     good = good && client.call<LeaseReply>(MessageType::kLease, LeaseRequest{1 << 20, 1 << 20, 5000}, &fds).is_ok();
     good = good && client.post(MessageType::kLookup, to_wire(LookupRequest{{kC}, 600'000})) != 0;
     if (!good) ::_exit(1);
-    while (true) ::pause();
+    while (true)
+      ::pause();
   }
   ASSERT_GT(child, 0);
   ASSERT_TRUE(eventually([&] { return json_number(watcher.status(), "waiting") == 1; }));

@@ -116,7 +116,8 @@ TEST(Door, RandomRequestsNeverHurtTheStore) {
     std::vector<std::uint8_t> stream;
     for (int part = 0; part < 20; ++part) {
       std::vector<std::uint8_t> body(random() % 120);
-      for (auto& byte : body) byte = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 0);
+      for (auto& byte : body)
+        byte = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 0);
       auto type = static_cast<MessageType>(random() % 50);
       // These would do what they are for.
       if (type == MessageType::kShutdown || type == MessageType::kRemoveSession) type = MessageType::kStatus;
@@ -134,7 +135,8 @@ TEST(Door, RandomRequestsNeverHurtTheStore) {
 TEST(Door, TooManyObjectsInOneRequestAreRefused) {
   StoreProcess store;
   RawClient client = store.client();
-  const Answer answer = client.ask(MessageType::kLookup, to_wire(LookupRequest{std::vector<IdBytes>(kMaxBatch + 1), 0}));
+  const Answer answer =
+      client.ask(MessageType::kLookup, to_wire(LookupRequest{std::vector<IdBytes>(kMaxBatch + 1), 0}));
   EXPECT_EQ(answer.status.code(), Code::kInvalidArgument);
   EXPECT_EQ(client.lookup(kA).code, Code::kObjectNotFound);  // the connection goes on
 }

@@ -23,8 +23,11 @@ TEST_F(Channel, CarriesMessagesWithTheirDescriptor) {
   auto fd = os::create_memfd("test", 8192);
   ASSERT_TRUE(fd.is_ok());
   const HeldTag tag = segment_tag(7, 9);
-  ASSERT_TRUE(send_keeper_message(one.get(), keeper_message(KeeperVerb::kHold, tag), fd->get(), os::Deadline::after_ms(1000)).is_ok());
-  ASSERT_TRUE(send_keeper_message(one.get(), keeper_message(KeeperVerb::kGoodbye), -1, os::Deadline::after_ms(1000)).is_ok());
+  ASSERT_TRUE(
+      send_keeper_message(one.get(), keeper_message(KeeperVerb::kHold, tag), fd->get(), os::Deadline::after_ms(1000))
+          .is_ok());
+  ASSERT_TRUE(
+      send_keeper_message(one.get(), keeper_message(KeeperVerb::kGoodbye), -1, os::Deadline::after_ms(1000)).is_ok());
   const auto first = receive_keeper_message(other.get(), os::Deadline::after_ms(1000));
   ASSERT_TRUE(first.is_ok());
   EXPECT_EQ(first->message.verb, KeeperVerb::kHold);

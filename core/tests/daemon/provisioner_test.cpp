@@ -58,10 +58,12 @@ TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {
     const auto readable = os::wait_readable(event->get(), deadline);
     ASSERT_TRUE(readable.is_ok());
     os::clear_event(event->get());
-    for (Provisioned& one : provisioner.take_finished()) done[one.segment] = std::move(one);
+    for (Provisioned& one : provisioner.take_finished())
+      done[one.segment] = std::move(one);
   }
   ASSERT_EQ(done.size(), 4U);
-  for (const auto& [segment, one] : done) EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
+  for (const auto& [segment, one] : done)
+    EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
 }
 
 TEST(Provisioner, CancelledWorkIsNotReported) {
@@ -84,7 +86,8 @@ TEST(Provisioner, CancelledWorkIsNotReported) {
   while (!has_last() && !deadline.passed()) {
     ASSERT_TRUE(os::wait_readable(event->get(), deadline).is_ok());
     os::clear_event(event->get());
-    for (Provisioned& one : provisioner.take_finished()) done.push_back(std::move(one));
+    for (Provisioned& one : provisioner.take_finished())
+      done.push_back(std::move(one));
   }
   EXPECT_TRUE(has_last());
   provisioner.stop();

@@ -19,7 +19,8 @@ const IdBytes kB = {2};
 
 std::string large_text() {
   std::string text(300'000, '\0');
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31);
+  for (std::size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<char>(i * 31);
   return text;
 }
 
@@ -45,7 +46,8 @@ TEST(Service, BytesGoFromOneClientToAnotherThroughSharedMemory) {
 
   RawClient reader = store.client();
   std::array<UniqueFd, 5> fds;
-  for (std::size_t i = 0; i < fds.size(); ++i) fds[i] = std::move(reader.regions[i]);
+  for (std::size_t i = 0; i < fds.size(); ++i)
+    fds[i] = std::move(reader.regions[i]);
   const Result<ControlView> view = ControlView::attach(std::move(fds), reader.identity.instance);
   ASSERT_TRUE(view.is_ok()) << view.status().to_string();
   const DirectoryReader directory(*view);
@@ -95,7 +97,8 @@ TEST(Service, ALookupIsAnsweredWhenTheObjectIsSealed) {
   const Answer answer = waiting.wait(request);
   LookupReply reply;
   ASSERT_TRUE(answer.status.is_ok() && from_wire(answer.body, reply));
-  for (const LookupResult& result : reply.results) EXPECT_EQ(result.code, Code::kOk);
+  for (const LookupResult& result : reply.results)
+    EXPECT_EQ(result.code, Code::kOk);
   EXPECT_EQ(writer.lookup({9}).code, Code::kObjectNotFound);
   EXPECT_EQ(writer.lookup({9}, 30).code, Code::kObjectNotFound);  // after waiting
 }
@@ -145,9 +148,8 @@ TEST(Service, AForkGetsARegistrationOfItsOwn) {
   EXPECT_NE(parent.status().find("\"client\":" + std::to_string(child->client)), std::string::npos);
   forked.die();
   fds.clear();
-  EXPECT_TRUE(eventually([&] {
-    return parent.status().find("\"client\":" + std::to_string(child->client)) == std::string::npos;
-  }));
+  EXPECT_TRUE(eventually(
+      [&] { return parent.status().find("\"client\":" + std::to_string(child->client)) == std::string::npos; }));
 }
 
 TEST(Service, ShutdownEndsBothProcessesAndRemovesTheSocket) {

@@ -33,7 +33,8 @@ struct Frames : ::testing::Test {
   }
   static Bytes body_of(std::size_t size, std::uint8_t seed) {
     Bytes body(size);
-    for (std::size_t i = 0; i < size; ++i) body[i] = static_cast<std::uint8_t>(i * 7 + seed);
+    for (std::size_t i = 0; i < size; ++i)
+      body[i] = static_cast<std::uint8_t>(i * 7 + seed);
     return body;
   }
 
@@ -53,7 +54,8 @@ TEST_F(Frames, ComeWholeHoweverTheyAreCut) {
   std::size_t seen = 0;
   for (std::size_t at = 0; at < stream.size();) {
     const std::size_t piece = std::min<std::size_t>(1 + random() % 3000, stream.size() - at);
-    write(Bytes(stream.begin() + static_cast<std::ptrdiff_t>(at), stream.begin() + static_cast<std::ptrdiff_t>(at + piece)));
+    write(Bytes(stream.begin() + static_cast<std::ptrdiff_t>(at),
+                stream.begin() + static_cast<std::ptrdiff_t>(at + piece)));
     at += piece;
     bool more = true;
     while (more) {
@@ -104,7 +106,8 @@ TEST_F(Frames, DescriptorsComeWithTheirFrame) {
   }
   for (std::uint64_t i = 1; i <= 3; ++i) {
     ASSERT_EQ(frames[i - 1].fds.size(), i);
-    for (const UniqueFd& fd : frames[i - 1].fds) EXPECT_EQ(*os::file_bytes(fd.get()), i * 4096);
+    for (const UniqueFd& fd : frames[i - 1].fds)
+      EXPECT_EQ(*os::file_bytes(fd.get()), i * 4096);
   }
 }
 
@@ -183,9 +186,12 @@ TEST(FrameFuzz, RandomBytesNeverCrash) {
     Bytes stream;
     for (int part = 0; part < 5; ++part) {
       Bytes piece(random() % 300);
-      for (auto& byte : piece) byte = static_cast<std::uint8_t>(random());
-      if (random() % 2 == 0) piece = frame_bytes(static_cast<MessageType>(random() % 60), random(), piece, random() % 3);
-      if (!piece.empty() && random() % 4 == 0) piece[random() % piece.size()] ^= static_cast<std::uint8_t>(1U << (random() % 8));
+      for (auto& byte : piece)
+        byte = static_cast<std::uint8_t>(random());
+      if (random() % 2 == 0)
+        piece = frame_bytes(static_cast<MessageType>(random() % 60), random(), piece, random() % 3);
+      if (!piece.empty() && random() % 4 == 0)
+        piece[random() % piece.size()] ^= static_cast<std::uint8_t>(1U << (random() % 8));
       stream.insert(stream.end(), piece.begin(), piece.end());
     }
     if (stream.empty()) continue;

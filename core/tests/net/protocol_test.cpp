@@ -86,7 +86,8 @@ TEST(Protocol, RandomBodiesNeverCrash) {
   std::mt19937 random(3);
   for (int round = 0; round < 4000; ++round) {
     std::vector<std::uint8_t> bytes(random() % 200);
-    for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random() % 4 == 0 ? random() : 0);
+    for (auto& byte : bytes)
+      byte = static_cast<std::uint8_t>(random() % 4 == 0 ? random() : 0);
     for_each_message([&](auto message) { (void)from_wire(bytes, message); });
   }
 }

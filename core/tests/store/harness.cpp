@@ -84,7 +84,8 @@ std::uint32_t Harness::open(const std::string& session, const SessionLimits* lim
 
 LeaseGrant Harness::lease(std::uint32_t client, std::uint64_t min_bytes, std::uint64_t want_bytes) {
   std::optional<Result<LeaseGrant>> got;
-  store->lease({client, client + 100}, min_bytes, want_bytes, 0, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  store->lease({client, client + 100}, min_bytes, want_bytes, 0,
+               [&](Result<LeaseGrant> grant) { got = std::move(grant); });
   EXPECT_TRUE(got.has_value());
   if (!got) return {};
   EXPECT_TRUE(got->is_ok()) << got->status().to_string();
@@ -93,7 +94,8 @@ LeaseGrant Harness::lease(std::uint32_t client, std::uint64_t min_bytes, std::ui
 
 Status Harness::lease_error(std::uint32_t client, std::uint64_t min_bytes) {
   std::optional<Result<LeaseGrant>> got;
-  store->lease({client, client + 100}, min_bytes, min_bytes, 0, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  store->lease({client, client + 100}, min_bytes, min_bytes, 0,
+               [&](Result<LeaseGrant> grant) { got = std::move(grant); });
   EXPECT_TRUE(got.has_value());
   if (!got) return Status(Code::kInternal, "no answer");
   EXPECT_FALSE(got->is_ok());
@@ -148,7 +150,8 @@ AdoptionReport Harness::restart() {
   }
   const Result<AdoptionReport> report = store->adopt_rest();
   EXPECT_TRUE(report.is_ok()) << report.status().to_string();
-  for (const std::uint32_t client : gone) store->died(client);
+  for (const std::uint32_t client : gone)
+    store->died(client);
   return report.is_ok() ? *report : AdoptionReport{};
 }
 
@@ -159,8 +162,10 @@ void Harness::expect_no_leak() {
     EXPECT_TRUE(store->remove_session(scope, name).is_ok());
   }
   std::vector<std::uint32_t> clients;
-  for (const auto& [client, state] : store->clients().all()) clients.push_back(client);
-  for (const std::uint32_t client : clients) kill(client);
+  for (const auto& [client, state] : store->clients().all())
+    clients.push_back(client);
+  for (const std::uint32_t client : clients)
+    kill(client);
   store->released();
   EXPECT_EQ(store->objects().count(), 0U);
   EXPECT_EQ(store->objects().deferred(), 0U);
@@ -172,7 +177,8 @@ void Harness::expect_no_leak() {
   EXPECT_EQ(store->pool().blob_bytes(), 0U);
   EXPECT_EQ(store->pool().leased_bytes(), 0U);
   EXPECT_NE(store->status_json({}).find("\"record_bytes\":0"), std::string::npos) << store->status_json({});
-  for (const auto& [name, line] : store->pool().summary()) EXPECT_EQ(name, "free") << line.count;
+  for (const auto& [name, line] : store->pool().summary())
+    EXPECT_EQ(name, "free") << line.count;
 }
 
 }  // namespace entrepot::testing

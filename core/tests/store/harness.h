@@ -50,7 +50,7 @@ class FakeSource : public MemorySource {
 
   Store* store = nullptr;
   bool at_once = true;
-  Status failure;                // not ok: every provisioning fails with it
+  Status failure;  // not ok: every provisioning fails with it
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
   std::uint64_t punched = 0;

@@ -49,7 +49,8 @@ TEST_F(Hostile, OverlappingBlobs) {
   expect_refused({{grant.segment, grant.offset, 256}, {grant.segment, grant.offset + 64, 64}}, {});
   expect_refused({{grant.segment, grant.offset, 64}, {grant.segment, grant.offset, 64}}, {});
   // The larger one owns its last page whole.
-  expect_refused({{grant.segment, grant.offset, 65 * kKiB + 1}, {grant.segment, grant.offset + 65 * kKiB + 64, 64}}, {});
+  expect_refused({{grant.segment, grant.offset, 65 * kKiB + 1}, {grant.segment, grant.offset + 65 * kKiB + 64, 64}},
+                 {});
   // One that is sealed already.
   SealSpec first;
   first.id = numbered_id(1000);

@@ -55,10 +55,12 @@ TEST(LifeCycle, EveryLifeOfAnIdHasItsOwnGeneration) {
   std::vector<std::uint32_t> generations;
   for (int round = 0; round < 5; ++round) {
     // Another object in between, so that slots change hands.
-    EXPECT_TRUE(h.seal(client, h.inline_spec(numbered_id(100 + static_cast<std::uint64_t>(round)), session, "x")).status.is_ok());
+    EXPECT_TRUE(h.seal(client, h.inline_spec(numbered_id(100 + static_cast<std::uint64_t>(round)), session, "x"))
+                    .status.is_ok());
     const SealOutcome sealed = h.seal(client, h.inline_spec(numbered_id(1), session, "abc"));
     ASSERT_TRUE(sealed.status.is_ok());
-    for (const std::uint32_t other : generations) EXPECT_NE(sealed.generation, other);
+    for (const std::uint32_t other : generations)
+      EXPECT_NE(sealed.generation, other);
     generations.push_back(sealed.generation);
     EXPECT_TRUE(h.remove(numbered_id(1)));
   }

@@ -74,7 +74,8 @@ TEST(Leases, ADeadClientsMemoryReturns) {
 TEST(Leases, ManyClientsFitASmallStore) {
   Harness h(64 * kMiB);  // segments of 4 MiB
   std::vector<std::uint32_t> clients;
-  for (int i = 0; i < 16; ++i) clients.push_back(h.add_client());
+  for (int i = 0; i < 16; ++i)
+    clients.push_back(h.add_client());
   const auto session = h.open();
   std::uint64_t number = 0;
   for (const auto client : clients) {
@@ -107,7 +108,8 @@ TEST(Leases, FreeTailsOfOthersAreGivenBackUnderPressure) {
   EXPECT_GT(h.source.punched, 3 * kMiB);
   EXPECT_LE(h.store->pool().committed_bytes(), 9 * kMiB);
   // What was punched is not leased again: the emptied segment goes as a whole.
-  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(h.remove(numbered_id(i)));
+  for (std::uint64_t i = 0; i < 4; ++i)
+    EXPECT_TRUE(h.remove(numbered_id(i)));
   EXPECT_EQ(h.store->pool().summary().count("returned"), 0U);
   h.expect_no_leak();
 }
@@ -136,9 +138,9 @@ TEST(StoreFull, TheMessageNamesWhoHoldsWhat) {
   const Status full = h.lease_error(b, 1900 * kKiB);
   EXPECT_EQ(full.code(), Code::kStoreFull);
   EXPECT_TRUE(full.retryable());
-  for (const char* part : {"no room for", "capacity 5 MiB", "pinned 1.9 MiB", "deleted but still pinned", "spillable 0 B",
-                           "(reader, process 4711) pins 1 objects", "connected for 5 s", "(holder, process 4711) holds leases",
-                           "Tried:", "larger --size"}) {
+  for (const char* part : {"no room for", "capacity 5 MiB", "pinned 1.9 MiB", "deleted but still pinned",
+                           "spillable 0 B", "(reader, process 4711) pins 1 objects", "connected for 5 s",
+                           "(holder, process 4711) holds leases", "Tried:", "larger --size"}) {
     EXPECT_NE(full.message().find(part), std::string::npos) << part << " in: " << full.message();
   }
   h.expect_no_leak();

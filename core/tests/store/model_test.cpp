@@ -11,7 +11,8 @@ namespace {
 class Model {
  public:
   explicit Model(std::uint32_t seed) : random_(seed) {
-    for (int i = 0; i < 4; ++i) clients_.push_back(h_.add_client());
+    for (int i = 0; i < 4; ++i)
+      clients_.push_back(h_.add_client());
   }
 
   void run(int steps) {
@@ -34,7 +35,9 @@ class Model {
     std::uint64_t bytes = 0;
   };
 
-  std::uint32_t pick(std::uint32_t below) { return std::uniform_int_distribution<std::uint32_t>(0, below - 1)(random_); }
+  std::uint32_t pick(std::uint32_t below) {
+    return std::uniform_int_distribution<std::uint32_t>(0, below - 1)(random_);
+  }
 
   void step() {
     switch (pick(12)) {
@@ -90,7 +93,8 @@ class Model {
       // What is not used goes back, with or without the mapping.
       const std::uint64_t used = blob_extent_bytes((*got)->offset, bytes);
       if ((*got)->length > used) {
-        ASSERT_TRUE(h_.store->unlease(client, (*got)->segment, (*got)->offset + used, (*got)->length - used, false).is_ok());
+        ASSERT_TRUE(
+            h_.store->unlease(client, (*got)->segment, (*got)->offset + used, (*got)->length - used, false).is_ok());
       }
     }
     spec.replace = pick(3) == 0;
@@ -99,10 +103,10 @@ class Model {
     const SealOutcome outcome = h_.seal(client, spec);
     if (outcome.status.is_ok()) {
       std::uint64_t bytes = 0;
-      for (const BufferSpec& buffer : spec.buffers) bytes += buffer.length;
-      known_[id] = {outcome.generation, known_.contains(id) && known_[id].generation == outcome.generation
-                                            ? known_[id].session
-                                            : session,
+      for (const BufferSpec& buffer : spec.buffers)
+        bytes += buffer.length;
+      known_[id] = {outcome.generation,
+                    known_.contains(id) && known_[id].generation == outcome.generation ? known_[id].session : session,
                     bytes};
       return;
     }
@@ -116,7 +120,8 @@ class Model {
 
   void remove() {
     std::vector<IdBytes> ids;
-    for (std::uint32_t i = pick(4) + 1; i > 0; --i) ids.push_back(numbered_id(pick(40)));
+    for (std::uint32_t i = pick(4) + 1; i > 0; --i)
+      ids.push_back(numbered_id(pick(40)));
     const auto removed = h_.store->remove(ids);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       ASSERT_EQ(removed[i] != 0, known_.contains(ids[i]));

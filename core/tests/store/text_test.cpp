@@ -31,7 +31,15 @@ TEST(Json, QuotesWhatNeedsIt) {
   EXPECT_EQ(json_quote("\xc3"), "\"\\ufffd\"");
   EXPECT_EQ(json_quote("\xed\xa0\x80"), "\"\\ufffd\\ufffd\\ufffd\"");  // a surrogate
   JsonWriter json;
-  json.open_object().field("a", 1).key("b").open_array().value(true).null().close_array().field("c", "x").close_object();
+  json.open_object()
+      .field("a", 1)
+      .key("b")
+      .open_array()
+      .value(true)
+      .null()
+      .close_array()
+      .field("c", "x")
+      .close_object();
   EXPECT_EQ(json.take(), R"({"a":1,"b":[true,null],"c":"x"})");
 }
 
@@ -48,7 +56,8 @@ TEST(Report, ListPagesAndFilters) {
   }
   const auto count = [](const std::string& json) {
     std::size_t found = 0;
-    for (std::size_t at = json.find("\"id\":"); at != std::string::npos; at = json.find("\"id\":", at + 1)) ++found;
+    for (std::size_t at = json.find("\"id\":"); at != std::string::npos; at = json.find("\"id\":", at + 1))
+      ++found;
     return found;
   };
   ListQuery query;
@@ -87,8 +96,9 @@ TEST(Report, InfoNamesBlobsAndPins) {
   h.pin(client, numbered_id(1));
   const auto info = h.store->info_json(numbered_id(1));
   ASSERT_TRUE(info.is_ok());
-  for (const char* part : {"\"names\":[\"orders\"]", "\"session\":\"run\"", "\"scope\":\"scope\"", "\"nbytes\":5000",
-                           "\"length\":5000", "\"refs\":1", "\"label\":\"reader\"", "\"pins\":1", "\"state\":\"sealed\""}) {
+  for (const char* part :
+       {"\"names\":[\"orders\"]", "\"session\":\"run\"", "\"scope\":\"scope\"", "\"nbytes\":5000", "\"length\":5000",
+        "\"refs\":1", "\"label\":\"reader\"", "\"pins\":1", "\"state\":\"sealed\""}) {
     EXPECT_NE(info->find(part), std::string::npos) << part << " in " << *info;
   }
   EXPECT_EQ(h.store->info_json(numbered_id(2)).code(), Code::kObjectNotFound);

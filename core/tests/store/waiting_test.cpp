@@ -31,7 +31,8 @@ TEST(Lookup, WaitsUntilAllAreSealed) {
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(2), session, "v")).status.is_ok());
   ASSERT_TRUE(got.has_value());
   ASSERT_EQ(got->size(), 3U);
-  for (const LookupOutcome& outcome : *got) EXPECT_EQ(outcome.code, Code::kOk);
+  for (const LookupOutcome& outcome : *got)
+    EXPECT_EQ(outcome.code, Code::kOk);
   h.expect_no_leak();
 }
 
@@ -40,7 +41,8 @@ TEST(Lookup, SaysAtTheDeadlineWhatThereIs) {
   const auto client = h.add_client();
   const auto session = h.open();
   Outcomes got;
-  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2)}, 1000, [&](auto outcomes) { got = std::move(outcomes); });
+  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2)}, 1000,
+                  [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status.is_ok());
   h.clock.advance_ms(1000);
   h.store->tick();
@@ -89,8 +91,10 @@ TEST(ResolveName, WaitsForTheNameAndTimesOut) {
   const auto session = h.open("run");
   std::optional<Result<NameOutcome>> got;
   std::optional<Result<NameOutcome>> late;
-  h.store->resolve_name({client, 1}, session, "a", 1000, [&](Result<NameOutcome> outcome) { got = std::move(outcome); });
-  h.store->resolve_name({client, 1}, session, "b", 1000, [&](Result<NameOutcome> outcome) { late = std::move(outcome); });
+  h.store->resolve_name({client, 1}, session, "a", 1000,
+                        [&](Result<NameOutcome> outcome) { got = std::move(outcome); });
+  h.store->resolve_name({client, 1}, session, "b", 1000,
+                        [&](Result<NameOutcome> outcome) { late = std::move(outcome); });
   SealSpec spec = h.inline_spec(numbered_id(1), session, "v");
   spec.name = "a";
   ASSERT_TRUE(h.seal(client, spec).status.is_ok());
@@ -112,7 +116,8 @@ TEST(ResolveName, EndsWithItsSession) {
   const auto client = h.add_client();
   const auto session = h.open("run");
   std::optional<Result<NameOutcome>> got;
-  h.store->resolve_name({client, 1}, session, "a", 1000, [&](Result<NameOutcome> outcome) { got = std::move(outcome); });
+  h.store->resolve_name({client, 1}, session, "a", 1000,
+                        [&](Result<NameOutcome> outcome) { got = std::move(outcome); });
   EXPECT_TRUE(h.store->remove_session("scope", "run").is_ok());
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ(got->code(), Code::kObjectNotFound);
