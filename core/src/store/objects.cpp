@@ -194,8 +194,7 @@ std::optional<std::uint32_t> ObjectTable::find(const IdBytes& id) const {
   return slot;
 }
 
-// ---- the end of an object
-// ---------------------------------------------------------------------------------------------
+// ---- the end of an object ----
 
 void ObjectTable::unlink(std::uint32_t slot) {
   const Slot& entry = directory_.at(slot);

@@ -191,8 +191,7 @@ void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough
   }
 }
 
-// ---- adoption
-// -----------------------------------------------------------------------------------------------------------
+// ---- adoption ----
 
 std::uint32_t SegmentPool::adopt_begin() {
   const SegmentAdoption found = table_.adopt();
@@ -274,8 +273,7 @@ void SegmentPool::adopt_end() {
   }
 }
 
-// ---- figures
-// ------------------------------------------------------------------------------------------------------------
+// ---- figures ----
 
 std::uint64_t SegmentPool::leased_by(std::uint32_t client) const {
   std::uint64_t bytes = 0;

@@ -55,8 +55,7 @@ bool SegmentPool::was_writer(std::uint32_t segment, const SegmentWriterRef& clie
   return writer.client == client.client && writer.token == client.token && writer.token != 0;
 }
 
-// ---- leases
-// -----------------------------------------------------------------------------------------------------------
+// ---- leases ----
 
 Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
                                                      std::uint64_t want_bytes, LeaseWait& wait) {
@@ -293,8 +292,7 @@ void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::u
   if (!status.is_ok()) log_error("segment ", segment, ": ", status.to_string());
 }
 
-// ---- blobs
-// ------------------------------------------------------------------------------------------------------------
+// ---- blobs ----
 
 void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t extent = blob_extent_bytes(offset, length);

@@ -47,8 +47,7 @@ bool process_is_there(std::uint64_t pid) {
   return end == std::string::npos || end + 2 >= stat->size() || (*stat)[end + 2] != 'Z';
 }
 
-// ---- client
-// -------------------------------------------------------------------------------------------------------------
+// ---- client ----
 
 RawClient::RawClient(const std::string& socket_path) {
   const bool there = eventually([&] {
@@ -192,8 +191,7 @@ std::string RawClient::json(MessageType type, std::span<const std::uint8_t> body
   return answer.status.is_ok() && from_wire(answer.body, reply) ? reply.json : std::string();
 }
 
-// ---- the store's processes
-// ------------------------------------------------------------------------------------------------
+// ---- the store's processes ----
 
 StoreProcess::StoreProcess(std::vector<std::string> arguments) : arguments_(std::move(arguments)) { start(); }
 

@@ -1,0 +1,101 @@
+// Requests about sessions and names.
+#include <algorithm>
+#include <utility>
+
+#include "store/store.h"
+
+namespace entrepot {
+
+Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
+                                          const SessionLimits* limits) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.open(scope, name, limits, options_.default_ttl_seconds));
+  const std::uint32_t handle = sessions_.handle(index);
+  std::vector<std::uint32_t>& open = opened_[owner];
+  if (std::find(open.begin(), open.end(), handle) == open.end()) {
+    open.push_back(handle);
+    sessions_.opened(index);
+  }
+  return handle;
+}
+
+Status Store::remove_session(std::string_view scope, std::string_view name) {
+  const std::uint32_t* index = sessions_.find(scope, name);
+  if (index == nullptr) {
+    return Status(Code::kObjectNotFound, concat("there is no session '", name, "' in scope '", scope, "'"));
+  }
+  const std::uint32_t session = *index;
+  sessions_.mark_dead(session);
+  end_session(session);
+  return Status::ok();
+}
+
+void Store::end_session(std::uint32_t index) {
+  objects_.remove_session(index);
+  std::vector<NameWaiter> orphans;
+  for (auto it = waiters_.names.begin(); it != waiters_.names.end();) {
+    if (it->session == index) {
+      orphans.push_back(std::move(*it));
+      it = waiters_.names.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  sessions_.free(index);
+  for (NameWaiter& waiter : orphans) {
+    waiter.done(Status(Code::kObjectNotFound, concat("the session of name '", waiter.name, "' was removed")));
+  }
+}
+
+Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
+  const LookupOutcome found = objects_.lookup(id);
+  if (found.code != Code::kOk) {
+    return Status(found.code, concat("object ", to_hex(id), " is not in the store: put it before you name it"));
+  }
+  RETURN_IF_ERROR(names_.bind(index, name, id, found.generation, replace));
+  sessions_.touch(index);
+  notify_named(index, name);
+  return NameOutcome{id, found.generation};
+}
+
+void Store::resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
+                         NameDone done) {
+  const Result<std::uint32_t> index = sessions_.index_of(session);
+  if (!index.is_ok()) return done(index.status());
+  const Status sound = NameTable::check(name);
+  if (!sound.is_ok()) return done(sound);
+  sessions_.touch(*index);
+  if (const IdBytes* id = names_.resolve(*index, name)) {
+    return done(NameOutcome{*id, objects_.lookup(*id).generation});
+  }
+  if (timeout_ms == 0) {
+    return done(
+        Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
+  }
+  waiters_.names.push_back({asker, deadline(timeout_ms), *index, std::string(name), std::move(done)});
+}
+
+void Store::notify_named(std::uint32_t session, std::string_view name) {
+  const IdBytes* id = names_.resolve(session, name);
+  if (id == nullptr || waiters_.names.empty()) return;
+  const NameOutcome outcome{*id, objects_.lookup(*id).generation};
+  std::vector<NameWaiter> ready;
+  for (auto it = waiters_.names.begin(); it != waiters_.names.end();) {
+    if (it->session == session && it->name == name) {
+      ready.push_back(std::move(*it));
+      it = waiters_.names.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  for (NameWaiter& waiter : ready)
+    waiter.done(outcome);
+}
+
+Status Store::unbind_name(std::uint32_t session, std::string_view name) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
+  if (names_.unbind(index, name)) return Status::ok();
+  return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
+}
+
+}  // namespace entrepot
