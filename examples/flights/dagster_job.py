@@ -154,10 +154,13 @@ def main() -> int:
     }
     with (
         DagsterInstance.get() as instance,
-        execute_job(
-            reconstructable(_as_imported()), instance=instance, run_config=config, raise_on_error=True
-        ) as result,
+        execute_job(reconstructable(_as_imported()), instance=instance, run_config=config) as result,
     ):
+        if not result.success:
+            for event in result.all_events:
+                if event.is_step_failure:
+                    print(f"step {event.step_key} failed: {event.step_failure_data.error_display_string}", flush=True)
+            return 1
         outputs: dict[str, dict[str, str]] = {}
         for event in result.all_events:
             if event.event_type_value == "HANDLED_OUTPUT" and event.step_key is not None:

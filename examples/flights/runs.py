@@ -16,6 +16,7 @@ from examples.flights.transports import Transport
 ROOT = Path(__file__).resolve().parents[2]
 MB = 1_000_000
 MIB = 1024 * 1024
+SCOPE = "flights"  # of all runs, each of which has a store of its own
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Asked:
         variables["PYTHONUNBUFFERED"] = "1"
         if self.address is not None:
             variables["ENTREPOT_ADDRESS"] = self.address
+            variables["ENTREPOT_SCOPE"] = SCOPE
         return variables
 
 

@@ -45,7 +45,7 @@ def copied_bytes(blobs: Iterable[Blob]) -> int:
 
 
 def note(folder: Path) -> None:
-    """Note the blobs of all that is in the store now, in all its sessions.
+    """Note the blobs of all that is in this process's scope of the store now, in all its sessions.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -55,9 +55,8 @@ def note(folder: Path) -> None:
     blobs: list[Blob] = []
     with entrepot.connect() as store:
         for session in store.sessions():
-            with entrepot.connect(scope=session.scope, session=session.name) as inside:
-                for one in inside.list():
-                    blobs += [Blob(blob.index, blob.generation, blob.nbytes) for blob in inside.info(one.id).blobs]
+            for one in store.list(session=session.session):
+                blobs += [Blob(blob["blob"], blob["generation"], blob["length"]) for blob in store.info(one.id).blobs]
     write_blobs(folder, blobs)
 
 
