@@ -1,6 +1,7 @@
 #include "client/lease_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "base/text.h"
@@ -11,6 +12,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint32_t kMaxLeaseTries = 8;
+constexpr std::uint64_t kOtherAnswerMs = 5'000;
 constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon was told to wait
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
@@ -70,12 +72,12 @@ Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
   options.interrupt = interrupt;
   options.abandoned = [this, epoch, leasing](Frame frame) {
-    const Status ignored = accept(std::move(frame), epoch);  // nobody waits for it any more
+    const Status ignored = accept(std::move(frame), epoch, false);  // nobody waits for it any more
     static_cast<void>(ignored);
   };
   ASSIGN_OR_RETURN(Frame frame,
                    rpc_.call(MessageType::kLease, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options));
-  return accept(std::move(frame), epoch);
+  return accept(std::move(frame), epoch, true);
 }
 
 std::shared_ptr<void> LeasePool::begin_lease() {
@@ -88,10 +90,23 @@ std::shared_ptr<void> LeasePool::begin_lease() {
           }};
 }
 
-Status LeasePool::accept(Frame frame, std::uint64_t epoch) {
+Status LeasePool::accept(Frame frame, std::uint64_t epoch, bool may_wait) {
   LeaseReply reply;
   if (!from_wire(frame.body, reply)) return {Code::kInternal, "the daemon's answer to a lease cannot be read"};
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (frame.fds.empty() && !segments_.contains(reply.segment)) {
+    if (!may_wait) return Status::ok();  // what reads answers for others cannot wait for one
+    // The descriptor came with an earlier answer, which another thread is about to accept.
+    finished_.wait_for(lock, std::chrono::milliseconds(kOtherAnswerMs),
+                       [&] { return segments_.contains(reply.segment); });
+    if (!segments_.contains(reply.segment)) {
+      // It was lost, with a connection or a wait that was interrupted: start anew with this segment.
+      finishing_ += 1;
+      lock.unlock();
+      send_unlease(UnleaseRequest{reply.segment, 0, 0, 1}, {});
+      return Status::ok();
+    }
+  }
   auto& memory = segments_[reply.segment];
   if (memory && memory->generation != reply.segment_generation && memory->in_use == 0) memory.reset();
   if (!memory) {
@@ -104,11 +119,15 @@ Status LeasePool::accept(Frame frame, std::uint64_t epoch) {
       segments_.erase(reply.segment);
       return mapping.status();
     }
-    RETURN_IF_ERROR(mapping->dont_fork());
+    if (const Status alone = mapping->dont_fork(); !alone.is_ok()) {
+      segments_.erase(reply.segment);
+      return alone;
+    }
     memory = std::make_shared<WritableSegment>();
     memory->segment = reply.segment;
     memory->generation = reply.segment_generation;
     memory->mapping = mapping.take();
+    finished_.notify_all();
   } else if (memory->generation != reply.segment_generation) {
     return {Code::kInternal, concat("segment ", reply.segment, " was replaced while this client writes it")};
   }
@@ -123,6 +142,7 @@ Status LeasePool::accept(Frame frame, std::uint64_t epoch) {
   const std::uint64_t last = round_up(reply.offset + reply.length, page);
   RETURN_IF_ERROR(memory->mapping.protect_read_write(first, std::min(last, bytes) - first));
   add_free(reply.segment, reply.offset, reply.length);
+  finished_.notify_all();
   next_lease_bytes_ = std::min(next_lease_bytes_ * 2, kMaxLeaseBytes);
   return Status::ok();
 }
@@ -176,6 +196,21 @@ void LeasePool::give_back(const LeasedRange& range) {
   if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
   range.memory->in_use -= 1;
   add_free(range.segment(), range.offset, range.length);
+}
+
+void LeasePool::give_back_protected(const LeasedRange& range) {
+  const std::uint64_t page = os::page_bytes();
+  UnleaseRequest request{range.segment(), range.offset, range.length, 0};
+  {
+    const std::lock_guard lock(mutex_);
+    if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
+    range.memory->in_use -= 1;
+    const std::uint64_t first = round_up(range.offset, page);
+    const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
+    if (last > first) static_cast<void>(range.memory->mapping.protect_read_only(first, last - first).is_ok());
+    if (forget_if_empty(range.segment())) request.done_with_segment = 1;
+  }
+  send_unlease(request, {});
 }
 
 void LeasePool::return_idle(const Interrupt& interrupt) {

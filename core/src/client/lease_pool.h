@@ -53,6 +53,9 @@ class LeasePool {
 
   void sealed(const LeasedRange& range);     // the daemon took it: whole pages inside become read-only here
   void give_back(const LeasedRange& range);  // not needed after all
+  // The same for a range that the user may still have a view of: its whole pages become read-only here and go back to
+  // the daemon, whose next lease of them makes them writable again. A stray write faults in the process that did it.
+  void give_back_protected(const LeasedRange& range);
 
   // Gives all free ranges back to the daemon.
   void return_idle(const Interrupt& interrupt);
@@ -73,7 +76,7 @@ class LeasePool {
   [[nodiscard]] bool carve(std::uint64_t length, std::uint64_t align, LeasedRange& out);  // mutex_ held
   [[nodiscard]] Status request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
                                const Interrupt& interrupt);
-  [[nodiscard]] Status accept(Frame frame, std::uint64_t epoch);
+  [[nodiscard]] Status accept(Frame frame, std::uint64_t epoch, bool may_wait);
   void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // mutex_ held
   // Forgets the segment if nothing of it is free or in use; true if so, and then the caller says so to the daemon by
   // send_unlease. Not while a lease is asked for: its answer may be about this very segment. mutex_ held.

@@ -367,9 +367,7 @@ void WritableBlob::drop() {
     client_->blobs_.erase(this);
   }
   if (range_) {
-    // Whoever kept a view of it must not write what somebody else gets.
-    static_cast<void>(range_->memory->mapping.protect_read_only(range_->offset, range_->length).is_ok());
-    client_->leases_.give_back(*range_);
+    client_->leases_.give_back_protected(*range_);
   }
 }
 
