@@ -8,6 +8,7 @@ what must be in the store, what must not, and what may be either because the kil
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import sys
 import time
@@ -119,6 +120,7 @@ class Worker:
 
 
 def main() -> int:
+    faulthandler.enable()
     address, journals, number, seed = sys.argv[1:5]
     stop = Path(journals) / "stop"
     worker = Worker(address, Path(journals), int(number), int(seed))
