@@ -15,7 +15,7 @@ PROVISION_TIMEOUT = 120.0
 
 
 def capacity_bytes(scale: int) -> int:
-    """Enough for all values of one run, a year of flights makes about 270 MiB of them, and for what tasks have leased."""
+    """Enough for all values of one run (about 270 MiB for a year of flights) and for what tasks have leased."""
     return (256 + 352 * scale) * MIB
 
 
