@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import entrepot
@@ -28,7 +28,7 @@ SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "15"))
 SEED = int(os.environ.get("ENTREPOT_SOAK_SEED", str(int(time.time()))))
 
 
-def wait_until(condition, seconds: float, what: str) -> None:
+def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
     """Wait on a condition with a watchdog."""
     end = time.monotonic() + seconds
     while not condition():

@@ -19,6 +19,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgpack
+
 from entrepot._codecs_inline import INLINE_BYTES, store_bytes, stored_bytes
 from entrepot.codec import MAX_DEPTH, PICKLE_CODEC, Codec, Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, EntrepotError, UnsupportedType

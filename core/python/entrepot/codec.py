@@ -25,6 +25,7 @@ from importlib import metadata
 from typing import Any, ClassVar, Literal
 
 import msgpack
+
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
 
 ENTRY_POINT_GROUP = "entrepot.codecs"
@@ -331,8 +332,8 @@ def _type_name(cls: type) -> str:
 
 def pack_tree(root: Node) -> bytes:
     """Write a tree as msgpack: ``[version, node]``, a node being ``[codec, version, params, buffers, children]``."""
-    result: bytes = msgpack.packb([TREE_FORMAT_VERSION, _to_list(root)], use_bin_type=True)
-    return result
+    packed: Any = msgpack.packb([TREE_FORMAT_VERSION, _to_list(root)], use_bin_type=True)
+    return bytes(packed)
 
 
 def unpack_tree(data: Any) -> Node:

@@ -38,8 +38,8 @@ PyType_Slot blob_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_blob_b
 
 Buffer make_buffer(const std::shared_ptr<SealedObject>& object, std::size_t index, CopyMode mode) {
   if (index >= object->buffers().size()) {
-    raise(Status(Code::kCorruptData, concat("the object has ", object->buffers().size(), " buffers, not one of number ",
-                                            index)));
+    raise(Status(Code::kCorruptData,
+                 concat("the object has ", object->buffers().size(), " buffers, not one of number ", index)));
   }
   const BufferPlace& place = object->buffers()[index];
   Buffer made;

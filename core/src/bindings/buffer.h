@@ -16,9 +16,9 @@ struct FreeBytes {
 };
 
 struct Buffer {
-  std::shared_ptr<SealedObject> object;           // pinned as long as the bytes are the store's
-  os::Mapping private_image;                      // copy="on_write"
-  std::unique_ptr<std::byte, FreeBytes> own;      // copy="always", and small ones of copy="on_write"
+  std::shared_ptr<SealedObject> object;       // pinned as long as the bytes are the store's
+  os::Mapping private_image;                  // copy="on_write"
+  std::unique_ptr<std::byte, FreeBytes> own;  // copy="always", and small ones of copy="on_write"
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   bool writable = false;

@@ -31,7 +31,8 @@ class Exports {
  public:
   Exports() = default;
   ~Exports() {
-    for (Py_buffer& view : views_) PyBuffer_Release(&view);
+    for (Py_buffer& view : views_)
+      PyBuffer_Release(&view);
   }
   Exports(const Exports&) = delete;
   Exports& operator=(const Exports&) = delete;
@@ -58,7 +59,8 @@ PutItem item_from(const nb::tuple& fields, Exports& exports) {
   item.fresh_id = nb::cast<bool>(fields[3]);
   item.name = nb::cast<std::string>(fields[4]);
   item.tree = std::string(view_of(nb::cast<nb::bytes>(fields[5])));
-  for (const nb::handle buffer : nb::cast<nb::sequence>(fields[6])) item.buffers.push_back(exports.add(buffer));
+  for (const nb::handle buffer : nb::cast<nb::sequence>(fields[6]))
+    item.buffers.push_back(exports.add(buffer));
   return item;
 }
 
@@ -82,7 +84,8 @@ std::vector<std::tuple<std::uint32_t, std::uint32_t, bool>> put(const ClientPtr&
   Exports exports;
   std::vector<PutItem> wanted;
   wanted.reserve(items.size());
-  for (const nb::handle fields : items) wanted.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
+  for (const nb::handle fields : items)
+    wanted.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
   const std::uint32_t wait = milliseconds(timeout);
   const auto results = without_gil([&] { return client->put(wanted, wait, signals()); });
   std::vector<std::tuple<std::uint32_t, std::uint32_t, bool>> done;
@@ -99,123 +102,140 @@ std::vector<std::tuple<std::uint32_t, std::uint32_t, bool>> put(const ClientPtr&
 std::vector<ObjectPtr> get(const ClientPtr& client, const std::vector<nb::bytes>& ids, double timeout) {
   std::vector<IdBytes> wanted;
   wanted.reserve(ids.size());
-  for (const nb::bytes& id : ids) wanted.push_back(id_from(id));
+  for (const nb::bytes& id : ids)
+    wanted.push_back(id_from(id));
   const std::uint32_t wait = milliseconds(timeout);
   return check(without_gil([&] { return client->get(wanted, wait, signals()); }));
 }
 
 void add_methods(nb::class_<ClientPtr>& cls) {
   cls.def("put", &put, nb::arg("items"), nb::arg("timeout"))
-      .def("get_many",
-           [](const ClientPtr& client, const std::vector<nb::bytes>& ids, double timeout) {
-             nb::list objects;
-             for (ObjectPtr& object : get(client, ids, timeout)) objects.append(nb::cast(std::move(object)));
-             return objects;
-           },
-           nb::arg("ids"), nb::arg("timeout"))
-      .def("get",
-           [](const ClientPtr& client, const nb::bytes& id, double timeout) {
-             const IdBytes wanted = id_from(id);
-             const std::uint32_t wait = milliseconds(timeout);
-             auto objects = check(without_gil([&] { return client->get(std::span(&wanted, 1), wait, signals()); }));
-             return std::move(objects.front());
-           },
-           nb::arg("id"), nb::arg("timeout"))
-      .def("generation_of",
-           [](const ClientPtr& client, const nb::bytes& id) {
-             const IdBytes wanted = id_from(id);
-             return check(without_gil([&] { return client->generation_of(wanted, signals()); }));
-           },
-           nb::arg("id"))
-      .def("create",
-           [](const ClientPtr& client, std::uint64_t nbytes, double timeout) {
-             const std::uint32_t wait = milliseconds(timeout);
-             return check(without_gil([&] { return client->create(nbytes, wait, signals()); }));
-           },
-           nb::arg("nbytes"), nb::arg("timeout"))
-      .def("seal",
-           [](const ClientPtr& client, const std::shared_ptr<WritableBlob>& blob, const nb::tuple& fields) {
-             Exports exports;
-             const PutItem item = item_from(fields, exports);
-             const PutResult result = without_gil([&] { return client->seal(*blob, item, signals()); });
-             check(result.status);
-             return tuple_of(result);
-           },
-           nb::arg("blob"), nb::arg("item"))
-      .def("delete",
-           [](const ClientPtr& client, const std::vector<nb::bytes>& ids) {
-             std::vector<IdBytes> wanted;
-             for (const nb::bytes& id : ids) wanted.push_back(id_from(id));
-             const auto deleted = check(without_gil([&] { return client->remove(wanted, signals()); }));
-             return std::vector<bool>(deleted.begin(), deleted.end());
-           },
-           nb::arg("ids"));
+      .def(
+          "get_many",
+          [](const ClientPtr& client, const std::vector<nb::bytes>& ids, double timeout) {
+            nb::list objects;
+            for (ObjectPtr& object : get(client, ids, timeout))
+              objects.append(nb::cast(std::move(object)));
+            return objects;
+          },
+          nb::arg("ids"), nb::arg("timeout"))
+      .def(
+          "get",
+          [](const ClientPtr& client, const nb::bytes& id, double timeout) {
+            const IdBytes wanted = id_from(id);
+            const std::uint32_t wait = milliseconds(timeout);
+            auto objects = check(without_gil([&] { return client->get(std::span(&wanted, 1), wait, signals()); }));
+            return std::move(objects.front());
+          },
+          nb::arg("id"), nb::arg("timeout"))
+      .def(
+          "generation_of",
+          [](const ClientPtr& client, const nb::bytes& id) {
+            const IdBytes wanted = id_from(id);
+            return check(without_gil([&] { return client->generation_of(wanted, signals()); }));
+          },
+          nb::arg("id"))
+      .def(
+          "create",
+          [](const ClientPtr& client, std::uint64_t nbytes, double timeout) {
+            const std::uint32_t wait = milliseconds(timeout);
+            return check(without_gil([&] { return client->create(nbytes, wait, signals()); }));
+          },
+          nb::arg("nbytes"), nb::arg("timeout"))
+      .def(
+          "seal",
+          [](const ClientPtr& client, const std::shared_ptr<WritableBlob>& blob, const nb::tuple& fields) {
+            Exports exports;
+            const PutItem item = item_from(fields, exports);
+            const PutResult result = without_gil([&] { return client->seal(*blob, item, signals()); });
+            check(result.status);
+            return tuple_of(result);
+          },
+          nb::arg("blob"), nb::arg("item"))
+      .def(
+          "delete",
+          [](const ClientPtr& client, const std::vector<nb::bytes>& ids) {
+            std::vector<IdBytes> wanted;
+            for (const nb::bytes& id : ids)
+              wanted.push_back(id_from(id));
+            const auto deleted = check(without_gil([&] { return client->remove(wanted, signals()); }));
+            return std::vector<bool>(deleted.begin(), deleted.end());
+          },
+          nb::arg("ids"));
 }
 
 void add_sessions_and_names(nb::class_<ClientPtr>& cls) {
-  cls.def("open_session",
-          [](const ClientPtr& client, const std::string& scope, const std::string& session,
-             std::optional<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> limits) {
-            std::optional<Client::SessionLimits> wanted;
-            if (limits) wanted = Client::SessionLimits{std::get<0>(*limits), std::get<1>(*limits), std::get<2>(*limits)};
-            return check(without_gil([&] { return client->open_session(scope, session, wanted, signals()); }));
+  cls.def(
+         "open_session",
+         [](const ClientPtr& client, const std::string& scope, const std::string& session,
+            std::optional<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> limits) {
+           std::optional<Client::SessionLimits> wanted;
+           if (limits) wanted = Client::SessionLimits{std::get<0>(*limits), std::get<1>(*limits), std::get<2>(*limits)};
+           return check(without_gil([&] { return client->open_session(scope, session, wanted, signals()); }));
+         },
+         nb::arg("scope"), nb::arg("session"), nb::arg("limits").none())
+      .def(
+          "remove_session",
+          [](const ClientPtr& client, const std::string& scope, const std::string& session) {
+            check(without_gil([&] { return client->remove_session(scope, session, signals()); }));
           },
-          nb::arg("scope"), nb::arg("session"), nb::arg("limits").none())
-      .def("remove_session",
-           [](const ClientPtr& client, const std::string& scope, const std::string& session) {
-             check(without_gil([&] { return client->remove_session(scope, session, signals()); }));
-           },
-           nb::arg("scope"), nb::arg("session"))
-      .def("bind_name",
-           [](const ClientPtr& client, std::uint32_t session, const std::string& name, const nb::bytes& id,
-              bool replace) {
-             const IdBytes wanted = id_from(id);
-             check(without_gil([&] { return client->bind_name(session, name, wanted, replace, signals()); }));
-           },
-           nb::arg("session"), nb::arg("name"), nb::arg("id"), nb::arg("replace"))
-      .def("resolve_name",
-           [](const ClientPtr& client, std::uint32_t session, const std::string& name, double timeout) {
-             const std::uint32_t wait = milliseconds(timeout);
-             const IdBytes id =
-                 check(without_gil([&] { return client->resolve_name(session, name, wait, signals()); }));
-             return nb::bytes(reinterpret_cast<const char*>(id.data()), id.size());
-           },
-           nb::arg("session"), nb::arg("name"), nb::arg("timeout"))
-      .def("unbind_name",
-           [](const ClientPtr& client, std::uint32_t session, const std::string& name) {
-             check(without_gil([&] { return client->unbind_name(session, name, signals()); }));
-           },
-           nb::arg("session"), nb::arg("name"));
+          nb::arg("scope"), nb::arg("session"))
+      .def(
+          "bind_name",
+          [](const ClientPtr& client, std::uint32_t session, const std::string& name, const nb::bytes& id,
+             bool replace) {
+            const IdBytes wanted = id_from(id);
+            check(without_gil([&] { return client->bind_name(session, name, wanted, replace, signals()); }));
+          },
+          nb::arg("session"), nb::arg("name"), nb::arg("id"), nb::arg("replace"))
+      .def(
+          "resolve_name",
+          [](const ClientPtr& client, std::uint32_t session, const std::string& name, double timeout) {
+            const std::uint32_t wait = milliseconds(timeout);
+            const IdBytes id = check(without_gil([&] { return client->resolve_name(session, name, wait, signals()); }));
+            return nb::bytes(reinterpret_cast<const char*>(id.data()), id.size());
+          },
+          nb::arg("session"), nb::arg("name"), nb::arg("timeout"))
+      .def(
+          "unbind_name",
+          [](const ClientPtr& client, std::uint32_t session, const std::string& name) {
+            check(without_gil([&] { return client->unbind_name(session, name, signals()); }));
+          },
+          nb::arg("session"), nb::arg("name"));
 }
 
 void add_about(nb::class_<ClientPtr>& cls) {
-  cls.def("list",
-          [](const ClientPtr& client, std::uint32_t session, bool all_sessions, const std::string& pattern,
-             std::uint32_t cursor, std::uint32_t limit) {
-            ListRequest request;
-            request.session = session;
-            request.all_sessions = all_sessions ? 1 : 0;
-            request.pattern = pattern;
-            request.cursor = cursor;
-            request.limit = limit;
-            return check(without_gil([&] { return client->list(request, signals()); }));
+  cls.def(
+         "list",
+         [](const ClientPtr& client, std::uint32_t session, bool all_sessions, const std::string& pattern,
+            std::uint32_t cursor, std::uint32_t limit) {
+           ListRequest request;
+           request.session = session;
+           request.all_sessions = all_sessions ? 1 : 0;
+           request.pattern = pattern;
+           request.cursor = cursor;
+           request.limit = limit;
+           return check(without_gil([&] { return client->list(request, signals()); }));
+         },
+         nb::arg("session"), nb::arg("all_sessions"), nb::arg("pattern"), nb::arg("cursor"), nb::arg("limit"))
+      .def(
+          "info",
+          [](const ClientPtr& client, const nb::bytes& id) {
+            const IdBytes wanted = id_from(id);
+            return check(without_gil([&] { return client->info(wanted, signals()); }));
           },
-          nb::arg("session"), nb::arg("all_sessions"), nb::arg("pattern"), nb::arg("cursor"), nb::arg("limit"))
-      .def("info",
-           [](const ClientPtr& client, const nb::bytes& id) {
-             const IdBytes wanted = id_from(id);
-             return check(without_gil([&] { return client->info(wanted, signals()); }));
-           },
-           nb::arg("id"))
-      .def("status", [](const ClientPtr& client) { return check(without_gil([&] { return client->status(signals()); })); })
+          nb::arg("id"))
+      .def("status",
+           [](const ClientPtr& client) { return check(without_gil([&] { return client->status(signals()); })); })
       .def("sessions",
            [](const ClientPtr& client) { return check(without_gil([&] { return client->sessions(signals()); })); })
-      .def("wait_provisioned",
-           [](const ClientPtr& client, double timeout) {
-             const std::uint32_t wait = milliseconds(timeout);
-             check(without_gil([&] { return client->wait_provisioned(wait, signals()); }));
-           },
-           nb::arg("timeout"))
+      .def(
+          "wait_provisioned",
+          [](const ClientPtr& client, double timeout) {
+            const std::uint32_t wait = milliseconds(timeout);
+            check(without_gil([&] { return client->wait_provisioned(wait, signals()); }));
+          },
+          nb::arg("timeout"))
       .def("shutdown", [](const ClientPtr& client) { check(without_gil([&] { return client->shutdown(signals()); })); })
       .def("close", [](const ClientPtr& client) { without_gil([&] { client->close(); }); })
       .def_prop_ro("closed", [](const ClientPtr& client) { return client->closed(); })
@@ -223,7 +243,8 @@ void add_about(nb::class_<ClientPtr>& cls) {
       .def_prop_ro("instance", [](const ClientPtr& client) { return to_hex(client->server().instance); })
       .def_prop_ro("host", [](const ClientPtr& client) { return client->server().host; })
       .def_prop_ro("daemon_version", [](const ClientPtr& client) { return client->server().version; })
-      .def_prop_ro("shared_between_users", [](const ClientPtr& client) { return client->server().shared_between_users; });
+      .def_prop_ro("shared_between_users",
+                   [](const ClientPtr& client) { return client->server().shared_between_users; });
 }
 
 }  // namespace
@@ -234,11 +255,12 @@ void add_client(nb::module_& module) {
       .def_prop_ro("buffer_count", [](const ObjectPtr& object) { return object->buffers().size(); })
       .def_prop_ro("nbytes", [](const ObjectPtr& object) { return object->payload_bytes(); })
       .def_prop_ro("generation", [](const ObjectPtr& object) { return object->generation(); })
-      .def("buffer",
-           [](const ObjectPtr& object, std::size_t index, int mode) {
-             return make_buffer(object, index, static_cast<CopyMode>(mode));
-           },
-           nb::arg("index"), nb::arg("mode"));
+      .def(
+          "buffer",
+          [](const ObjectPtr& object, std::size_t index, int mode) {
+            return make_buffer(object, index, static_cast<CopyMode>(mode));
+          },
+          nb::arg("index"), nb::arg("mode"));
 
   nb::class_<ClientPtr> cls(module, "Client", "One process's connection to one store. Thread-safe.");
   add_methods(cls);

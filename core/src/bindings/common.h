@@ -33,9 +33,7 @@ T check(Result<T> result) {
 [[nodiscard]] std::uint32_t milliseconds(double seconds);
 
 [[nodiscard]] inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
-[[nodiscard]] inline nb::bytes to_bytes(std::string_view text) {
-  return nb::bytes(text.data(), text.size());
-}
+[[nodiscard]] inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
 void add_buffers(nb::module_& module);
 void add_client(nb::module_& module);

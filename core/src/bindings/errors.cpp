@@ -1,8 +1,8 @@
 #include <cmath>
 #include <limits>
 
-#include "bindings/common.h"
 #include "base/text.h"
+#include "bindings/common.h"
 
 namespace entrepot::bindings {
 

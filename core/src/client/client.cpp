@@ -15,7 +15,8 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kAnswerMs = 30'000;  // beyond what the daemon was told to wait
-constexpr std::uint64_t kNobodyListensMs = 3'000;  // keeper and daemon hold the socket open for each other: nobody is left
+constexpr std::uint64_t kNobodyListensMs =
+    3'000;  // keeper and daemon hold the socket open for each other: nobody is left
 constexpr std::uint64_t kFirstBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
@@ -43,8 +44,8 @@ Status check_versions(const HelloReply& reply) {
   }
   return {Code::kVersionMismatch,
           concat("the daemon (version ", reply.daemon_version, ") speaks protocol ", reply.protocol_major, ".",
-                 reply.protocol_minor, " with layout ", reply.layout_version, ", this client protocol ",
-                 kProtocolMajor, ".", kProtocolMinor, " with layout ", kLayoutVersion,
+                 reply.protocol_minor, " with layout ", reply.layout_version, ", this client protocol ", kProtocolMajor,
+                 ".", kProtocolMinor, " with layout ", kLayoutVersion,
                  ": install the same version of entrepot on both sides, and restart the older one")};
 }
 
@@ -85,10 +86,11 @@ Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> 
   connected = true;
   Greeting greeting;
   greeting.connection = std::make_shared<Connection>(socket.take());
-  ASSIGN_OR_RETURN(Frame frame, greeting.connection->call(MessageType::kHello, to_wire(hello), fds, deadline,
-                                                          interrupt));
+  ASSIGN_OR_RETURN(Frame frame,
+                   greeting.connection->call(MessageType::kHello, to_wire(hello), fds, deadline, interrupt));
   if (!from_wire(frame.body, greeting.reply)) {
-    return Status(Code::kVersionMismatch, concat("what answers at ", options_.path, " is no store that this client knows"));
+    return Status(Code::kVersionMismatch,
+                  concat("what answers at ", options_.path, " is no store that this client knows"));
   }
   RETURN_IF_ERROR(check_versions(greeting.reply));
   greeting.fds = std::move(frame.fds);
@@ -112,7 +114,8 @@ Status Client::open(const Interrupt& interrupt) {
     return {Code::kInternal, concat("the daemon greeted with ", greeting->fds.size(), " descriptors instead of 7")};
   }
   std::array<UniqueFd, 5> regions;
-  for (std::size_t i = 0; i < regions.size(); ++i) regions[i] = std::move(greeting->fds[i]);
+  for (std::size_t i = 0; i < regions.size(); ++i)
+    regions[i] = std::move(greeting->fds[i]);
   ASSIGN_OR_RETURN(ControlView control, ControlView::attach(std::move(regions), greeting->reply.instance));
   ASSIGN_OR_RETURN(PinTable pins, PinTable::attach(std::move(greeting->fds[5])));
   pinned_ = std::make_shared<PinnedSet>(std::move(control), std::move(pins), std::move(greeting->fds[6]));
@@ -207,9 +210,9 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
     hopeless = code == Code::kVersionMismatch || code == Code::kAccessDenied || code == Code::kInvalidReference ||
                code == Code::kInvalidArgument;
     if (!hopeless) return greeting.status();
-    return {Code::kStoreUnavailable, concat("the store at ", options_.path, " does not take this client back (",
-                                            greeting.status().message(),
-                                            "): connect again; values that were got stay readable")};
+    return {Code::kStoreUnavailable,
+            concat("the store at ", options_.path, " does not take this client back (", greeting.status().message(),
+                   "): connect again; values that were got stay readable")};
   }
   if (greeting->reply.instance != instance) {
     hopeless = true;
@@ -282,11 +285,12 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
   for (int tries = 0; !missing.empty(); ++tries) {
     LookupRequest request;
     const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
-    for (std::size_t i = 0; i < batch; ++i) request.ids.push_back(ids[missing[i]]);
+    for (std::size_t i = 0; i < batch; ++i)
+      request.ids.push_back(ids[missing[i]]);
     request.timeout_ms =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(deadline.remaining_ns() / 1'000'000U, wait_ms));
-    ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request,
-                                                               waiting(request.timeout_ms, interrupt)));
+    ASSIGN_OR_RETURN(const LookupReply reply,
+                     ask<LookupReply>(MessageType::kLookup, request, waiting(request.timeout_ms, interrupt)));
     if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
     std::vector<std::size_t> still(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
     for (std::size_t i = 0; i < batch; ++i) {
@@ -311,8 +315,9 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     }
     missing = std::move(still);
     if (!missing.empty() && tries >= kGetTries) {
-      return Status(Code::kTimeout, concat("object ", to_hex(ids[missing.front()]),
-                                           " was replaced faster than it could be read"), true);
+      return Status(Code::kTimeout,
+                    concat("object ", to_hex(ids[missing.front()]), " was replaced faster than it could be read"),
+                    true);
     }
   }
   return objects;
@@ -336,15 +341,15 @@ Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, c
     const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
     DeleteRequest request;
     request.ids.assign(part.begin(), part.end());
-    ASSIGN_OR_RETURN(const DeleteReply reply,
-                     ask<DeleteReply>(MessageType::kDelete, request, waiting(0, interrupt)));
+    ASSIGN_OR_RETURN(const DeleteReply reply, ask<DeleteReply>(MessageType::kDelete, request, waiting(0, interrupt)));
     if (reply.deleted.size() != part.size()) return Status(Code::kInternal, "the answer to a delete is too short");
     deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
   }
   return deleted;
 }
 
-// --- sessions and names ------------------------------------------------------------------------------------------------
+// --- sessions and names
+// ------------------------------------------------------------------------------------------------
 
 Result<std::uint32_t> Client::open_session(const std::string& scope, const std::string& session,
                                            const std::optional<SessionLimits>& limits, const Interrupt& interrupt) {
@@ -365,8 +370,8 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
 }
 
 Status Client::remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(call(MessageType::kRemoveSession, to_wire(RemoveSessionRequest{scope, session}),
-                       waiting(0, interrupt)));
+  RETURN_IF_ERROR(
+      call(MessageType::kRemoveSession, to_wire(RemoveSessionRequest{scope, session}), waiting(0, interrupt)));
   const std::lock_guard lock(mutex_);
   sessions_.erase({scope, session});
   return Status::ok();
@@ -402,7 +407,8 @@ Status Client::unbind_name(std::uint32_t session, const std::string& name, const
   return Status::ok();
 }
 
-// --- about the store ---------------------------------------------------------------------------------------------------
+// --- about the store
+// ---------------------------------------------------------------------------------------------------
 
 Result<std::string> Client::list(const ListRequest& request, const Interrupt& interrupt) {
   ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kList, request, waiting(0, interrupt)));

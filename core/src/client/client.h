@@ -101,8 +101,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<std::uint32_t> open_session(const std::string& scope, const std::string& session,
                                                    const std::optional<SessionLimits>& limits,
                                                    const Interrupt& interrupt);
-  [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session,
-                                      const Interrupt& interrupt);
+  [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt);
   [[nodiscard]] Status bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
                                  const Interrupt& interrupt);
   [[nodiscard]] Result<IdBytes> resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
@@ -158,11 +157,9 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Status fill(const PutItem& item, Planned& planned, std::uint64_t more, std::uint32_t wait_ms,
                             const Interrupt& interrupt);
   void seal_planned(std::span<Planned> planned, std::vector<PutResult>& results, const Interrupt& interrupt);
-  [[nodiscard]] bool seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results,
-                                const Interrupt& interrupt);
+  [[nodiscard]] bool seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] PutResult settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
-  [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object,
-                                          const Interrupt& interrupt);
+  [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object, const Interrupt& interrupt);
   void tidy_leases(const Interrupt& interrupt);  // after each put: what the store wants back, or nobody uses
 
   const ConnectOptions options_;
@@ -171,12 +168,12 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   std::shared_ptr<PinnedSet> pinned_;  // set by open(), never changed
 
   mutable std::mutex mutex_;
-  State state_ = State::kConnected;                          // guarded by mutex_
-  Status reason_;                                            // guarded by mutex_: why it is closed or lost
-  std::shared_ptr<Connection> connection_;                   // guarded by mutex_
-  HelloReply server_;                                        // guarded by mutex_
+  State state_ = State::kConnected;         // guarded by mutex_
+  Status reason_;                           // guarded by mutex_: why it is closed or lost
+  std::shared_ptr<Connection> connection_;  // guarded by mutex_
+  HelloReply server_;                       // guarded by mutex_
   std::map<std::pair<std::string, std::string>, std::uint32_t> sessions_;  // guarded by mutex_; opened here
-  std::timed_mutex reconnecting_;                            // held by whoever reconnects
+  std::timed_mutex reconnecting_;                                          // held by whoever reconnects
 
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork
@@ -190,7 +187,8 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
 
 // A creation that is not sealed yet.
 //
-//   open ──Client::seal──▶ sealed (read-only)      open ──drop / end──▶ dropped      open ──fork, in the child──▶ orphan
+//   open ──Client::seal──▶ sealed (read-only)      open ──drop / end──▶ dropped      open ──fork, in the child──▶
+//   orphan
 class WritableBlob {
  public:
   ~WritableBlob();

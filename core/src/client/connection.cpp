@@ -87,8 +87,8 @@ void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
   const auto sent = os::send_some(socket_.get(), frame);
   if (sent.is_ok() && !sent->would_block && sent->bytes < frame.size()) {
     // Part of it went: the rest must follow, or the next frame would be garbage.
-    const Status rest = os::send_all(socket_.get(), std::span(frame).subspan(sent->bytes), {},
-                                     os::Deadline::after_ms(kSendLimitMs));
+    const Status rest =
+        os::send_all(socket_.get(), std::span(frame).subspan(sent->bytes), {}, os::Deadline::after_ms(kSendLimitMs));
     if (!rest.is_ok()) close(rest);
   }
 }
@@ -141,7 +141,8 @@ Status Connection::take_frames() {
     Frame frame;
     const auto body = std::span(buffer_).subspan(at + sizeof(header), header.body_bytes);
     frame.body.assign(body.begin(), body.end());
-    for (std::uint32_t i = 0; i < header.fd_count; ++i) frame.fds.push_back(std::move(fds_[i]));
+    for (std::uint32_t i = 0; i < header.fd_count; ++i)
+      frame.fds.push_back(std::move(fds_[i]));
     fds_.erase(fds_.begin(), fds_.begin() + header.fd_count);
     at += whole;
     deliver(header, std::move(frame));

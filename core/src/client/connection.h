@@ -2,8 +2,8 @@
 //
 //   open ──error, end of file, bad frame, close()──▶ broken (for good; the client makes a new Connection)
 //
-// Requests are numbered; each waits for its own answer. There is no reader thread: whichever waiting thread finds nobody
-// reading reads frames for all, and hands the role on when its own answer is there.
+// Requests are numbered; each waits for its own answer. There is no reader thread: whichever waiting thread finds
+// nobody reading reads frames for all, and hands the role on when its own answer is there.
 #pragma once
 
 #include <atomic>
@@ -61,10 +61,10 @@ class Connection {
 
   [[nodiscard]] Status send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                             std::span<const int> fds);
-  void read_slice(os::Deadline until);                 // by the thread that has the reader's role
-  [[nodiscard]] Status take_frames();                  // by the thread that has the reader's role
+  void read_slice(os::Deadline until);  // by the thread that has the reader's role
+  [[nodiscard]] Status take_frames();   // by the thread that has the reader's role
   void deliver(const FrameHeader& header, Frame frame);
-  void break_locked(const Status& reason);             // mutex_ held
+  void break_locked(const Status& reason);  // mutex_ held
 
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;

@@ -1,7 +1,5 @@
-// Fork: the parent asks for a registration of the child's own before it forks and clones its pins into it, so that at no
-// time a value of the child is unpinned. The child inherits no lease; of unsealed creations it gets private copies.
-#include <pthread.h>
-#include <sys/mman.h>
+// Fork: the parent asks for a registration of the child's own before it forks and clones its pins into it, so that at
+// no time a value of the child is unpinned. The child inherits no lease; of unsealed creations it gets private copies.
 
 #include <algorithm>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "client/fork_plan.h"
+#include "os/fork.h"
 
 namespace entrepot {
 namespace {
@@ -19,7 +18,7 @@ constexpr std::uint64_t kForkAnswerMs = 5'000;
 
 struct Watched {
   std::mutex mutex;
-  std::vector<std::weak_ptr<Client>> clients;           // guarded by mutex
+  std::vector<std::weak_ptr<Client>> clients;    // guarded by mutex
   std::vector<std::shared_ptr<Client>> forking;  // guarded by mutex, which is held from before a fork until after it
 };
 
@@ -34,12 +33,14 @@ void prepare() {
   for (const auto& weak : all.clients) {
     if (auto client = weak.lock()) all.forking.push_back(std::move(client));
   }
-  for (const auto& client : all.forking) client->before_fork();
+  for (const auto& client : all.forking)
+    client->before_fork();
 }
 
 void finish(void (Client::*after)()) {
   Watched& all = watched();
-  for (const auto& client : all.forking) (client.get()->*after)();
+  for (const auto& client : all.forking)
+    (client.get()->*after)();
   std::vector<std::shared_ptr<Client>> done;
   done.swap(all.forking);
   all.mutex.unlock();
@@ -51,8 +52,9 @@ void in_child() { finish(&Client::after_fork_in_child); }
 }  // namespace
 
 void watch_forks(const std::shared_ptr<Client>& client) {
-  static const int registered = pthread_atfork(prepare, in_parent, in_child);
-  static_cast<void>(registered);
+  static const Status registered = os::at_fork(prepare, in_parent, in_child);
+  // Out of memory is all that it can say: then a child shares the parent's pins, as without any handler.
+  static_cast<void>(registered.is_ok());
   Watched& all = watched();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.clients, [](const auto& weak) { return weak.expired(); });
@@ -128,11 +130,10 @@ void Client::after_fork_in_child() {
   new (&reconnecting_) std::timed_mutex;
   for (ForkPlan::Copy& copy : plan.copies) {
     std::byte* const at = copy.blob->data_;
-    std::byte* const from = copy.memory.data();
-    const std::uint64_t bytes = copy.memory.bytes();
-    if (mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) copy.memory.leak();
+    static_cast<void>(os::move_mapping(copy.memory, at));  // refused: touching the blob there faults
   }
-  for (const auto& [blob, unused] : blobs_) blob->state_ = WritableBlob::State::kOrphan;
+  for (const auto& [blob, unused] : blobs_)
+    blob->state_ = WritableBlob::State::kOrphan;
   blobs_.clear();
   leases_.clear_in_child();
   janitor_running_.store(false);

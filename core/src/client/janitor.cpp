@@ -1,14 +1,13 @@
 // The janitor: a thread that lives for as long as this process has leased memory that it does not use, and returns it
-// when nothing was put for kIdleMs. Without it a process that has put once and then idles would keep others from a segment.
-#include <pthread.h>
-
+// when nothing was put for kIdleMs. Without it a process that has put once and then idles would keep others from a
+// segment.
 #include <chrono>
-#include <csignal>
 #include <system_error>
 #include <thread>
 
 #include "client/client.h"
 #include "os/clock.h"
+#include "os/fork.h"
 
 namespace entrepot {
 namespace {
@@ -20,10 +19,7 @@ constexpr std::uint64_t kLookMs = 250;
 
 void Client::start_janitor() {
   if (janitor_running_.exchange(true)) return;
-  sigset_t all{};
-  sigset_t before{};
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+  const os::BlockedSignals blocked;  // signals are for the program's own threads
   try {
     std::thread([weak = weak_from_this()] {
       for (;;) {
@@ -40,7 +36,6 @@ void Client::start_janitor() {
   } catch (const std::system_error&) {
     janitor_running_.store(false);  // no thread to be had: the next put tries again, close() returns all
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace entrepot

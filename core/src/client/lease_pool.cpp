@@ -217,7 +217,8 @@ void LeasePool::return_idle(const Interrupt& interrupt) {
   std::vector<UnleaseRequest> requests;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, length] : free_) requests.push_back({key.first, key.second, length, 0});
+    for (const auto& [key, length] : free_)
+      requests.push_back({key.first, key.second, length, 0});
     free_.clear();
     next_lease_bytes_ = kFirstLeaseBytes;
     // From the back, so that it is the last message about a segment that says that it is done with.
@@ -225,12 +226,14 @@ void LeasePool::return_idle(const Interrupt& interrupt) {
       if (forget_if_empty(request->segment)) request->done_with_segment = 1;
     }
     std::vector<std::uint32_t> empty;
-    for (const auto& [number, memory] : segments_) empty.push_back(number);
+    for (const auto& [number, memory] : segments_)
+      empty.push_back(number);
     for (const std::uint32_t number : empty) {
       if (forget_if_empty(number)) requests.push_back({number, 0, 0, 1});
     }
   }
-  for (const auto& request : requests) send_unlease(request, interrupt);
+  for (const auto& request : requests)
+    send_unlease(request, interrupt);
 }
 
 bool LeasePool::has_idle() const {
@@ -263,7 +266,8 @@ std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {
 
 void LeasePool::clear_in_child() {
   // The mappings are not there in the child: leak the owners, so that nothing unmaps addresses that may be in use anew.
-  for (auto& [number, memory] : segments_) memory->mapping.leak();
+  for (auto& [number, memory] : segments_)
+    memory->mapping.leak();
   segments_.clear();
   free_.clear();
   in_use_.clear();

@@ -4,8 +4,8 @@
 //                        ▲ └──return──▶ (daemon)  └──give_back──▶ free
 //
 // Leases start small and double with use. A segment of which nothing is free or in use is unmapped and given back at
-// once, so that the store may lease it to others when it is empty; what stays free for long is returned by whoever calls
-// return_idle.
+// once, so that the store may lease it to others when it is empty; what stays free for long is returned by whoever
+// calls return_idle.
 #pragma once
 
 #include <condition_variable>
@@ -46,8 +46,8 @@ class LeasePool {
  public:
   explicit LeasePool(Rpc& rpc) : rpc_(rpc) {}
 
-  // A range of `length` bytes at a multiple of `align` (a power of two). `more`: bytes that the caller will ask for next,
-  // so that one lease serves them all. Waits for memory to `wait_ms`.
+  // A range of `length` bytes at a multiple of `align` (a power of two). `more`: bytes that the caller will ask for
+  // next, so that one lease serves them all. Waits for memory to `wait_ms`.
   [[nodiscard]] Result<LeasedRange> allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
                                              std::uint32_t wait_ms, const Interrupt& interrupt);
 

@@ -171,7 +171,8 @@ SealedObject::~SealedObject() {
 
 std::uint64_t SealedObject::payload_bytes() const {
   std::uint64_t sum = 0;
-  for (const BufferPlace& buffer : buffers_) sum += buffer.length;
+  for (const BufferPlace& buffer : buffers_)
+    sum += buffer.length;
   return sum;
 }
 

@@ -58,7 +58,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
   [[nodiscard]] Status copy_pins_to(PinTable& table) const { return table.copy_from(pins_); }  // locked
-  void switch_in_child(PinTable pins, UniqueFd liveness);                                       // locked
+  void switch_in_child(PinTable pins, UniqueFd liveness);                                      // locked
 
  private:
   friend class SealedObject;

@@ -12,8 +12,8 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kTrimBlobBytes = 1U << 20;         // larger blobs are not pinned for less than a half of them
-constexpr std::uint64_t kBatchBytes = 8U << 20;            // of trees and inline payloads in one Seal
+constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // larger blobs are not pinned for less than a half of them
+constexpr std::uint64_t kBatchBytes = 8U << 20;     // of trees and inline payloads in one Seal
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
@@ -58,7 +58,8 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
       filled.push_back(std::move(next));
       continue;
     }
-    for (const LeasedRange& range : next.ranges) leases_.give_back(range);
+    for (const LeasedRange& range : next.ranges)
+      leases_.give_back(range);
     results[next.index].status = std::move(status);
   }
   seal_planned(filled, results, interrupt);
@@ -75,7 +76,8 @@ void Client::plan(const PutItem& item, Planned& planned) {
   planned.seal.buffers.resize(item.buffers.size());
   planned.shared.assign(item.buffers.size(), 0);
   std::uint64_t total = 0;
-  for (const SourceBuffer& buffer : item.buffers) total += buffer.length;
+  for (const SourceBuffer& buffer : item.buffers)
+    total += buffer.length;
   if (total <= kInlineMaxBytes) return;  // small enough to be copied for nothing
 
   std::unordered_map<std::uint64_t, std::uint64_t> used;  // bytes by (blob, generation)
@@ -103,9 +105,9 @@ void Client::plan(const PutItem& item, Planned& planned) {
 Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, std::uint32_t wait_ms,
                     const Interrupt& interrupt) {
   if (item.tree.size() > kMaxRecordBytes || item.buffers.size() > (1U << 20)) {
-    return {Code::kInvalidArgument, concat("the value's metadata (", format_bytes(item.tree.size()), ", ",
-                                           item.buffers.size(), " buffers) is too large for one object: put its parts ",
-                                           "as objects of their own")};
+    return {Code::kInvalidArgument,
+            concat("the value's metadata (", format_bytes(item.tree.size()), ", ", item.buffers.size(),
+                   " buffers) is too large for one object: put its parts ", "as objects of their own")};
   }
   SealObject& seal = planned.seal;
   std::uint64_t inline_total = 0;
@@ -137,8 +139,8 @@ Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, s
   const auto add_blob = [&](std::uint64_t length, bool own_pages) -> Result<std::byte*> {
     const std::uint64_t reserve = own_pages ? round_up(length, page) : round_up(length, kBlobAlign);
     left -= std::min(left, length);
-    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, own_pages ? page : kBlobAlign, left, wait_ms,
-                                                         interrupt));
+    ASSIGN_OR_RETURN(LeasedRange range,
+                     leases_.allocate(reserve, own_pages ? page : kBlobAlign, left, wait_ms, interrupt));
     seal.blobs.push_back({range.segment(), range.offset, length});
     planned.ranges.push_back(range);
     return range.data();
@@ -185,9 +187,12 @@ void Client::seal_planned(std::span<Planned> planned, std::vector<PutResult>& re
   };
   for (Planned& next : planned) {
     if (!going) {
-      for (const LeasedRange& range : next.ranges) leases_.give_back(range);
-      results[next.index].status = Status(Code::kStoreUnavailable, "not tried, because an earlier object of the same "
-                                                                   "request could not be sealed", true);
+      for (const LeasedRange& range : next.ranges)
+        leases_.give_back(range);
+      results[next.index].status = Status(Code::kStoreUnavailable,
+                                          "not tried, because an earlier object of the same "
+                                          "request could not be sealed",
+                                          true);
       continue;
     }
     const std::uint64_t size = next.seal.tree.size() + next.seal.payload.size() + 24 * next.seal.buffers.size() + 128;
@@ -201,7 +206,8 @@ void Client::seal_planned(std::span<Planned> planned, std::vector<PutResult>& re
 bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results, const Interrupt& interrupt) {
   SealRequest request;
   request.objects.reserve(batch.size());
-  for (Planned* next : batch) request.objects.push_back(std::move(next->seal));
+  for (Planned* next : batch)
+    request.objects.push_back(std::move(next->seal));
   CallOptions options;
   options.interrupt = interrupt;
   auto reply = ask<SealReply>(MessageType::kSeal, request, options);
@@ -211,7 +217,8 @@ bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& resul
   if (!reply.is_ok()) {
     // It may have been sealed all the same (a broken connection, an interruption): those ranges are not written again.
     for (Planned* next : batch) {
-      for (const LeasedRange& range : next->ranges) leases_.sealed(range);
+      for (const LeasedRange& range : next->ranges)
+        leases_.sealed(range);
       results[next->index].status = reply.status();
     }
     return false;
@@ -270,10 +277,11 @@ PutResult Client::existing_result(const PutItem& item, const SealedObject& objec
            (ours.length == 0 || theirs.data == ours.data || std::memcmp(theirs.data, ours.data, ours.length) == 0);
   }
   if (!same) {
-    result.status = Status(Code::kObjectExists,
-                           concat("object ", to_hex(item.id), " is sealed already with other content (generation ",
-                                  object.generation(), "): sealed objects never change; put it under another ID, or "
-                                  "with replace=True"));
+    result.status =
+        Status(Code::kObjectExists, concat("object ", to_hex(item.id),
+                                           " is sealed already with other content (generation ", object.generation(),
+                                           "): sealed objects never change; put it under another ID, or "
+                                           "with replace=True"));
     return result;
   }
   result.existed = true;
@@ -291,7 +299,8 @@ void Client::tidy_leases(const Interrupt& interrupt) {
   }
 }
 
-// --- explicit blobs ----------------------------------------------------------------------------------------------------
+// --- explicit blobs
+// ----------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::uint32_t wait_ms,
                                                      const Interrupt& interrupt) {
@@ -304,7 +313,8 @@ Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::
     blob->data_ = blob->private_.data();
   } else {
     const std::uint64_t reserve = round_up(nbytes, page);
-    if (reserve < nbytes) return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is beyond all bounds"));
+    if (reserve < nbytes)
+      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is beyond all bounds"));
     ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
     blob->data_ = range.data();
     blob->range_ = std::move(range);
@@ -318,11 +328,11 @@ Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::
 PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt) {
   PutResult result;
   if (blob.state_ != WritableBlob::State::kOpen) {
-    result.status =
-        blob.state_ == WritableBlob::State::kOrphan
-            ? Status(Code::kNotSealed, "this blob was being written by the parent process when this one was forked: "
-                                       "only the parent can seal it; create one of your own here")
-            : Status(Code::kInvalidArgument, "this blob is sealed or dropped already: create another one");
+    result.status = blob.state_ == WritableBlob::State::kOrphan
+                        ? Status(Code::kNotSealed,
+                                 "this blob was being written by the parent process when this one was forked: "
+                                 "only the parent can seal it; create one of your own here")
+                        : Status(Code::kInvalidArgument, "this blob is sealed or dropped already: create another one");
     return result;
   }
   PutItem whole = item;

@@ -1,5 +1,5 @@
-// SealedObject: an object that this process pins, its buffers as addresses. One for each (slot, generation) and process;
-// copies of the shared pointer are the private counts.
+// SealedObject: an object that this process pins, its buffers as addresses. One for each (slot, generation) and
+// process; copies of the shared pointer are the private counts.
 //
 //   made (pinned, re-checked) ──last pointer gone──▶ unpinned
 #pragma once

@@ -29,8 +29,8 @@ Result<std::shared_ptr<const SegmentView>> SegmentViews::get(std::uint32_t segme
     return Status(Code::kObjectLost, concat("segment ", segment, " is of generation ", reply.segment_generation,
                                             ", but the object lies in generation ", generation));
   }
-  ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fds[0].get(), 0, reply.segment_bytes,
-                                                         os::Access::kReadOnly, kSegmentAlign));
+  ASSIGN_OR_RETURN(os::Mapping mapping,
+                   os::Mapping::map(fds[0].get(), 0, reply.segment_bytes, os::Access::kReadOnly, kSegmentAlign));
   auto made = std::make_shared<SegmentView>();
   made->segment = segment;
   made->generation = generation;

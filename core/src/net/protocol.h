@@ -1,8 +1,8 @@
 // The local socket protocol between client and daemon, version 1. docs/formats/socket-protocol.md is its prose.
 //
 // A unix stream socket. Every frame is a FrameHeader and a body; descriptors travel by SCM_RIGHTS with the first byte
-// of their frame. The client numbers its requests; the daemon answers each exactly once (kReply or kError) with the same
-// number, not necessarily in order: what waits is answered when it is done. FrameHeader and Hello/HelloReply never
+// of their frame. The client numbers its requests; the daemon answers each exactly once (kReply or kError) with the
+// same number, not necessarily in order: what waits is answered when it is done. FrameHeader and Hello/HelloReply never
 // change their first fields, so that any two versions can tell each other which they are.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 0;  // a peer one minor older or newer is served
+inline constexpr std::uint16_t kProtocolMinor = 0;          // a peer one minor older or newer is served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -323,8 +323,8 @@ struct RemoveSessionRequest {
 struct NameRequest {  // bind, resolve, unbind
   std::uint32_t session = 0;
   std::string name;
-  IdBytes id{};              // bind
-  std::uint8_t replace = 0;  // bind
+  IdBytes id{};                  // bind
+  std::uint8_t replace = 0;      // bind
   std::uint32_t timeout_ms = 0;  // resolve: wait until it is bound
   template <class V>
   void fields(V& v) {
