@@ -1,0 +1,66 @@
+"""A store of each test's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import entrepot
+import pytest
+
+
+@pytest.fixture
+def store(daemon: Any) -> Iterator[entrepot.Store]:
+    """A connection to a fresh store of 256 MiB."""
+    with entrepot.connect(daemon.address, scope="tests") as connected:
+        yield connected
+
+
+@pytest.fixture
+def python(daemon: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``python(code, *arguments)``: runs code in another process, connected as ``store``."""
+
+    def run(code: str, *arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program(daemon.address, code), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def spawn(daemon: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """``spawn(code, *arguments)``: starts code in another process with pipes; ended with the test."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program(daemon.address, code), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def program(address: str, code: str) -> str:
+    """The code, with ``store`` connected before it."""
+    start = f"""
+        import os, sys
+        import entrepot
+        store = entrepot.connect({address!r}, scope="tests")
+    """
+    return textwrap.dedent(start) + textwrap.dedent(code)

@@ -1,0 +1,188 @@
+"""Putting: nothing is copied that is there already; the same content twice is one object; names, sessions, lists."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+MIB = 1 << 20
+
+
+def test_put_of_a_table_with_an_added_column_writes_only_the_new_bytes(store: entrepot.Store) -> None:
+    rows = 500_000
+    table = pa.table({name: np.arange(rows) + number for number, name in enumerate("abcd")})
+    oid = store.put(table)
+    before = store.status()
+    mine = store.get(oid)
+    wider = mine.append_column("e", pa.array(np.arange(rows) * 2))
+    other = store.put(wider)
+    after = store.status()
+    new = after["used_bytes"] - before["used_bytes"]
+    assert rows * 8 <= new < rows * 8 + MIB
+    assert store.get(other).equals(wider)
+    shared = {blob["blob"] for blob in store.info(oid).blobs}
+    assert shared <= {blob["blob"] for blob in store.info(other).blobs}
+    del mine, wider
+    assert store.delete(oid)
+    assert store.get(other).column("a").to_numpy()[7] == 7
+
+
+def test_a_got_array_is_referred_to(store: entrepot.Store) -> None:
+    oid = store.put(np.arange(1_000_000))
+    before = store.status()["used_bytes"]
+    again = store.put({"whole": store.get(oid), "half": store.get(oid)[:600_000]})
+    assert store.status()["used_bytes"] - before < 64 << 10
+    assert store.get(again)["half"][-1] == 599_999
+
+
+def test_a_small_slice_does_not_keep_a_large_parent(store: entrepot.Store, wait_until: Any) -> None:
+    oid = store.put(np.arange(4 * MIB))
+    piece = store.put(store.get(oid)[: 64 << 10])
+    assert store.delete(oid)
+    wait_until(lambda: store.status()["payload_bytes"] < 2 * MIB, "the parent to be freed")
+    assert store.get(piece)[100] == 100
+
+
+def test_an_array_of_a_write_copy_is_copied(store: entrepot.Store) -> None:
+    oid = store.put(np.arange(1_000_000))
+    mine = store.get(oid, copy="on_write")
+    mine[0] = 42
+    changed = store.put(mine)
+    assert store.get(changed)[0] == 42
+    assert store.get(oid)[0] == 0
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 5_000_000])
+def test_identical_content_twice_is_success(store: entrepot.Store, size: int) -> None:
+    oid = store.derive("task/return")
+    assert store.derive("task/return") == oid
+    assert store.put(np.arange(size), id=oid) == oid
+    generation = store.generation_of(oid)
+    assert store.put(np.arange(size), id=oid) == oid
+    assert store.generation_of(oid) == generation
+    assert store.status()["objects"] == 1
+
+
+def test_replace_is_another_generation(store: entrepot.Store) -> None:
+    oid = store.put([1], id=store.derive("k"))
+    first = store.info(oid).generation
+    store.put([2], id=oid, replace=True)
+    assert store.get(oid) == [2]
+    assert store.info(oid).generation != first
+
+
+def test_racing_writers_of_one_id(store: entrepot.Store) -> None:
+    oid = store.derive("race")
+    outcomes: list[str] = []
+    start = threading.Barrier(8)
+
+    def write(number: int) -> None:
+        start.wait(30)
+        try:
+            store.put(np.full(50_000, number % 2), id=oid)
+            outcomes.append("sealed")
+        except entrepot.ObjectExists:
+            outcomes.append("exists")
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outcomes) == ["exists"] * 4 + ["sealed"] * 4
+    assert len(set(store.get(oid).tolist())) == 1
+
+
+def test_threads_put_and_get(store: entrepot.Store) -> None:
+    failures: list[Any] = []
+
+    def work(number: int) -> None:
+        for turn in range(40):
+            size = (turn * 7919 + number) % 200_000
+            oid = store.put(np.full(size, number * 1000 + turn))
+            value = store.get(oid)
+            if value.shape != (size,) or (size and not (value == number * 1000 + turn).all()):
+                failures.append((number, turn))
+            if turn % 3:
+                store.delete(oid)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+
+
+def test_sessions_are_apart(store: entrepot.Store, wait_until: Any) -> None:
+    run = store.session("run-1", ttl=3600)
+    oid = run.put(b"x" * 50_000, name="n")
+    assert [one.id for one in run.list()] == [oid]
+    assert store.list() == []
+    assert [one.id for one in store.list(session="run-1")] == [oid]
+    with pytest.raises(entrepot.ObjectNotFound):
+        store.resolve("n")
+    with pytest.raises(entrepot.ObjectNotFound):
+        store.list(session="none")
+    known = {one.session: one for one in store.sessions()}
+    assert known["run-1"].ttl_seconds == 3600
+    assert known["run-1"].objects == 1
+    assert run.derive("k") != store.derive("k")
+    store.remove_session("run-1")
+    assert not store.exists(oid)
+    wait_until(lambda: store.status()["payload_bytes"] == 0, "the session's memory to be free")
+
+
+def test_a_session_ends_by_itself(store: entrepot.Store, wait_until: Any) -> None:
+    run = store.session("short", ttl=1)
+    oid = run.put(b"x" * 50_000)
+    run.close()
+    with entrepot.connect(store.address, scope="elsewhere"):
+        pass
+    store.close()
+    with entrepot.connect(store.address, scope="tests") as again:
+        wait_until(lambda: not again.exists(oid), "the session to end", 60)
+
+
+def test_lists_match_names_and_ids(store: entrepot.Store) -> None:
+    oid = store.put([1], name="orders-2024")
+    store.put([2], name="customers")
+    assert [one.id for one in store.list("ord*")] == [oid]
+    assert [one.id for one in store.list(f"{str(oid)[:12]}*")] == [oid]
+    info = store.list("ord*")[0]
+    assert (info.names, info.type, info.state) == (["orders-2024"], "python.data", "sealed")
+    assert abs(info.created - time.time()) < 600
+
+
+def test_a_store_can_be_sent_to_another_process(store: entrepot.Store) -> None:
+    import pickle
+
+    again = pickle.loads(pickle.dumps(store.session("run")))
+    assert (again.address, again.scope, again.session_name) == (store.address, "tests", "run")
+    again.close()
+    assert not store.closed
+
+
+def test_interrupt_ends_a_wait(store: entrepot.Store, spawn: Any) -> None:
+    import signal
+
+    waiter = spawn(
+        """
+        print("ready", flush=True)
+        try:
+            store.get("0" * 40, timeout=60)
+        except KeyboardInterrupt:
+            print("interrupted", len(store.list()), flush=True)
+        """
+    )
+    assert waiter.stdout.readline() == "ready\n"
+    time.sleep(0.2)  # so that it is most likely in the wait; right in any case
+    waiter.send_signal(signal.SIGINT)
+    out, _ = waiter.communicate(timeout=20)
+    assert out == "interrupted 0\n"
