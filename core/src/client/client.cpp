@@ -256,7 +256,9 @@ void Client::close() {
   const std::lock_guard lock(mutex_);
   state_ = State::kClosed;
   reason_ = reason;
-  if (connection_) connection_->close(reason);
+  if (!connection_) return;
+  connection_->close(reason);
+  connection_.reset();  // its socket goes with the last thread that waits on it, and the daemon sees that
 }
 
 bool Client::closed() const {

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // larger blobs are not pinned for less than a half of them
 constexpr std::uint64_t kBatchBytes = 8U << 20;     // of trees and inline payloads in one Seal
+constexpr std::uint64_t kMostBytes = 1ULL << 56;
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
@@ -305,6 +306,9 @@ void Client::tidy_leases(const Interrupt& interrupt) {
 Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::uint32_t wait_ms,
                                                      const Interrupt& interrupt) {
   RETURN_IF_ERROR(connection());
+  if (nbytes > kMostBytes) {
+    return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is larger than any store"));
+  }
   std::shared_ptr<WritableBlob> blob(new WritableBlob);
   blob->bytes_ = nbytes;
   const std::uint64_t page = os::page_bytes();
@@ -372,6 +376,7 @@ WritableBlob::~WritableBlob() { drop(); }
 void WritableBlob::drop() {
   if (state_ != State::kOpen) return;
   state_ = State::kDropped;
+  if (!client_) return;  // there was no memory for it
   {
     const std::lock_guard lock(client_->blobs_mutex_);
     client_->blobs_.erase(this);

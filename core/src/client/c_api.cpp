@@ -1,0 +1,219 @@
+// The C interface over Client: checks sizes and pointers, and keeps exceptions in.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "base/text.h"
+#include "client/client.h"
+#include "entrepot/entrepot.h"
+
+using entrepot::Code;
+using entrepot::concat;
+using entrepot::IdBytes;
+using entrepot::Interrupt;
+using entrepot::Status;
+
+struct entrepot_client {
+  std::shared_ptr<entrepot::Client> client;
+  int (*interrupt)(void*) = nullptr;
+  void* interrupt_context = nullptr;
+
+  [[nodiscard]] Interrupt asked() {
+    if (interrupt == nullptr) return {};
+    return {[](void* self) {
+              auto* owner = static_cast<entrepot_client*>(self);
+              return owner->interrupt(owner->interrupt_context) != 0;
+            },
+            this};
+  }
+};
+
+struct entrepot_object {
+  std::shared_ptr<entrepot::SealedObject> object;
+};
+
+struct entrepot_blob {
+  std::shared_ptr<entrepot::Client> client;
+  std::shared_ptr<entrepot::WritableBlob> blob;
+};
+
+namespace {
+
+int32_t report(const Status& status, entrepot_error* error) {
+  if (error != nullptr && error->struct_size >= sizeof(entrepot_error)) {
+    error->code = static_cast<int32_t>(status.code());
+    error->retryable = status.retryable() ? 1 : 0;
+    const std::size_t length = std::min(status.message().size(), sizeof(error->message) - 1);
+    std::memcpy(error->message, status.message().data(), length);
+    error->message[length] = '\0';
+  }
+  return static_cast<int32_t>(status.code());
+}
+
+// Runs `work`, which gives a Status; what it throws (memory, threads) becomes one.
+template <class Work>
+int32_t guarded(entrepot_error* error, Work&& work) noexcept {
+  try {
+    return report(work(), error);
+  } catch (const std::bad_alloc&) {
+    return report(Status(Code::kStoreFull, "this process has no memory left"), error);
+  } catch (const std::exception& problem) {
+    return report(Status(Code::kInternal, problem.what()), error);
+  }
+}
+
+Status missing(const char* what) { return {Code::kInvalidArgument, concat(what, " is NULL, or smaller than its struct")}; }
+
+IdBytes id_of(const uint8_t* bytes) {
+  IdBytes id{};
+  std::copy_n(bytes, id.size(), id.begin());
+  return id;
+}
+
+Status convert(const entrepot_item* item, entrepot::PutItem& out) {
+  if (item == nullptr || item->struct_size < sizeof(entrepot_item)) return missing("the item");
+  if ((item->tree == nullptr && item->tree_length != 0) || (item->buffers == nullptr && item->buffer_count != 0)) {
+    return missing("the item's tree or buffers");
+  }
+  out.id = id_of(item->id);
+  out.session = item->session;
+  out.replace = item->replace != 0;
+  if (item->name != nullptr) out.name = item->name;
+  if (item->tree_length != 0) out.tree.assign(static_cast<const char*>(item->tree), item->tree_length);
+  for (uint64_t i = 0; i < item->buffer_count; ++i) out.buffers.push_back({item->buffers[i].data, item->buffers[i].length});
+  return Status::ok();
+}
+
+Status finish(const entrepot::PutResult& result, uint32_t* generation) {
+  if (result.status.is_ok() && generation != nullptr) *generation = result.generation;
+  return result.status;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t entrepot_connect(const entrepot_connect_options* options, entrepot_client** out, entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (options == nullptr || options->struct_size < sizeof(*options) || options->path == nullptr || out == nullptr) {
+      return missing("the options, their path or the result");
+    }
+    entrepot::ConnectOptions wanted;
+    wanted.path = options->path;
+    if (options->label != nullptr) wanted.label = options->label;
+    wanted.version = ENTREPOT_VERSION;
+    if (options->connect_timeout_ms != 0) wanted.connect_ms = options->connect_timeout_ms;
+    if (options->reconnect_timeout_ms != 0) wanted.reconnect_ms = options->reconnect_timeout_ms;
+    auto made = std::make_unique<entrepot_client>();
+    made->interrupt = options->interrupt;
+    made->interrupt_context = options->interrupt_context;
+    ASSIGN_OR_RETURN(made->client, entrepot::Client::connect(wanted, made->asked()));
+    *out = made.release();
+    return Status::ok();
+  });
+}
+
+void entrepot_client_free(entrepot_client* client) {
+  if (client == nullptr) return;
+  client->client->close();
+  delete client;
+}
+
+int32_t entrepot_open_session(entrepot_client* client, const char* scope, const char* session, uint32_t* out,
+                              entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || scope == nullptr || session == nullptr || out == nullptr) return missing("an argument");
+    ASSIGN_OR_RETURN(*out, client->client->open_session(scope, session, std::nullopt, client->asked()));
+    return Status::ok();
+  });
+}
+
+int32_t entrepot_put(entrepot_client* client, const entrepot_item* item, uint32_t wait_ms, uint32_t* generation,
+                     entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr) return missing("the client");
+    entrepot::PutItem wanted;
+    RETURN_IF_ERROR(convert(item, wanted));
+    return finish(client->client->put(std::span(&wanted, 1), wait_ms, client->asked()).front(), generation);
+  });
+}
+
+int32_t entrepot_get(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], uint32_t wait_ms,
+                     entrepot_object** out, entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || id == nullptr || out == nullptr) return missing("an argument");
+    const IdBytes wanted = id_of(id);
+    ASSIGN_OR_RETURN(auto objects, client->client->get(std::span(&wanted, 1), wait_ms, client->asked()));
+    *out = new entrepot_object{std::move(objects.front())};
+    return Status::ok();
+  });
+}
+
+uint32_t entrepot_object_generation(const entrepot_object* object) { return object->object->generation(); }
+
+entrepot_buffer entrepot_object_tree(const entrepot_object* object) {
+  const auto tree = object->object->tree();
+  return {tree.data(), tree.size()};
+}
+
+uint64_t entrepot_object_buffer_count(const entrepot_object* object) { return object->object->buffers().size(); }
+
+entrepot_buffer entrepot_object_buffer(const entrepot_object* object, uint64_t index) {
+  if (index >= object->object->buffers().size()) return {nullptr, 0};
+  const auto& place = object->object->buffers()[index];
+  return {place.data, place.length};
+}
+
+void entrepot_object_free(entrepot_object* object) { delete object; }
+
+int32_t entrepot_create(entrepot_client* client, uint64_t length, uint32_t wait_ms, entrepot_blob** out,
+                        entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || out == nullptr) return missing("an argument");
+    ASSIGN_OR_RETURN(auto blob, client->client->create(length, wait_ms, client->asked()));
+    *out = new entrepot_blob{client->client, std::move(blob)};
+    return Status::ok();
+  });
+}
+
+void* entrepot_blob_data(const entrepot_blob* blob) { return blob->blob->data(); }
+
+int32_t entrepot_blob_seal(entrepot_blob* blob, const entrepot_item* item, uint32_t* generation,
+                           entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (blob == nullptr) return missing("the blob");
+    entrepot::PutItem wanted;
+    RETURN_IF_ERROR(convert(item, wanted));
+    return finish(blob->client->seal(*blob->blob, wanted, {}), generation);
+  });
+}
+
+void entrepot_blob_free(entrepot_blob* blob) { delete blob; }
+
+int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], int32_t* deleted,
+                        entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || id == nullptr) return missing("an argument");
+    const IdBytes wanted = id_of(id);
+    ASSIGN_OR_RETURN(const auto done, client->client->remove(std::span(&wanted, 1), client->asked()));
+    if (deleted != nullptr) *deleted = done.front();
+    return Status::ok();
+  });
+}
+
+int32_t entrepot_status(entrepot_client* client, char** json, entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || json == nullptr) return missing("an argument");
+    ASSIGN_OR_RETURN(const std::string text, client->client->status(client->asked()));
+    *json = static_cast<char*>(std::malloc(text.size() + 1));
+    if (*json == nullptr) throw std::bad_alloc();
+    std::memcpy(*json, text.c_str(), text.size() + 1);
+    return Status::ok();
+  });
+}
+
+void entrepot_string_free(char* text) { std::free(text); }
+
+}  // extern "C"
