@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kRestoreMs = 20'000;
 constexpr std::uint64_t kAckMs = 5'000;
+constexpr std::uint64_t kEndMs = 5'000;  // for a daemon that said goodbye to be gone
 constexpr int kChannelInChild = 3;
 constexpr int kReadyInChild = 4;
 constexpr std::uint64_t kChannelKey = 1;
@@ -84,7 +85,10 @@ int Keeper::watch() {
     }
     channel_.reset();
     reap_children();
-    if (goodbye_ || stopping_) return end(0);
+    if (goodbye_ || stopping_) {
+      wait_for_child();
+      return end(0);
+    }
     log_warning("daemon ", daemon_pid_, " died; ", held_.size(), " descriptors are kept");
     if (too_many_deaths()) {
       log_error("the daemon died ", kMaxDeaths, " times within ", kDeathWindowNs / 1'000'000'000ULL,
@@ -116,6 +120,7 @@ Status Keeper::start_daemon() {
   spawn.argv.insert(spawn.argv.end(), options_.daemon_arguments.begin(), options_.daemon_arguments.end());
   ASSIGN_OR_RETURN(os::Child child, os::spawn(spawn));
   daemon_pid_ = child.pid;
+  has_child_ = true;
   channel_ = std::move(pair.first);
   pair.second.reset();
   if (options_.ready_fd >= 0) {
@@ -185,7 +190,20 @@ void Keeper::pass_signal() {
 
 void Keeper::reap_children() {
   while (const auto ended = os::reap()) {
-    if (ended->pid == daemon_pid_) log_info("daemon ", ended->pid, " ended: ", ended->to_string());
+    if (ended->pid != daemon_pid_) continue;
+    has_child_ = false;
+    log_info("daemon ", ended->pid, " ended: ", ended->to_string());
+  }
+}
+
+// Whoever waits for the keeper's end finds the store's memory free. A daemon that is not our child (it started us) is
+// not waited for.
+void Keeper::wait_for_child() {
+  const auto deadline = os::Deadline::after_ms(kEndMs);
+  while (has_child_ && !deadline.passed()) {
+    const auto woken = os::wait_readable(signals_.get(), deadline);
+    if (!woken.is_ok()) return;
+    if (*woken) pass_signal();
   }
 }
 

@@ -51,6 +51,7 @@ class Keeper {
   [[nodiscard]] bool take_message();
   void pass_signal();
   void reap_children();
+  void wait_for_child();
   [[nodiscard]] bool too_many_deaths();
   [[nodiscard]] int end(int code);
 
@@ -59,8 +60,9 @@ class Keeper {
   UniqueFd channel_;
   UniqueFd signals_;
   std::int32_t daemon_pid_ = 0;
-  bool goodbye_ = false;   // the daemon said that it ends
-  bool stopping_ = false;  // we were told to end
+  bool has_child_ = false;  // the daemon is our child, and not reaped yet
+  bool goodbye_ = false;    // the daemon said that it ends
+  bool stopping_ = false;   // we were told to end
   std::uint64_t backoff_ms_ = kMinBackoffMs;
   std::vector<std::uint64_t> deaths_;  // monotonic times of the last ones
 };
