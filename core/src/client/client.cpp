@@ -104,6 +104,13 @@ Status Client::open(const Interrupt& interrupt) {
   const auto deadline = os::Deadline::after_ms(options_.connect_ms);
   bool connected = false;
   auto greeting = greet(hello, {}, deadline, interrupt, connected);
+  // Somebody listens but the daemon died before it answered: the keeper starts another, which the same socket reaches.
+  for (std::uint64_t back_off = kFirstBackOffMs; !greeting.is_ok() && connected && !deadline.passed();
+       back_off = std::min(back_off * 2, kMaxBackOffMs)) {
+    if (greeting.code() != Code::kStoreUnavailable || interrupt.requested()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(back_off));
+    greeting = greet(hello, {}, deadline, interrupt, connected);
+  }
   if (!greeting.is_ok()) {
     const Code code = greeting.code();
     return code == Code::kStoreUnavailable || (code == Code::kTimeout && !interrupt.requested())
