@@ -101,6 +101,7 @@ Status KeeperLink::start_keeper() {
   spawn.new_session = true;
   ASSIGN_OR_RETURN(const os::Child child, os::spawn(spawn));
   channel_ = std::move(pair.first);
+  keeper_number_ += 1;
   pair.second.reset();
   keeper_pid_ = static_cast<std::uint32_t>(child.pid);
   ASSIGN_OR_RETURN(const ReceivedMessage ready,

@@ -35,6 +35,8 @@ class KeeperLink {
 
   // For the poller; -1 while alone. It changes when a new keeper was started: ask again after on_readable() or hold().
   [[nodiscard]] int channel() const { return channel_.get(); }
+  // Which keeper the channel leads to: another number for each, where the descriptor may well be the same.
+  [[nodiscard]] std::uint64_t keeper_number() const { return keeper_number_; }
   [[nodiscard]] std::uint32_t keeper_pid() const { return keeper_pid_; }
   // The channel is readable: the keeper died (it says nothing by itself). Starts another.
   void on_readable();
@@ -50,6 +52,7 @@ class KeeperLink {
   void keeper_is_gone(const Status& why);
 
   UniqueFd channel_;
+  std::uint64_t keeper_number_ = 1;
   std::vector<std::string> keeper_arguments_;
   std::map<HeldTag, UniqueFd> held_;
   std::uint32_t keeper_pid_ = 0;

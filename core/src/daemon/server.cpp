@@ -64,7 +64,7 @@ class Server {
   Provisioner& provisioner_;
   UniqueFd signals_;
   int provisioner_event_;
-  int watched_channel_ = -1;
+  std::uint64_t watched_keeper_ = 0;
   std::uint64_t idle_since_ns_ = 0;  // 0: not idle
   std::uint64_t next_lone_try_ns_ = 0;
   bool some_have_more_ = false;
@@ -82,10 +82,9 @@ Status Server::watch() {
 
 void Server::watch_keeper() {
   const int channel = state_.link.channel();
-  if (channel == watched_channel_) return;
+  if (channel < 0 || state_.link.keeper_number() == watched_keeper_) return;
   // The former channel is closed already, which took it out of the poller.
-  watched_channel_ = channel;
-  if (channel < 0) return;
+  watched_keeper_ = state_.link.keeper_number();
   if (const Status added = state_.poller.add(channel, watch_key(WatchKind::kKeeper), true, false); !added.is_ok()) {
     log_error("the keeper cannot be watched: ", added.message());
   }
