@@ -1,12 +1,11 @@
 /* Entrepot's C interface: a client of a store on this host.
  *
- * Handles are opaque. Structs begin with their size, set by the caller to sizeof(struct), so that later versions can add
- * fields at the end; fields must otherwise be zeroed. Functions return 0 or the code of an error (entrepot/codes.h) and
- * fill `error` if it is not NULL. No C++ exception crosses this interface. All functions may be called from any thread;
- * a handle is freed once, when no other thread uses it any more.
+ * Handles are opaque. Structs begin with their size, set by the caller to sizeof(struct), so that later versions can
+ * add fields at the end; fields must otherwise be zeroed. Functions return 0 or the code of an error (entrepot/codes.h)
+ * and fill `error` if it is not NULL. No C++ exception crosses this interface. All functions may be called from any
+ * thread; a handle is freed once, when no other thread uses it any more.
  */
-#ifndef ENTREPOT_ENTREPOT_H_
-#define ENTREPOT_ENTREPOT_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -104,6 +103,4 @@ ENTREPOT_API void entrepot_string_free(char* text);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -91,7 +91,8 @@ int Keeper::watch() {
     }
     log_warning("daemon ", daemon_pid_, " died; ", held_.size(), " descriptors are kept");
     if (too_many_deaths()) {
-      log_error("the daemon died ", kMaxDeaths, " times within ", kDeathWindowNs / 1'000'000'000ULL,
+      log_error("the daemon died ", kMaxDeaths, " times, each within a second of its start, in ",
+                kDeathWindowNs / 1'000'000'000ULL,
                 " s: giving up; what it held in memory is gone. The lines above say why it died");
       return end(1);
     }
@@ -120,6 +121,7 @@ Status Keeper::start_daemon() {
   spawn.argv.insert(spawn.argv.end(), options_.daemon_arguments.begin(), options_.daemon_arguments.end());
   ASSIGN_OR_RETURN(os::Child child, os::spawn(spawn));
   daemon_pid_ = child.pid;
+  started_ns_ = os::monotonic_ns();
   has_child_ = true;
   channel_ = std::move(pair.first);
   pair.second.reset();
@@ -211,6 +213,11 @@ bool Keeper::too_many_deaths() {
   const std::uint64_t now = os::monotonic_ns();
   std::erase_if(deaths_, [&](std::uint64_t at) { return now - at > kDeathWindowNs; });
   if (deaths_.empty()) backoff_ms_ = kMinBackoffMs;
+  // One that worked for a while did not die of what it adopted: the next one may do as well, whatever killed it.
+  if (now - started_ns_ > kYoungNs) {
+    backoff_ms_ = kMinBackoffMs;
+    return false;
+  }
   deaths_.push_back(now);
   return deaths_.size() >= kMaxDeaths;
 }

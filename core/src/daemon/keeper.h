@@ -3,7 +3,7 @@
 //   starting ──daemon spawned──▶ watching ──end-of-file, no Goodbye──▶ starting (after a back-off)
 //                                   │
 //                                   ├──Goodbye, or a signal and then end-of-file──▶ ended, exit code 0
-//                                   └──too many deaths in a short time──▶ ended, exit code 1
+//                                   └──too many early deaths in a short time──▶ ended, exit code 1
 //
 // It does next to nothing, so that it has next to nothing to die of. It may be a container's first process: it reaps
 // whatever is orphaned to it, and passes SIGTERM and SIGINT on.
@@ -38,7 +38,8 @@ class Keeper {
   [[nodiscard]] int run_for_daemon(UniqueFd channel, std::int32_t daemon_pid);
 
  private:
-  static constexpr std::uint32_t kMaxDeaths = 10;  // in kDeathWindowNs: then it gives up
+  static constexpr std::uint64_t kYoungNs = 1'000'000'000;  // who dies younger than this may die of what it adopts
+  static constexpr std::uint32_t kMaxDeaths = 10;           // in kDeathWindowNs: then it gives up
   static constexpr std::uint64_t kDeathWindowNs = 30'000'000'000ULL;
   static constexpr std::uint64_t kMinBackoffMs = 10;
   static constexpr std::uint64_t kMaxBackoffMs = 2'000;
@@ -64,7 +65,8 @@ class Keeper {
   bool goodbye_ = false;    // the daemon said that it ends
   bool stopping_ = false;   // we were told to end
   std::uint64_t backoff_ms_ = kMinBackoffMs;
-  std::vector<std::uint64_t> deaths_;  // monotonic times of the last ones
+  std::uint64_t started_ns_ = 0;       // when the daemon was
+  std::vector<std::uint64_t> deaths_;  // monotonic times of the last early ones
 };
 
 }  // namespace entrepot

@@ -1,0 +1,105 @@
+"""The command line, verb by verb, against a running store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def cli(daemon: Any) -> Run:
+    """``cli("ls", "--json")``: runs a verb; fails the test unless its exit code is ``code``."""
+
+    def run(*arguments: object, code: int = 0, connect: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "entrepot.cli", *map(str, arguments)]
+        if connect:
+            command += ["--address", daemon.address, "--scope", "tests"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+def test_put_ls_info_get_rm(cli: Run, store: entrepot.Store, tmp_path: Path) -> None:
+    file = tmp_path / "data.bin"
+    file.write_bytes(b"\x00\x01" * 40_000)
+    oid = cli("put", file, "--name", "data").stdout.strip()
+    assert store.get(oid) == file.read_bytes()
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    assert (listed["id"], listed["names"], listed["type"], listed["nbytes"]) == (oid, ["data"], "python.bytes", 80_000)
+    assert oid in cli("ls", "da*").stdout
+    info = json.loads(cli("info", "data", "--json").stdout)
+    assert info["id"] == oid
+    assert "python.bytes" in cli("info", oid).stdout
+    out = tmp_path / "out.bin"
+    cli("get", "data", "-o", out)
+    assert out.read_bytes() == file.read_bytes()
+    assert "'data'" in cli("put", __file__, "--name", "data", code=1).stderr
+    cli("put", file, "--name", "data", "--replace")
+    cli("rm", oid)
+    assert not store.exists(oid)
+    assert oid in cli("rm", oid, code=1).stderr
+    assert "0" * 40 in cli("get", "0" * 40, code=1).stderr
+
+
+def test_tables(cli: Run, store: entrepot.Store, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    oid = cli("put", tmp_path / "t.parquet", "--as", "table").stdout.strip()
+    assert store.get(oid).equals(table)
+    for suffix in ("parquet", "arrow", "csv"):
+        cli("get", oid, "-o", tmp_path / f"out.{suffix}")
+    assert parquet.read_table(tmp_path / "out.parquet").equals(table)
+    assert (tmp_path / "out.csv").read_text().splitlines()[0].replace('"', "") == "a,b"
+
+
+def test_status(cli: Run, store: entrepot.Store) -> None:
+    store.put(b"x" * 100_000)
+    status = json.loads(cli("status", "--json").stdout)
+    assert status["objects"] == 1
+    assert status["instance"] == store.instance_id
+    assert "256.0 MiB" in cli("status").stdout
+
+
+def test_doctor(cli: Run) -> None:
+    text = cli("doctor").stdout
+    for word in ("system", "memfd", "huge pages", "descriptors", "entrepotd", "store"):
+        assert word in text.lower(), text
+
+
+def test_start_stop_logs(cli: Run, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        folder = socket_folder / name[4:7].lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    cli("start", "--size", "64MiB", connect=False)
+    assert "64.0 MiB" in cli("status", connect=False).stdout
+    assert "daemon" in cli("logs", connect=False).stdout
+    cli("stop", connect=False)
+    assert "no store" in cli("status", code=1, connect=False).stderr
+
+
+def test_bad_usage() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "entrepot.cli", "fly"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "fly" in done.stderr
+
+
+def test_nobody_there(cli: Run, socket_folder: Path) -> None:
+    done = cli("ls", "--address", f"unix://{socket_folder}/none.sock", connect=False, code=1)
+    assert "entrepot start" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,201 @@
+"""Fork, spawn and threads: a child has pins of its own, inherits no lease, and costs its parent nothing."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+
+MIB = 1 << 20
+
+
+def in_child(work: Callable[[], None]) -> Callable[[], None]:
+    """Forks; the child runs ``work`` and ends. Call the result to wait for it; it fails with the child's traceback."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            os.write(write, traceback.format_exc().encode()[-60_000:])
+        finally:
+            os._exit(code)
+    os.close(write)
+
+    def wait() -> None:
+        with os.fdopen(read, "rb") as pipe:
+            text = pipe.read().decode()
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, text or f"the child ended with status {status}"
+
+    return wait
+
+
+def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepot.Store, wait_until: Any) -> None:
+    oid = store.put(np.full(500_000, 3))
+    value = store.get(oid)
+    go_read, go_write = os.pipe()
+    made = store.derive("from child")
+
+    def child() -> None:
+        os.close(go_write)
+        assert os.read(go_read, 1) == b"1"
+        assert (value == 3).all()  # the parent let go, and the object is deleted
+        store.put(np.full(100_000, 4), id=made)
+        assert store.get(made)[0] == 4
+        labels = [client["pid"] for client in store.status()["clients"]]
+        assert len(labels) == 2
+
+    wait = in_child(child)
+    del value
+    gc.collect()
+    assert store.delete(oid)
+    for _ in range(20):
+        store.delete(store.put(np.zeros(4 * MIB)))
+    assert store.status()["deferred_frees"] == 1
+    os.write(go_write, b"1")
+    wait()
+    os.close(go_read)
+    os.close(go_write)
+    assert store.get(made)[0] == 4
+    wait_until(lambda: store.status()["deferred_frees"] == 0, "the dead child's pin to go")
+    wait_until(lambda: len(store.status()["clients"]) == 1, "the child's registration to go")
+
+
+def test_a_child_gets_a_private_copy_of_an_unsealed_blob(store: entrepot.Store) -> None:
+    with store.create(300_000) as blob:
+        blob.view[:5] = b"first"
+
+        def child() -> None:
+            assert bytes(blob.view[:5]) == b"first"
+            blob.view[:5] = b"child"
+            with pytest.raises(entrepot.EntrepotError):
+                store._client.raw.seal(  # pyright: ignore[reportPrivateUsage]
+                    blob._raw,  # pyright: ignore[reportPrivateUsage]
+                    (blob.id.binary, 0, False, True, "", b"", ()),
+                )
+            other = store.put(np.full(100_000, 9))
+            assert store.get(other)[5] == 9
+
+        in_child(child)()
+        assert bytes(blob.view[:5]) == b"first"
+        blob.view[5:9] = b"more"
+    assert bytes(store.get(blob.id).view[:9]) == b"firstmore"
+
+
+def test_forks_while_threads_work(store: entrepot.Store) -> None:
+    stop = threading.Event()
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        try:
+            while not stop.is_set():
+                oid = store.put(np.full(20_000, number))
+                assert store.get(oid)[-1] == number
+                store.delete(oid)
+        except BaseException:
+            failures.append(traceback.format_exc())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        kept = store.get(store.put(np.arange(50_000)))
+
+        def child() -> None:
+            assert kept[77] == 77
+            assert store.get(store.put(np.full(30_000, 5)))[0] == 5
+
+        for _ in range(10):
+            in_child(child)()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not failures, failures[0]
+
+
+def test_a_child_of_a_child(store: entrepot.Store) -> None:
+    value = store.get(store.put(np.arange(100_000)))
+
+    def child() -> None:
+        def grandchild() -> None:
+            assert value[9] == 9
+            assert store.get(store.put([1])) == [1]
+
+        in_child(grandchild)()
+        assert value[10] == 10
+
+    in_child(child)()
+
+
+def test_a_closed_stores_values_stay_readable_in_the_child(daemon: Any) -> None:
+    store = entrepot.connect(daemon.address)
+    value = store.get(store.put(np.arange(100_000)))
+    store.close()
+
+    def child() -> None:
+        assert value[9] == 9
+        with entrepot.connect(daemon.address) as own:
+            assert own.get(own.put([1])) == [1]
+
+    in_child(child)()
+
+
+def test_a_fork_while_the_daemon_is_gone(daemon: Any, store: entrepot.Store) -> None:
+    value = store.get(store.put(np.arange(100_000)))
+    daemon.stop()
+
+    def child() -> None:
+        assert value[9] == 9
+        with pytest.raises(entrepot.StoreUnavailable, match="fork"):
+            store.put(1)
+
+    in_child(child)()
+
+
+def worker(address: str, oid: str) -> int:
+    with entrepot.connect(address, scope="tests") as own:
+        return int(own.get(oid).sum())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(daemon: Any, store: entrepot.Store, method: str) -> None:
+    oid = store.put(np.arange(100_000))
+    value = store.get(oid)
+    context = multiprocessing.get_context(method)
+    if method == "fork":
+        with context.Pool(2) as pool:
+            sums = pool.starmap(worker, [(daemon.address, str(oid))] * 6)
+        assert sums == [100_000 * 99_999 // 2] * 6
+    else:
+        # What a spawned child gets is pickled: an importable function and the store.
+        with context.Pool(2) as pool:
+            found = [pool.apply_async(store.get, (oid,)) for _ in range(4)]
+            assert all(np.array_equal(one.get(60), value) for one in found)
+    assert value[3] == 3
+
+
+def test_a_subprocess_inherits_nothing(store: entrepot.Store) -> None:
+    store.get(store.put(np.arange(100_000)))
+    code = "import os; print(sum('memfd' in os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')"
+    code += " if os.path.exists(f'/proc/self/fd/{n}')))"
+    for close in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", code], close_fds=close, capture_output=True, text=True, timeout=30, check=True
+        )
+        assert done.stdout == "0\n"
+    assert len(store.status()["clients"]) == 1

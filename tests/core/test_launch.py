@@ -1,0 +1,130 @@
+"""The private daemon: started on first use, by one of many; settings; where it is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot import _launcher, _settings
+from entrepot.errors import InvalidArgument, StoreUnavailable
+
+
+@pytest.fixture
+def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run-time folder of this test's own; the private daemon in it is ended."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        folder = socket_folder / name[4:7].lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
+    yield socket_folder
+    if _launcher.answers(_settings.private_address()):
+        with entrepot.connect(_settings.private_address()) as store:
+            pid = store.status()["keeper_pid"]
+        assert _launcher.stop(pid)
+
+
+def test_fifty_first_starts_make_one_daemon(private: Path) -> None:
+    code = "import entrepot; s = entrepot.connect(); s.put(1); print(s.instance_id, s.status()['pid'])"
+    clients = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(50)]
+    answers = {client.communicate(timeout=100)[0] for client in clients}
+    assert all(client.returncode == 0 for client in clients)
+    assert len(answers) == 1, answers
+    with entrepot.connect() as store:
+        assert store.status()["objects"] == 50
+
+
+def test_it_is_nobodys_child_and_inherits_nothing(private: Path) -> None:
+    extra = os.open(private / "secret", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(extra, True)
+    try:
+        with entrepot.connect() as store:
+            pid = store.status()["keeper_pid"]
+    finally:
+        os.close(extra)
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    assert int(fields[1]) != os.getpid()
+    assert int(fields[3]) != os.getsid(0)
+    targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
+    assert str(_launcher.log_path()) in targets
+    assert str(private / "secret") not in targets
+    assert not [target for target in targets if target.startswith("pipe:")]
+
+
+def test_it_goes_when_it_is_idle(private: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Any) -> None:
+    monkeypatch.setenv("ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", "1")
+    with entrepot.connect() as store:
+        oid = store.put(1)
+        pid = store.status()["keeper_pid"]
+        assert store.delete(oid)
+    del store
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the idle daemon to go")
+    with entrepot.connect() as store:
+        assert store.status()["keeper_pid"] != pid
+
+
+def test_it_is_refused_in_a_pod(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(StoreUnavailable, match="ENTREPOT_ADDRESS"):
+        entrepot.connect()
+
+
+def test_a_daemon_that_does_not_start_says_why(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "a lot")
+    with pytest.raises(StoreUnavailable, match="a lot"):
+        entrepot.connect()
+
+
+def test_it_comes_back_after_it_was_killed(private: Path, wait_until: Any) -> None:
+    with entrepot.connect() as store:
+        status = store.status()
+        for pid in (status["keeper_pid"], status["pid"]):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in (status["keeper_pid"], status["pid"]):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not _launcher.answers(_settings.private_address()), "the socket to be dead")
+    with entrepot.connect() as store:
+        assert store.instance_id != status["instance"]
+
+
+def test_settings_come_from_argument_environment_file_default(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = private / "con" / "entrepot" / "config.toml"
+    config.parent.mkdir()
+    assert _settings.resolve().scope == "default"
+    config.write_text('scope = "from file"\nsession = "s"\naddress = "unix:///file"\nallow_pickle = false\n')
+    found = _settings.resolve()
+    assert (found.scope, found.session, found.address, found.configured) == ("from file", "s", "unix:///file", True)
+    assert found.allow_pickle is False
+    monkeypatch.setenv("ENTREPOT_SCOPE", "from environment")
+    monkeypatch.setenv("ENTREPOT_ADDRESS", "unix:///environment")
+    found = _settings.resolve()
+    assert (found.scope, found.address) == ("from environment", "unix:///environment")
+    found = _settings.resolve("unix:///argument", scope="argument", session="")
+    assert (found.scope, found.session, found.address) == ("argument", "", "unix:///argument")
+    other = private / "other.toml"
+    other.write_text("nonsense = 1\n")
+    monkeypatch.setenv("ENTREPOT_CONFIG", str(other))
+    with pytest.raises(InvalidArgument, match="nonsense"):
+        _settings.resolve()
+    other.write_text("scope = \n")
+    with pytest.raises(InvalidArgument, match="TOML"):
+        _settings.resolve()
+    monkeypatch.setenv("ENTREPOT_CONFIG", str(private / "none.toml"))
+    with pytest.raises(InvalidArgument, match="none"):
+        _settings.resolve()
+
+
+def test_the_import_is_cheap() -> None:
+    code = "import sys, json, entrepot; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = json.loads(done.stdout)
+    assert "entrepot" in loaded
+    assert not [name for name in loaded if name.startswith(("entrepot.", "numpy", "pyarrow", "msgpack", "pandas"))]
