@@ -46,21 +46,21 @@ def in_child(work: Callable[[], None]) -> Callable[[], None]:
 
 def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepot.Store, wait_until: Any) -> None:
     oid = store.put(np.full(500_000, 3))
-    value = store.get(oid)
+    held = [store.get(oid)]
     go_read, go_write = os.pipe()
     made = store.derive("from child")
 
     def child() -> None:
         os.close(go_write)
         assert os.read(go_read, 1) == b"1"
-        assert (value == 3).all()  # the parent let go, and the object is deleted
+        assert (held[0] == 3).all()  # the parent let go, and the object is deleted
         store.put(np.full(100_000, 4), id=made)
         assert store.get(made)[0] == 4
         labels = [client["pid"] for client in store.status()["clients"]]
         assert len(labels) == 2
 
     wait = in_child(child)
-    del value
+    held.clear()
     gc.collect()
     assert store.delete(oid)
     for _ in range(20):
