@@ -64,7 +64,9 @@ int32_t guarded(entrepot_error* error, Work&& work) noexcept {
   }
 }
 
-Status missing(const char* what) { return {Code::kInvalidArgument, concat(what, " is NULL, or smaller than its struct")}; }
+Status missing(const char* what) {
+  return {Code::kInvalidArgument, concat(what, " is NULL, or smaller than its struct")};
+}
 
 IdBytes id_of(const uint8_t* bytes) {
   IdBytes id{};
@@ -82,7 +84,8 @@ Status convert(const entrepot_item* item, entrepot::PutItem& out) {
   out.replace = item->replace != 0;
   if (item->name != nullptr) out.name = item->name;
   if (item->tree_length != 0) out.tree.assign(static_cast<const char*>(item->tree), item->tree_length);
-  for (uint64_t i = 0; i < item->buffer_count; ++i) out.buffers.push_back({item->buffers[i].data, item->buffers[i].length});
+  for (uint64_t i = 0; i < item->buffer_count; ++i)
+    out.buffers.push_back({item->buffers[i].data, item->buffers[i].length});
   return Status::ok();
 }
 
