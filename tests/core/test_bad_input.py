@@ -134,7 +134,8 @@ def test_object_larger_than_the_store_names_both(store: entrepot.Store) -> None:
     assert store.status()["leased_bytes"] == 0 or store.status()["objects"] == 0
 
 
-def test_full_store_says_who_pins_what(store: entrepot.Store) -> None:
+def test_full_store_says_who_pins_what(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 2.0)
     kept: list[Any] = []
 
     def fill() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot._blob import BlobWriter
 
 MIB = 1 << 20
 
@@ -139,16 +140,14 @@ def test_get_of_a_mapped_object_asks_nobody(store: entrepot.Store, daemon: Any) 
 
 def test_blobs_keep_bytes_and_metadata(store: entrepot.Store) -> None:
     for size in (0, 1, 16_384, 16_385, 3 * MIB):
+        content = (b"0123456789abcdef" * (size // 16 + 1))[:size]
         with store.create(size, metadata=b"meta", name=f"blob-{size}") as blob:
             assert len(blob.view) == size
-            blob.view[:] = (
-                bytes(index % 251 for index in range(min(size, 1000))) * (size // 1000) + bytes(size % 1000)
-                if (size >= 1000)
-                else bytes(size)
-            )
+            blob.view[:] = content
         found = store.get_by_name(f"blob-{size}")
         assert isinstance(found, entrepot.Blob)
         assert (len(found), found.metadata) == (size, b"meta")
+        assert bytes(found) == content
         assert found.view.readonly
         again = store.get(store.put(found))
         assert bytes(again) == bytes(found)
