@@ -9,7 +9,6 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot._blob import BlobWriter
 
 MIB = 1 << 20
 
