@@ -1,0 +1,331 @@
+// The client against a real entrepotd.
+#include "client/client.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "client/support.h"
+
+namespace entrepot::testing {
+namespace {
+
+using Buffers = std::vector<std::vector<std::uint8_t>>;
+
+void expect_holds(const SealedObject& object, const Buffers& buffers) {
+  ASSERT_EQ(object.buffers().size(), buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    ASSERT_EQ(object.buffers()[i].length, buffers[i].size());
+    if (buffers[i].empty()) continue;
+    EXPECT_EQ(std::memcmp(object.buffers()[i].data, buffers[i].data(), buffers[i].size()), 0) << "buffer " << i;
+  }
+}
+
+TEST(Client, WhatIsPutIsGotByAnother) {
+  StoreProcess store;
+  const auto writer = connect(store);
+  const auto reader = connect(store);
+  const auto session = writer->open_session("scope", "", std::nullopt, {}).take();
+  const std::vector<Buffers> values = {
+      {},
+      {{}},
+      {pattern(10, 1)},
+      {pattern(kInlineMaxBytes, 2)},
+      {pattern(kInlineMaxBytes + 1, 3)},
+      {pattern(10, 4), {}, pattern(100'000, 5), pattern(40'000, 6), pattern(3'000'000, 7), pattern(1, 8)},
+  };
+  for (const Buffers& value : values) {
+    const PutItem item = item_of(session, value);
+    const PutResult put = put_one(*writer, item);
+    ASSERT_TRUE(put.status.is_ok()) << put.status.to_string();
+    for (const auto& client : {writer, reader}) {
+      auto object = get_one(*client, item.id);
+      ASSERT_TRUE(object.is_ok()) << object.status().to_string();
+      EXPECT_EQ((*object)->tree(), "tree");
+      EXPECT_EQ((*object)->generation(), put.generation);
+      expect_holds(**object, value);
+    }
+  }
+}
+
+TEST(Client, BuffersStartAtCacheLinesAndLargeOnesAtPages) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem item = item_of(session, {pattern(1001, 1), pattern(20'001, 2), pattern(70'001, 3), pattern(65'536, 4)});
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  const auto object = get_one(*client, item.id).take();
+  for (const BufferPlace& place : object->buffers()) {
+    const std::uint64_t align = place.length >= kOwnPagesBytes ? 4096 : 64;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(place.data) % align, 0U) << place.length;
+  }
+}
+
+TEST(Client, OnePinForManyHoldersAndNoneAfterTheLast) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem item = item_of(session, {pattern(100'000, 1)});
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  EXPECT_EQ(client->pins_in_use(), 0U);
+  auto first = get_one(*client, item.id).take();
+  auto second = get_one(*client, item.id).take();
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(client->pins_in_use(), 1U);
+  first.reset();
+  EXPECT_EQ(client->pins_in_use(), 1U);
+  second.reset();
+  EXPECT_EQ(client->pins_in_use(), 0U);
+}
+
+TEST(Client, RefersToWhatItGotAndCopiesTheRest) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem first = item_of(session, {pattern(500'000, 1), pattern(500'000, 2)});
+  ASSERT_TRUE(put_one(*client, first).status.is_ok());
+  const auto held = get_one(*client, first.id).take();
+  const std::uint64_t before = number(*client, "blobs");
+  const auto fresh = pattern(300'000, 3);
+  PutItem second = item_of(session, {});
+  second.buffers = {
+      {held->buffers()[0].data, 500'000}, {fresh.data(), fresh.size()}, {held->buffers()[1].data + 64, 400'000}};
+  ASSERT_TRUE(put_one(*client, second).status.is_ok());
+  EXPECT_EQ(number(*client, "blobs"), before + 1);
+  const auto made = get_one(*client, second.id).take();
+  EXPECT_EQ(made->buffers()[0].data, held->buffers()[0].data);
+  EXPECT_EQ(made->buffers()[2].data, held->buffers()[1].data + 64);
+  EXPECT_EQ(std::memcmp(made->buffers()[1].data, fresh.data(), fresh.size()), 0);
+}
+
+TEST(Client, TheSameBufferTwiceIsStoredOnce) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const auto bytes = pattern(200'000, 1);
+  PutItem item = item_of(session, {});
+  item.buffers = {{bytes.data(), bytes.size()}, {bytes.data(), bytes.size()}};
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  EXPECT_EQ(number(*client, "blobs"), 1U);
+  const auto object = get_one(*client, item.id).take();
+  EXPECT_EQ(object->buffers()[0].data, object->buffers()[1].data);
+}
+
+TEST(Client, SealedTwice) {
+  StoreProcess store;
+  const auto one = connect(store);
+  const auto two = connect(store);
+  const auto session = one->open_session("scope", "", std::nullopt, {}).take();
+  for (const std::size_t bytes : {100U, 100'000U}) {
+    const Buffers value = {pattern(bytes, 1)};
+    const Buffers changed = {pattern(bytes, 2)};
+    const PutItem item = item_of(session, value);
+    const PutResult first = put_one(*one, item);
+    ASSERT_TRUE(first.status.is_ok());
+    for (const auto& client : {one, two}) {
+      const PutResult again = put_one(*client, item);
+      EXPECT_TRUE(again.status.is_ok()) << again.status.to_string();
+      EXPECT_TRUE(again.existed);
+      EXPECT_EQ(again.generation, first.generation);
+      PutItem other = item_of(session, changed);
+      other.id = item.id;
+      EXPECT_EQ(put_one(*client, other).status.code(), Code::kObjectExists);
+      // The same where the daemon is the one that finds out.
+      other.fresh_id = true;
+      EXPECT_EQ(put_one(*client, other).status.code(), Code::kObjectExists);
+    }
+    PutItem other = item_of(session, changed);
+    other.id = item.id;
+    other.replace = true;
+    const PutResult replaced = put_one(*two, other);
+    ASSERT_TRUE(replaced.status.is_ok()) << replaced.status.to_string();
+    EXPECT_NE(replaced.generation, first.generation);
+    expect_holds(**get_one(*one, item.id), changed);
+  }
+}
+
+TEST(Client, ABatchFailsObjectByObject) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const Buffers good = {pattern(100'000, 1)};
+  const Buffers bad = {pattern(100'000, 2)};
+  std::vector<PutItem> items = {item_of(session, good), item_of(session, good), item_of(session, good)};
+  PutItem taken = item_of(session, bad);
+  taken.id = items[1].id;
+  ASSERT_TRUE(put_one(*client, taken).status.is_ok());
+  const auto results = client->put(items, 10'000, {});
+  EXPECT_TRUE(results[0].status.is_ok());
+  EXPECT_EQ(results[1].status.code(), Code::kObjectExists);
+  EXPECT_TRUE(results[2].status.is_ok());
+}
+
+TEST(Client, ABlobIsPrivateUntilItIsSealedAndReadOnlyAfterwards) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  for (const std::uint64_t bytes : {0U, 100U, 20'000U, 2'000'000U}) {
+    const auto blob = client->create(bytes, 10'000, {}).take();
+    const auto content = pattern(bytes, 9);
+    std::memcpy(blob->data(), content.data(), bytes);
+    const PutItem item = item_of(session, {});
+    EXPECT_EQ(get_one(*client, item.id).code(), Code::kObjectNotFound);
+    const PutResult sealed = client->seal(*blob, item, {});
+    ASSERT_TRUE(sealed.status.is_ok()) << sealed.status.to_string();
+    expect_holds(**get_one(*client, item.id), {content});
+    EXPECT_EQ(client->seal(*blob, item, {}).status.code(), Code::kInvalidArgument);
+    if (bytes > 0) {
+      EXPECT_DEATH(blob->data()[0] = std::byte{1}, "");
+    }
+  }
+}
+
+TEST(Client, ReadersCannotWrite) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem item = item_of(session, {pattern(100'000, 1)});
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  const auto object = get_one(*client, item.id).take();
+  auto* const bytes = const_cast<std::byte*>(object->buffers()[0].data);
+  EXPECT_DEATH(bytes[5] = std::byte{0}, "");
+  auto mine = object->map_private(0).take();
+  mine.data[5] = ~object->buffers()[0].data[5];
+  EXPECT_NE(mine.data[5], object->buffers()[0].data[5]);
+}
+
+TEST(Client, IdleLeasesAreReturned) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  ASSERT_TRUE(put_one(*client, item_of(session, {pattern(100'000, 1)})).status.is_ok());
+  EXPECT_GT(number(*client, "leased_bytes"), 0U);
+  EXPECT_TRUE(eventually([&] { return number(*client, "leased_bytes") == 0; }));
+  ASSERT_TRUE(put_one(*client, item_of(session, {pattern(100'000, 2)})).status.is_ok());
+}
+
+TEST(Client, AWaitingGetDoesNotHoldUpOthers) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem item = item_of(session, {pattern(1000, 1)});
+  std::atomic<bool> got = false;
+  std::thread reader([&] {
+    auto object = get_one(*client, item.id, 20'000);
+    got = object.is_ok();
+  });
+  EXPECT_TRUE(eventually([&] { return number(*client, "waiting") == 1; }));
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  reader.join();
+  EXPECT_TRUE(got);
+}
+
+TEST(Client, TimesOut) {
+  StoreProcess store;
+  const auto client = connect(store);
+  EXPECT_EQ(get_one(*client, os::random_id(), 50).code(), Code::kTimeout);
+  EXPECT_EQ(get_one(*client, os::random_id(), 0).code(), Code::kObjectNotFound);
+}
+
+TEST(Client, ReconnectsAfterTheDaemonDied) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "run", std::nullopt, {}).take();
+  const Buffers value = {pattern(300'000, 1)};
+  const PutItem item = item_of(session, value);
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  const auto held = get_one(*client, item.id).take();
+  const auto blob = client->create(200'000, 10'000, {}).take();
+  std::memset(blob->data(), 3, 100'000);
+  for (int turn = 0; turn < 3; ++turn) {
+    store.kill(store.daemon_pid());
+    const PutItem next = item_of(session, {pattern(400'000, static_cast<std::uint32_t>(turn))});
+    const PutResult put = put_one(*client, next);
+    ASSERT_TRUE(put.status.is_ok()) << put.status.to_string();
+    expect_holds(*held, value);
+    expect_holds(**get_one(*client, next.id), {pattern(400'000, static_cast<std::uint32_t>(turn))});
+  }
+  std::memset(blob->data() + 100'000, 4, 100'000);
+  const PutItem last = item_of(session, {});
+  ASSERT_TRUE(client->seal(*blob, last, {}).status.is_ok());
+  const auto sealed = get_one(*client, last.id).take();
+  EXPECT_EQ(sealed->buffers()[0].data[99'999], std::byte{3});
+  EXPECT_EQ(sealed->buffers()[0].data[100'000], std::byte{4});
+}
+
+TEST(Client, ANewStoreAtTheAddressIsNotTheOldOne) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem item = item_of(session, {pattern(100'000, 1)});
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  const auto held = get_one(*client, item.id).take();
+  ASSERT_TRUE(client->shutdown({}).is_ok());
+  ASSERT_TRUE(store.wait_exit().is_ok());
+  store.start_again();
+  EXPECT_EQ(client->status({}).code(), Code::kStoreUnavailable);
+  EXPECT_TRUE(client->closed());
+  EXPECT_EQ(std::memcmp(held->buffers()[0].data, pattern(100'000, 1).data(), 100'000), 0);
+  EXPECT_TRUE(connect(store)->status({}).is_ok());
+}
+
+TEST(Client, NobodyListens) {
+  ConnectOptions options;
+  options.path = "/nonexistent/store.sock";
+  EXPECT_EQ(Client::connect(options, {}).code(), Code::kStoreUnavailable);
+}
+
+TEST(Client, ValuesSurviveClose) {
+  StoreProcess store;
+  auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem item = item_of(session, {pattern(100'000, 1)});
+  ASSERT_TRUE(put_one(*client, item).status.is_ok());
+  auto held = get_one(*client, item.id).take();
+  client->close();
+  EXPECT_EQ(client->status({}).code(), Code::kStoreUnavailable);
+  client.reset();
+  const auto other = connect(store);
+  ASSERT_EQ(other->remove(std::span(&item.id, 1), {}).take().front(), 1);
+  EXPECT_EQ(number(*other, "deferred_frees"), 1U);
+  EXPECT_EQ(std::memcmp(held->buffers()[0].data, pattern(100'000, 1).data(), 100'000), 0);
+  held.reset();
+  EXPECT_TRUE(eventually([&] { return number(*other, "deferred_frees") == 0; }));
+}
+
+TEST(Client, ThreadsPutGetAndDelete) {
+  StoreProcess store({"--size=256MiB", "--warm-bytes=64MiB"});
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (std::uint32_t number = 0; number < 6; ++number) {
+    threads.emplace_back([&, number] {
+      for (std::uint32_t turn = 0; turn < 60; ++turn) {
+        const Buffers value = {pattern((turn * 7919 + number) % 150'000, turn), pattern(turn, number)};
+        const PutItem item = item_of(session, value);
+        if (!put_one(*client, item).status.is_ok()) ++wrong;
+        auto object = get_one(*client, item.id);
+        if (!object.is_ok()) {
+          ++wrong;
+          continue;
+        }
+        for (std::size_t i = 0; i < 2; ++i) {
+          const BufferPlace& place = (*object)->buffers()[i];
+          if (place.length != value[i].size()) ++wrong;
+          if (place.length != 0 && std::memcmp(place.data, value[i].data(), place.length) != 0) ++wrong;
+        }
+        if (turn % 3 != 0 && !client->remove(std::span(&item.id, 1), {}).is_ok()) ++wrong;
+      }
+    });
+  }
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(client->pins_in_use(), 0U);
+}
+
+}  // namespace
+}  // namespace entrepot::testing

@@ -1,0 +1,194 @@
+// The lease pool against a daemon that is a few lines: it leases one memfd piece by piece and remembers what is out.
+#include "client/lease_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "os/memfd.h"
+#include "shm/layout.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kSegmentBytes = 8U << 20;
+constexpr std::uint64_t kGranule = 64U << 10;
+
+class FakeLeases : public Rpc {
+ public:
+  FakeLeases() : fd_(os::create_memfd("fake", kSegmentBytes).take()) {}
+
+  Result<Frame> call(MessageType type, std::span<const std::uint8_t> body, const CallOptions&) override {
+    const std::lock_guard lock(mutex_);
+    Frame frame;
+    if (type == MessageType::kUnlease) {
+      UnleaseRequest request;
+      EXPECT_TRUE(from_wire(body, request));
+      returned += request.length;
+      if (request.done_with_segment != 0) {
+        ++done;
+        next_ = 0;
+        sent_fd_ = false;
+        ++generation_;
+      }
+      frame.body = to_wire(Empty{});
+      return frame;
+    }
+    EXPECT_EQ(type, MessageType::kLease);
+    LeaseRequest request;
+    EXPECT_TRUE(from_wire(body, request));
+    ++leases;
+    last_want = request.want_bytes;
+    const std::uint64_t least = (request.min_bytes + kGranule - 1) / kGranule * kGranule;
+    if (next_ + least > kSegmentBytes) return Status(Code::kStoreFull, "full");
+    const std::uint64_t length =
+        std::min((request.want_bytes + kGranule - 1) / kGranule * kGranule, kSegmentBytes - next_);
+    LeaseReply reply{5, generation_, kSegmentBytes, next_, length, MemoryKind::kSmallPages};
+    next_ += length;
+    frame.body = to_wire(reply);
+    if (!std::exchange(sent_fd_, true)) frame.fds.push_back(os::duplicate(fd_.get()).take());
+    return frame;
+  }
+  void post(MessageType) override {}
+
+  int leases = 0;
+  int done = 0;
+  std::uint64_t returned = 0;
+  std::uint64_t last_want = 0;
+
+ private:
+  std::mutex mutex_;
+  UniqueFd fd_;
+  std::uint64_t next_ = 0;
+  std::uint32_t generation_ = 1;
+  bool sent_fd_ = false;
+};
+
+TEST(LeasePool, CarvesManyRangesFromOneLeaseAndKeepsThemApart) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  std::vector<LeasedRange> ranges;
+  for (int i = 0; i < 40; ++i) {
+    auto range = pool.allocate(1000 + static_cast<std::uint64_t>(i) * 64, i % 2 == 0 ? 64 : 4096, 0, 0, {});
+    ASSERT_TRUE(range.is_ok()) << range.status().to_string();
+    EXPECT_EQ(range->offset % (i % 2 == 0 ? 64 : 4096), 0U);
+    std::memset(range->data(), i, range->length);
+    ranges.push_back(*range);
+  }
+  EXPECT_EQ(daemon.leases, 1);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    for (std::uint64_t at = 0; at < ranges[i].length; ++at) {
+      ASSERT_EQ(static_cast<std::size_t>(ranges[i].data()[at]), i);
+    }
+  }
+}
+
+TEST(LeasePool, LeasesGrow) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  ASSERT_TRUE(pool.allocate(4U << 20, 4096, 0, 0, {}).is_ok());
+  EXPECT_EQ(daemon.last_want, kFirstLeaseBytes);
+  ASSERT_TRUE(pool.allocate(1U << 20, 4096, 0, 0, {}).is_ok());
+  EXPECT_EQ(daemon.last_want, 2 * kFirstLeaseBytes);
+}
+
+TEST(LeasePool, WhatIsGivenBackIsUsedAgain) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  for (int i = 0; i < 100; ++i) {
+    auto range = pool.allocate(3U << 20, 4096, 0, 0, {});
+    ASSERT_TRUE(range.is_ok());
+    pool.give_back(*range);
+  }
+  EXPECT_EQ(daemon.leases, 1);
+}
+
+TEST(LeasePool, ASegmentOfWhichNothingIsLeftIsGivenBack) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  auto range = pool.allocate(kSegmentBytes, 4096, 0, 0, {});
+  ASSERT_TRUE(range.is_ok());
+  pool.sealed(*range);
+  EXPECT_EQ(daemon.done, 1);
+  EXPECT_FALSE(pool.has_idle());
+  auto again = pool.allocate(1000, 64, 0, 0, {});  // another generation of the segment, with a descriptor of its own
+  ASSERT_TRUE(again.is_ok()) << again.status().to_string();
+  EXPECT_EQ(again->memory->generation, 2U);
+}
+
+TEST(LeasePool, SealedPagesAreReadOnly) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  auto range = pool.allocate(kOwnPagesBytes, os::page_bytes(), 0, 0, {});
+  ASSERT_TRUE(range.is_ok());
+  range->data()[0] = std::byte{1};
+  pool.sealed(*range);
+  EXPECT_DEATH(range->data()[0] = std::byte{2}, "");
+}
+
+TEST(LeasePool, ReturnsAllThatIsIdle) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  auto kept = pool.allocate(1U << 20, 4096, 0, 0, {});
+  ASSERT_TRUE(kept.is_ok());
+  EXPECT_TRUE(pool.has_idle());
+  pool.return_idle({});
+  EXPECT_FALSE(pool.has_idle());
+  EXPECT_EQ(daemon.returned, kFirstLeaseBytes - (1U << 20));
+  EXPECT_EQ(daemon.done, 0);
+  pool.give_back(*kept);
+  pool.return_idle({});
+  EXPECT_EQ(daemon.returned, kFirstLeaseBytes);
+  EXPECT_EQ(daemon.done, 1);
+}
+
+TEST(LeasePool, TellsWhatItHoldsOnReconnect) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  auto used = pool.allocate(1U << 20, 4096, 0, 0, {});
+  ASSERT_TRUE(used.is_ok());
+  std::uint64_t bytes = 0;
+  for (const HeldRange& held : pool.snapshot_for_reconnect()) {
+    EXPECT_EQ(held.segment, 5U);
+    EXPECT_EQ(held.segment_generation, 1U);
+    bytes += held.length;
+  }
+  EXPECT_EQ(bytes, kFirstLeaseBytes);
+}
+
+TEST(LeasePool, AFullStoreIsReported) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  EXPECT_EQ(pool.allocate(2 * kSegmentBytes, 64, 0, 0, {}).code(), Code::kStoreFull);
+}
+
+TEST(LeasePool, ThreadsNeverShareARange) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int number = 1; number <= 4; ++number) {
+    threads.emplace_back([&, number] {
+      std::mt19937 random(static_cast<unsigned>(number));
+      for (int turn = 0; turn < 300; ++turn) {
+        auto range = pool.allocate(64 + random() % 200'000, random() % 2 == 0 ? 64 : 4096, 0, 0, {});
+        if (!range.is_ok()) continue;  // full for the moment
+        std::memset(range->data(), number, range->length);
+        for (std::uint64_t at = 0; at < range->length; at += 61) {
+          if (range->data()[at] != static_cast<std::byte>(number)) ++wrong;
+        }
+        pool.give_back(*range);
+        if (turn % 50 == 0) pool.return_idle({});
+      }
+    });
+  }
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace entrepot

@@ -1,0 +1,64 @@
+// What the tests of the client share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+#include "daemon/store_process.h"
+#include "os/random.h"
+
+namespace entrepot::testing {
+
+inline std::shared_ptr<Client> connect(const StoreProcess& store) {
+  ConnectOptions options;
+  options.path = store.path();
+  options.label = "test";
+  options.version = "test";
+  auto client = Client::connect(options, {});
+  EXPECT_TRUE(client.is_ok()) << client.status().to_string();
+  return client.is_ok() ? *client : nullptr;
+}
+
+inline std::vector<std::uint8_t> pattern(std::size_t bytes, std::uint32_t seed) {
+  std::vector<std::uint8_t> made(bytes);
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (auto& byte : made) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::uint8_t>(state >> 24);
+  }
+  return made;
+}
+
+inline PutItem item_of(std::uint32_t session, const std::vector<std::vector<std::uint8_t>>& buffers,
+                       const std::string& tree = "tree") {
+  PutItem item;
+  item.id = os::random_id();
+  item.session = session;
+  item.tree = tree;
+  for (const auto& buffer : buffers)
+    item.buffers.push_back({buffer.data(), buffer.size()});
+  return item;
+}
+
+inline PutResult put_one(Client& client, const PutItem& item) {
+  return client.put(std::span(&item, 1), 10'000, {}).front();
+}
+
+inline Result<std::shared_ptr<SealedObject>> get_one(Client& client, const IdBytes& id, std::uint32_t wait_ms = 0) {
+  auto found = client.get(std::span(&id, 1), wait_ms, {});
+  if (!found.is_ok()) return found.status();
+  return found->front();
+}
+
+inline std::uint64_t number(Client& client, const std::string& key) {
+  auto status = client.status({});
+  EXPECT_TRUE(status.is_ok()) << status.status().to_string();
+  return status.is_ok() ? json_number(*status, key) : 0;
+}
+
+}  // namespace entrepot::testing
