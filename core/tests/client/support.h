@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -34,14 +36,20 @@ inline std::vector<std::uint8_t> pattern(std::size_t bytes, std::uint32_t seed) 
   return made;
 }
 
+// An item over copies of `buffers` that live until the program ends.
 inline PutItem item_of(std::uint32_t session, const std::vector<std::vector<std::uint8_t>>& buffers,
                        const std::string& tree = "tree") {
+  static std::mutex mutex;
+  static std::deque<std::vector<std::uint8_t>> kept;  // guarded by mutex
   PutItem item;
   item.id = os::random_id();
   item.session = session;
   item.tree = tree;
-  for (const auto& buffer : buffers)
-    item.buffers.push_back({buffer.data(), buffer.size()});
+  const std::lock_guard lock(mutex);
+  for (const auto& buffer : buffers) {
+    kept.push_back(buffer);
+    item.buffers.push_back({kept.back().data(), buffer.size()});
+  }
   return item;
 }
 
