@@ -11,7 +11,8 @@ from pathlib import Path
 from entrepot import _core
 from entrepot._launcher import ensure_running
 from entrepot._settings import resolve, socket_path
-from entrepot._store import SharedClient, Store
+from entrepot._shared_client import SharedClient
+from entrepot._store import Store
 from entrepot.errors import StoreUnavailable
 
 CONNECT_SECONDS = 10.0

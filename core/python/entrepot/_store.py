@@ -5,20 +5,18 @@ from __future__ import annotations
 import builtins
 import json
 import math
-import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from entrepot import _blob, _core
+from entrepot._arguments import AnyID, checked_name, mode_number, new_id, seconds, to_id
 from entrepot._blob import BlobWriter
 from entrepot._info import ObjectInfo, SessionInfo, object_info, session_info
 from entrepot._settings import SESSION_MAX_BYTES
+from entrepot._shared_client import SharedClient
 from entrepot.codec import (
-    COPY_MODES,
     CodecRegistry,
     CopyMode,
     Decoder,
@@ -29,39 +27,9 @@ from entrepot.codec import (
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 
-AnyID = ObjectID | str | bytes
-
 DEFAULT_SESSION_TTL = 24 * 3600
 PUT_WAIT_SECONDS = 30.0  # for memory that is being made ready
-NAME_MAX_BYTES = 255
 LIST_PAGE = 1000
-_MODES = {mode: number for number, mode in enumerate(COPY_MODES)}
-
-
-@dataclass(slots=True)
-class SharedClient:
-    """A client and how many stores use it; the last one closes it."""
-
-    raw: _core.Client
-    users: int = 1
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    __weakref__: Any = field(init=False, repr=False, compare=False)
-
-    def acquire(self) -> bool:
-        """One user more; False if it is closed."""
-        with self._lock:
-            if self.users == 0 or self.raw.closed:
-                return False
-            self.users += 1
-            return True
-
-    def release(self) -> None:
-        """One user less."""
-        with self._lock:
-            self.users -= 1
-            last = self.users == 0
-        if last:
-            self.raw.close()
 
 
 _registry: CodecRegistry | None = None
@@ -137,8 +105,8 @@ class Store:
             InvalidArgument: an ID or name of the wrong form.
             StoreUnavailable: the daemon cannot be reached.
         """
-        oid, fresh = _new_id(id)
-        item = self._item(value, oid, fresh, _name(name) if name is not None else "", replace)
+        oid, fresh = new_id(id)
+        item = self._item(value, oid, fresh, checked_name(name) if name is not None else "", replace)
         self._raw().put([item], PUT_WAIT_SECONDS)
         return oid
 
@@ -155,7 +123,7 @@ class Store:
         values = list(values)
         if ids is not None and len(ids) != len(values):
             raise InvalidArgument(f"put_many got {len(values)} values and {len(ids)} ids: give one ID a value")
-        pairs = [_new_id(ids[index] if ids is not None else None) for index in range(len(values))]
+        pairs = [new_id(ids[index] if ids is not None else None) for index in range(len(values))]
         items = [self._item(value, oid, fresh, "", False) for value, (oid, fresh) in zip(values, pairs, strict=True)]
         if items:
             self._raw().put(items, PUT_WAIT_SECONDS)
@@ -183,13 +151,13 @@ class Store:
             UnsupportedType: it was pickled, and pickling is switched off here.
             StoreUnavailable: the daemon cannot be reached.
         """
-        mode = _mode(copy)
-        return self._decode(self._raw().get(_id(oid).binary, _timeout(timeout)), copy, mode)
+        mode = mode_number(copy)
+        return self._decode(self._raw().get(to_id(oid).binary, seconds(timeout)), copy, mode)
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
         """The values of several objects, in one round trip at most; as ``get``."""
-        mode = _mode(copy)
-        found = self._raw().get_many([_id(oid).binary for oid in oids], _timeout(timeout))
+        mode = mode_number(copy)
+        found = self._raw().get_many([to_id(oid).binary for oid in oids], seconds(timeout))
         return [self._decode(one, copy, mode) for one in found]
 
     def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
@@ -219,15 +187,15 @@ class Store:
         """
         if not isinstance(nbytes, int) or nbytes < 0:
             raise InvalidArgument(f"the length of a blob is a whole number of bytes, 0 or more, but got {nbytes!r}")
-        oid, fresh = _new_id(id)
+        oid, fresh = new_id(id)
         raw = self._raw().create(nbytes, PUT_WAIT_SECONDS)
-        return BlobWriter(self, raw, oid, fresh, bytes(metadata), _name(name) if name is not None else "")
+        return BlobWriter(self, raw, oid, fresh, bytes(metadata), checked_name(name) if name is not None else "")
 
     # --- objects
 
     def exists(self, oid: AnyID) -> bool:
         """Whether an object of this ID is sealed."""
-        return self._raw().generation_of(_id(oid).binary) is not None
+        return self._raw().generation_of(to_id(oid).binary) is not None
 
     def generation_of(self, oid: AnyID) -> int:
         """The generation of an object, mostly without asking the daemon.
@@ -235,9 +203,9 @@ class Store:
         Raises:
             ObjectNotFound: it is not sealed here.
         """
-        generation = self._raw().generation_of(_id(oid).binary)
+        generation = self._raw().generation_of(to_id(oid).binary)
         if generation is None:
-            raise ObjectNotFound(f"no object {_id(oid)} is sealed in the store at {self._address}")
+            raise ObjectNotFound(f"no object {to_id(oid)} is sealed in the store at {self._address}")
         return generation
 
     def delete(self, oid: AnyID) -> bool:
@@ -246,7 +214,7 @@ class Store:
         Returns:
             whether it was there.
         """
-        return self._raw().delete([_id(oid).binary])[0]
+        return self._raw().delete([to_id(oid).binary])[0]
 
     def info(self, oid: AnyID) -> ObjectInfo:
         """Everything about an object.
@@ -255,7 +223,7 @@ class Store:
             ObjectNotFound: it is not sealed here.
         """
         raw = self._raw()
-        return _info(json.loads(raw.info(_id(oid).binary)), raw)
+        return _info(json.loads(raw.info(to_id(oid).binary)), raw)
 
     def list(self, pattern: str = "*", *, session: str | None = None) -> list[ObjectInfo]:
         """The objects of a session whose name or ID matches a glob.
@@ -290,7 +258,7 @@ class Store:
             ObjectExists: the name is taken, and ``replace`` is False.
             ObjectNotFound: the object is not sealed here.
         """
-        self._raw().bind_name(self._session_number, _name(name), _id(oid).binary, replace)
+        self._raw().bind_name(self._session_number, checked_name(name), to_id(oid).binary, replace)
 
     def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
         """The ID that a name of this session means.
@@ -299,7 +267,7 @@ class Store:
             ObjectNotFound: there is no such name, and no timeout was given.
             Timeout: it was not bound in time.
         """
-        return ObjectID(self._raw().resolve_name(self._session_number, _name(name), _timeout(timeout)))
+        return ObjectID(self._raw().resolve_name(self._session_number, checked_name(name), seconds(timeout)))
 
     def unset_name(self, name: str) -> None:
         """Drop a name; the object stays.
@@ -307,7 +275,7 @@ class Store:
         Raises:
             ObjectNotFound: there is no such name.
         """
-        self._raw().unbind_name(self._session_number, _name(name))
+        self._raw().unbind_name(self._session_number, checked_name(name))
 
     # --- sessions
 
@@ -374,7 +342,7 @@ class Store:
         Raises:
             Timeout: it took longer than ``timeout`` seconds.
         """
-        self._raw().wait_provisioned(_timeout(timeout))
+        self._raw().wait_provisioned(seconds(timeout))
 
     def close(self) -> None:
         """Let go of the connection. Values that were got stay valid; closing twice is fine."""
@@ -482,35 +450,3 @@ def _info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
     except EntrepotError:
         kind = ""  # it went meanwhile, or its bytes are lost; the state says so
     return object_info(raw, kind)
-
-
-def _id(value: AnyID) -> ObjectID:
-    return value if isinstance(value, ObjectID) else ObjectID(value)
-
-
-def _new_id(value: AnyID | None) -> tuple[ObjectID, bool]:
-    return (ObjectID(os.urandom(20)), True) if value is None else (_id(value), False)
-
-
-def _name(name: str) -> str:
-    if not isinstance(name, str):
-        raise InvalidArgument(f"a name is text, but got {type(name).__name__}")
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= NAME_MAX_BYTES:
-        raise InvalidArgument(f"a name has 1 to {NAME_MAX_BYTES} bytes, but {name[:60]!r} has {size}")
-    return name
-
-
-def _mode(copy: str) -> int:
-    mode = _MODES.get(copy)  # type: ignore[call-overload]
-    if mode is None:
-        raise InvalidArgument(f"copy is one of {', '.join(map(repr, COPY_MODES))}, but got {copy!r}")
-    return int(mode)
-
-
-def _timeout(timeout: float | None) -> float:
-    if timeout is None:
-        return math.inf
-    if not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InvalidArgument(f"a timeout is a number of seconds, 0 or more, or None, but got {timeout!r}")
-    return float(timeout)

@@ -14,20 +14,12 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kAnswerMs = 30'000;  // beyond what the daemon was told to wait
 constexpr std::uint64_t kNobodyListensMs =
     3'000;  // keeper and daemon hold the socket open for each other: nobody is left
 constexpr std::uint64_t kFirstBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
 constexpr int kGetTries = 64;
-
-CallOptions waiting(std::uint64_t wait_ms, const Interrupt& interrupt) {
-  CallOptions options;
-  options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
-  options.interrupt = interrupt;
-  return options;
-}
 
 Status unavailable(const std::string& path, const Status& cause) {
   return {Code::kStoreUnavailable,
@@ -355,98 +347,6 @@ Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, c
     deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
   }
   return deleted;
-}
-
-// --- sessions and names
-// ------------------------------------------------------------------------------------------------
-
-Result<std::uint32_t> Client::open_session(const std::string& scope, const std::string& session,
-                                           const std::optional<SessionLimits>& limits, const Interrupt& interrupt) {
-  OpenSessionRequest request;
-  request.scope = scope;
-  request.session = session;
-  if (limits) {
-    request.set_limits = 1;
-    request.ttl_seconds = limits->ttl_seconds;
-    request.limit_bytes = limits->bytes;
-    request.limit_objects = limits->objects;
-  }
-  ASSIGN_OR_RETURN(const OpenSessionReply reply,
-                   ask<OpenSessionReply>(MessageType::kOpenSession, request, waiting(0, interrupt)));
-  const std::lock_guard lock(mutex_);
-  sessions_[{scope, session}] = reply.session;
-  return reply.session;
-}
-
-Status Client::remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(
-      call(MessageType::kRemoveSession, to_wire(RemoveSessionRequest{scope, session}), waiting(0, interrupt)));
-  const std::lock_guard lock(mutex_);
-  sessions_.erase({scope, session});
-  return Status::ok();
-}
-
-Status Client::bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
-                         const Interrupt& interrupt) {
-  NameRequest request;
-  request.session = session;
-  request.name = name;
-  request.id = id;
-  request.replace = replace ? 1 : 0;
-  RETURN_IF_ERROR(call(MessageType::kBindName, to_wire(request), waiting(0, interrupt)));
-  return Status::ok();
-}
-
-Result<IdBytes> Client::resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
-                                     const Interrupt& interrupt) {
-  NameRequest request;
-  request.session = session;
-  request.name = name;
-  request.timeout_ms = wait_ms;
-  ASSIGN_OR_RETURN(const NameReply reply,
-                   ask<NameReply>(MessageType::kResolveName, request, waiting(wait_ms, interrupt)));
-  return reply.id;
-}
-
-Status Client::unbind_name(std::uint32_t session, const std::string& name, const Interrupt& interrupt) {
-  NameRequest request;
-  request.session = session;
-  request.name = name;
-  RETURN_IF_ERROR(call(MessageType::kUnbindName, to_wire(request), waiting(0, interrupt)));
-  return Status::ok();
-}
-
-// --- about the store
-// ---------------------------------------------------------------------------------------------------
-
-Result<std::string> Client::list(const ListRequest& request, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kList, request, waiting(0, interrupt)));
-  return std::move(reply.json);
-}
-
-Result<std::string> Client::info(const IdBytes& id, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kInfo, InfoRequest{id}, waiting(0, interrupt)));
-  return std::move(reply.json);
-}
-
-Result<std::string> Client::status(const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kStatus, Empty{}, waiting(0, interrupt)));
-  return std::move(reply.json);
-}
-
-Result<std::string> Client::sessions(const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kListSessions, Empty{}, waiting(0, interrupt)));
-  return std::move(reply.json);
-}
-
-Status Client::wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait_ms}), waiting(wait_ms, interrupt)));
-  return Status::ok();
-}
-
-Status Client::shutdown(const Interrupt& interrupt) {
-  RETURN_IF_ERROR(call(MessageType::kShutdown, to_wire(Empty{}), waiting(0, interrupt)));
-  return Status::ok();
 }
 
 }  // namespace entrepot

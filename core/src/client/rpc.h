@@ -19,6 +19,15 @@ struct CallOptions {
   Connection::Abandoned abandoned;
 };
 
+// For a request that the daemon may take `wait_ms` to answer, besides the time that any answer may take.
+[[nodiscard]] inline CallOptions waiting(std::uint64_t wait_ms, const Interrupt& interrupt) {
+  constexpr std::uint64_t kAnswerMs = 30'000;
+  CallOptions options;
+  options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
+  options.interrupt = interrupt;
+  return options;
+}
+
 class Rpc {
  public:
   Rpc() = default;
