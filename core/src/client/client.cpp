@@ -157,9 +157,12 @@ void Client::post(MessageType type) {
 
 Status Client::reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
   const auto deadline = os::Deadline::after_ms(options_.reconnect_ms);
-  std::unique_lock turn(reconnecting_, std::defer_lock);
-  while (!turn.try_lock_for(std::chrono::milliseconds(kWaitSliceMs))) {
+  // Looked at now and then, not waited for: an interrupt must end this, and whoever has the turn may take long.
+  std::unique_lock turn(reconnecting_, std::try_to_lock);
+  while (!turn.owns_lock()) {
     if (interrupt.requested()) return interrupted_status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(kFirstBackOffMs));
+    static_cast<void>(turn.try_lock());
   }
   auto nobody_since = os::Deadline::after_ms(std::min(kNobodyListensMs, options_.reconnect_ms));
   std::uint64_t back_off = kFirstBackOffMs;

@@ -173,7 +173,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   std::shared_ptr<Connection> connection_;  // guarded by mutex_
   HelloReply server_;                       // guarded by mutex_
   std::map<std::pair<std::string, std::string>, std::uint32_t> sessions_;  // guarded by mutex_; opened here
-  std::timed_mutex reconnecting_;                                          // held by whoever reconnects
+  std::mutex reconnecting_;                                                // held by whoever reconnects
 
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork

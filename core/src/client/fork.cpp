@@ -127,7 +127,7 @@ void Client::after_fork_in_child() {
     static_cast<void>(new std::shared_ptr<Connection>(std::move(connection_)));
     connection_.reset();
   }
-  new (&reconnecting_) std::timed_mutex;
+  new (&reconnecting_) std::mutex;
   for (ForkPlan::Copy& copy : plan.copies) {
     std::byte* const at = copy.blob->data_;
     static_cast<void>(os::move_mapping(copy.memory, at));  // refused: touching the blob there faults
