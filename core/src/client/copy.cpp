@@ -11,20 +11,36 @@ namespace entrepot {
 namespace {
 
 #if defined(__x86_64__)
+// Four pages at once: their lines come from different banks, and the hardware prefetcher follows four streams.
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kStreams = 4;
+
+__attribute__((target("avx2"))) inline void stream_lines_avx2(std::byte* to, const std::byte* from) {
+  const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32));
+  const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 64));
+  const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 96));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), a);
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 32), b);
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 64), c);
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 96), d);
+}
+
 // `to` is aligned to 64; returns how many bytes were copied (a multiple of 128).
 __attribute__((target("avx2"))) std::size_t stream_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
-  for (; done + 128 <= bytes; done += 128) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + done + 1024), _MM_HINT_NTA);
-    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done));
-    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done + 32));
-    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done + 64));
-    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done + 96));
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done), a);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done + 32), b);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done + 64), c);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done + 96), d);
+  for (; done + kStreams * kPage <= bytes; done += kStreams * kPage) {
+    for (std::size_t line = 0; line < kPage; line += 128) {
+      for (std::size_t page = 0; page < kStreams; ++page) {
+        const std::size_t at = done + page * kPage + line;
+        _mm_prefetch(reinterpret_cast<const char*>(from + at + 128), _MM_HINT_T0);  // never faults, wherever it points
+        _mm_prefetch(reinterpret_cast<const char*>(from + at + 192), _MM_HINT_T0);
+        stream_lines_avx2(to + at, from + at);
+      }
+    }
   }
+  for (; done + 128 <= bytes; done += 128)
+    stream_lines_avx2(to + done, from + done);
   _mm_sfence();
   return done;
 }

@@ -7,7 +7,8 @@
 
 namespace entrepot {
 
-inline constexpr std::size_t kStreamingMinBytes = 256U << 10;
+// Smaller ones may well be read again while they are in the caches.
+inline constexpr std::size_t kStreamingMinBytes = 4U << 20;
 
 void copy_payload(void* to, const void* from, std::size_t bytes);
 
