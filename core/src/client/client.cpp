@@ -134,6 +134,9 @@ Result<std::shared_ptr<Connection>> Client::connection() {
 }
 
 Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body, const CallOptions& options) {
+  if (options.only_on) {
+    return options.only_on->call(type, body, {}, options.deadline, options.interrupt, options.abandoned);
+  }
   Status last;
   for (int tries = 0; tries < kCallTries; ++tries) {
     ASSIGN_OR_RETURN(auto current, connection());
@@ -143,6 +146,15 @@ Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body,
     RETURN_IF_ERROR(reconnect(current, options.interrupt));
   }
   return unavailable(options_.path, last);
+}
+
+std::shared_ptr<Connection> Client::link() {
+  auto current = connection();
+  return current.is_ok() ? current.take() : nullptr;
+}
+
+Status Client::replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
+  return reconnect(broken, interrupt);
 }
 
 void Client::post(MessageType type) {

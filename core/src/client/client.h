@@ -125,6 +125,8 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<Frame> call(MessageType type, std::span<const std::uint8_t> body,
                                    const CallOptions& options) override;
   void post(MessageType type) override;
+  [[nodiscard]] std::shared_ptr<Connection> link() override;
+  [[nodiscard]] Status replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) override;
 
   // --- fork (client/fork.cpp)
   void before_fork();

@@ -1,7 +1,6 @@
 #include "client/lease_pool.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 
 #include "base/text.h"
@@ -12,10 +11,18 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint32_t kMaxLeaseTries = 8;
-constexpr std::uint64_t kOtherAnswerMs = 5'000;
 constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon was told to wait
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
+
+// Makes the whole pages of a range read-only in this process.
+void protect(const LeasedRange& range) {
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t first = round_up(range.offset, page);
+  const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
+  // Best effort: the kernel may refuse to split a mapping further; others cannot write it in any case.
+  if (last > first) static_cast<void>(range.memory->mapping.protect_read_only(first, last - first).is_ok());
+}
 
 }  // namespace
 
@@ -63,21 +70,24 @@ bool LeasePool::carve(std::uint64_t length, std::uint64_t align, LeasedRange& ou
 Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
                           const Interrupt& interrupt) {
   const std::shared_ptr<void> leasing = begin_lease();
-  std::uint64_t epoch = 0;
+  Era era{rpc_.link(), 0};  // before the epoch: a snapshot between the two belongs to a connection that is broken
+  if (era.link && era.link->broken()) {
+    RETURN_IF_ERROR(rpc_.replace_link(era.link, interrupt));
+    era.link = rpc_.link();
+  }
   {
     const std::lock_guard lock(mutex_);
-    epoch = epoch_;
+    era.epoch = epoch_;
   }
   CallOptions options;
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
   options.interrupt = interrupt;
-  options.abandoned = [this, epoch, leasing](Frame frame) {
-    const Status ignored = accept(std::move(frame), epoch, false);  // nobody waits for it any more
-    static_cast<void>(ignored);
-  };
-  ASSIGN_OR_RETURN(Frame frame,
-                   rpc_.call(MessageType::kLease, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options));
-  return accept(std::move(frame), epoch, true);
+  options.only_on = era.link;
+  options.abandoned = [this, era, leasing](Frame frame) { accept_abandoned(std::move(frame), era); };
+  auto frame = rpc_.call(MessageType::kLease, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options);
+  if (frame.is_ok()) return accept(frame.take(), era, interrupt);
+  if (!era.link || !era.link->broken()) return frame.status();
+  return rpc_.replace_link(era.link, interrupt);  // and the caller asks again
 }
 
 std::shared_ptr<void> LeasePool::begin_lease() {
@@ -90,61 +100,93 @@ std::shared_ptr<void> LeasePool::begin_lease() {
           }};
 }
 
-Status LeasePool::accept(Frame frame, std::uint64_t epoch, bool may_wait) {
-  LeaseReply reply;
-  if (!from_wire(frame.body, reply)) return {Code::kInternal, "the daemon's answer to a lease cannot be read"};
-  std::unique_lock lock(mutex_);
-  if (frame.fds.empty() && !segments_.contains(reply.segment)) {
-    if (!may_wait) return Status::ok();  // what reads answers for others cannot wait for one
-    // The descriptor came with an earlier answer, which another thread is about to accept.
-    finished_.wait_for(lock, std::chrono::milliseconds(kOtherAnswerMs),
-                       [&] { return segments_.contains(reply.segment); });
-    if (!segments_.contains(reply.segment)) {
-      // It was lost, with a connection or a wait that was interrupted: start anew with this segment.
-      finishing_ += 1;
+Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply& lease, Frame& frame, const Era& era,
+                                                                const Interrupt& interrupt) {
+  if (frame.fds.empty()) {
+    // The descriptor came with an answer that another thread has not taken yet, or that nobody took.
+    CallOptions options;
+    options.interrupt = interrupt;
+    options.only_on = era.link;
+    ASSIGN_OR_RETURN(
+        const SegmentReply reply,
+        rpc_.ask<SegmentReply>(MessageType::kSegment, SegmentRequest{lease.segment, 1}, options, &frame.fds));
+    if (reply.segment_generation != lease.segment_generation) {
+      return Status(Code::kInternal, concat("segment ", lease.segment, " was replaced while it is leased"));
+    }
+  }
+  if (frame.fds.size() != 1) {
+    return Status(Code::kInternal, concat("a lease of segment ", lease.segment, " came with ", frame.fds.size(),
+                                          " descriptors instead of one"));
+  }
+  auto memory = std::make_shared<WritableSegment>();
+  memory->segment = lease.segment;
+  memory->generation = lease.segment_generation;
+  ASSIGN_OR_RETURN(memory->mapping,
+                   os::Mapping::map(frame.fds[0].get(), 0, lease.segment_bytes, os::Access::kReadWrite, kSegmentAlign));
+  RETURN_IF_ERROR(memory->mapping.dont_fork());
+  return memory;
+}
+
+Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt) {
+  LeaseReply lease;
+  if (!from_wire(frame.body, lease)) return {Code::kInternal, "the daemon's answer to a lease cannot be read"};
+  if (lease.offset > lease.segment_bytes || lease.length > lease.segment_bytes - lease.offset) {
+    return {Code::kInternal, concat("a lease of segment ", lease.segment, " lies outside of it")};
+  }
+  Returning unused{nullptr, {lease.segment, lease.offset, lease.length, 0}, false};
+  const auto known = [&]() -> std::shared_ptr<WritableSegment> {  // mutex_ held
+    const auto found = segments_.find(lease.segment);
+    if (found == segments_.end()) return nullptr;
+    if (found->second->generation == lease.segment_generation) return found->second;
+    if (found->second->in_use == 0) segments_.erase(found);  // it was freed by the daemon and made anew
+    return nullptr;
+  };
+  std::shared_ptr<WritableSegment> fresh;
+  {
+    std::unique_lock lock(mutex_);
+    if (era.epoch != epoch_) return Status::ok();  // unknown to the snapshot that the daemon was given: not ours
+    if (!known()) {
       lock.unlock();
-      send_unlease(UnleaseRequest{reply.segment, 0, 0, 1}, {});
-      return Status::ok();
+      auto mapped = map_segment(lease, frame, era, interrupt);
+      if (!mapped.is_ok()) {
+        send_back(unused, era, interrupt);
+        if (era.link && era.link->broken()) return Status::ok();
+        return mapped.status();
+      }
+      fresh = mapped.take();
     }
   }
-  auto& memory = segments_[reply.segment];
-  if (memory && memory->generation != reply.segment_generation && memory->in_use == 0) memory.reset();
+  const std::lock_guard lock(mutex_);
+  if (era.epoch != epoch_) return Status::ok();
+  auto memory = known();
   if (!memory) {
-    if (frame.fds.size() != 1) {
-      segments_.erase(reply.segment);
-      return {Code::kInternal, concat("a lease of segment ", reply.segment, " came without its descriptor")};
+    if (segments_.contains(lease.segment)) {
+      return {Code::kInternal, concat("segment ", lease.segment, " was replaced while this client writes it")};
     }
-    auto mapping = os::Mapping::map(frame.fds[0].get(), 0, reply.segment_bytes, os::Access::kReadWrite, kSegmentAlign);
-    if (!mapping.is_ok()) {
-      segments_.erase(reply.segment);
-      return mapping.status();
-    }
-    if (const Status alone = mapping->dont_fork(); !alone.is_ok()) {
-      segments_.erase(reply.segment);
-      return alone;
-    }
-    memory = std::make_shared<WritableSegment>();
-    memory->segment = reply.segment;
-    memory->generation = reply.segment_generation;
-    memory->mapping = mapping.take();
-    finished_.notify_all();
-  } else if (memory->generation != reply.segment_generation) {
-    return {Code::kInternal, concat("segment ", reply.segment, " was replaced while this client writes it")};
+    if (!fresh) return {Code::kInternal, concat("segment ", lease.segment, " was given back while it was leased")};
+    memory = segments_.emplace(lease.segment, std::move(fresh)).first->second;
   }
-  const std::uint64_t bytes = memory->mapping.bytes();
-  if (reply.offset > bytes || reply.length > bytes - reply.offset) {
-    return {Code::kInternal, concat("a lease of segment ", reply.segment, " lies outside of it")};
-  }
-  if (epoch != epoch_) return Status::ok();  // unknown to the snapshot that the daemon was given: not ours
   // Parts of it may have been sealed by us and freed since: make them writable again.
   const std::uint64_t page = os::page_bytes();
-  const std::uint64_t first = reply.offset & ~(page - 1);
-  const std::uint64_t last = round_up(reply.offset + reply.length, page);
-  RETURN_IF_ERROR(memory->mapping.protect_read_write(first, std::min(last, bytes) - first));
-  add_free(reply.segment, reply.offset, reply.length);
-  finished_.notify_all();
+  const std::uint64_t first = lease.offset & ~(page - 1);
+  const std::uint64_t last = std::min(round_up(lease.offset + lease.length, page), memory->mapping.bytes());
+  if (const Status writable = memory->mapping.protect_read_write(first, last - first); !writable.is_ok()) {
+    memory->in_use += 1;
+    unused.memory = memory;
+    left_over_.emplace_back(era, unused);
+    return writable;
+  }
+  add_free(lease.segment, lease.offset, lease.length);
   next_lease_bytes_ = std::min(next_lease_bytes_ * 2, kMaxLeaseBytes);
   return Status::ok();
+}
+
+void LeasePool::accept_abandoned(Frame frame, const Era& era) {
+  LeaseReply lease;
+  if (!from_wire(frame.body, lease)) return;
+  const std::lock_guard lock(mutex_);
+  if (era.epoch != epoch_) return;
+  left_over_.emplace_back(era, Returning{nullptr, {lease.segment, lease.offset, lease.length, 0}, false});
 }
 
 void LeasePool::add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
@@ -175,20 +217,26 @@ bool LeasePool::forget_if_empty(std::uint32_t segment) {
   return true;
 }
 
+void LeasePool::send_done(std::uint32_t segment, const Interrupt& interrupt) {
+  CallOptions options;
+  options.interrupt = interrupt;
+  // Should it fail, the daemon learns of it at the latest when this client goes.
+  static_cast<void>(rpc_.call(MessageType::kUnlease, to_wire(UnleaseRequest{segment, 0, 0, 1}), options).is_ok());
+  const std::lock_guard lock(mutex_);
+  finishing_ -= 1;
+  finished_.notify_all();
+}
+
 void LeasePool::sealed(const LeasedRange& range) {
-  const std::uint64_t page = os::page_bytes();
   bool done = false;
   {
     const std::lock_guard lock(mutex_);
     if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
+    protect(range);
     range.memory->in_use -= 1;
-    const std::uint64_t first = round_up(range.offset, page);
-    const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
-    // Best effort: the kernel may refuse to split a mapping further; others cannot write it in any case.
-    if (last > first) static_cast<void>(range.memory->mapping.protect_read_only(first, last - first).is_ok());
     done = forget_if_empty(range.segment());
   }
-  if (done) send_unlease(UnleaseRequest{range.segment(), 0, 0, 1}, {});
+  if (done) send_done(range.segment(), {});
 }
 
 void LeasePool::give_back(const LeasedRange& range) {
@@ -199,57 +247,73 @@ void LeasePool::give_back(const LeasedRange& range) {
 }
 
 void LeasePool::give_back_protected(const LeasedRange& range) {
-  const std::uint64_t page = os::page_bytes();
-  UnleaseRequest request{range.segment(), range.offset, range.length, 0};
+  Era era{rpc_.link(), 0};
   {
     const std::lock_guard lock(mutex_);
     if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
-    range.memory->in_use -= 1;
-    const std::uint64_t first = round_up(range.offset, page);
-    const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
-    if (last > first) static_cast<void>(range.memory->mapping.protect_read_only(first, last - first).is_ok());
-    if (forget_if_empty(range.segment())) request.done_with_segment = 1;
+    protect(range);
+    era.epoch = epoch_;
   }
-  send_unlease(request, {});
+  send_back({range.memory, {range.segment(), range.offset, range.length, 0}, false}, era, {});
+}
+
+void LeasePool::send_back(const Returning& range, const Era& era, const Interrupt& interrupt) {
+  CallOptions options;
+  options.interrupt = interrupt;
+  options.only_on = era.link;
+  const auto answer = rpc_.call(MessageType::kUnlease, to_wire(range.request), options);
+  if (!range.memory) return;
+  const std::uint32_t segment = range.request.segment;
+  bool done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    range.memory->in_use -= 1;
+    // Not said, and known to the snapshot that the next daemon is given: still ours. In all other cases of failure the
+    // daemon takes it back with the segment, or has it back already.
+    const bool ours = !answer.is_ok() && era.link && era.link->broken() && era.epoch == epoch_ && range.reusable;
+    if (ours) add_free(segment, range.request.offset, range.request.length);
+    done = forget_if_empty(segment);
+  }
+  if (done) send_done(segment, interrupt);
 }
 
 void LeasePool::return_idle(const Interrupt& interrupt) {
-  std::vector<UnleaseRequest> requests;
+  Era era{rpc_.link(), 0};
+  std::vector<std::pair<Era, Returning>> returning;
+  std::vector<std::uint32_t> done;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, length] : free_)
-      requests.push_back({key.first, key.second, length, 0});
-    free_.clear();
+    era.epoch = epoch_;
+    returning.swap(left_over_);
     next_lease_bytes_ = kFirstLeaseBytes;
-    // From the back, so that it is the last message about a segment that says that it is done with.
-    for (auto request = requests.rbegin(); request != requests.rend(); ++request) {
-      if (forget_if_empty(request->segment)) request->done_with_segment = 1;
-    }
-    std::vector<std::uint32_t> empty;
+    std::vector<std::uint32_t> numbers;
     for (const auto& [number, memory] : segments_)
-      empty.push_back(number);
-    for (const std::uint32_t number : empty) {
-      if (forget_if_empty(number)) requests.push_back({number, 0, 0, 1});
+      numbers.push_back(number);
+    for (const std::uint32_t number : numbers) {
+      const auto memory = segments_.at(number);
+      const auto first = free_.lower_bound(Key{number, 0});
+      const auto last = free_.lower_bound(Key{number + 1, 0});
+      if (memory->in_use == 0 && leasing_ == 0) {
+        free_.erase(first, last);  // goes with the segment
+        if (forget_if_empty(number)) done.push_back(number);
+        continue;
+      }
+      for (auto it = first; it != last; ++it) {
+        memory->in_use += 1;
+        returning.emplace_back(era, Returning{memory, {number, it->first.second, it->second, 0}, true});
+      }
+      free_.erase(first, last);
     }
   }
-  for (const auto& request : requests)
-    send_unlease(request, interrupt);
+  for (const std::uint32_t number : done)
+    send_done(number, interrupt);
+  for (const auto& [made, range] : returning)
+    send_back(range, made, interrupt);
 }
 
 bool LeasePool::has_idle() const {
   const std::lock_guard lock(mutex_);
-  return !segments_.empty() && (!free_.empty() || in_use_.empty());
-}
-
-void LeasePool::send_unlease(const UnleaseRequest& request, const Interrupt& interrupt) {
-  CallOptions options;
-  options.interrupt = interrupt;
-  // Should it fail, the daemon learns of it at the latest when this client goes.
-  static_cast<void>(rpc_.call(MessageType::kUnlease, to_wire(request), options).is_ok());
-  if (request.done_with_segment == 0) return;
-  const std::lock_guard lock(mutex_);
-  finishing_ -= 1;
-  finished_.notify_all();
+  return !left_over_.empty() || (!segments_.empty() && (!free_.empty() || in_use_.empty()));
 }
 
 std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {
@@ -271,6 +335,9 @@ void LeasePool::clear_in_child() {
   segments_.clear();
   free_.clear();
   in_use_.clear();
+  // Their connections' locks may be held by threads that are not here.
+  static_cast<void>(new std::vector<std::pair<Era, Returning>>(std::move(left_over_)));
+  left_over_.clear();
   leasing_ = 0;
   finishing_ = 0;
   new (&finished_) std::condition_variable;  // the parent's other threads, which may have waited, are not here

@@ -1,11 +1,17 @@
 // LeasePool: the ranges of segments that this process alone may write.
 //
 //   (daemon) ──lease──▶ free ──allocate──▶ in use ──sealed──▶ (the store's)
-//                        ▲ └──return──▶ (daemon)  └──give_back──▶ free
+//                        ▲ └──return──▶ returning ──answered──▶ (daemon)
+//                        └────────give_back──── in use
 //
-// Leases start small and double with use. A segment of which nothing is free or in use is unmapped and given back at
-// once, so that the store may lease it to others when it is empty; what stays free for long is returned by whoever
-// calls return_idle.
+// Leases start small and double with use. A segment of which nothing is free, in use or returning is unmapped and given
+// back whole, so that the store may lease it to others when it is empty; what stays free for long is returned by
+// whoever calls return_idle.
+//
+// Messages about one segment must not overtake each other, or a range that was leased anew is taken away by the return
+// of its former life: a return of a range goes once, on the connection that was there when the range was taken out of
+// `free`; a segment is given back whole only when nothing of it is returning and no lease is asked for, and no lease is
+// asked for until that is answered.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +36,7 @@ struct WritableSegment {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
   os::Mapping mapping;
-  std::uint64_t in_use = 0;  // ranges handed out and neither sealed nor given back; guarded by the pool's mutex
+  std::uint64_t in_use = 0;  // ranges that are in use or returning; guarded by the pool's mutex
 };
 
 struct LeasedRange {
@@ -73,15 +79,30 @@ class LeasePool {
  private:
   using Key = std::pair<std::uint32_t, std::uint64_t>;  // segment, offset
 
+  // When a message was made: on which connection it may go, and which snapshots knew of it.
+  struct Era {
+    std::shared_ptr<Connection> link;
+    std::uint64_t epoch = 0;
+  };
+  struct Returning {
+    std::shared_ptr<WritableSegment> memory;  // null: of a segment that is not mapped here
+    UnleaseRequest request;
+    bool reusable = true;  // its pages are writable: if it cannot be returned it is free again
+  };
+
   [[nodiscard]] bool carve(std::uint64_t length, std::uint64_t align, LeasedRange& out);  // mutex_ held
   [[nodiscard]] Status request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
                                const Interrupt& interrupt);
-  [[nodiscard]] Status accept(Frame frame, std::uint64_t epoch, bool may_wait);
+  [[nodiscard]] Status accept(Frame frame, const Era& era, const Interrupt& interrupt);
+  void accept_abandoned(Frame frame, const Era& era);
+  [[nodiscard]] Result<std::shared_ptr<WritableSegment>> map_segment(const LeaseReply& lease, Frame& frame,
+                                                                     const Era& era, const Interrupt& interrupt);
   void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // mutex_ held
-  // Forgets the segment if nothing of it is free or in use; true if so, and then the caller says so to the daemon by
-  // send_unlease. Not while a lease is asked for: its answer may be about this very segment. mutex_ held.
+  void send_back(const Returning& range, const Era& era, const Interrupt& interrupt);
+  // Forgets the segment if nothing of it is free, in use or returning and no lease is asked for, whose answer may be
+  // about this very segment; true if so, and then the caller says so to the daemon by send_done. mutex_ held.
   [[nodiscard]] bool forget_if_empty(std::uint32_t segment);
-  void send_unlease(const UnleaseRequest& request, const Interrupt& interrupt);
+  void send_done(std::uint32_t segment, const Interrupt& interrupt);
   [[nodiscard]] std::shared_ptr<void> begin_lease();  // undone when the last copy of what it returns goes
 
   Rpc& rpc_;
@@ -93,6 +114,8 @@ class LeasePool {
   std::uint64_t epoch_ = 0;                                             // guarded by mutex_; +1 with each reconnect
   std::uint32_t leasing_ = 0;    // guarded by mutex_: leases asked for and not answered; no segment is forgotten then
   std::uint32_t finishing_ = 0;  // guarded by mutex_: segments forgotten here of which the daemon does not know yet
+  std::vector<std::pair<Era, Returning>>
+      left_over_;  // guarded by mutex_: answers that came when nobody could return them
   std::condition_variable finished_;
 };
 

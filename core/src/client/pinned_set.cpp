@@ -155,7 +155,7 @@ void PinnedSet::release(SealedObject& object) {
       if (at != by_address_.end() && --at->second.objects == 0) by_address_.erase(at);
     }
     pins_.unpin(object.position_);
-    if (control_.memory_wanted()) hint = released_;
+    if (control_.releases_wanted()) hint = released_;
   }
   if (hint) hint();
 }

@@ -293,7 +293,7 @@ PutResult Client::existing_result(const PutItem& item, const SealedObject& objec
 void Client::tidy_leases(const Interrupt& interrupt) {
   last_put_ns_.store(os::monotonic_ns(), std::memory_order_relaxed);
   if (!leases_.has_idle()) return;
-  if (pinned_->control().memory_wanted()) {
+  if (pinned_->control().leases_wanted()) {
     leases_.return_idle(interrupt);
   } else {
     start_janitor();

@@ -1,6 +1,7 @@
 // Rpc: requests to the daemon as the parts of the client see them. Reconnecting is the implementer's matter.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,6 +18,9 @@ struct CallOptions {
   os::Deadline deadline = os::Deadline::after_ms(30'000);  // for the answer itself; reconnecting has its own limit
   Interrupt interrupt;
   Connection::Abandoned abandoned;
+  // Sent on this connection or not at all: for what must not be sent again after a reconnect, because what it says
+  // may not be true any more. Null: on whichever there is, as often as it takes.
+  std::shared_ptr<Connection> only_on;
 };
 
 // For a request that the daemon may take `wait_ms` to answer, besides the time that any answer may take.
@@ -40,6 +44,11 @@ class Rpc {
   [[nodiscard]] virtual Result<Frame> call(MessageType type, std::span<const std::uint8_t> body,
                                            const CallOptions& options) = 0;
   virtual void post(MessageType type) = 0;
+
+  // The connection in use, which may be broken; null where there is none.
+  [[nodiscard]] virtual std::shared_ptr<Connection> link() = 0;
+  // Waits until `broken` is replaced by another, or says why it cannot be.
+  [[nodiscard]] virtual Status replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) = 0;
 
   template <class Reply, class Request>
   [[nodiscard]] Result<Reply> ask(MessageType type, const Request& request, const CallOptions& options,

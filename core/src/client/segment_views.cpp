@@ -21,7 +21,7 @@ Result<std::shared_ptr<const SegmentView>> SegmentViews::get(std::uint32_t segme
   CallOptions options;
   options.interrupt = interrupt;
   ASSIGN_OR_RETURN(const SegmentReply reply,
-                   rpc_.ask<SegmentReply>(MessageType::kSegment, SegmentRequest{segment}, options, &fds));
+                   rpc_.ask<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, 0}, options, &fds));
   if (fds.size() != 1 || reply.segment != segment) {
     return Status(Code::kInternal, concat("the daemon's answer about segment ", segment, " has no descriptor"));
   }

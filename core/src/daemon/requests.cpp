@@ -144,7 +144,12 @@ void Request::segment() {
     return answer(Status(Code::kInvalidArgument, concat("there is no segment ", body.segment)));
   }
   const std::uint32_t generation = pool.generation(body.segment);
-  auto fd = state_.segments.read_only(body.segment, generation);
+  if (body.writable != 0 && !pool.is_writer(body.segment, *connection_.client)) {
+    return answer(Status(Code::kAccessDenied, concat("segment ", body.segment, " is not leased to client ",
+                                                     *connection_.client, ", so it may only be read")));
+  }
+  auto fd = body.writable != 0 ? state_.segments.writable(body.segment, generation)
+                               : state_.segments.read_only(body.segment, generation);
   if (!fd.is_ok()) return answer(fd.status());
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(fd).value());

@@ -130,7 +130,7 @@ struct HelloReply {
 
 // Lease: the exclusive right to write [offset, offset + length) of a segment. The answer may take as long as
 // provisioning does, bounded by timeout_ms; kStoreFull says why not. The descriptor (read-write) comes with the first
-// lease of a segment that this client gets.
+// lease of a segment that this client gets; Segment brings it again.
 struct LeaseRequest {
   std::uint64_t min_bytes = 0;
   std::uint64_t want_bytes = 0;
@@ -165,12 +165,13 @@ struct UnleaseRequest {
   }
 };
 
-// Segment: a read-only descriptor (fd 0) to map.
+// Segment: a descriptor (fd 0) to map; read-only, or writable for the client to which the segment is leased.
 struct SegmentRequest {
   std::uint32_t segment = 0;
+  std::uint8_t writable = 0;
   template <class V>
   void fields(V& v) {
-    v(segment);
+    v(segment, writable);
   }
 };
 struct SegmentReply {

@@ -52,10 +52,13 @@ class ControlView {
   [[nodiscard]] const Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
   [[nodiscard]] const Region& region(RegionKind kind) const { return regions_[static_cast<std::size_t>(kind) - 1]; }
   [[nodiscard]] const InstanceId& instance() const { return region(RegionKind::kRoot).instance(); }
-  [[nodiscard]] bool memory_wanted() const { return root().memory_wanted.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] bool releases_wanted() const { return (memory_wanted() & kReleasesWanted) != 0; }
+  [[nodiscard]] bool leases_wanted() const { return (memory_wanted() & kLeasesWanted) != 0; }
   [[nodiscard]] std::uint32_t incarnation() const { return root().incarnation.load(std::memory_order_acquire); }
 
  private:
+  [[nodiscard]] std::uint32_t memory_wanted() const { return root().memory_wanted.load(std::memory_order_relaxed); }
+
   std::array<Region, 5> regions_;  // kRoot .. kRecords are numbers 1 .. 5
 };
 

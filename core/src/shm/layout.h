@@ -128,11 +128,15 @@ struct alignas(64) RegionMarks {
 };
 static_assert(sizeof(RegionMarks) == 64);
 
+// Bits of Root.memory_wanted.
+inline constexpr std::uint32_t kReleasesWanted = 1;  // a pin that goes should be told by kReleased
+inline constexpr std::uint32_t kLeasesWanted = 2;    // somebody waits for memory: idle leases should be given back
+
 // ---- root --------------------------------------------------------------------------------------------------------
 // One page. Atomics are written by the daemon, read by clients.
 struct Root {
   std::atomic<std::uint64_t> index_word;       // see IndexWord
-  std::atomic<std::uint32_t> memory_wanted;    // not 0: a release should send kReleased
+  std::atomic<std::uint32_t> memory_wanted;    // of the bits below
   std::atomic<std::uint32_t> incarnation;      // +1 each time a daemon takes over
   std::atomic<std::uint32_t> slot_high_water;  // slots below it have pages
   std::atomic<std::uint32_t> blob_high_water;  // blobs below it have pages

@@ -229,6 +229,7 @@ void SegmentPool::restore_leases(const SegmentWriterRef& client, const std::vect
   for (const auto& [segment, entry] : infos_) {
     if (!is_writer(segment, client.client)) continue;
     table_.set_state(segment, SegmentState::kLeased);
+    entry->descriptor_sent = false;  // what it holds nothing of, it may have unmapped
     if (leases != nullptr) release_all_leases(segment);
   }
   if (leases == nullptr) return;

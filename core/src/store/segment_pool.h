@@ -104,6 +104,8 @@ class SegmentPool {
   [[nodiscard]] std::map<std::string, Summary> summary() const;
   [[nodiscard]] std::string describe_pressure() const;
 
+  [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;  // only a live segment has one
+
  private:
   // What is derived about a segment.
   struct Info {
@@ -120,7 +122,6 @@ class SegmentPool {
   [[nodiscard]] Info& info(std::uint32_t segment) { return *infos_.at(segment); }
   [[nodiscard]] const Info& info(std::uint32_t segment) const { return *infos_.at(segment); }
   [[nodiscard]] bool is_free(std::uint32_t segment) const;
-  [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;
   LeaseGrant grant(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] bool was_writer(std::uint32_t segment, const SegmentWriterRef& client) const;
   LeaseGrant grant_own(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t offset,

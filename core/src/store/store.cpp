@@ -160,7 +160,9 @@ void Store::try_leases() {
 void Store::set_memory_wanted() {
   const bool starving = std::any_of(waiters_.leases.begin(), waiters_.leases.end(),
                                     [](const LeaseWaiter& waiter) { return waiter.wait.segment == kNoSegment; });
-  memory_->root().memory_wanted.store(objects_.deferred() != 0 || starving ? 1 : 0, std::memory_order_relaxed);
+  const std::uint32_t wanted =
+      (objects_.deferred() != 0 || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
+  memory_->root().memory_wanted.store(wanted, std::memory_order_relaxed);
 }
 
 Status Store::unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,

@@ -295,36 +295,94 @@ TEST(Client, ValuesSurviveClose) {
   EXPECT_TRUE(eventually([&] { return number(*other, "deferred_frees") == 0; }));
 }
 
-TEST(Client, ThreadsPutGetAndDelete) {
-  StoreProcess store({"--size=256MiB", "--warm-bytes=64MiB"});
-  const auto client = connect(store);
-  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
-  std::atomic<int> wrong = 0;
-  std::vector<std::thread> threads;
-  for (std::uint32_t number = 0; number < 6; ++number) {
-    threads.emplace_back([&, number] {
-      for (std::uint32_t turn = 0; turn < 60; ++turn) {
+// Puts, reads back and deletes from `threads` threads, a fixed number of times or until `stop`; what went wrong.
+std::vector<std::string> churn(const std::vector<std::shared_ptr<Client>>& clients, std::uint32_t threads,
+                               std::uint32_t turns) {
+  std::mutex mutex;
+  std::vector<std::string> wrong;  // guarded by mutex
+  const auto report = [&](const std::string& what) {
+    const std::lock_guard lock(mutex);
+    wrong.push_back(what);
+  };
+  std::vector<std::thread> running;
+  for (std::uint32_t number = 0; number < threads; ++number) {
+    running.emplace_back([&, number] {
+      Client& client = *clients[number % clients.size()];
+      const auto session = client.open_session("scope", "", std::nullopt, {}).take();
+      for (std::uint32_t turn = 0; turn < turns; ++turn) {
         const Buffers value = {pattern((turn * 7919 + number) % 150'000, turn), pattern(turn, number)};
-        const PutItem item = item_of(session, value);
-        if (!put_one(*client, item).status.is_ok()) ++wrong;
-        auto object = get_one(*client, item.id);
+        PutItem item;  // over buffers that live until the put returns
+        item.id = os::random_id();
+        item.session = session;
+        item.tree = "tree";
+        for (const auto& buffer : value)
+          item.buffers.push_back({buffer.data(), buffer.size()});
+        const PutResult put = put_one(client, item);
+        if (!put.status.is_ok()) {
+          report(put.status.to_string());
+          continue;
+        }
+        const auto object = get_one(client, item.id);
         if (!object.is_ok()) {
-          ++wrong;
+          report(object.status().to_string());
           continue;
         }
         for (std::size_t i = 0; i < 2; ++i) {
           const BufferPlace& place = (*object)->buffers()[i];
-          if (place.length != value[i].size()) ++wrong;
-          if (place.length != 0 && std::memcmp(place.data, value[i].data(), place.length) != 0) ++wrong;
+          if (place.length != value[i].size() ||
+              (place.length != 0 && std::memcmp(place.data, value[i].data(), place.length) != 0)) {
+            report(concat("thread ", number, " turn ", turn, ": buffer ", i, " differs"));
+          }
         }
-        if (turn % 3 != 0 && !client->remove(std::span(&item.id, 1), {}).is_ok()) ++wrong;
+        if (turn % 3 == 0 && turns < 100) continue;
+        const auto removed = client.remove(std::span(&item.id, 1), {});
+        if (!removed.is_ok()) report(removed.status().to_string());
       }
     });
   }
-  for (auto& thread : threads)
+  for (auto& thread : running)
     thread.join();
-  EXPECT_EQ(wrong, 0);
+  return wrong;
+}
+
+TEST(Client, ThreadsPutGetAndDelete) {
+  StoreProcess store({"--size=256MiB", "--warm-bytes=64MiB"});
+  const auto client = connect(store);
+  EXPECT_EQ(churn({client}, 6, 60), std::vector<std::string>{});
   EXPECT_EQ(client->pins_in_use(), 0U);
+}
+
+// Two clients want more than there is at once, so idle leases are given back while others are asked for.
+TEST(Client, ThreadsOfTwoClientsInAStoreThatIsTooSmallForTheirLeases) {
+  StoreProcess store({"--size=12MiB", "--warm-bytes=4MiB"});
+  const auto one = connect(store);
+  const auto two = connect(store);
+  EXPECT_EQ(churn({one, two}, 6, 200), std::vector<std::string>{});
+  EXPECT_EQ(one->pins_in_use() + two->pins_in_use(), 0U);
+  EXPECT_TRUE(eventually([&] { return number(*one, "used_bytes") == 0; }));
+}
+
+// No return of a range, sent before a daemon died, takes away what the next one leased.
+TEST(Client, ThreadsGoOnWhileDaemonsDie) {
+  StoreProcess store({"--size=32MiB", "--warm-bytes=8MiB"});
+  const auto one = connect(store);
+  const auto two = connect(store);
+  std::atomic<bool> done = false;
+  std::thread killer([&] {
+    const auto client = connect(store);
+    for (int deaths = 0; deaths < 6 && !done; ++deaths) {
+      const auto until = os::Deadline::after_ms(60);
+      while (!until.passed() && !done)
+        std::this_thread::yield();
+      store.kill(store.daemon_pid());
+      EXPECT_TRUE(client->status({}).is_ok());  // the next one answers
+    }
+  });
+  EXPECT_EQ(churn({one, two}, 4, 400), std::vector<std::string>{});
+  done = true;
+  killer.join();
+  EXPECT_EQ(one->pins_in_use() + two->pins_in_use(), 0U);
+  EXPECT_TRUE(eventually([&] { return number(*one, "used_bytes") == 0; }));
 }
 
 }  // namespace

@@ -28,13 +28,20 @@ class FakeLeases : public Rpc {
       UnleaseRequest request;
       EXPECT_TRUE(from_wire(body, request));
       returned += request.length;
+      out_ -= request.length;
       if (request.done_with_segment != 0) {
         ++done;
+        returned += std::exchange(out_, 0);
         next_ = 0;
         sent_fd_ = false;
         ++generation_;
       }
       frame.body = to_wire(Empty{});
+      return frame;
+    }
+    if (type == MessageType::kSegment) {
+      frame.body = to_wire(SegmentReply{5, generation_, kSegmentBytes});
+      frame.fds.push_back(os::duplicate(fd_.get()).take());
       return frame;
     }
     EXPECT_EQ(type, MessageType::kLease);
@@ -48,11 +55,14 @@ class FakeLeases : public Rpc {
         std::min((request.want_bytes + kGranule - 1) / kGranule * kGranule, kSegmentBytes - next_);
     LeaseReply reply{5, generation_, kSegmentBytes, next_, length, MemoryKind::kSmallPages};
     next_ += length;
+    out_ += length;
     frame.body = to_wire(reply);
     if (!std::exchange(sent_fd_, true)) frame.fds.push_back(os::duplicate(fd_.get()).take());
     return frame;
   }
   void post(MessageType) override {}
+  std::shared_ptr<Connection> link() override { return nullptr; }
+  Status replace_link(const std::shared_ptr<Connection>&, const Interrupt&) override { return Status::ok(); }
 
   int leases = 0;
   int done = 0;
@@ -63,6 +73,7 @@ class FakeLeases : public Rpc {
   std::mutex mutex_;
   UniqueFd fd_;
   std::uint64_t next_ = 0;
+  std::uint64_t out_ = 0;  // leased and not returned
   std::uint32_t generation_ = 1;
   bool sent_fd_ = false;
 };

@@ -61,7 +61,7 @@ TEST(Service, BytesGoFromOneClientToAnotherThroughSharedMemory) {
   const auto place = BlobReader(*view).resolve(record->buffers()[0].blob, record->buffers()[0].generation);
   ASSERT_TRUE(place.has_value());
   std::vector<UniqueFd> segment;
-  const auto reply = reader.call<SegmentReply>(MessageType::kSegment, SegmentRequest{place->segment}, &segment);
+  const auto reply = reader.call<SegmentReply>(MessageType::kSegment, SegmentRequest{place->segment, 0}, &segment);
   ASSERT_TRUE(reply.is_ok() && segment.size() == 1);
   EXPECT_EQ(reply->segment_generation, place->segment_generation);
   const auto mapping = os::Mapping::map(segment[0].get(), 0, reply->segment_bytes, os::Access::kReadOnly);

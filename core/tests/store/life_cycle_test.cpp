@@ -105,7 +105,7 @@ TEST(LifeCycle, DeletedWhilePinnedIsGoneAtOnceAndItsMemoryIsNotReused) {
   EXPECT_FALSE(h.has(id));
   EXPECT_EQ(h.memory.root().memory_wanted.load(), 0U);
   h.store->settle();
-  EXPECT_EQ(h.memory.root().memory_wanted.load(), 1U);
+  EXPECT_EQ(h.memory.root().memory_wanted.load(), kReleasesWanted);
   // Everything that can be leased: never the pinned range.
   std::vector<LeaseGrant> grants;
   while (true) {
