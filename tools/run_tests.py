@@ -1,14 +1,13 @@
 """Runs the tests in stages and sums them up.
 
-Every stage runs, whatever the ones before it said; the exit code tells whether all passed. The last lines repeat each
-runner's own closing line.
+Every stage runs, whatever the ones before it said; the exit code tells whether all passed. The summary is short and
+comes last, so that a tail of the log is enough: the slowest tests, the closing lines, what failed by name.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,6 +15,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from test_output import Reading, read
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
@@ -25,8 +26,8 @@ PACKAGES = ["core/python", "io_managers", "airflow_provider", "dagster_integrati
 CODEC_TESTS = "tests/io_managers/codecs"
 # No stage takes a third of it; a hang that no test's own limit ends must not hang the run.
 STAGE_SECONDS = 1800.0
-CTEST_TOTAL = re.compile(r"(\d+) tests? failed out of (\d+)")
-PYTEST_CLOSING = re.compile(r"^=* ?(?P<counts>\d+ \w+(?:, \d+ \w+)*) in [0-9.]+s")
+SLOWEST = 10
+NAMED_FAILURES = 60  # a summary is to be read; the log has them all
 
 
 @dataclass
@@ -46,18 +47,16 @@ class Stage:
 
 @dataclass
 class Outcome:
-    """What a stage came to; ``closing`` is the runner's own last word."""
+    """What a stage came to."""
 
     name: str
     code: int
     seconds: float
-    closing: str
-    passed: int
-    failed: int
+    reading: Reading
 
 
 def _pytest(python: str, *arguments: str) -> list[str]:
-    return [python, "-m", "pytest", "--color=no", *arguments]
+    return [python, "-m", "pytest", "--color=no", f"--durations={SLOWEST}", *arguments]
 
 
 def stages(tier: str, jobs: int) -> list[Stage]:
@@ -118,11 +117,11 @@ def _run(stage: Stage, number: int) -> Outcome:
                 watchdog.cancel()
             if code != 0:
                 break
-    closing, passed, failed = _closing(lines)
-    if code == 0 and passed == 0:
-        closing = closing or "no test ran"
+    reading = read(lines)
+    if code == 0 and reading.passed == 0:
+        reading.closing = reading.closing or "no test ran"
         code = 1
-    return Outcome(stage.name, code, time.monotonic() - begin, closing, passed, failed)
+    return Outcome(stage.name, code, time.monotonic() - begin, reading)
 
 
 def _end(pid: int) -> None:
@@ -130,19 +129,27 @@ def _end(pid: int) -> None:
     os.killpg(pid, signal.SIGKILL)
 
 
-def _closing(lines: list[str]) -> tuple[str, int, int]:
-    """The closing line of the runner, and what passed and failed by it."""
-    for line in reversed(lines):
-        total = CTEST_TOTAL.search(line)
-        if total:
-            failed, count = int(total[1]), int(total[2])
-            return line, count - failed, failed
-        match = PYTEST_CLOSING.match(line)
-        if match:
-            counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", match["counts"])}
-            failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-            return line, counts.get("passed", 0), failed
-    return "", 0, 0
+def summary(outcomes: list[Outcome]) -> list[str]:
+    """The last lines of a run: the slowest tests, a line a stage, the names of what failed, the counts."""
+    times = [(taken, name, outcome.name) for outcome in outcomes for name, taken in outcome.reading.seconds.items()]
+    times.sort(reverse=True)
+    lines = ["", f"== the {min(SLOWEST, len(times))} slowest tests"]
+    lines += [f"{taken:7.1f} s  {name}  ({stage})" for taken, name, stage in times[:SLOWEST]]
+    lines += ["", "== summary"]
+    for outcome in outcomes:
+        verdict = "ok" if outcome.code == 0 else f"FAILED ({outcome.code})"
+        lines.append(f"{outcome.name:24} {verdict:12} {outcome.seconds:7.1f} s  {outcome.reading.closing}")
+    names = [f"FAILED {name}  ({outcome.name})" for outcome in outcomes for name in outcome.reading.failures]
+    lines += names[:NAMED_FAILURES]
+    if len(names) > NAMED_FAILURES:
+        lines.append(f"and {len(names) - NAMED_FAILURES} more: see {LOGS}")
+    bad = sum(1 for outcome in outcomes if outcome.code != 0)
+    # A stage that failed before its runner could count still counts as a failure.
+    failed = max(sum(outcome.reading.failed for outcome in outcomes), bad)
+    passed = sum(outcome.reading.passed for outcome in outcomes)
+    taken = sum(outcome.seconds for outcome in outcomes)
+    lines.append(f"{passed} passed, {failed} failed in {taken:.0f} s")
+    return lines
 
 
 def main() -> int:
@@ -152,15 +159,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="for builds; default: the machine's")
     arguments = parser.parse_args()
     outcomes = [_run(stage, number) for number, stage in enumerate(stages(arguments.tier, arguments.jobs))]
-    print("\n== summary")
-    for outcome in outcomes:
-        verdict = "ok" if outcome.code == 0 else f"FAILED ({outcome.code})"
-        print(f"{outcome.name:24} {verdict:12} {outcome.seconds:7.1f} s  {outcome.closing}")
-    bad = sum(1 for outcome in outcomes if outcome.code != 0)
-    # A stage that failed before its runner could count still counts as a failure.
-    failed = max(sum(outcome.failed for outcome in outcomes), bad)
-    print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed")
-    return 1 if bad else 0
+    print("\n".join(summary(outcomes)), flush=True)
+    return 1 if any(outcome.code != 0 for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

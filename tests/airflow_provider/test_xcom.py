@@ -254,6 +254,7 @@ def test_provider_metadata_fits_airflows_schema() -> None:
     jsonschema.validate(get_provider_info(), schema)
 
 
+@pytest.mark.slow
 def test_airflow_finds_the_provider_and_its_options(tmp_path: Path) -> None:
     code = (
         "from airflow.providers_manager import ProvidersManager\n"

@@ -135,7 +135,7 @@ def test_object_larger_than_the_store_names_both(store: entrepot.Store) -> None:
 
 
 def test_full_store_says_who_pins_what(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 2.0)
+    monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 0.5)
     kept: list[Any] = []
 
     def fill() -> None:
@@ -219,7 +219,10 @@ def hello_reply(major: int, minor: int) -> bytes:
 
 
 @pytest.mark.parametrize(("answer", "error"), [("version", VersionMismatch), ("noise", StoreUnavailable)])
-def test_daemon_of_another_version_or_no_daemon_at_all(socket_folder: Path, answer: str, error: type) -> None:
+def test_daemon_of_another_version_or_no_daemon_at_all(
+    socket_folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, error: type
+) -> None:
+    monkeypatch.setattr("entrepot._connect.CONNECT_SECONDS", 1.0)
     path = socket_folder / "other.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -254,6 +257,7 @@ def test_addresses_of_wrong_form(address: str) -> None:
         entrepot.connect(address)
 
 
+@pytest.mark.slow
 def test_daemon_gone(daemon: Any, store: entrepot.Store) -> None:
     oid = store.put(np.arange(50_000))
     value = store.get(oid)

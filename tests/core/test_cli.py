@@ -11,21 +11,24 @@ from typing import Any
 
 import entrepot
 import pytest
+from entrepot.cli import main
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def cli(daemon: Any) -> Run:
+def cli(daemon: Any, capsys: pytest.CaptureFixture[str]) -> Run:
     """``cli("ls", "--json")``: runs a verb; fails the test unless its exit code is ``code``."""
 
     def run(*arguments: object, code: int = 0, connect: bool = True) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "entrepot.cli", *map(str, arguments)]
+        words = list(map(str, arguments))
         if connect:
-            command += ["--address", daemon.address, "--scope", "tests"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == code, done.stderr
-        return done
+            words += ["--address", daemon.address, "--scope", "tests"]
+        capsys.readouterr()
+        returned = main(words)
+        said = capsys.readouterr()
+        assert returned == code, said.err
+        return subprocess.CompletedProcess(words, returned, said.out, said.err)
 
     return run
 
@@ -91,10 +94,24 @@ def test_start_stop_logs(cli: Run, socket_folder: Path, monkeypatch: pytest.Monk
     assert "no store" in cli("status", code=1, connect=False).stderr
 
 
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "entrepot"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_program(daemon: Any, store: entrepot.Store) -> None:
+    store.put([1], name="orders")
+    done = program("ls", "--json", "--address", daemon.address, "--scope", "tests")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)[0]["names"] == ["orders"]
+    done = program("info", "nothing", "--address", daemon.address)
+    assert done.returncode == 1
+    assert done.stderr.startswith("entrepot: ")
+    assert "'nothing'" in done.stderr
+
+
 def test_bad_usage() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "entrepot.cli", "fly"], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = program("fly")
     assert done.returncode == 2
     assert "fly" in done.stderr
 

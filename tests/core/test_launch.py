@@ -32,6 +32,7 @@ def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         assert _launcher.stop(pid)
 
 
+@pytest.mark.slow
 def test_fifty_first_starts_make_one_daemon(private: Path) -> None:
     code = "import entrepot; s = entrepot.connect(); s.put(1); print(s.instance_id, s.status()['pid'])"
     clients = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(50)]
@@ -59,6 +60,7 @@ def test_it_is_nobodys_child_and_inherits_nothing(private: Path) -> None:
     assert not [target for target in targets if target.startswith("pipe:")]
 
 
+@pytest.mark.slow
 def test_it_goes_when_it_is_idle(private: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Any) -> None:
     monkeypatch.setenv("ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", "1")
     with entrepot.connect() as store:
@@ -66,9 +68,19 @@ def test_it_goes_when_it_is_idle(private: Path, monkeypatch: pytest.MonkeyPatch,
         pid = store.status()["keeper_pid"]
         assert store.delete(oid)
     del store
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the idle daemon to go")
+    wait_until(lambda: not _launcher.runs(pid), "the idle daemon to go")
     with entrepot.connect() as store:
         assert store.status()["keeper_pid"] != pid
+
+
+def test_a_process_that_nobody_asked_after_has_ended(wait_until: Any) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    assert _launcher.runs(child.pid)
+    assert _launcher.stop(child.pid)  # its parent, this test, has not waited for it
+    assert Path(f"/proc/{child.pid}").exists()
+    child.wait(30)
+    assert not _launcher.runs(child.pid)
+    assert _launcher.stop(child.pid)
 
 
 def test_it_is_refused_in_a_pod(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:

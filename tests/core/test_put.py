@@ -139,6 +139,7 @@ def test_sessions_are_apart(store: entrepot.Store, wait_until: Any) -> None:
     wait_until(lambda: store.status()["payload_bytes"] == 0, "the session's memory to be free")
 
 
+@pytest.mark.slow
 def test_a_session_ends_by_itself(store: entrepot.Store, wait_until: Any) -> None:
     run = store.session("short", ttl=1)
     oid = run.put(b"x" * 50_000)

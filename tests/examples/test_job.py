@@ -26,6 +26,11 @@ def featured(joined: pd.DataFrame) -> pd.DataFrame:
     return job.features(joined)
 
 
+@pytest.fixture(scope="module")
+def model(featured: pd.DataFrame) -> job.DelayModel:
+    return job.train(featured)
+
+
 def run(tables: job.Tables) -> job.Report:
     joined = job.join(tables)
     featured = job.features(joined)
@@ -57,8 +62,8 @@ def test_features_are_numbers_of_the_flights_that_arrived(joined: pd.DataFrame, 
     assert "dep_delay" not in featured  # the model predicts before departure
 
 
-def test_model_is_scored_on_what_it_has_not_seen(featured: pd.DataFrame) -> None:
-    model = job.train(featured)
+@pytest.mark.slow
+def test_model_is_scored_on_what_it_has_not_seen(model: job.DelayModel, featured: pd.DataFrame) -> None:
     scored = job.score(model, featured)
     assert model.rows + len(scored) == len(featured)
     assert (scored["flight_id"] % 4 != 0).all()
@@ -67,6 +72,7 @@ def test_model_is_scored_on_what_it_has_not_seen(featured: pd.DataFrame) -> None
     assert scored["error"].abs().mean() < (scored["actual"] - scored["actual"].mean()).abs().mean()
 
 
+@pytest.mark.slow
 def test_job_is_deterministic(tables: job.Tables) -> None:
     first, second = run(tables), run(job.load(1, ROWS))
     assert first == second
@@ -74,6 +80,7 @@ def test_job_is_deterministic(tables: job.Tables) -> None:
     assert first["scored"] > 0
 
 
+@pytest.mark.slow
 def test_no_function_writes_to_its_arguments(tables: job.Tables) -> None:
     # As Entrepot hands tables out: NumPy blocks that cannot be written.
     frozen = {name: table.copy() for name, table in tables.items()}
@@ -104,10 +111,10 @@ def test_checksum_tells_values_and_order(joined: pd.DataFrame) -> None:
     assert job.checksum(table) != job.checksum(table.iloc[::-1])
 
 
-def test_model_survives_json_as_airflow_needs_it(featured: pd.DataFrame) -> None:
+@pytest.mark.slow
+def test_model_survives_json_as_airflow_needs_it(model: job.DelayModel, featured: pd.DataFrame) -> None:
     import json
 
-    model = job.train(featured)
     again = job.DelayModel.deserialize(json.loads(json.dumps(model.serialize())), 1)
     assert job.score(again, featured).equals(job.score(model, featured))
     with pytest.raises(TypeError, match="version 2"):

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from entrepot import _launcher
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +36,7 @@ def test_quick_start_runs_with_a_private_daemon(socket_folder: Path, wait_until:
     keeper = re.search(r"^keeper (\d+)$", done.stdout, re.MULTILINE)
     if keeper is not None:
         os.kill(int(keeper[1]), signal.SIGTERM)
-        wait_until(lambda: not Path(f"/proc/{keeper[1]}").exists(), "the private daemon to end")
+        wait_until(lambda: not _launcher.runs(int(keeper[1])), "the private daemon to end")
     assert done.returncode == 0, done.stderr
     assert re.match(r"[0-9a-f]{40}\n", done.stdout)
     assert keeper is not None

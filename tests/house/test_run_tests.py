@@ -1,4 +1,4 @@
-"""The staged runner tells a run without tests from a run that passed."""
+"""The staged runner tells a run without tests from a run that passed, and names what failed where it is seen: last."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """tools/run_tests.py as a module that writes its logs into the test's folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
     spec = importlib.util.spec_from_file_location("run_tests", ROOT / "tools/run_tests.py")
     assert spec is not None
     assert spec.loader is not None
@@ -37,13 +38,83 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_closing_lines_are_counted(runner: ModuleType, line: str, passed: int, failed: int) -> None:
-    assert runner._closing(["before", line, "after"])[1:] == (passed, failed)
+    reading = runner.read(["before", line, "after"])
+    assert (reading.passed, reading.failed) == (passed, failed)
+
+
+CTEST = """\
+Test project /somewhere
+      Start  1: shm_pins_test
+ 1/3 Test  #1: shm_pins_test ....................   Passed    0.31 sec
+ 2/3 Test  #2: daemon_death_test ................***Failed   12.50 sec
+[ RUN      ] Death.OfAClient
+[       OK ] Death.OfAClient (12 ms)
+[  FAILED  ] Death.OfTheDaemon (4012 ms)
+[  FAILED  ] All/Death.OfEach/2, where GetParam() = 2 (12 ms)
+[  FAILED  ] 2 tests, listed below:
+[  FAILED  ] Death.OfTheDaemon
+ 3/3 Test  #3: store_model_test ............Subprocess aborted***Exception: 120.01 sec
+
+33% tests passed, 2 tests failed out of 3
+"""
+
+PYTEST = """\
+ERROR    root:test_x.py:12 a captured message of a test
+============================= slowest 10 durations =============================
+83.12s setup    tests/house/test_wheel.py::test_wheel
+0.50s call     tests/house/test_wheel.py::test_wheel
+2.25s call     tests/core/test_door.py::test_door[a name with blanks]
+=========================== short test summary info ============================
+SKIPPED [1] tests/core/test_x.py:7: not root
+FAILED tests/core/test_door.py::test_door[a name with blanks] - AssertionError: no - not so
+ERROR tests/core/test_put.py::test_put
+ERROR tests/core/test_broken.py
+==== 1 failed, 7 passed, 1 skipped, 2 errors in 90.11s (0:01:30) ====
+"""
+
+
+def test_failed_tests_of_ctest_are_named(runner: ModuleType) -> None:
+    reading = runner.read(CTEST.splitlines())
+    assert reading.failures == [
+        "daemon_death_test",
+        "daemon_death_test: Death.OfTheDaemon",
+        "daemon_death_test: All/Death.OfEach/2",
+        "store_model_test",
+    ]
+    assert reading.seconds == {"shm_pins_test": 0.31, "daemon_death_test": 12.5, "store_model_test": 120.01}
+    assert (reading.passed, reading.failed) == (1, 2)
+
+
+def test_failed_tests_of_pytest_are_named(runner: ModuleType) -> None:
+    reading = runner.read(PYTEST.splitlines())
+    assert reading.failures == [
+        "tests/core/test_door.py::test_door[a name with blanks]",
+        "tests/core/test_put.py::test_put",
+        "tests/core/test_broken.py",
+    ]
+    assert reading.seconds["tests/house/test_wheel.py::test_wheel"] == pytest.approx(83.62)
+    assert (reading.passed, reading.failed) == (7, 3)
+
+
+def test_the_summary_ends_with_names_and_counts(runner: ModuleType) -> None:
+    outcomes = [
+        runner.Outcome("C++", 8, 133.0, runner.read(CTEST.splitlines())),
+        runner.Outcome("Python", 1, 91.0, runner.read(PYTEST.splitlines())),
+        runner.Outcome("broken", 2, 1.0, runner.read(["ninja: error"])),
+    ]
+    lines = runner.summary(outcomes)
+    assert lines[-1] == "8 passed, 5 failed in 225 s"
+    assert lines[-2] == "FAILED tests/core/test_broken.py  (Python)"
+    assert "FAILED daemon_death_test: Death.OfTheDaemon  (C++)" in lines
+    slowest = lines.index("== the 5 slowest tests")
+    assert lines[slowest + 1].split() == ["120.0", "s", "store_model_test", "(C++)"]
+    assert len(lines) < 40
 
 
 def _stage(runner: ModuleType, *programs: str) -> tuple[int, int, str]:
     commands = [[sys.executable, "-c", program] for program in programs]
     outcome = runner._run(runner.Stage("a stage", commands), 0)
-    return outcome.code, outcome.passed, outcome.closing
+    return outcome.code, outcome.reading.passed, outcome.reading.closing
 
 
 def test_a_stage_that_passes(runner: ModuleType) -> None:

@@ -140,12 +140,22 @@ def stop(pid: int, seconds: float = 20.0) -> bool:
         return True
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+        if not runs(pid):
             return True
         time.sleep(0.01)
     return False
+
+
+def runs(pid: int) -> bool:
+    """Whether the process has not ended; one that ended and that its parent has not asked after yet has ended.
+
+    A container's first process may take long to ask after the processes that it was left with, or never do it.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _wait_ready(fd: int) -> bool:

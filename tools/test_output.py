@@ -1,0 +1,68 @@
+"""What the runners' output says: the closing line, which tests failed, how long each took.
+
+The text is read rather than a report file: it is there even when a runner was ended in the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+CTEST_TOTAL = re.compile(r"(\d+) tests? failed out of (\d+)")
+CTEST_TEST = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*\s*(?P<verdict>\S.*?)\s+(?P<time>[0-9.]+) sec")
+GTEST_FAILED = re.compile(r"^\[  FAILED  \] ([^\s,]+).*\(\d+ ms\)$")
+PYTEST_CLOSING = re.compile(r"^=* ?(?P<counts>\d+ \w+(?:, \d+ \w+)*) in [0-9.]+s")
+PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.(?:py|md)(?:::.+?)?)(?: - .*)?$")
+PYTEST_DURATION = re.compile(r"^(?P<time>[0-9.]+)s (?:call|setup|teardown)\s+(\S+\.(?:py|md).*)$")
+
+
+@dataclass
+class Reading:
+    """What one runner's output came to.
+
+    Attributes:
+        closing: the runner's own last word, "" if it did not come to it.
+        passed, failed: as the closing line counts them.
+        failures: names of the tests that failed, in the order of the output.
+        seconds: of each test whose time is told; set-up and tear-down count.
+    """
+
+    closing: str = ""
+    passed: int = 0
+    failed: int = 0
+    failures: list[str] = field(default_factory=list[str])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def read(lines: Iterable[str]) -> Reading:
+    """Reads the output of ctest or pytest."""
+    found = Reading()
+    program = ""  # the ctest program whose output is being read
+    for line in lines:
+        if test := CTEST_TEST.match(line):
+            program = test[1]
+            found.seconds[program] = float(test["time"])
+            if test["verdict"] != "Passed":
+                found.failures.append(program)
+        elif case := GTEST_FAILED.match(line):
+            _add(found.failures, f"{program}: {case[1]}")
+        elif failure := PYTEST_FAILED.match(line):
+            _add(found.failures, failure[1])
+        elif duration := PYTEST_DURATION.match(line):
+            found.seconds[duration[2]] = found.seconds.get(duration[2], 0.0) + float(duration["time"])
+        elif total := CTEST_TOTAL.search(line):
+            found.failed = int(total[1])
+            found.passed = int(total[2]) - found.failed
+            found.closing = line
+        elif closing := PYTEST_CLOSING.match(line):
+            counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", closing["counts"])}
+            found.failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+            found.passed = counts.get("passed", 0)
+            found.closing = line.strip("= ")
+    return found
+
+
+def _add(names: list[str], name: str) -> None:
+    if name not in names:
+        names.append(name)
