@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
-from entrepot import _blob, _core
-from entrepot._arguments import AnyID, checked_name, mode_number, new_id, seconds, to_id
+from entrepot import _blob, _core, _small
+from entrepot._arguments import MODES, AnyID, checked_name, mode_number, new_id, seconds, to_id
 from entrepot._blob import BlobWriter
 from entrepot._info import ObjectInfo, SessionInfo, object_info, session_info
 from entrepot._settings import SESSION_MAX_BYTES
@@ -55,6 +55,7 @@ class Store:
         raise InvalidArgument("a Store is made by entrepot.connect()")
 
     _client: SharedClient
+    _get_small: Callable[[bytes], bytes | None]
     _address: str
     _scope: str
     _session: str
@@ -75,6 +76,7 @@ class Store:
     ) -> Store:
         store = cls.__new__(cls)
         store._client = client
+        store._get_small = client.raw.get_small
         store._address = address
         store._scope = scope
         store._session = session
@@ -151,14 +153,25 @@ class Store:
             UnsupportedType: it was pickled, and pickling is switched off here.
             StoreUnavailable: the daemon cannot be reached.
         """
+        if type(oid) is ObjectID and copy in MODES and (timeout == 0 or seconds(timeout)) and not self._closed:
+            small = self._get_small(oid._binary)  # bytes that are here: the same in all modes, at once
+            if small is not None:
+                return small
         mode = mode_number(copy)
         return self._decode(self._raw().get(to_id(oid).binary, seconds(timeout)), copy, mode)
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
         """The values of several objects, in one round trip at most; as ``get``."""
         mode = mode_number(copy)
-        found = self._raw().get_many([to_id(oid).binary for oid in oids], seconds(timeout))
-        return [self._decode(one, copy, mode) for one in found]
+        wait, raw = seconds(timeout), self._raw()
+        ids = [to_id(oid).binary for oid in oids]
+        values: list[Any] = raw.get_small_many(ids)
+        others = [index for index, value in enumerate(values) if value is None]
+        if others:
+            found = raw.get_many([ids[index] for index in others], wait)
+            for index, one in zip(others, found, strict=True):
+                values[index] = self._decode(one, copy, mode)
+        return values
 
     def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
         """The value of the object that a name of this session means; as ``get``."""
@@ -407,6 +420,8 @@ class Store:
         return self._client.raw
 
     def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str, replace: bool) -> _core.Item:
+        if type(value) is bytes and len(value) <= _small.MOST_BYTES:
+            return (oid.binary, self._session_number, replace, fresh, name, _small.tree_of(value), ())
         tree, buffers, _ = encode_value(value, _codecs(), allow_pickle=self._allow_pickle)
         return (oid.binary, self._session_number, replace, fresh, name, tree, buffers)
 

@@ -266,6 +266,7 @@ void add_client(nb::module_& module) {
   add_methods(cls);
   add_sessions_and_names(cls);
   add_about(cls);
+  add_small_objects(module, cls);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"));
 }

@@ -4,12 +4,17 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/id.h"
 #include "base/status.h"
 #include "client/interrupt.h"
+
+namespace entrepot {
+class Client;
+}
 
 namespace entrepot::bindings {
 
@@ -37,5 +42,6 @@ T check(Result<T> result) {
 
 void add_buffers(nb::module_& module);
 void add_client(nb::module_& module);
+void add_small_objects(nb::module_& module, nb::class_<std::shared_ptr<Client>>& cls);
 
 }  // namespace entrepot::bindings

@@ -254,6 +254,7 @@ void Client::lose(const Status& reason) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kConnected) return;
   state_ = State::kLost;
+  usable_.store(false, std::memory_order_relaxed);
   reason_ = reason;
 }
 
@@ -264,6 +265,7 @@ void Client::close() {
     if (state_ == State::kClosing || state_ == State::kClosed) return;
     if (state_ == State::kConnected) current = connection_;
     state_ = State::kClosing;  // from here on nobody reconnects
+    usable_.store(false, std::memory_order_relaxed);
   }
   if (current && !current->broken()) leases_.return_idle({});
   const Status reason(Code::kStoreUnavailable, "this store was closed by close(): connect again");

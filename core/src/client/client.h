@@ -81,6 +81,11 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(std::span<const IdBytes> ids,
                                                                        std::uint32_t wait_ms,
                                                                        const Interrupt& interrupt);
+  // The same for one small object that is in the directory, without allocation, lock or system call; false: use get.
+  // `object` must end before this client and before the next fork of this process.
+  [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object) const {
+    return usable_.load(std::memory_order_relaxed) && pinned_->peek(id, object);
+  }
   [[nodiscard]] Result<std::optional<std::uint32_t>> generation_of(const IdBytes& id, const Interrupt& interrupt);
   // One result an item; each is stored wholly or not at all.
   [[nodiscard]] std::vector<PutResult> put(std::span<const PutItem> items, std::uint32_t wait_ms,
@@ -171,6 +176,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
 
   mutable std::mutex mutex_;
   State state_ = State::kConnected;         // guarded by mutex_
+  std::atomic<bool> usable_ = true;         // state_ is kConnected; for those who do not take the mutex
   Status reason_;                           // guarded by mutex_: why it is closed or lost
   std::shared_ptr<Connection> connection_;  // guarded by mutex_
   HelloReply server_;                       // guarded by mutex_

@@ -145,6 +145,7 @@ void Client::after_fork_in_child() {
     // Without a registration of its own the child holds on to the parent's, so that its values stay pinned as long as
     // the parent pins them; every call says why.
     state_ = State::kLost;
+    usable_.store(false, std::memory_order_relaxed);
     reason_ = plan.failure;
   }
   mutex_.unlock();

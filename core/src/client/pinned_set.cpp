@@ -88,20 +88,59 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
   return faster ? faster : object;
 }
 
-Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt) {
-  const Slot& slot = directory_.slot(object.slot_);
+Result<RecordView> PinnedSet::record_of(std::uint32_t number, const IdBytes& id) const {
+  const Slot& slot = directory_.slot(number);
   const Region& records = control_.region(RegionKind::kRecords);
   const std::uint64_t high_water = control_.root().record_high_water.load(std::memory_order_acquire);
   if (slot.record_offset > high_water || slot.record_bytes > high_water - slot.record_offset) {
-    return {Code::kCorruptData, concat("object ", to_hex(object.id_), " has a record outside of the record memory")};
+    return Status(Code::kCorruptData, concat("object ", to_hex(id), " has a record outside of the record memory"));
   }
   auto record = RecordView::parse(std::span(records.entries() + slot.record_offset, slot.record_bytes));
-  if (!record.is_ok()) return record.status().with_context(concat("object ", to_hex(object.id_)));
-  object.record_ = *record;
-  object.buffers_.reserve(record->buffers().size());
-  for (const BufferRef& buffer : record->buffers()) {
+  if (!record.is_ok()) return record.status().with_context(concat("object ", to_hex(id)));
+  return record;
+}
+
+bool PinnedSet::peek(const IdBytes& id, InlineObject& object) {
+  const auto found = directory_.find(id);
+  if (!found) return false;
+  const std::uint32_t position = pins_.pin(found->slot, found->generation());
+  if (position == PinTable::kNoPosition) return false;
+  if (directory_.recheck(*found)) {
+    auto record = record_of(found->slot, id);
+    if (record.is_ok() && record->blobs().empty()) {
+      object.set_ = this;
+      object.position_ = position;
+      object.generation_ = found->generation();
+      object.record_ = *record;
+      return true;
+    }
+  }
+  unpin(position);
+  return false;
+}
+
+void PinnedSet::unpin(std::uint32_t position) {
+  pins_.unpin(position);
+  if (!control_.releases_wanted()) return;
+  std::function<void()> hint;
+  {
+    const std::lock_guard lock(mutex_);
+    hint = released_;
+  }
+  if (hint) hint();
+}
+
+InlineObject::~InlineObject() {
+  if (set_ != nullptr) set_->unpin(position_);
+}
+
+Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(const RecordView record, record_of(object.slot_, object.id_));
+  object.record_ = record;
+  object.buffers_.reserve(record.buffers().size());
+  for (const BufferRef& buffer : record.buffers()) {
     if (buffer.blob == kInlineBlob) {
-      const auto bytes = record->inline_buffer(buffer);
+      const auto bytes = record.inline_buffer(buffer);
       object.buffers_.push_back({bytes.data(), bytes.size(), nullptr});
       continue;
     }

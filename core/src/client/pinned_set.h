@@ -29,6 +29,31 @@ struct SharedRange {
   std::uint64_t blob_length = 0;  // of the whole blob
 };
 
+class PinnedSet;
+
+// A small object, pinned and read in place: its tree and payload lie in its record. Made without allocation, lock or
+// system call; ends before its PinnedSet does, and before the next fork.
+class InlineObject {
+ public:
+  InlineObject() = default;
+  ~InlineObject();
+  InlineObject(const InlineObject&) = delete;
+  InlineObject& operator=(const InlineObject&) = delete;
+  InlineObject(InlineObject&&) = delete;
+  InlineObject& operator=(InlineObject&&) = delete;
+
+  [[nodiscard]] explicit operator bool() const { return set_ != nullptr; }
+  [[nodiscard]] const RecordView& record() const { return record_; }
+  [[nodiscard]] std::uint32_t generation() const { return generation_; }
+
+ private:
+  friend class PinnedSet;
+  PinnedSet* set_ = nullptr;  // null: nothing pinned
+  std::uint32_t position_ = 0;
+  std::uint32_t generation_ = 0;
+  RecordView record_;
+};
+
 class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
  public:
   // `liveness` is kept open and never used: its end tells the daemon that this process is gone.
@@ -41,6 +66,9 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> at(std::uint32_t slot, std::uint32_t generation,
                                                          const IdBytes& id, SegmentViews& views,
                                                          const Interrupt& interrupt);
+  // Pins the object of this ID if it is in the directory and wholly in its record. False: use find, which also says
+  // what is wrong. The hot path of a small get.
+  [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object);
   // Its generation, as far as the directory tells without asking the daemon.
   [[nodiscard]] std::optional<std::uint32_t> generation_of(const IdBytes& id) const;
 
@@ -62,6 +90,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
 
  private:
   friend class SealedObject;
+  friend class InlineObject;
   struct Entry {
     const SealedObject* object = nullptr;
     std::weak_ptr<SealedObject> reference;
@@ -75,6 +104,9 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
 
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const Found& found, const IdBytes& id, SegmentViews& views,
                                                           const Interrupt& interrupt);
+  // The record of a pinned slot; kCorruptData.
+  [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot, const IdBytes& id) const;
+  void unpin(std::uint32_t position);
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
   void release(SealedObject& object);
 

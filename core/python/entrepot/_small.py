@@ -1,0 +1,23 @@
+"""Short byte strings: the extension reads and writes their trees itself, told here what such a tree looks like."""
+
+from __future__ import annotations
+
+from entrepot import _core
+from entrepot._codecs_inline import INLINE_BYTES
+from entrepot.codec import Node, pack_tree
+
+# The name and version under which entrepot._codecs_builtin.BytesCodec writes.
+CODEC, VERSION = "python.bytes", 1
+_EMPTY = b"\xc4\x00"  # msgpack: a binary string of no bytes
+
+MOST_BYTES = INLINE_BYTES  # longer ones are a buffer of their own
+
+
+def _teach() -> None:
+    prefix, _, suffix = pack_tree(Node(CODEC, VERSION, b"")).partition(_EMPTY)
+    _core.set_small_bytes(prefix, suffix)
+
+
+_teach()
+
+tree_of = _core.small_tree

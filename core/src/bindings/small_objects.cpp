@@ -1,0 +1,61 @@
+// The paths of Client for short byte strings, without general codecs on the way.
+#include <nanobind/nanobind.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "bindings/common.h"
+#include "bindings/small.h"
+#include "client/client.h"
+
+namespace entrepot::bindings {
+namespace {
+
+using ClientPtr = std::shared_ptr<Client>;
+
+SmallBytes& small() {
+  static SmallBytes known;  // set once while the package is imported, read under the GIL
+  return known;
+}
+
+// The bytes, or None: not such an object, or not in the directory. The GIL is held: nothing here waits.
+nb::object get_small(const Client& client, nb::handle id) {
+  char* data = nullptr;
+  Py_ssize_t length = 0;
+  if (PyBytes_AsStringAndSize(id.ptr(), &data, &length) != 0) throw nb::python_error();
+  IdBytes wanted{};
+  if (static_cast<std::size_t>(length) != wanted.size()) return nb::none();
+  std::memcpy(wanted.data(), data, wanted.size());
+  InlineObject object;
+  if (!client.peek(wanted, object)) return nb::none();
+  const auto value = small().value_of(object.record().tree());
+  if (!value) return nb::none();
+  return nb::steal(PyBytes_FromStringAndSize(value->data(), static_cast<Py_ssize_t>(value->size())));
+}
+
+}  // namespace
+
+void add_small_objects(nb::module_& module, nb::class_<ClientPtr>& cls) {
+  module.def(
+      "set_small_bytes",
+      [](const nb::bytes& prefix, const nb::bytes& suffix) {
+        small() = SmallBytes(std::string(view_of(prefix)), std::string(view_of(suffix)));
+      },
+      nb::arg("prefix"), nb::arg("suffix"));
+  module.def(
+      "small_tree", [](const nb::bytes& value) { return to_bytes(small().tree_of(view_of(value))); }, nb::arg("value"));
+  cls.def(
+         "get_small", [](const ClientPtr& client, nb::handle id) { return get_small(*client, id); }, nb::arg("id"))
+      .def(
+          "get_small_many",
+          [](const ClientPtr& client, const nb::list& ids) {
+            nb::list values;
+            for (const nb::handle id : ids)
+              values.append(get_small(*client, id));
+            return values;
+          },
+          nb::arg("ids"));
+}
+
+}  // namespace entrepot::bindings
