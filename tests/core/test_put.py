@@ -9,6 +9,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot import _core
 
 pa = pytest.importorskip("pyarrow")
 MIB = 1 << 20
@@ -187,3 +188,7 @@ def test_interrupt_ends_a_wait(store: entrepot.Store, spawn: Any) -> None:
     waiter.send_signal(signal.SIGINT)
     out, _ = waiter.communicate(timeout=20)
     assert out == "interrupted 0\n"
+
+
+def test_the_extension_names_how_it_copies() -> None:
+    assert _core.copy_kind() in {"avx2", "sse2", "memcpy"}

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/cpu.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__aarch64__)
@@ -57,8 +59,8 @@ std::uint32_t update_table(std::uint32_t crc, const std::uint8_t* data, std::siz
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data,
-                                                                std::size_t bytes) {
+__attribute__((target("sse4.2,crc32"))) std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data,
+                                                                      std::size_t bytes) {
   std::uint64_t wide = crc;
   for (; bytes >= 8; bytes -= 8, data += 8) {
     std::uint64_t word = 0;
@@ -70,11 +72,10 @@ __attribute__((target("sse4.2"))) std::uint32_t update_hardware(std::uint32_t cr
     crc = _mm_crc32_u8(crc, *data++);
   return crc;
 }
-bool has_hardware() { return __builtin_cpu_supports("sse4.2") != 0; }
 constexpr std::string_view kHardwareName = "sse4.2";
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-// The compiler was told that every CPU of this build has the instructions (the default of armv8.1-a and later).
-std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
+#elif defined(__aarch64__)
+__attribute__((target("+crc"))) std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data,
+                                                              std::size_t bytes) {
   for (; bytes >= 8; bytes -= 8, data += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, data, 8);
@@ -84,20 +85,18 @@ std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data, std::
     crc = __crc32cb(crc, *data++);
   return crc;
 }
-bool has_hardware() { return true; }
 constexpr std::string_view kHardwareName = "armv8";
 #else
 std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
   return update_table(crc, data, bytes);
 }
-bool has_hardware() { return false; }
 constexpr std::string_view kHardwareName = "table";
 #endif
 
 }  // namespace
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) {
-  static const bool hardware = has_hardware();
+  static const bool hardware = cpu_has_crc32c();
   const auto* first = static_cast<const std::uint8_t*>(data);
   return hardware ? ~update_hardware(~seed, first, bytes) : ~update_table(~seed, first, bytes);
 }
@@ -106,6 +105,6 @@ std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t
   return ~update_table(~seed, static_cast<const std::uint8_t*>(data), bytes);
 }
 
-std::string_view crc32c_kind() { return has_hardware() ? kHardwareName : std::string_view("table"); }
+std::string_view crc32c_kind() { return cpu_has_crc32c() ? kHardwareName : std::string_view("table"); }
 
 }  // namespace entrepot

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli): SSE4.2 instructions where the CPU has them (asked at run time), ARMv8 ones where the build is
-// for CPUs that have them, tables elsewhere.
+// CRC-32C (Castagnoli): by the instructions of SSE4.2 or ARMv8 where the CPU has them, which is asked at run time, and
+// by tables elsewhere.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,6 @@
 // entrepot._core: the client for Python. core/python/entrepot/_core.pyi is its signature.
 #include <nanobind/nanobind.h>
 
-#include <string>
-
 #include "bindings/common.h"
 #include "client/copy.h"
 #include "net/protocol.h"
@@ -15,5 +13,5 @@ NB_MODULE(_core, module) {
   entrepot::bindings::add_client(module);
   module.attr("PROTOCOL") = nb::make_tuple(entrepot::kProtocolMajor, entrepot::kProtocolMinor);
   module.attr("LAYOUT") = entrepot::kLayoutVersion;
-  module.def("copy_kind", [] { return std::string(entrepot::copy_kind()); });
+  module.def("copy_kind", [] { return nb::str(entrepot::copy_kind().data(), entrepot::copy_kind().size()); });
 }

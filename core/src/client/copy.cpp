@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/cpu.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -61,15 +63,11 @@ std::size_t stream_sse2(std::byte* to, const std::byte* from, std::size_t bytes)
   return done;
 }
 
-bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2") != 0;
-  return has;
-}
-
 std::size_t stream(std::byte* to, const std::byte* from, std::size_t bytes) {
-  return has_avx2() ? stream_avx2(to, from, bytes) : stream_sse2(to, from, bytes);
+  return cpu_has_avx2() ? stream_avx2(to, from, bytes) : stream_sse2(to, from, bytes);
 }
 #else
+// Elsewhere memcpy does it: aarch64 CPUs notice long runs of whole lines being written, and do not read those first.
 std::size_t stream(std::byte*, const std::byte*, std::size_t) { return 0; }
 #endif
 
@@ -92,7 +90,7 @@ void copy_payload(void* to, const void* from, std::size_t bytes) {
 
 std::string_view copy_kind() {
 #if defined(__x86_64__)
-  return has_avx2() ? "avx2" : "sse2";
+  return cpu_has_avx2() ? "avx2" : "sse2";
 #else
   return "memcpy";
 #endif
