@@ -45,19 +45,18 @@ def put_value(store: Store, key: str | None, value: Any, *, replace: bool = True
         StoreUnavailable: the store cannot be reached.
     """
     if key is None:
-        oid = store.put(value)
+        receipt = store.put_versioned(value)
     else:
-        oid = store.put(value, id=store.derive(key), name=object_name(key), replace=replace)
-    info = store.info(oid)
+        receipt = store.put_versioned(value, id=store.derive(key), name=object_name(key), replace=replace)
     return Reference(
         scope=store.scope,
         session=store.session_name,
-        id=oid,
-        generation=info.generation,
+        id=receipt.id,
+        generation=receipt.generation,
         instance=store.instance_id,
         host=store.host,
         type=type_name(value),
-        nbytes=info.nbytes,
+        nbytes=receipt.nbytes,
         shape=shape_of(value),
         key=key,
     )
@@ -80,9 +79,7 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
     store = session_store(address, reference.scope, reference.session, None)
     check_instance(store, reference)
     try:
-        value = store.get(reference.id, copy=copy)
-        # After the get, never before it: whatever happens in between can only turn a right value into an error.
-        generation = store.generation_of(reference.id)
+        value, generation = store.get_versioned(reference.id, copy=copy)
     except ObjectNotFound as error:
         raise _lost(reference) from error
     if generation != reference.generation:

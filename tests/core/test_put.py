@@ -78,6 +78,38 @@ def test_replace_is_another_generation(store: entrepot.Store) -> None:
     assert store.info(oid).generation != first
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_put_says_which_life_it_was(store: entrepot.Store, size: int) -> None:
+    oid = store.derive("k")
+    first = store.put_versioned(np.zeros(size), id=oid)
+    info = store.info(oid)
+    assert first == entrepot.Receipt(oid, info.generation, info.nbytes, existed=False)
+    again = store.put_versioned(np.zeros(size), id=oid)
+    assert again == entrepot.Receipt(oid, info.generation, info.nbytes, existed=True)
+    other = store.put_versioned(np.ones(size), id=oid, replace=True)
+    assert other.generation != first.generation
+    value, generation = store.get_versioned(oid)
+    assert (value[0], generation) == (1, other.generation)
+
+
+def test_a_blob_says_which_life_it_was(store: entrepot.Store) -> None:
+    for size in (100, 100_000):
+        with store.create(size) as blob:
+            assert blob.receipt is None
+        info = store.info(blob.id)
+        assert blob.receipt == entrepot.Receipt(blob.id, info.generation, size, existed=False)
+
+
+def test_the_size_of_every_kind_is_the_stores(store: entrepot.Store) -> None:
+    table = pa.table({"a": np.arange(50_000), "when": pa.array(np.arange(50_000), pa.timestamp("us"))})
+    times = np.arange("2020", "2100", dtype="datetime64[h]")
+    for value in (table, times, times[::2], [times, table], b"x" * 100_000, {"plain": [1, None]}):
+        receipt = store.put_versioned(value)
+        assert receipt.nbytes == store.info(receipt.id).nbytes
+    shared = store.put_versioned(store.get(store.put(table)).slice(100, 10_000))
+    assert shared.nbytes == store.info(shared.id).nbytes
+
+
 def test_racing_writers_of_one_id(store: entrepot.Store) -> None:
     oid = store.derive("race")
     outcomes: list[str] = []

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from entrepot._values import item_of
 from entrepot.errors import ObjectExists, ObjectLost, ObjectNotFound, StoreUnavailable
+from entrepot.ids import ObjectID
 from entrepot_io.connections import close_all, scope_store, session_store
 from entrepot_io.handoff import delete_by_key, delete_value, get_by_key, get_value, key_exists, put_value
 
@@ -65,6 +67,56 @@ def test_a_retry_replaces_and_the_old_reference_says_so() -> None:
     assert get_value(new)[0] == 2
     with pytest.raises(ObjectLost, match="was replaced by a later attempt"):
         get_value(old)
+
+
+class Meddler:
+    """A client whose every put is followed at once by another writer's put of the same ID."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def put(self, items: list[Any], timeout: float) -> Any:
+        done = self._real.put(items, timeout)
+        for oid, session, *_ in items:
+            other = item_of("the other's", ObjectID(oid), False, session, replace=True, allow_pickle=False)
+            self._real.put([other], timeout)
+        return done
+
+
+def test_a_value_replaced_before_its_reference_was_made_is_never_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = run_store()
+    with monkeypatch.context() as during:
+        during.setattr(store._client, "raw", Meddler(store._client.raw))
+        reference = put_value(store, "k", np.full(1000, 1))
+    assert get_by_key(store, "k") == "the other's"
+    with pytest.raises(ObjectLost, match="was replaced by a later attempt"):
+        get_value(reference)
+
+
+def test_every_reference_of_racing_attempts_gives_its_own_value_or_none() -> None:
+    store = run_store()
+    found: list[str] = []
+
+    def attempt(number: int) -> None:
+        for turn in range(60):
+            mine = [number, turn]
+            reference = put_value(store, "k", mine)
+            try:
+                found.append("mine" if get_value(reference) == mine else "another's")
+            except ObjectLost:
+                found.append("replaced")
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 240
+    assert "mine" in found
+    assert "another's" not in found
 
 
 def test_deleted_and_written_again_is_another_life() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from entrepot._blob import Blob as Blob
     from entrepot._connect import connect as connect
     from entrepot._info import ObjectInfo as ObjectInfo
+    from entrepot._info import Receipt as Receipt
     from entrepot._info import SessionInfo as SessionInfo
     from entrepot._store import Store as Store
     from entrepot.errors import AccessDenied as AccessDenied
@@ -56,6 +57,7 @@ _HOME = {
     "Blob": "entrepot._blob",
     "ObjectID": "entrepot.ids",
     "ObjectInfo": "entrepot._info",
+    "Receipt": "entrepot._info",
     "SessionInfo": "entrepot._info",
     "Store": "entrepot._store",
     "connect": "entrepot._connect",
@@ -74,6 +76,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectLost",
     "ObjectNotFound",
+    "Receipt",
     "SessionInfo",
     "Store",
     "StoreFull",

@@ -12,6 +12,7 @@ from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
     from entrepot import _core
+    from entrepot._info import Receipt
     from entrepot._store import Store
 
 CODEC_NAME = "entrepot.blob"
@@ -79,7 +80,10 @@ class BlobWriter:
             that was made from it must not be written afterwards: its pages are read-only then, and the process would
             end by SIGSEGV.
         id: the object's ID.
+        receipt: what sealing it did; None until then.
     """
+
+    receipt: Receipt | None
 
     def __init__(self, store: Store, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, metadata: bytes, name: str):
         self._store = store
@@ -88,6 +92,7 @@ class BlobWriter:
         self._metadata = metadata
         self._name = name
         self.id = oid
+        self.receipt = None
         self.view = memoryview(raw)
 
     def __enter__(self) -> BlobWriter:
@@ -114,7 +119,8 @@ class BlobWriter:
             raise InvalidArgument(f"blob {self.id} is sealed or dropped already: create another one")
         tree = pack_tree(Node(CODEC_NAME, BlobCodec.version, self._metadata, [0]))
         self._release()
-        self._store._seal_blob(self._raw, self.id, self._fresh, self._name, tree)  # pyright: ignore[reportPrivateUsage]
+        seal = self._store._seal_blob  # pyright: ignore[reportPrivateUsage]
+        self.receipt = seal(self._raw, self.id, self._fresh, self._name, tree)
         return self.id
 
     def drop(self) -> None:

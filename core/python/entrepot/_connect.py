@@ -67,7 +67,7 @@ def connect(address: str | None = None, *, session: str | None = None, scope: st
         allow = not client.raw.shared_between_users
     try:
         return Store._open(  # pyright: ignore[reportPrivateUsage]
-            client, settings.address, settings.scope, settings.session, allow_pickle=allow
+            client, settings.address, settings.scope, settings.session, allow
         )
     except BaseException:
         client.release()

@@ -7,8 +7,8 @@ LAYOUT: int
 
 # id, session, replace, fresh id, name, tree, buffers
 Item = tuple[bytes, int, bool, bool, str, bytes, Sequence[AnyBuffer]]
-# slot, generation, the same content was there before
-Sealed = tuple[int, int, bool]
+# slot, generation, the same content was there before, bytes of payload
+Sealed = tuple[int, int, bool, int]
 
 class Buffer:
     """Bytes of an object, by the buffer protocol. Keeps the object pinned while it lives."""

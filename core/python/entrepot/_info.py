@@ -1,4 +1,4 @@
-"""What a store says about its objects and sessions."""
+"""What a store says about puts, objects and sessions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,23 @@ class ObjectInfo:
     pins: int = 0
     pinned_by: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     blobs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a put did.
+
+    Attributes:
+        id: the object's ID.
+        generation: which life of that ID this value is; another value under the same ID has another.
+        nbytes: its payload in bytes.
+        existed: whether identical content was sealed under this ID before, so that nothing was written.
+    """
+
+    id: ObjectID
+    generation: int
+    nbytes: int
+    existed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import builtins
-import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
+from functools import partial
 from typing import Any
 
-from entrepot import _blob, _core, _small
+from entrepot import _core, _reports
 from entrepot._arguments import MODES, AnyID, checked_name, mode_number, new_id, seconds, to_id
 from entrepot._blob import BlobWriter
-from entrepot._info import ObjectInfo, SessionInfo, object_info, session_info
-from entrepot._settings import SESSION_MAX_BYTES
+from entrepot._info import ObjectInfo, Receipt, SessionInfo
 from entrepot._shared_client import SharedClient
-from entrepot.codec import (
-    CodecRegistry,
-    CopyMode,
-    Decoder,
-    default_registry,
-    encode_value,
-    unpack_tree,
-)
+from entrepot._values import item_of, value_of
+from entrepot.codec import CopyMode
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 
-DEFAULT_SESSION_TTL = 24 * 3600
 PUT_WAIT_SECONDS = 30.0  # for memory that is being made ready
-LIST_PAGE = 1000
-
-
-_registry: CodecRegistry | None = None
-
-
-def _codecs() -> CodecRegistry:
-    global _registry
-    if _registry is None:
-        registry = default_registry()
-        registry.register(_blob.SPECS)
-        _registry = registry
-    return _registry
 
 
 class Store:
@@ -70,7 +47,6 @@ class Store:
         address: str,
         scope: str,
         session: str,
-        *,
         allow_pickle: bool,
         limits: tuple[int, int, int] | None = None,
     ) -> Store:
@@ -107,10 +83,21 @@ class Store:
             InvalidArgument: an ID or name of the wrong form.
             StoreUnavailable: the daemon cannot be reached.
         """
-        oid, fresh = new_id(id)
-        item = self._item(value, oid, fresh, checked_name(name) if name is not None else "", replace)
-        self._raw().put([item], PUT_WAIT_SECONDS)
-        return oid
+        return self._put(value, id, name, replace)[0]
+
+    def put_versioned(
+        self, value: Any, *, id: AnyID | None = None, name: str | None = None, replace: bool = False
+    ) -> Receipt:
+        """Store a value as ``put`` does, and say which life of its ID that was.
+
+        Args and Raises:
+            As ``put``.
+
+        Returns:
+            ID, generation and size of what this call sealed, or of the identical object that was there. Whoever keeps
+            the generation beside the ID can tell later whether another value has taken its place.
+        """
+        return Receipt(*self._put(value, id, name, replace))
 
     def put_many(self, values: Iterable[Any], *, ids: Sequence[AnyID] | None = None) -> list[ObjectID]:
         """Store several values in one round trip.
@@ -126,7 +113,7 @@ class Store:
         if ids is not None and len(ids) != len(values):
             raise InvalidArgument(f"put_many got {len(values)} values and {len(ids)} ids: give one ID a value")
         pairs = [new_id(ids[index] if ids is not None else None) for index in range(len(values))]
-        items = [self._item(value, oid, fresh, "", False) for value, (oid, fresh) in zip(values, pairs, strict=True)]
+        items = [self._item(value, *pair) for value, pair in zip(values, pairs, strict=True)]
         if items:
             self._raw().put(items, PUT_WAIT_SECONDS)
         return [oid for oid, _ in pairs]
@@ -157,20 +144,25 @@ class Store:
             small = self._get_small(oid._binary)  # bytes that are here: the same in all modes, at once
             if small is not None:
                 return small
+        return self.get_versioned(oid, timeout=timeout, copy=copy)[0]
+
+    def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
+        """The value of an object and the generation of exactly that value; as ``get``."""
         mode = mode_number(copy)
-        return self._decode(self._raw().get(to_id(oid).binary, seconds(timeout)), copy, mode)
+        found = self._raw().get(to_id(oid).binary, seconds(timeout))
+        return value_of(found, copy, mode, allow_pickle=self._allow_pickle), found.generation
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
         """The values of several objects, in one round trip at most; as ``get``."""
         mode = mode_number(copy)
         wait, raw = seconds(timeout), self._raw()
         ids = [to_id(oid).binary for oid in oids]
-        values: list[Any] = raw.get_small_many(ids)
+        values: builtins.list[Any] = raw.get_small_many(ids)
         others = [index for index, value in enumerate(values) if value is None]
         if others:
             found = raw.get_many([ids[index] for index in others], wait)
             for index, one in zip(others, found, strict=True):
-                values[index] = self._decode(one, copy, mode)
+                values[index] = value_of(one, copy, mode, allow_pickle=self._allow_pickle)
         return values
 
     def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
@@ -216,17 +208,12 @@ class Store:
         Raises:
             ObjectNotFound: it is not sealed here.
         """
-        generation = self._raw().generation_of(to_id(oid).binary)
-        if generation is None:
+        if (generation := self._raw().generation_of(to_id(oid).binary)) is None:
             raise ObjectNotFound(f"no object {to_id(oid)} is sealed in the store at {self._address}")
         return generation
 
     def delete(self, oid: AnyID) -> bool:
-        """Delete an object: nobody finds it any more; its memory is freed when the last reader lets go.
-
-        Returns:
-            whether it was there.
-        """
+        """Delete an object, and say whether it was there; its memory is freed when the last reader lets go."""
         return self._raw().delete([to_id(oid).binary])[0]
 
     def info(self, oid: AnyID) -> ObjectInfo:
@@ -235,8 +222,7 @@ class Store:
         Raises:
             ObjectNotFound: it is not sealed here.
         """
-        raw = self._raw()
-        return _info(json.loads(raw.info(to_id(oid).binary)), raw)
+        return _reports.info_of(self._raw(), to_id(oid))
 
     def list(self, pattern: str = "*", *, session: str | None = None) -> list[ObjectInfo]:
         """The objects of a session whose name or ID matches a glob.
@@ -248,15 +234,9 @@ class Store:
         Raises:
             ObjectNotFound: there is no such session.
         """
-        number = self._session_number if session is None else self._number_of(session)
         raw = self._raw()
-        found: list[ObjectInfo] = []
-        cursor: int | None = 0
-        while cursor is not None:
-            page = json.loads(raw.list(number, False, pattern, cursor, LIST_PAGE))
-            found.extend(_info(one, raw) for one in page["objects"])
-            cursor = page["next_cursor"]
-        return found
+        number = self._session_number if session is None else _reports.session_number(raw, self._scope, session)
+        return _reports.list_objects(raw, number, pattern)
 
     def derive(self, key: str) -> ObjectID:
         """The ID of a logical key in this session: the same every time, so that a retry writes the same object."""
@@ -301,33 +281,18 @@ class Store:
                 has, or a day.
             limit_bytes: the most that it may hold; default: what it has, or no limit.
         """
-        if not isinstance(name, str) or len(name.encode("utf-8", "surrogatepass")) > SESSION_MAX_BYTES:
-            raise InvalidArgument(f"a session's name is text of at most {SESSION_MAX_BYTES} bytes, but got {name!r}")
-        if ttl is not None and not (ttl >= 0 and math.isfinite(ttl)):
-            raise InvalidArgument(f"a time to live is a number of seconds, 0 or more, but got {ttl!r}")
-        if limit_bytes is not None and limit_bytes < 0:
-            raise InvalidArgument(f"a limit is a number of bytes, 0 or more, but got {limit_bytes!r}")
-        limits: tuple[int, int, int] | None = None
-        if ttl is not None or limit_bytes is not None:
-            known = self._known_session(name)
-            limits = (
-                math.ceil(ttl) if ttl is not None else known.get("ttl_seconds", DEFAULT_SESSION_TTL if name else 0),
-                limit_bytes if limit_bytes is not None else known.get("limit_bytes", 0),
-                known.get("limit_objects", 0),
-            )
+        limits = _reports.session_limits(self._raw(), self._scope, name, ttl, limit_bytes)
         if self._closed or not self._client.acquire():
             raise StoreUnavailable("this store was closed by close(): connect again")
         try:
-            return Store._open(
-                self._client, self._address, self._scope, name, allow_pickle=self._allow_pickle, limits=limits
-            )
+            return Store._open(self._client, self._address, self._scope, name, self._allow_pickle, limits)
         except BaseException:
             self._client.release()
             raise
 
     def sessions(self) -> builtins.list[SessionInfo]:
         """The sessions of this scope."""
-        return [session_info(one) for one in self._sessions() if one["scope"] == self._scope]
+        return _reports.sessions_of(self._raw(), self._scope)
 
     def remove_session(self, name: str) -> None:
         """Remove a session of this scope with all objects and names in it; what is read stays readable.
@@ -346,8 +311,7 @@ class Store:
 
     def status(self) -> dict[str, Any]:
         """Capacity and use in bytes, objects, clients; all keys are in the documentation of the command ``status``."""
-        status: dict[str, Any] = json.loads(self._raw().status())
-        return status
+        return _reports.status_of(self._raw())
 
     def wait_provisioned(self, timeout: float = 60) -> None:
         """Wait until the daemon has made its memory ready (``status()["provisioned"]``).
@@ -396,9 +360,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -410,7 +372,9 @@ class Store:
         return f"<entrepot.Store {self._address} scope={self._scope!r} session={self._session!r}>"
 
     def __reduce__(self) -> Any:
-        return (_reconnect, (self._address, self._scope, self._session))
+        from entrepot._connect import connect
+
+        return (partial(connect, self._address, session=self._session, scope=self._scope), ())
 
     # --- within
 
@@ -419,49 +383,16 @@ class Store:
             raise StoreUnavailable("this store was closed by close(): connect again")
         return self._client.raw
 
-    def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str, replace: bool) -> _core.Item:
-        if type(value) is bytes and len(value) <= _small.MOST_BYTES:
-            return (oid.binary, self._session_number, replace, fresh, name, _small.tree_of(value), ())
-        tree, buffers, _ = encode_value(value, _codecs(), allow_pickle=self._allow_pickle)
-        return (oid.binary, self._session_number, replace, fresh, name, tree, buffers)
+    def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str = "", replace: bool = False) -> _core.Item:
+        return item_of(value, oid, fresh, self._session_number, name, replace, allow_pickle=self._allow_pickle)
 
-    def _decode(self, found: _core.Object, copy: CopyMode, mode: int) -> Any:
-        decoder = Decoder(
-            _codecs(),
-            lambda index: found.buffer(index, mode),
-            found.buffer_count,
-            copy=copy,
-            allow_pickle=self._allow_pickle,
-        )
-        return decoder.decode(unpack_tree(found.tree))
+    def _put(self, value: Any, id: AnyID | None, name: str | None, replace: bool) -> tuple[ObjectID, int, int, bool]:
+        oid, fresh = new_id(id)
+        item = self._item(value, oid, fresh, checked_name(name) if name is not None else "", replace)
+        ((_, generation, existed, nbytes),) = self._raw().put([item], PUT_WAIT_SECONDS)
+        return oid, generation, nbytes, existed
 
-    def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> None:
-        self._raw().seal(raw, (oid.binary, self._session_number, False, fresh, name, tree, ()))
-
-    def _sessions(self) -> builtins.list[dict[str, Any]]:
-        every: builtins.list[dict[str, Any]] = json.loads(self._raw().sessions())["sessions"]
-        return every
-
-    def _known_session(self, name: str) -> dict[str, Any]:
-        mine = (one for one in self._sessions() if one["scope"] == self._scope and one["session"] == name)
-        return next(mine, {})
-
-    def _number_of(self, name: str) -> int:
-        known = self._known_session(name)
-        if not known:
-            raise ObjectNotFound(f"scope {self._scope!r} has no session {name!r}: see Store.sessions()")
-        return int(known["handle"])
-
-
-def _reconnect(address: str, scope: str, session: str) -> Store:
-    from entrepot._connect import connect
-
-    return connect(address, scope=scope, session=session)
-
-
-def _info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
-    try:
-        kind = unpack_tree(client.get(bytes.fromhex(raw["id"]), 0).tree).codec
-    except EntrepotError:
-        kind = ""  # it went meanwhile, or its bytes are lost; the state says so
-    return object_info(raw, kind)
+    def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> Receipt:
+        item = (oid.binary, self._session_number, False, fresh, name, tree, ())
+        _, generation, existed, nbytes = self._raw().seal(raw, item)
+        return Receipt(oid, generation, nbytes, existed)

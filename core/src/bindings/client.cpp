@@ -64,8 +64,18 @@ PutItem item_from(const nb::tuple& fields, Exports& exports) {
   return item;
 }
 
-std::tuple<std::uint32_t, std::uint32_t, bool> tuple_of(const PutResult& result) {
-  return {result.slot, result.generation, result.existed};
+// slot, generation, the same content was there before, bytes of payload
+using Sealed = std::tuple<std::uint32_t, std::uint32_t, bool, std::uint64_t>;
+
+Sealed sealed(const PutResult& result, std::uint64_t bytes) {
+  return {result.slot, result.generation, result.existed, bytes};
+}
+
+std::uint64_t payload_bytes(const PutItem& item) {
+  std::uint64_t bytes = 0;
+  for (const SourceBuffer& buffer : item.buffers)
+    bytes += buffer.length;
+  return bytes;
 }
 
 ClientPtr connect(const std::string& path, const std::string& label, const std::string& version, double connect_seconds,
@@ -79,8 +89,7 @@ ClientPtr connect(const std::string& path, const std::string& label, const std::
   return check(without_gil([&] { return Client::connect(options, signals()); }));
 }
 
-std::vector<std::tuple<std::uint32_t, std::uint32_t, bool>> put(const ClientPtr& client, const nb::list& items,
-                                                                double timeout) {
+std::vector<Sealed> put(const ClientPtr& client, const nb::list& items, double timeout) {
   Exports exports;
   std::vector<PutItem> wanted;
   wanted.reserve(items.size());
@@ -88,13 +97,13 @@ std::vector<std::tuple<std::uint32_t, std::uint32_t, bool>> put(const ClientPtr&
     wanted.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
   const std::uint32_t wait = milliseconds(timeout);
   const auto results = without_gil([&] { return client->put(wanted, wait, signals()); });
-  std::vector<std::tuple<std::uint32_t, std::uint32_t, bool>> done;
+  std::vector<Sealed> done;
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!results[i].status.is_ok()) {
       raise(results.size() == 1 ? results[i].status
                                 : results[i].status.with_context(concat("value ", i, " of ", results.size())));
     }
-    done.push_back(tuple_of(results[i]));
+    done.push_back(sealed(results[i], payload_bytes(wanted[i])));
   }
   return done;
 }
@@ -149,7 +158,7 @@ void add_methods(nb::class_<ClientPtr>& cls) {
             const PutItem item = item_from(fields, exports);
             const PutResult result = without_gil([&] { return client->seal(*blob, item, signals()); });
             check(result.status);
-            return tuple_of(result);
+            return sealed(result, blob->bytes());
           },
           nb::arg("blob"), nb::arg("item"))
       .def(

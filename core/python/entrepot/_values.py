@@ -1,0 +1,43 @@
+"""Values on their way into the store and out of it: the codecs do the work, this joins them to the client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrepot import _blob, _core, _small
+from entrepot.codec import CodecRegistry, CopyMode, Decoder, default_registry, encode_value, unpack_tree
+from entrepot.ids import ObjectID
+
+_registry: CodecRegistry | None = None
+
+
+def codecs() -> CodecRegistry:
+    """The codecs of this process: built in, found by entry points, and the one of blobs."""
+    global _registry
+    if _registry is None:
+        registry = default_registry()
+        registry.register(_blob.SPECS)
+        _registry = registry
+    return _registry
+
+
+def item_of(
+    value: Any, oid: ObjectID, fresh: bool, session: int, name: str = "", replace: bool = False, *, allow_pickle: bool
+) -> _core.Item:
+    """A value as the client puts it."""
+    if type(value) is bytes and len(value) <= _small.MOST_BYTES:
+        return (oid.binary, session, replace, fresh, name, _small.tree_of(value), ())
+    tree, buffers, _ = encode_value(value, codecs(), allow_pickle=allow_pickle)
+    return (oid.binary, session, replace, fresh, name, tree, buffers)
+
+
+def value_of(found: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: bool) -> Any:
+    """The value of an object that the client got."""
+    decoder = Decoder(
+        codecs(),
+        lambda index: found.buffer(index, mode),
+        found.buffer_count,
+        copy=copy,
+        allow_pickle=allow_pickle,
+    )
+    return decoder.decode(unpack_tree(found.tree))
