@@ -13,6 +13,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kSendLimitMs = 30'000;  // a daemon that takes nothing for so long is stuck
+constexpr std::uint64_t kSpinNs = 30'000;       // what a daemon needs for a small request, and more
 constexpr std::size_t kReadChunk = 64U << 10;
 
 os::Deadline slice_of(os::Deadline deadline) {
@@ -24,7 +25,7 @@ os::Deadline slice_of(os::Deadline deadline) {
 
 Status interrupted_status() { return {Code::kTimeout, "the wait was interrupted"}; }
 
-Connection::Connection(UniqueFd socket) : socket_(std::move(socket)) {
+Connection::Connection(UniqueFd socket) : socket_(std::move(socket)), spin_(kSpinNs) {
   if (const Status status = os::set_nonblocking(socket_.get(), true); !status.is_ok()) close(status);
 }
 
@@ -114,12 +115,22 @@ void Connection::read_slice(os::Deadline until) {
     break_locked(reason);
   };
   if (broken()) return;
-  const auto ready = os::wait_readable(socket_.get(), until);
-  if (!ready.is_ok()) return fail(ready.status());
-  if (!*ready) return;
-  for (;;) {
+  const auto receive = [this] {
     if (buffer_.size() - used_ < kReadChunk) buffer_.resize(used_ + kReadChunk);
-    const auto got = os::receive_some(socket_.get(), std::span(buffer_).subspan(used_), fds_);
+    return os::receive_some(socket_.get(), std::span(buffer_).subspan(used_), fds_);
+  };
+  auto got = receive();
+  const auto nothing = [&] { return got.is_ok() && got->would_block; };
+  if (nothing() && !spin_.poll([&] {
+        got = receive();
+        return !nothing();
+      })) {
+    const auto ready = os::wait_readable(socket_.get(), until);
+    if (!ready.is_ok()) return fail(ready.status());
+    if (!*ready) return;
+    got = receive();
+  }
+  for (;; got = receive()) {
     if (!got.is_ok()) return fail(got.status());
     if (got->closed) return fail(Status(Code::kStoreUnavailable, "the daemon closed the connection", true));
     used_ += got->bytes;

@@ -22,6 +22,7 @@
 #include "client/interrupt.h"
 #include "net/protocol.h"
 #include "os/clock.h"
+#include "os/spin.h"
 
 namespace entrepot {
 
@@ -82,6 +83,7 @@ class Connection {
   std::vector<std::uint8_t> buffer_;
   std::size_t used_ = 0;
   std::vector<UniqueFd> fds_;
+  os::SpinGate spin_;
 };
 
 // The Status of a wait that the host language interrupted. Its code is kTimeout; nobody but the bindings looks further.

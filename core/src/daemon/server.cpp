@@ -13,6 +13,7 @@
 #include "os/memory_info.h"
 #include "os/process.h"
 #include "os/random.h"
+#include "os/spin.h"
 
 namespace entrepot {
 
@@ -25,6 +26,7 @@ constexpr std::uint64_t kMostWarmBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint64_t kHelloNs = 10'000'000'000;
 constexpr std::uint64_t kLoneTryNs = 1'000'000'000;  // between two tries to start a keeper
+constexpr std::uint64_t kSpinNs = 50'000;
 constexpr std::uint64_t kMaxSleepNs = 60'000'000'000;
 
 class SystemClock : public Clock {
@@ -50,6 +52,7 @@ class Server {
   [[nodiscard]] int run();
 
  private:
+  [[nodiscard]] Result<std::vector<os::Ready>> wait(std::uint64_t sleep_ms);
   void take_event(const os::Ready& ready);
   void accept_all();
   void read_from(Connection& connection);
@@ -68,6 +71,8 @@ class Server {
   std::uint64_t idle_since_ns_ = 0;  // 0: not idle
   std::uint64_t next_lone_try_ns_ = 0;
   bool some_have_more_ = false;
+  bool answered_ = false;  // a request was taken since the last wait
+  os::SpinGate after_request_{kSpinNs};
 };
 
 Status Server::watch() {
@@ -96,7 +101,7 @@ int Server::run() {
     const std::uint64_t now = os::monotonic_ns();
     const std::uint64_t wake = next_wake_ns();
     const std::uint64_t sleep_ms = wake <= now ? 0 : (wake - now + 999'999) / 1'000'000;
-    auto ready = state_.poller.wait(os::Deadline::after_ms(some_have_more_ ? 0 : sleep_ms));
+    auto ready = wait(some_have_more_ ? 0 : sleep_ms);
     if (!ready.is_ok()) {
       log_error("waiting for events: ", ready.status().message());
       return 1;  // the keeper starts another daemon, which adopts all
@@ -111,6 +116,19 @@ int Server::run() {
   provisioner_.stop();
   state_.link.goodbye();
   return 0;
+}
+
+// After a request the next one is often near, so it is polled for before this thread sleeps.
+Result<std::vector<os::Ready>> Server::wait(std::uint64_t sleep_ms) {
+  if (std::exchange(answered_, false) && sleep_ms > 0) {
+    Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
+    const bool came = after_request_.poll([&] {
+      ready = state_.poller.wait(os::Deadline::after_ms(0));
+      return !ready.is_ok() || !ready->empty();
+    });
+    if (came) return ready;
+  }
+  return state_.poller.wait(os::Deadline::after_ms(sleep_ms));
 }
 
 void Server::take_event(const os::Ready& ready) {
@@ -170,6 +188,7 @@ void Server::read_from(Connection& connection) {
   some_have_more_ = some_have_more_ || incoming.more;
   for (IncomingFrame& frame : incoming.frames) {
     state_.handle(connection, frame);
+    answered_ = true;
     if (state_.find(owner) == nullptr) return;
     if (connection.closing) return;
   }

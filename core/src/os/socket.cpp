@@ -148,7 +148,7 @@ Result<IoResult> send_some(int socket, std::span<const std::uint8_t> data, std::
     std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
   }
   while (true) {
-    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) return IoResult{static_cast<std::size_t>(sent), false, false};
     if (errno == EAGAIN) return IoResult{0, true, false};
     if (errno == ETOOMANYREFS) {
@@ -189,11 +189,13 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
 
 Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const int> fds, Deadline deadline) {
   while (!data.empty()) {
-    // Waiting first keeps a blocking socket from blocking beyond the deadline for lack of any room.
-    ASSIGN_OR_RETURN(const bool ready, wait_writable(socket, deadline));
-    if (!ready) return Status(Code::kTimeout, "the other end does not take data", true);
     const std::size_t piece = data.size() < (64U << 10) ? data.size() : std::size_t{64U << 10};
     ASSIGN_OR_RETURN(const IoResult moved, send_some(socket, data.first(piece), fds));
+    if (moved.would_block) {
+      ASSIGN_OR_RETURN(const bool ready, wait_writable(socket, deadline));
+      if (!ready) return Status(Code::kTimeout, "the other end does not take data", true);
+      continue;
+    }
     if (moved.bytes > 0) fds = {};
     data = data.subspan(moved.bytes);
   }

@@ -100,6 +100,37 @@ TEST(Client, RefersToWhatItGotAndCopiesTheRest) {
   EXPECT_EQ(std::memcmp(made->buffers()[1].data, fresh.data(), fresh.size()), 0);
 }
 
+TEST(Client, PeekPinsWhatLiesInItsRecord) {
+  StoreProcess store;
+  const auto writer = connect(store);
+  const auto reader = connect(store);
+  const auto session = writer->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem small = item_of(session, {pattern(1000, 1)}, "small tree");
+  const PutItem large = item_of(session, {pattern(kInlineMaxBytes + 1, 2)});
+  ASSERT_TRUE(put_one(*writer, small).status.is_ok());
+  ASSERT_TRUE(put_one(*writer, large).status.is_ok());
+  {
+    InlineObject object;
+    EXPECT_FALSE(reader->peek(os::random_id(), object));
+    EXPECT_FALSE(reader->peek(large.id, object));
+    EXPECT_EQ(reader->pins_in_use(), 0U);
+    ASSERT_TRUE(reader->peek(small.id, object));
+    EXPECT_EQ(object.record().tree(), "small tree");
+    ASSERT_EQ(writer->remove(std::span(&small.id, 1), {}).take().front(), 1);
+    EXPECT_EQ(number(*writer, "deferred_frees"), 1U);
+    InlineObject again;
+    EXPECT_FALSE(reader->peek(small.id, again));
+    const auto payload = object.record().payload();
+    ASSERT_EQ(payload.size(), 1000U);
+    EXPECT_EQ(std::memcmp(payload.data(), pattern(1000, 1).data(), 1000), 0);
+  }
+  EXPECT_EQ(reader->pins_in_use(), 0U);
+  EXPECT_TRUE(eventually([&] { return number(*writer, "deferred_frees") == 0; }));  // it was told
+  reader->close();
+  InlineObject object;
+  EXPECT_FALSE(reader->peek(large.id, object));
+}
+
 TEST(Client, TheSameBufferTwiceIsStoredOnce) {
   StoreProcess store;
   const auto client = connect(store);
