@@ -11,7 +11,9 @@ VENV2 := .venv-pandas2
 PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo bench soak wheel lock clean
+BENCH_AGAINST ?= HEAD
+
+.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo bench bench-quick soak wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -60,8 +62,11 @@ format: setup  ## rewrites the sources in the project's style
 demo: build  ## the flights example on three hosts, with Entrepot and with each host's own transport
 	@$(PY) -m examples.flights
 
-bench: build  ## figures of the store beside memcpy and pickle on the same machine
-	@$(PY) -m benchmarks.store $(BENCH_ARGS)
+bench: build  ## figures beside other stores and the machine's limits, about 25 minutes; BENCH_ARGS='--plan short': 8
+	@$(PY) -m benchmarks full $(BENCH_ARGS)
+
+bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAINST=REV (default: HEAD); judges nothing
+	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
 soak: build  ## random clients with kills, against a model; ENTREPOT_SOAK_SECONDS (default 600)
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s

@@ -1,1 +1,1 @@
-"""Benchmarks of the store; see the modules."""
+"""Entrepot measured beside other stores and beside what the machine can do; see ``python -m benchmarks --help``."""

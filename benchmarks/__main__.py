@@ -1,0 +1,24 @@
+"""``python -m benchmarks``: measures and reports; ``make bench`` runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from benchmarks.full import add_full
+from benchmarks.quick import add_quick
+
+
+def main() -> int:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_full(commands)
+    add_quick(commands)
+    arguments = parser.parse_args()
+    code: int = arguments.run(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""What a store costs when nothing happens, and before the first thing happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import median
+from benchmarks.plan import MIB
+from benchmarks.processes import WorkerFailed, cpu_ns, private_bytes
+from benchmarks.stage import Fleet, acting
+from benchmarks.systems import ENTREPOT, System
+from benchmarks.systems.base import Unavailable, make_folder, remove_folder
+
+IDLE_SECONDS = 3.0
+CAPACITY = 512 * MIB
+STARTS = 5
+IMPORTS = 15
+PROGRAM_SECONDS = 60
+MODULES = {
+    "entrepot": "entrepot",
+    "plasma": "pyarrow.plasma",
+    "vineyard": "vineyard",
+    "ray": "ray",
+    "lmdb": "lmdb",
+    "redis": "redis",
+}
+# As a user's first program does: no daemon runs, connect() starts one.
+FIRST_PUT = """
+import json, time
+import entrepot
+begin = time.perf_counter_ns()
+store = entrepot.connect()
+oid = store.put(bytes(1024))
+end = time.perf_counter_ns()
+store.get(oid)
+status = store.status()
+print(json.dumps({"ns": end - begin, "pids": [status["pid"], status["keeper_pid"]]}))
+"""
+IMPORT = "import time; begin = time.perf_counter_ns(); import {}; print(time.perf_counter_ns() - begin)"
+
+
+@dataclass
+class Cost:
+    """One system's costs; seconds and bytes. None: does not apply, or could not be had.
+
+    Attributes:
+        start: from nothing until its server takes connections (Entrepot: until its memory is warm, too).
+        idle_cpu: processor seconds of the server in a second in which nothing happens, one client connected.
+        idle_private: memory that only the idle server has.
+        processes: of the server.
+        import_time: of its Python package, in a new interpreter.
+    """
+
+    system: str
+    start: float | None = None
+    idle_cpu: float | None = None
+    idle_private: int | None = None
+    processes: int | None = None
+    import_time: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For files."""
+        return asdict(self)
+
+
+def measure(fleet: Fleet, systems: list[System]) -> list[Cost]:
+    """Of every system that has a server or a package."""
+    found = []
+    for system in systems:
+        cost = Cost(system.name)
+        try:
+            with acting(fleet, system, CAPACITY) as act:
+                act.worker()
+                server = act.server.pids()
+                if server:
+                    cost.start = act.started_ns / 1e9
+                    cost.processes = len(server)
+                    time.sleep(0.5)  # what a start leaves to do is not idling
+                    cpu, begin = cpu_ns(server), time.monotonic()
+                    time.sleep(IDLE_SECONDS)
+                    cost.idle_cpu = (cpu_ns(act.server.pids()) - cpu) / 1e9 / (time.monotonic() - begin)
+                    cost.idle_private = private_bytes(act.server.pids())
+        except (Unavailable, WorkerFailed) as error:
+            fleet.give_up(system, "costs", str(error))
+            continue
+        found.append(cost)
+    _imports(fleet, systems, {cost.system: cost for cost in found})
+    return found
+
+
+def _imports(fleet: Fleet, systems: list[System], costs: dict[str, Cost]) -> None:
+    """In turn, so that a busy moment disturbs all alike."""
+    times: dict[str, list[float]] = {}
+    for number in range(IMPORTS + 1):
+        for system in systems:
+            module = MODULES.get(system.name)
+            if module is None or system.name not in costs:
+                continue
+            command = [fleet.pythons[system.name], "-W", "ignore", "-c", IMPORT.format(module)]
+            done = subprocess.run(
+                command, env=fleet.package.variables, capture_output=True, text=True, timeout=PROGRAM_SECONDS
+            )
+            if done.returncode == 0 and number > 0:  # the first reads the disk and writes byte code
+                times.setdefault(system.name, []).append(int(done.stdout) / 1e9)
+    for name, samples in times.items():
+        costs[name].import_time = median(samples)
+
+
+def first_put(fleet: Fleet) -> dict[str, Any]:
+    """From ``entrepot.connect()``, which starts a private daemon, until the first put is done; seconds."""
+    samples = []
+    for _ in range(STARTS):
+        folder = make_folder("first")
+        try:
+            samples.append(_first_put_once(fleet, folder))
+        finally:
+            remove_folder(folder)
+    samples.sort()
+    return {"median": median(samples), "best": samples[0], "worst": samples[-1], "samples": len(samples)}
+
+
+def _first_put_once(fleet: Fleet, folder: Path) -> float:
+    places = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CACHE", "CONFIG")}
+    runtime = folder / "runtime"
+    runtime.mkdir(mode=0o700)
+    variables = fleet.package.variables | places | {"XDG_RUNTIME_DIR": str(runtime)}
+    command = [fleet.pythons[ENTREPOT.name], "-c", FIRST_PUT]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    if done.returncode != 0:
+        raise WorkerFailed(f"a private daemon could not be used: {done.stderr.strip()[-500:]}")
+    answer = json.loads(done.stdout)
+    stop = [fleet.pythons[ENTREPOT.name], "-m", "entrepot.cli", "stop"]
+    subprocess.run(stop, env=variables, capture_output=True, timeout=PROGRAM_SECONDS)
+    _end(answer["pids"])
+    return float(answer["ns"]) / 1e9
+
+
+def _end(pids: list[int]) -> None:
+    """Waits until a stopped daemon and its keeper are gone; ends them by force if they are not."""
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > end:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.01)

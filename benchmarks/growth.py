@@ -1,0 +1,79 @@
+"""A store that lives for long: values of random sizes come and go. Used in workers."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+MEDIAN_BYTES = 64 << 10
+SPREAD = 2.0  # of the logarithm: one in forty is larger than 50 times the median
+LEAST, MOST = 64, 64 << 20
+ALIVE = 0.5  # of the capacity
+
+
+def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: int) -> dict[str, Any]:
+    """Puts ``puts`` arrays of log-normal sizes; before each, deletes random ones until half of the capacity is enough.
+
+    Args:
+        client: of Entrepot, connected.
+        puts: how many; fewer if ``most_seconds`` are over before.
+        capacity: of the store.
+        points: how often the store is asked for its free memory.
+
+    Returns:
+        ``points``: lists of puts so far, free bytes, largest free extent, live objects; ``refused``: puts that the
+        store had no room for.
+    """
+    import numpy as np
+
+    rng = random.Random(7)
+    put = client.putter("array")
+    most = min(MOST, capacity // 16)
+    source = np.arange(most // 8 + 1, dtype=np.int64)
+    alive: list[tuple[Any, int]] = []
+    used = refused = done = 0
+    total_bytes = 0
+    found: list[list[int]] = []
+    end = time.monotonic() + most_seconds
+    begin = time.perf_counter()
+    for number in range(puts):
+        words = max(LEAST, min(most, int(rng.lognormvariate(0.0, SPREAD) * MEDIAN_BYTES))) // 8
+        nbytes = words * 8
+        while used + nbytes > capacity * ALIVE:
+            used -= _drop_one(client, alive, rng)
+        try:
+            token = put(source[:words])
+        except MemoryError:
+            refused += 1
+            for _ in range(len(alive) // 10 + 1):
+                used -= _drop_one(client, alive, rng)
+            continue
+        alive.append((token, nbytes))
+        used += nbytes
+        total_bytes += nbytes
+        done = number + 1
+        if number % max(1, puts // points) == 0 or done == puts:
+            status = client.status()
+            free = status["capacity_bytes"] - status["used_bytes"]
+            found.append([done, free, status["largest_free_extent"], status["committed_bytes"], len(alive)])
+        if time.monotonic() > end:
+            break
+    return {
+        "points": found,
+        "refused": refused,
+        "puts": done,
+        "bytes": total_bytes,
+        "seconds": time.perf_counter() - begin,
+    }
+
+
+def _drop_one(client: Any, alive: list[tuple[Any, int]], rng: random.Random) -> int:
+    """Deletes one at random; its bytes."""
+    if not alive:
+        return 0
+    place = rng.randrange(len(alive))
+    alive[place], alive[-1] = alive[-1], alive[place]
+    token, nbytes = alive.pop()
+    client.delete([token])
+    return nbytes

@@ -1,0 +1,116 @@
+"""Large values: the first put, later puts, and what a reader waits for."""
+
+from __future__ import annotations
+
+from benchmarks.figures import FIRST, FREE, WARM, Collector, Key
+from benchmarks.limits import Native, copies_together, copy_limits
+from benchmarks.plan import MIB, Plan, size_name
+from benchmarks.processes import Busy, WorkerFailed, cpu_ns
+from benchmarks.stage import Fleet, acting
+from benchmarks.systems import System
+from benchmarks.systems.base import ARRAY, TABLE, Unavailable
+
+SPARE = 256 * MIB
+SMALL = 64 << 10  # of the value by which a reader's libraries are loaded
+NAMES = {ARRAY: "int64 array", TABLE: "table of 7 columns"}
+TOGETHER_ROUNDS = 4
+
+
+def state_name(kind: str, nbytes: int) -> str:
+    """Of a large value."""
+    return f"{NAMES[kind]} {size_name(nbytes)}"
+
+
+def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector) -> None:
+    """Every system starts anew for each turn, so that its first put is a first put."""
+    states = [state_name(kind, plan.large_bytes) for kind in (ARRAY, TABLE)]
+    for number in range(plan.large_rounds):
+        if native is not None:
+            copy_limits(native, collector, states, plan.large_bytes, plan.large_puts + 1)
+        shift = number * 2 % max(1, len(systems))
+        for system in systems[shift:] + systems[:shift]:
+            for kind in (ARRAY, TABLE):
+                if kind not in system.kinds or fleet.is_out(system, kind):
+                    continue
+                try:
+                    _turn(fleet, system, kind, plan, collector)
+                except (Unavailable, WorkerFailed) as error:
+                    fleet.give_up(system, kind, str(error))
+
+
+def _turn(fleet: Fleet, system: System, kind: str, plan: Plan, collector: Collector) -> None:
+    nbytes = plan.large_bytes
+    state = state_name(kind, nbytes)
+
+    def key(operation: str, use: str) -> Key:
+        return Key("large", state, operation, use, FREE, system.name)
+
+    with acting(fleet, system, 3 * nbytes + SPARE) as act:
+        server = act.server.pids()
+        producer, consumer = act.worker(), act.worker()
+        for worker in (producer, consumer):
+            worker.call("watch", pids=server)
+        # Libraries that an operation loads when it is first used are not what is measured.
+        producer.call("value", kind=kind, nbytes=SMALL)
+        token = producer.call("put_large", count=1)["tokens"][0]
+        consumer.call("read", token=token, kind=kind, nbytes=SMALL, count=1)
+        producer.call("delete")
+        producer.call("value", kind=kind, nbytes=nbytes)
+
+        own, busy = cpu_ns([producer.pid, *server]), Busy()
+        put = producer.call("put_large", count=1 + plan.large_puts)
+        foreign = busy.foreign(cpu_ns([producer.pid, *server]) - own)
+        own, busy = cpu_ns([consumer.pid, *server]), Busy()
+        read = consumer.call("read", token=put["tokens"][0], kind=kind, nbytes=nbytes, count=1 + plan.large_reads)
+        read_foreign = busy.foreign(cpu_ns([consumer.pid, *server]) - own)
+
+        pages = read["pages"]
+        for use, part in ((FIRST, slice(0, 1)), (WARM, slice(1, None))):
+            cpus = put["cpus_ns"][part]
+            each = sum(cpus) / len(cpus)
+            collector.add(key("put", use), put["ns"][part], nbytes=nbytes, cpu_ns=each, foreign=foreign, pages=pages)
+            cpus = read["cpus_ns"][part]
+            each = sum(cpus) / len(cpus)
+            for operation in ("in_hand", "first_sum", "second_sum"):
+                collector.add(
+                    key({"in_hand": "get"}.get(operation, operation.replace("_", " ")), use),
+                    read[operation][part],
+                    nbytes=nbytes,
+                    cpu_ns=each if operation == "in_hand" else None,
+                    foreign=read_foreign,
+                    pages=pages,
+                )
+
+
+def measure_together(
+    fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector
+) -> None:
+    """Several producers at once; a sample is the time from the common start until the last is done."""
+    nbytes, clients = plan.together_bytes, plan.together_clients
+    state = f"{clients} x {state_name(ARRAY, nbytes)} at once"
+    if native is not None:
+        copies_together(native, collector, state, nbytes, clients, TOGETHER_ROUNDS)
+    for system in systems:
+        if ARRAY not in system.kinds or fleet.is_out(system, "together"):
+            continue
+        try:
+            _together(fleet, system, plan, collector, state)
+        except (Unavailable, WorkerFailed) as error:
+            fleet.give_up(system, "together", str(error))
+
+
+def _together(fleet: Fleet, system: System, plan: Plan, collector: Collector, state: str) -> None:
+    import time
+
+    nbytes, clients = plan.together_bytes, plan.together_clients
+    with acting(fleet, system, 2 * clients * nbytes + SPARE) as act:
+        producers = [act.worker() for _ in range(clients)]
+        for producer in producers:
+            producer.call("value", kind=ARRAY, nbytes=nbytes)
+        for number in range(1 + TOGETHER_ROUNDS):
+            at = time.monotonic() + 0.3
+            for producer in producers:
+                producer.send("put", count=1, at=at)
+            slowest = max(producer.receive()["ns"][0] for producer in producers)
+            key = Key("together", state, "put", FIRST if number == 0 else WARM, FREE, system.name)
+            collector.add(key, [slowest], nbytes=nbytes * clients)

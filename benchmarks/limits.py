@@ -1,0 +1,75 @@
+"""What the machine itself can do, by bench_native: copies into warm pages, and bytes to another process and back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import FREE, SAME_CORE, WARM, Collector, Key
+from benchmarks.processes import ALL_CPUS, Busy
+
+NATIVE_SECONDS = 300
+COPIES = {"memcpy": "memcpy", "streamed": "non-temporal stores", "entrepot": "the store's own copy"}
+PAGES = {"shared": "shared, 4 KiB", "shared-huge": "shared, 2 MiB"}
+
+
+class NativeFailed(Exception):
+    """bench_native ended with an error; the message is its own."""
+
+
+class Native:
+    """bench_native of one build."""
+
+    def __init__(self, program: Path) -> None:
+        self.program = program
+
+    def run(self, *arguments: object) -> dict[str, Any]:
+        """Its answer; times are lists of nanoseconds.
+
+        Raises:
+            NativeFailed: it could not do it.
+        """
+        command = [str(self.program), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NATIVE_SECONDS)
+        if done.returncode != 0:
+            raise NativeFailed(f"{' '.join(command[:4])}: {done.stderr.strip()}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+def socket_limits(native: Native, collector: Collector, state: str, count: int) -> None:
+    """A bare round trip over a unix socket beside the puts of small values."""
+    places = [(FREE, -1, -1, "limit: socket round trip")]
+    places.append((SAME_CORE, ALL_CPUS[0], ALL_CPUS[0], "limit: socket round trip"))
+    if len(ALL_CPUS) > 1:
+        places.append((FREE, ALL_CPUS[0], ALL_CPUS[1], "limit: socket round trip, two cores"))
+    for cpus, here, there, name in places:
+        found = native.run("round-trip", count, here, there)
+        key = Key("small", state, "put", WARM, cpus, name)
+        collector.add(key, found["round_trip"], nbytes=64, cpu_ns=found["cpu_ns"] / count)
+
+
+def copy_limits(native: Native, collector: Collector, states: list[str], nbytes: int, repeats: int) -> None:
+    """Copies of a large value into pages that are there already, beside the puts of large values."""
+    for pages, name in PAGES.items():
+        busy = Busy()
+        found = native.run("copies", nbytes, repeats, pages, 1)
+        foreign = busy.foreign(found["cpu_ns"])
+        huge = found["huge_bytes"] * 2 > nbytes
+        if pages == "shared-huge" and not huge:
+            continue  # the kernel gave no huge pages: this would be the same as the other
+        for way, text in COPIES.items():
+            for state in states:
+                key = Key("large", state, "put", WARM, FREE, f"limit: {text}, {name.partition(', ')[2]} pages")
+                collector.add(key, found[way], nbytes=nbytes, foreign=foreign, pages=name)
+
+
+def copies_together(native: Native, collector: Collector, state: str, nbytes: int, clients: int, repeats: int) -> None:
+    """Several processes copying at once, beside several clients putting at once."""
+    for pages, name in PAGES.items():
+        found = native.run("copies", nbytes, repeats, pages, clients)
+        for way, text in COPIES.items():
+            key = Key("together", state, "put", WARM, FREE, f"limit: {text}, {name.partition(', ')[2]} pages")
+            collector.add(key, found[way], nbytes=nbytes * clients, pages=name)

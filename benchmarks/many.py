@@ -1,0 +1,91 @@
+"""Very many small objects: time and memory for each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.figures import FIRST, FREE, Collector, Key
+from benchmarks.plan import MIB, Plan, size_name
+from benchmarks.processes import Busy, WorkerFailed, WorkerProcess, cpu_ns, private_bytes
+from benchmarks.stage import Fleet, acting
+from benchmarks.systems import System
+from benchmarks.systems.base import Unavailable
+
+ROUNDS = 3
+
+
+@dataclass
+class Overhead:
+    """Memory that one small object costs beyond its payload, in bytes.
+
+    Attributes:
+        objects: how many were stored.
+        server: private memory of the server's processes.
+        producer: private memory of the process that put them and keeps their IDs.
+        store: what the store itself says it uses beyond the payload; None: it cannot be asked.
+    """
+
+    system: str
+    objects: int
+    server: float
+    producer: float
+    store: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For files."""
+        return asdict(self)
+
+
+def measure(fleet: Fleet, systems: list[System], plan: Plan, collector: Collector) -> list[Overhead]:
+    """Every system starts anew for each turn."""
+    overheads: dict[str, Overhead] = {}
+    turn = [system for system in systems if system.many]
+    for number in range(min(ROUNDS, plan.large_rounds)):
+        shift = number * 2 % max(1, len(turn))
+        for system in turn[shift:] + turn[:shift]:
+            if fleet.is_out(system, "many"):
+                continue
+            try:
+                overheads[system.name] = _turn(fleet, system, plan, collector)
+            except (Unavailable, WorkerFailed) as error:
+                fleet.give_up(system, "many", str(error))
+    return list(overheads.values())
+
+
+def _turn(fleet: Fleet, system: System, plan: Plan, collector: Collector) -> Overhead:
+    state = f"{plan.many_count:,} x bytes {size_name(plan.many_bytes)}"
+    capacity = max(256 * MIB, 4 * plan.many_count * plan.many_bytes)
+    with acting(fleet, system, capacity) as act:
+        server = act.server.pids()
+        producer, consumer = act.worker(), act.worker()
+
+        def note(operation: str, worker: WorkerProcess, op: str, **arguments: Any) -> int:
+            worker.call("watch", pids=server)
+            own, busy = cpu_ns([worker.pid, *server]), Busy()
+            answer = worker.call(op, batch=plan.many_batch, most_seconds=plan.many_seconds, **arguments)
+            foreign = busy.foreign(cpu_ns([worker.pid, *server]) - own)
+            count = int(answer["count"])
+            key = Key("many", state, operation, FIRST, FREE, system.name)
+            # One sample a turn: the whole, divided by the objects; batches of one turn are no repetitions.
+            each = sum(answer["ns"]) / count
+            text = "" if count == plan.many_count else f"stopped after {count:,} objects"
+            cpu = answer["cpu_ns"] / count
+            collector.add(key, [each], nbytes=plan.many_bytes, cpu_ns=cpu, foreign=foreign, batch=count, note=text)
+            return count
+
+        before = _memory(producer, server)
+        count = note("put", producer, "put_many", count=plan.many_count, nbytes=plan.many_bytes)
+        after = _memory(producer, server)
+        tokens = producer.call("tokens")["tokens"]
+        note("get", consumer, "get_many", tokens=tokens, nbytes=plan.many_bytes)
+    store = None
+    if before[2] is not None and after[2] is not None:
+        store = (after[2] - before[2]) / count - plan.many_bytes
+    return Overhead(system.name, count, (after[0] - before[0]) / count, (after[1] - before[1]) / count, store)
+
+
+def _memory(producer: WorkerProcess, server: list[int]) -> tuple[int, int, int | None]:
+    status = producer.call("status")["status"]
+    used = None if status is None else int(status["used_bytes"])
+    return private_bytes(server), private_bytes([producer.pid]), used

@@ -1,0 +1,155 @@
+"""Builds of Entrepot that are measured: this checkout's developer build, its release build, or another commit's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILDS = ROOT / "build" / "bench-builds"
+BUILD_SECONDS = 1200
+PURE = {"core/python": ["entrepot"], "io_managers": ["entrepot_io"]}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A build that can be imported.
+
+    Attributes:
+        label: what the results call it.
+        python: the interpreter that imports it.
+        variables: the environment of its processes.
+        native: bench_native of the same build; None where the commit has none.
+    """
+
+    label: str
+    python: str
+    variables: dict[str, str]
+    native: Path | None
+
+
+class BuildFailed(Exception):
+    """A commit could not be built; the message has the end of the log."""
+
+
+def developers() -> Package:
+    """What ``make build`` put beside the sources."""
+    return Package("developers' build (-O2, assertions)", sys.executable, clean_environment(), None)
+
+
+def release(source: Path = ROOT, label: str = "release build") -> Package:
+    """Builds a checkout as its wheel is built, into a folder of its own.
+
+    Raises:
+        BuildFailed: it does not build.
+    """
+    name = label.replace(" ", "-")
+    folder = BUILDS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log"
+    targets = ["product"]
+    if (source / "benchmarks/native/CMakeLists.txt").exists():
+        targets.append("bench_native")
+    build = source / "build" / "release"
+    commands = [
+        ["cmake", "--preset", "release"],
+        ["cmake", "--build", str(build), "-j", str(os.cpu_count() or 2), "--target", *targets],
+        ["cmake", "--install", str(build), "--component", "python", "--prefix", str(folder / "python")],
+    ]
+    for place, packages in PURE.items():
+        for package in packages:
+            target = folder / "python" / package
+            shutil.rmtree(target, ignore_errors=True)
+            skipped = shutil.ignore_patterns("__pycache__", "*.so", "bin", "include")
+            shutil.copytree(source / place / package, target, ignore=skipped)
+    with log.open("wb") as file:
+        for command in commands:
+            done = subprocess.run(
+                command, cwd=source, stdout=file, stderr=file, stdin=subprocess.DEVNULL, timeout=BUILD_SECONDS
+            )
+            if done.returncode != 0:
+                raise BuildFailed(f"{' '.join(command)}: {log.read_text(errors='replace')[-2000:]}")
+    python = _interpreter(folder)
+    variables = clean_environment()
+    _check(python, variables, folder / "python")
+    native = build / "benchmarks/native/bench_native"
+    return Package(label, python, variables, native if native.exists() else None)
+
+
+def _interpreter(folder: Path) -> str:
+    """An environment that has the build first and then all that the project's own has.
+
+    The project's own will not do: its finder of editable installations comes before any path. A .pth file of another
+    environment brings its packages, but not its finders.
+    """
+    venv = folder / "venv"
+    shutil.rmtree(venv, ignore_errors=True)
+    base = str(getattr(sys, "_base_executable", sys.executable))
+    subprocess.run([base, "-m", "venv", "--without-pip", str(venv)], check=True, capture_output=True)
+    purelib = sysconfig.get_path("purelib")
+    inner = sysconfig.get_path("purelib", vars={"base": str(venv)})
+    Path(inner, "bench.pth").write_text(f"{folder / 'python'}\n{purelib}\n")
+    return str(venv / "bin" / "python")
+
+
+def native_of_developers() -> Path:
+    """bench_native of the developers' build, built now.
+
+    Raises:
+        BuildFailed: it does not build.
+    """
+    build = ROOT / "build" / "dev"
+    command = ["cmake", "--build", str(build), "--target", "bench_native"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    if done.returncode != 0:
+        raise BuildFailed(f"{' '.join(command)}: {(done.stdout + done.stderr)[-2000:]}")
+    return build / "benchmarks/native/bench_native"
+
+
+def other_commit(revision: str) -> tuple[Package, str]:
+    """The release build of another commit, in a worktree under ``build/``; and the commit's number.
+
+    Raises:
+        BuildFailed: there is no such commit, or it does not build.
+    """
+    found = subprocess.run(
+        ["git", "rev-parse", "--verify", "--short=12", f"{revision}^{{commit}}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if found.returncode != 0:
+        raise BuildFailed(f"there is no commit {revision!r} here: {found.stderr.strip()}")
+    commit = found.stdout.strip()
+    tree = BUILDS / "trees" / commit
+    if not tree.exists():
+        subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)
+        command = ["git", "worktree", "add", "--quiet", "--detach", str(tree), commit]
+        added = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if added.returncode != 0:
+            raise BuildFailed(f"{' '.join(command)}: {added.stderr.strip()}")
+    # The presets name the interpreter of the checkout's own environment; the tools in ours serve it as well.
+    with suppress(FileExistsError):
+        (tree / ".venv").symlink_to(Path(sys.prefix))
+    return release(tree, f"commit {commit}"), commit
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what would change the systems under measurement."""
+    dropped = ("ENTREPOT_", "PYTHON", "RAY_", "VINEYARD_", "PLASMA_", "LD_PRELOAD", "MALLOC_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+
+
+def _check(python: str, variables: dict[str, str], folder: Path) -> None:
+    """That Python imports this build and no other: a figure of the wrong build would be worse than none."""
+    program = "import entrepot, entrepot_io, entrepot._core as c; print(entrepot.__file__); print(c.__file__)"
+    done = subprocess.run([python, "-c", program], env=variables, capture_output=True, text=True, timeout=60)
+    places = done.stdout.split()
+    if done.returncode != 0 or not all(place.startswith(str(folder)) for place in places):
+        raise BuildFailed(f"Python imports {places or done.stderr.strip()} instead of the build in {folder}")

@@ -1,0 +1,153 @@
+"""Worker processes as the harness holds them, and what processes cost: processor time, private memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CALL_SECONDS = 240.0
+END_SECONDS = 10.0
+ALL_CPUS = sorted(os.sched_getaffinity(0))
+
+
+class WorkerFailed(Exception):
+    """A worker could not do what it was told; the message is its own."""
+
+
+class WorkerProcess:
+    """A producer or consumer process; see ``benchmarks.worker``.
+
+    Args:
+        python: the interpreter of the system's environment.
+        variables: its environment.
+        log: where its standard error goes.
+    """
+
+    def __init__(self, python: str, variables: dict[str, str], log: Path) -> None:
+        self._log = log
+        self._file = log.open("ab")
+        self._process = subprocess.Popen(
+            [python, "-m", "benchmarks.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._file,
+            env=variables | {"PYTHONPATH": str(ROOT)},
+            cwd=log.parent,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        self._rest = b""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def send(self, op: str, **arguments: Any) -> None:
+        """Begins an operation; ``receive`` gets its answer."""
+        try:
+            self._to.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
+            self._to.flush()
+        except BrokenPipeError:
+            raise WorkerFailed(f"the worker is gone: {self._log_end()}") from None
+
+    def receive(self, seconds: float = CALL_SECONDS) -> dict[str, Any]:
+        """The answer of the operation that was begun.
+
+        Raises:
+            WorkerFailed: it failed, ended, or took longer than ``seconds``.
+        """
+        end = time.monotonic() + seconds
+        parts = [self._rest]
+        while b"\n" not in parts[-1]:
+            readable, _, _ = select.select([self._from], [], [], max(0.0, end - time.monotonic()))
+            if not readable:
+                self._process.kill()
+                raise WorkerFailed(f"no answer within {seconds:.0f} s: {self._log_end()}")
+            part = os.read(self._from.fileno(), 1 << 20)
+            if not part:
+                raise WorkerFailed(f"the worker ended (code {self._process.wait()}): {self._log_end()}")
+            parts.append(part)
+        line, _, self._rest = b"".join(parts).partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise WorkerFailed(str(answer["error"]))
+        return answer
+
+    def call(self, op: str, *, seconds: float = CALL_SECONDS, **arguments: Any) -> dict[str, Any]:
+        """Begins an operation and waits for its answer."""
+        self.send(op, **arguments)
+        return self.receive(seconds)
+
+    def _log_end(self) -> str:
+        return self._log.read_text(errors="replace")[-1200:].strip() or "(it wrote nothing)"
+
+    def stop(self) -> None:
+        """Ends it: by the end of its input, else by force."""
+        with suppress(BrokenPipeError):
+            self._to.close()
+        try:
+            self._process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._from.close()
+        self._file.close()
+
+
+def cpu_ns(pids: Iterable[int]) -> int:
+    """Processor time of all live threads of these processes."""
+    total = 0
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+    return total
+
+
+def private_bytes(pids: Iterable[int]) -> int:
+    """Memory of these processes: anonymous, and their share of mapped files; shared memory is not in it."""
+    total = 0
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith(("Pss_Anon:", "Pss_File:")):
+                    total += int(line.split()[1]) << 10
+    return total
+
+
+def set_affinity(pids: Iterable[int], cpus: Sequence[int]) -> None:
+    """Binds all threads of these processes to processors."""
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(task.name), cpus)
+
+
+class Busy:
+    """How busy the whole machine is, for telling how much of it was somebody else's work."""
+
+    def __init__(self) -> None:
+        self._begin = self._read()
+        self._at = time.monotonic()
+
+    @staticmethod
+    def _read() -> int:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        ticks = sum(fields[:3]) + sum(fields[5:8])  # all but idle and waiting for disks; with what the host stole
+        return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+    def foreign(self, own_ns: int) -> float:
+        """Share of all processors that was busy with anything but ``own_ns``, since this was made."""
+        wall = (time.monotonic() - self._at) * 1e9 * (os.cpu_count() or 1)
+        return max(0.0, min(1.0, (self._read() - self._begin - own_ns) / max(wall, 1.0)))

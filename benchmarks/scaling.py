@@ -1,0 +1,126 @@
+"""How cost grows: with objects in the directory, with clients, with the size of a value, and with time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.figures import median, quantile
+from benchmarks.limits import Native, NativeFailed
+from benchmarks.plan import GIB, KIB, MIB, Plan
+from benchmarks.processes import WorkerFailed
+from benchmarks.stage import Fleet, acting
+from benchmarks.systems import ENTREPOT, System
+from benchmarks.systems.base import ARRAY, Unavailable
+
+OBJECT_BYTES = 100  # of the many objects in the directory
+OBJECT_COST = 600  # generous: payload, record, slot and index
+CROWD_MS = 600
+CROWD_BYTES = KIB
+CHURN_CAPACITY = GIB
+SIZE_REPEATS = 5
+FILL_SECONDS = 200.0
+
+
+def _powers(last: int, factor: int) -> Iterator[int]:
+    number = 1
+    while number < last:
+        yield number
+        number *= factor
+    yield last
+
+
+def objects(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
+    """Times of get and put, and memory an object, with ever more objects in the store."""
+    points: list[dict[str, Any]] = []
+    with acting(fleet, ENTREPOT, max(512 * MIB, plan.scale_objects * OBJECT_COST)) as act:
+        worker = act.worker()
+        empty = worker.call("status")["status"]
+        for total in _powers(plan.scale_objects, 10):
+            filled = worker.call("fill", total=total, nbytes=OBJECT_BYTES, most_seconds=FILL_SECONDS)
+            reader = act.worker()
+            got = reader.call("get", tokens=filled["tokens"], count=plan.small_count * 2, nbytes=0)
+            worker.call("value", kind="bytes", nbytes=OBJECT_BYTES)
+            put = worker.call("put", count=plan.small_count, unkept=plan.small_count // 5)
+            status = worker.call("status")["status"]
+            act.retire(reader)
+            points.append(
+                {
+                    "objects": total,
+                    "get": _summary(got["ns"]),
+                    "put": _summary(put["ns"]),
+                    "fill": median(filled["ns"]) / 1e9 if filled["ns"] else None,
+                    "overhead": (status["used_bytes"] - empty["used_bytes"]) / total - OBJECT_BYTES,
+                }
+            )
+    return points
+
+
+def clients(fleet: Fleet, native: Native, plan: Plan) -> list[dict[str, Any]]:
+    """C clients in processes of their own, each working as fast as it can; medians over the clients."""
+    points: list[dict[str, Any]] = []
+    for count in _powers(plan.scale_clients, 2):
+        with acting(fleet, ENTREPOT, GIB) as act:
+            socket = act.address.removeprefix("unix://")
+            try:
+                found = native.run("crowd", socket, count, CROWD_MS, CROWD_BYTES)
+            except NativeFailed as error:
+                fleet.give_up(ENTREPOT, f"{count} clients", str(error))
+                return points
+            point: dict[str, Any] = {"clients": count}
+            for name in ("get", "get_p99", "put", "put_p99"):
+                point[name] = median(found[name]) / 1e9
+            half = CROWD_MS / 2000
+            point["gets_per_second"] = found["gets"] / half
+            point["puts_per_second"] = found["puts"] / half
+            points.append(point)
+    return points
+
+
+def sizes(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Warm puts and gets of arrays from 1 byte up, and bare copies."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    steps = list(_powers(plan.scale_bytes, 8))
+    for system in systems:
+        if ARRAY not in system.kinds or not system.quiet or system.name not in fleet.pythons:
+            continue
+        points: list[dict[str, Any]] = []
+        try:
+            with acting(fleet, system, 2 * plan.scale_bytes + GIB // 2) as act:
+                producer, consumer = act.worker(), act.worker()
+                for nbytes in steps:
+                    producer.call("value", kind="octets", nbytes=nbytes)
+                    put = producer.call("put_large", count=1 + SIZE_REPEATS)
+                    read = consumer.call(
+                        "read", token=put["tokens"][0], kind="octets", nbytes=nbytes, count=1 + SIZE_REPEATS
+                    )
+                    producer.call("delete")
+                    point = {"bytes": nbytes, "put": _summary(put["ns"][1:]), "get": _summary(read["in_hand"][1:])}
+                    points.append(point)
+        except (Unavailable, WorkerFailed) as error:
+            fleet.give_up(system, f"sizes, after {len(points)} of {len(steps)}", str(error))
+        found[system.name] = points
+    if native is not None:
+        found["limit: memcpy"] = []
+        for nbytes in steps:
+            copied = native.run("copies", nbytes, SIZE_REPEATS, "shared", 1)["memcpy"]
+            found["limit: memcpy"].append({"bytes": nbytes, "put": _summary(copied)})
+    return found
+
+
+def fragmentation(fleet: Fleet, plan: Plan) -> dict[str, Any]:
+    """A store kept half full of values of random sizes, put and deleted at random: a day at one put a second."""
+    with acting(fleet, ENTREPOT, CHURN_CAPACITY) as act:
+        worker = act.worker()
+        churned = worker.call(
+            "churn", puts=plan.scale_puts, capacity=CHURN_CAPACITY, most_seconds=FILL_SECONDS, points=60
+        )
+    return {"capacity": CHURN_CAPACITY, **churned}
+
+
+def _summary(ns: list[int]) -> dict[str, float]:
+    ordered = sorted(ns)
+    return {
+        name: quantile(ordered, share) / 1e9
+        for name, share in (("median", 0.5), ("p5", 0.05), ("p95", 0.95), ("p99", 0.99))
+    }

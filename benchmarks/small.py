@@ -1,0 +1,107 @@
+"""Small values, one at a time: what one call costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.figures import FREE, SAME_CORE, WARM, Collector, Key
+from benchmarks.limits import Native, socket_limits
+from benchmarks.plan import KIB, MIB, Plan, size_name
+from benchmarks.processes import ALL_CPUS, Busy, WorkerFailed, WorkerProcess, cpu_ns
+from benchmarks.stage import Act, Fleet
+from benchmarks.systems import ENTREPOT, System
+from benchmarks.systems.base import BYTES, Unavailable
+
+CAPACITY = 512 * MIB
+SIZES = {KIB: 1, MIB: 20}  # and by what the counts are divided
+GROUP = "small"
+
+
+@dataclass
+class _Pair:
+    """A started system with its two workers."""
+
+    act: Act
+    producer: WorkerProcess
+    consumer: WorkerProcess
+
+
+def state_name(nbytes: int) -> str:
+    """Of bytes."""
+    return f"bytes {size_name(nbytes)}"
+
+
+def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector) -> None:
+    """All systems in turn, ``plan.rounds`` times, each round beginning with another."""
+    standing: dict[str, _Pair] = {}
+    try:
+        for number in range(plan.rounds):
+            if native is not None:
+                socket_limits(native, collector, state_name(KIB), plan.small_count)
+            turn = [system for system in systems if BYTES in system.kinds]
+            shift = number % max(1, len(turn))
+            for system in turn[shift:] + turn[:shift]:
+                if not fleet.is_out(system, GROUP):
+                    _turn(fleet, system, native, plan, collector, standing)
+    finally:
+        for pair in standing.values():
+            pair.act.stop()
+
+
+def _turn(
+    fleet: Fleet, system: System, native: Native | None, plan: Plan, collector: Collector, standing: dict[str, _Pair]
+) -> None:
+    try:
+        pair = standing.get(system.name)
+        if pair is None:
+            act = Act(fleet, system, CAPACITY)
+            standing[system.name] = pair = _Pair.__new__(_Pair)
+            pair.act = act
+            act.start()
+            pair.producer, pair.consumer = act.worker(), act.worker()
+        for cpus in (FREE, SAME_CORE):
+            pair.act.bind([ALL_CPUS[0]] if cpus == SAME_CORE else None)
+            for nbytes, divisor in SIZES.items():
+                native_here = native if cpus == FREE and nbytes == KIB and system is ENTREPOT else None
+                _calls(pair, cpus, nbytes, max(4, plan.small_count // divisor), collector, native_here)
+        if not system.quiet:
+            standing.pop(system.name).act.stop()
+    except (Unavailable, WorkerFailed) as error:
+        fleet.give_up(system, GROUP, str(error))
+        left = standing.pop(system.name, None)
+        if left is not None:
+            left.act.stop()
+
+
+def _calls(pair: _Pair, cpus: str, nbytes: int, count: int, collector: Collector, native: Native | None) -> None:
+    act, producer, consumer = pair.act, pair.producer, pair.consumer
+    server = act.server.pids()
+    for worker in (producer, consumer):
+        worker.call("watch", pids=server)
+    producer.call("value", kind=BYTES, nbytes=nbytes)
+    name = act.system.name
+
+    def note(operation: str, answer: dict[str, Any], foreign: float) -> None:
+        key = Key(GROUP, state_name(nbytes), operation, WARM, cpus, name)
+        each = answer["cpu_ns"] / len(answer["ns"])
+        collector.add(key, answer["ns"], nbytes=nbytes, cpu_ns=each, foreign=foreign)
+
+    def watched(worker: WorkerProcess, op: str, **arguments: Any) -> tuple[dict[str, Any], float]:
+        own = cpu_ns([worker.pid, *server])
+        busy = Busy()
+        answer = worker.call(op, **arguments)
+        return answer, busy.foreign(cpu_ns([worker.pid, *server]) - own)
+
+    # As many puts before, not counted, make the pages warm that the counted ones get.
+    note("put", *watched(producer, "put", count=count, unkept=count))
+    kept = producer.call("put", count=max(4, count // 10), keep=True)
+    note("get", *watched(consumer, "get", tokens=kept["tokens"], count=2 * count, nbytes=nbytes))
+    if native is not None:
+        found = native.run("get", act.address.removeprefix("unix://"), count, *kept["tokens"])
+        for way, text in (("cpp", "entrepot from C++"), ("c", "entrepot from C")):
+            key = Key(GROUP, state_name(nbytes), "get", WARM, cpus, text)
+            collector.add(key, found[way], nbytes=nbytes, batch=100)
+        found = native.run("put", act.address.removeprefix("unix://"), nbytes, count)
+        collector.add(Key(GROUP, state_name(nbytes), "put", WARM, cpus, "entrepot from C"), found["put"], nbytes=nbytes)
+    producer.call("delete")

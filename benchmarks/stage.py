@@ -1,0 +1,145 @@
+"""Systems on the stage: which are there, their servers and workers, and their orderly end whatever happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environments import environment
+from benchmarks.packages import Package
+from benchmarks.processes import ALL_CPUS, WorkerProcess, cpu_ns, set_affinity
+from benchmarks.systems import System
+from benchmarks.systems.base import Place, Server, Unavailable, make_folder, remove_folder
+
+
+@dataclass
+class Fleet:
+    """The systems of a run, each with its interpreter, or with the reason why it is not there.
+
+    Attributes:
+        package: the build of Entrepot.
+        pythons: by system.
+        missing: by system; why it is not on this machine.
+        failures: by system and what it was measured at; why it has no figures there, or fewer.
+        versions: by system, as its workers told.
+    """
+
+    package: Package
+    pythons: dict[str, str] = field(default_factory=dict[str, str])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    failures: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    versions: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+
+    def prepare(self, systems: Iterable[System]) -> list[System]:
+        """Makes their environments; returns those that could be had."""
+        found = []
+        for system in systems:
+            try:
+                self.pythons[system.name] = (
+                    environment(system.environment) if system.environment else self.package.python
+                )
+                found.append(system)
+            except Unavailable as error:
+                print(f"{system.name}: cannot be had: {error}", flush=True)
+                self.missing[system.name] = str(error)
+        return found
+
+    def give_up(self, system: System, at: str, reason: str) -> None:
+        """Notes why a system is not measured, or no further, at something."""
+        print(f"{system.name}: given up at {at}: {reason}", flush=True)
+        self.failures[system.name, at] = reason
+
+    def is_out(self, system: System, at: str) -> bool:
+        """Whether it was given up at that."""
+        return (system.name, at) in self.failures
+
+
+class Act:
+    """One started system.
+
+    Args:
+        fleet: for its interpreter.
+        system: which.
+        capacity: bytes that its store may use.
+        started_ns: how long its server took to start.
+    """
+
+    def __init__(self, fleet: Fleet, system: System, capacity: int) -> None:
+        self.fleet = fleet
+        self.system = system
+        self._capacity = capacity
+        self._stack = ExitStack()
+        self._number = 0
+        self.workers: list[WorkerProcess] = []
+
+    def start(self) -> None:
+        """Starts the server.
+
+        Raises:
+            Unavailable: it did not come up.
+        """
+        self._folder = make_folder(self.system.name.replace(" ", "").replace(":", ""))
+        self._stack.callback(remove_folder, self._folder)
+        python = self.fleet.pythons[self.system.name]
+        variables = self.fleet.package.variables
+        self.place = Place(self._folder, self._capacity, python, variables)
+        self.server: Server = self.system.server()
+        begin = time.perf_counter_ns()
+        self._stack.callback(self.server.stop)
+        self.address = self.server.start(self.place)
+        self.started_ns = time.perf_counter_ns() - begin
+
+    def worker(self) -> WorkerProcess:
+        """A new process with a connection."""
+        self._number += 1
+        log = self._folder / f"worker-{self._number}.log"
+        worker = WorkerProcess(self.place.python, self.place.variables, log)
+        self._stack.callback(worker.stop)
+        self.workers.append(worker)
+        answer = worker.call("open", module=self.system.module, name=self.system.client, address=self.address)
+        self.fleet.versions[self.system.name] = answer["versions"]
+        return worker
+
+    def retire(self, worker: WorkerProcess) -> None:
+        """Ends one worker before the act's end."""
+        self.workers.remove(worker)
+        worker.call("close")
+        worker.stop()
+
+    def bind(self, cpus: list[int] | None) -> None:
+        """Puts server and workers on these processors; None: on all."""
+        chosen = cpus or ALL_CPUS
+        set_affinity([*self.server.pids(), *(worker.pid for worker in self.workers)], chosen)
+
+    def server_cpu_ns(self) -> int:
+        """Processor time that its server used so far."""
+        return cpu_ns(self.server.pids())
+
+    def stop(self) -> None:
+        """Ends everything, the last first."""
+        self._stack.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self._folder
+
+
+@contextmanager
+def acting(fleet: Fleet, system: System, capacity: int) -> Iterator[Act]:
+    """A system for the length of a block."""
+    act = Act(fleet, system, capacity)
+    try:
+        act.start()
+        yield act
+    finally:
+        act.stop()
+
+
+def versions_text(versions: dict[str, Any]) -> str:
+    """``pyarrow 11.0.0, ...``, without paths, which say nothing to others."""
+    return ", ".join(f"{name} {value}" for name, value in versions.items() if "/" not in str(value))

@@ -1,0 +1,137 @@
+"""The systems that are measured. The harness knows them by this list; see ``base`` for what each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.systems.base import ARRAY, BYTES, TABLE, NoServer, Server
+from benchmarks.systems.entrepot import EntrepotServer, WarmEntrepotServer
+from benchmarks.systems.lmdb import LmdbServer
+from benchmarks.systems.plasma import PlasmaServer
+from benchmarks.systems.ray import RayServer
+from benchmarks.systems.redis import RedisServer
+from benchmarks.systems.vineyard import VineyardServer
+
+ALL_KINDS = (BYTES, ARRAY, TABLE)
+
+
+@dataclass(frozen=True)
+class System:
+    """One system.
+
+    Attributes:
+        name: as the tables say it.
+        module, client: where its client class is, for workers.
+        server: makes its server.
+        environment: the file in ``benchmarks/peers`` that its interpreter is made from; empty: the project's own.
+        kinds: the states that it is measured with.
+        quiet: does nothing while nobody asks it; a system that is not is stopped while others are measured.
+        many: measured with many small objects.
+        about: what a reader must know to judge its figures.
+    """
+
+    name: str
+    module: str
+    client: str
+    server: Callable[[], Server]
+    environment: str = ""
+    kinds: tuple[str, ...] = ALL_KINDS
+    quiet: bool = True
+    many: bool = True
+    about: str = ""
+
+
+SYSTEMS = [
+    System(
+        "entrepot",
+        "benchmarks.systems.entrepot",
+        "EntrepotClient",
+        EntrepotServer,
+        about="as it is by default: a quarter of its capacity is made warm before it is used",
+    ),
+    System(
+        "entrepot, all warm",
+        "benchmarks.systems.entrepot",
+        "EntrepotClient",
+        WarmEntrepotServer,
+        kinds=(ARRAY, TABLE),
+        many=False,
+        about="--warm-bytes as large as its capacity",
+    ),
+    System(
+        "plasma",
+        "benchmarks.systems.plasma",
+        "PlasmaClient",
+        PlasmaServer,
+        "plasma",
+        about="put and get of objects; tables as an Arrow stream in a created object",
+    ),
+    System(
+        "plasma raw",
+        "benchmarks.systems.plasma",
+        "PlasmaRawClient",
+        PlasmaServer,
+        "plasma",
+        kinds=(BYTES,),
+        about="put_raw_buffer and get_buffers: nothing is serialised, a get returns a buffer and not bytes",
+    ),
+    System("vineyard", "benchmarks.systems.vineyard", "VineyardClient", VineyardServer, "vineyard"),
+    System(
+        "ray",
+        "benchmarks.systems.ray",
+        "RayClient",
+        RayServer,
+        "ray",
+        quiet=False,
+        about="its processes work even when nobody asks them, so it runs only in its own turns",
+    ),
+    System(
+        "lmdb",
+        "benchmarks.systems.lmdb",
+        "LmdbClient",
+        LmdbServer,
+        "lmdb",
+        about="on tmpfs, sync=False, writemap=True: no durability; arrays and tables read in place",
+    ),
+    System(
+        "redis",
+        "benchmarks.systems.redis",
+        "RedisClient",
+        RedisServer,
+        "redis",
+        about="unix socket, no persistence; arrays as their bytes, tables as Arrow streams",
+    ),
+    System("pickle 5 on tmpfs", "benchmarks.systems.files", "PickleClient", NoServer),
+    System(
+        "arrow on tmpfs",
+        "benchmarks.systems.files",
+        "ArrowClient",
+        NoServer,
+        kinds=(ARRAY, TABLE),
+        many=False,
+        about="IPC files, tensors; read through a memory map",
+    ),
+    System(
+        "limit: row in a map",
+        "benchmarks.systems.row",
+        "RowClient",
+        NoServer,
+        kinds=(BYTES,),
+        about="a dictionary and a slice of a memory map in one process's hands; no store",
+    ),
+]
+ENTREPOT = SYSTEMS[0]
+
+
+def by_name(names: list[str]) -> list[System]:
+    """Systems by their names.
+
+    Raises:
+        ValueError: there is none of this name; the message lists them.
+    """
+    known = {system.name: system for system in SYSTEMS}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"there is no system {name!r} here; there are: {', '.join(known)}")
+    return [known[name] for name in names]

@@ -1,0 +1,115 @@
+"""LMDB on tmpfs, without synchronisation to disk and written through its map: the fastest that it can be set to."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.systems.base import ARRAY, BYTES, ClientBase, NoServer, Place
+
+
+class LmdbServer(NoServer):
+    """No process: a folder, and the size of the map beside it."""
+
+    def start(self, place: Place) -> str:
+        """Writes down the size of the map, which every client must know."""
+        # Twice as much: a page that was freed is used again only two transactions later.
+        (place.folder / "size").write_text(str(2 * place.capacity))
+        return str(place.folder)
+
+
+class LmdbClient(ClientBase):
+    """A transaction an operation. Arrays and tables are read in place, from a transaction that stays open for them."""
+
+    def connect(self, address: str) -> None:
+        """lmdb.open with sync=False, writemap=True."""
+        self._lmdb = importlib.import_module("lmdb")
+        folder = Path(address)
+        size = int((folder / "size").read_text())
+        self._env = self._lmdb.open(str(folder), map_size=size, sync=False, writemap=True, max_readers=512)
+        self._reading: Any = None
+
+    def _put(self, value: Any) -> bytes:
+        token = os.urandom(20)
+        with self._env.begin(write=True) as transaction:
+            transaction.put(token, value)
+        return token
+
+    def _get(self, token: bytes) -> bytes:
+        with self._env.begin() as transaction:
+            return bytes(transaction.get(token))
+
+    def _view(self, token: bytes) -> Any:
+        self._reading = self._env.begin(buffers=True)
+        return self._reading.get(token)
+
+    def putter(self, kind: str) -> Callable[[Any], Any]:
+        """Arrays as their bytes, tables as Arrow streams."""
+        if kind == BYTES:
+            return self._put
+        if kind == ARRAY:
+            return lambda array: self._put(memoryview(array).cast("B"))
+        arrow = importlib.import_module("pyarrow")
+
+        def put_table(table: Any) -> bytes:
+            sink = arrow.BufferOutputStream()
+            with arrow.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            return self._put(sink.getvalue())
+
+        return put_table
+
+    def getter(self, kind: str) -> Callable[[Any], Any]:
+        """Bytes copied, as LMDB does by default; the rest in place."""
+        if kind == BYTES:
+            return self._get
+        if kind == ARRAY:
+            numpy = importlib.import_module("numpy")
+            return lambda token: numpy.frombuffer(self._view(token), dtype=numpy.int64)
+        arrow = importlib.import_module("pyarrow")
+        return lambda token: arrow.ipc.open_stream(arrow.py_buffer(self._view(token))).read_all()
+
+    def put_many(self, values: Sequence[bytes]) -> list[Any]:
+        """One transaction for all."""
+        tokens = [os.urandom(20) for _ in values]
+        with self._env.begin(write=True) as transaction:
+            for token, value in zip(tokens, values, strict=True):
+                transaction.put(token, value)
+        return tokens
+
+    def get_many(self, tokens: Sequence[Any]) -> list[bytes]:
+        """One transaction for all."""
+        with self._env.begin() as transaction:
+            return [transaction.get(token) for token in tokens]
+
+    def delete(self, tokens: Sequence[Any]) -> None:
+        """One transaction for all."""
+        with self._env.begin(write=True) as transaction:
+            for token in tokens:
+                transaction.delete(token)
+
+    def release(self) -> None:
+        """Ends the transaction that an array or table was read in."""
+        if self._reading is not None:
+            self._reading.abort()
+            self._reading = None
+
+    def to_text(self, token: Any) -> str:
+        """The key in hex."""
+        return str(token.hex())
+
+    def from_text(self, text: str) -> Any:
+        """The key."""
+        return bytes.fromhex(text)
+
+    def versions(self) -> dict[str, str]:
+        """Of the binding and the library."""
+        return {"lmdb": self._lmdb.__version__, "liblmdb": ".".join(map(str, self._lmdb.version()))}
+
+    def close(self) -> None:
+        """Environment.close."""
+        self.release()
+        self._env.close()

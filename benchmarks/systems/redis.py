@@ -1,0 +1,122 @@
+"""Redis on a unix socket, without persistence."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.systems.base import ARRAY, BYTES, ClientBase, Place, ProcessServer, Unavailable, accepts
+
+
+def find_server(place: Place) -> tuple[str, dict[str, str]]:
+    """Path of redis-server, and what its environment needs: the machine's own, or the one the harness unpacked.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    on_path = shutil.which("redis-server")
+    if on_path:
+        return on_path, {}
+    unpacked = Path(place.python).parent.parent / "debian"
+    if (unpacked / "usr/bin/redis-server").exists():
+        folders = sorted({str(path.parent) for path in (unpacked / "usr/lib").rglob("*.so*")})
+        return str(unpacked / "usr/bin/redis-server"), {"LD_LIBRARY_PATH": ":".join(folders)}
+    raise Unavailable("no redis-server on PATH and none unpacked: install it (apt-get install redis-server)")
+
+
+class RedisServer(ProcessServer):
+    """redis-server."""
+
+    def start(self, place: Place) -> str:
+        """Starts it; large values are allowed, which by default they are not."""
+        program, variables = find_server(place)
+        options = [
+            "--port",
+            "0",
+            "--appendonly",
+            "no",
+            "--proto-max-bulk-len",
+            "8gb",
+            "--client-query-buffer-limit",
+            "8gb",
+        ]
+        command = [program, "--unixsocket", str(place.socket), "--save", "", *options]
+        self.launch(place, command, lambda: accepts(place.socket), **variables)
+        return str(place.socket)
+
+
+class RedisClient(ClientBase):
+    """SET and GET; arrays as their bytes, tables as Arrow streams."""
+
+    def connect(self, address: str) -> None:
+        """redis.Redis on the socket."""
+        self._redis = importlib.import_module("redis")
+        self._client = self._redis.Redis(unix_socket_path=address)
+        self._client.ping()
+
+    def _put(self, value: Any) -> bytes:
+        token = os.urandom(20)
+        self._client.set(token, value)
+        return token
+
+    def putter(self, kind: str) -> Callable[[Any], Any]:
+        """SET."""
+        if kind == BYTES:
+            return self._put
+        if kind == ARRAY:
+            return lambda array: self._put(memoryview(array).cast("B"))
+        arrow = importlib.import_module("pyarrow")
+
+        def put_table(table: Any) -> bytes:
+            sink = arrow.BufferOutputStream()
+            with arrow.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            return self._put(memoryview(sink.getvalue()))
+
+        return put_table
+
+    def getter(self, kind: str) -> Callable[[Any], Any]:
+        """GET."""
+        get: Callable[[Any], Any] = self._client.get
+        if kind == BYTES:
+            return get
+        if kind == ARRAY:
+            numpy = importlib.import_module("numpy")
+            return lambda token: numpy.frombuffer(get(token), dtype=numpy.int64)
+        arrow = importlib.import_module("pyarrow")
+        return lambda token: arrow.ipc.open_stream(get(token)).read_all()
+
+    def put_many(self, values: Sequence[bytes]) -> list[Any]:
+        """MSET."""
+        tokens = [os.urandom(20) for _ in values]
+        self._client.mset(dict(zip(tokens, values, strict=True)))
+        return tokens
+
+    def get_many(self, tokens: Sequence[Any]) -> list[bytes]:
+        """MGET."""
+        return list(self._client.mget(list(tokens)))
+
+    def delete(self, tokens: Sequence[Any]) -> None:
+        """DEL."""
+        if tokens:
+            self._client.delete(*tokens)
+
+    def to_text(self, token: Any) -> str:
+        """The key in hex."""
+        return str(token.hex())
+
+    def from_text(self, text: str) -> Any:
+        """The key."""
+        return bytes.fromhex(text)
+
+    def versions(self) -> dict[str, str]:
+        """Of client and server."""
+        return {"redis-py": self._redis.__version__, "redis-server": str(self._client.info()["redis_version"])}
+
+    def close(self) -> None:
+        """Redis.close."""
+        self._client.close()
