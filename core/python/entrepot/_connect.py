@@ -70,7 +70,7 @@ def connect(address: str | None = None, *, session: str | None = None, scope: st
             client, settings.address, settings.scope, settings.session, allow
         )
     except BaseException:
-        client.release()
+        client.release(None)
         raise
 
 

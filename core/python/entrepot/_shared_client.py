@@ -26,10 +26,12 @@ class SharedClient:
             self.users += 1
             return True
 
-    def release(self) -> None:
-        """One user less."""
+    def release(self, opened: tuple[str, str] | None) -> None:
+        """One user less, who had this session of this scope open."""
         with self._lock:
             self.users -= 1
             last = self.users == 0
         if last:
             self.raw.close()
+        elif opened is not None:
+            self.raw.close_session(*opened)

@@ -287,7 +287,7 @@ class Store:
         try:
             return Store._open(self._client, self._address, self._scope, name, self._allow_pickle, limits)
         except BaseException:
-            self._client.release()
+            self._client.release(None)
             raise
 
     def sessions(self) -> builtins.list[SessionInfo]:
@@ -325,7 +325,7 @@ class Store:
         """Let go of the connection. Values that were got stay valid; closing twice is fine."""
         if not self._closed:
             self._closed = True
-            self._client.release()
+            self._client.release((self._scope, self._session))
 
     @property
     def closed(self) -> bool:

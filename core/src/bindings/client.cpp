@@ -184,6 +184,12 @@ void add_sessions_and_names(nb::class_<ClientPtr>& cls) {
          },
          nb::arg("scope"), nb::arg("session"), nb::arg("limits").none())
       .def(
+          "close_session",
+          [](const ClientPtr& client, const std::string& scope, const std::string& session) {
+            without_gil([&] { client->close_session(scope, session); });
+          },
+          nb::arg("scope"), nb::arg("session"))
+      .def(
           "remove_session",
           [](const ClientPtr& client, const std::string& scope, const std::string& session) {
             check(without_gil([&] { return client->remove_session(scope, session, signals()); }));

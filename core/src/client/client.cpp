@@ -206,7 +206,7 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
   Hello hello;
   hello.client_version = options_.version;
   hello.label = options_.label.empty() ? os::program_label() : options_.label;
-  std::map<std::pair<std::string, std::string>, std::uint32_t> sessions;
+  decltype(sessions_) sessions;
   InstanceId instance{};
   {
     const std::lock_guard lock(mutex_);
@@ -235,7 +235,7 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
                    to_hex(greeting->reply.instance), " instead of ", to_hex(instance),
                    "), which has none of its objects: connect again; values that were got stay readable")};
   }
-  for (const auto& [key, number] : sessions) {
+  for (const auto& [key, unused] : sessions) {
     OpenSessionRequest request;
     request.scope = key.first;
     request.session = key.second;

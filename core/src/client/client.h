@@ -106,6 +106,8 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<std::uint32_t> open_session(const std::string& scope, const std::string& session,
                                                    const std::optional<SessionLimits>& limits,
                                                    const Interrupt& interrupt);
+  // One user less; after the last the session may expire. Never waits for a daemon to come back.
+  void close_session(const std::string& scope, const std::string& session);
   [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt);
   [[nodiscard]] Status bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
                                  const Interrupt& interrupt);
@@ -180,8 +182,13 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   Status reason_;                           // guarded by mutex_: why it is closed or lost
   std::shared_ptr<Connection> connection_;  // guarded by mutex_
   HelloReply server_;                       // guarded by mutex_
-  std::map<std::pair<std::string, std::string>, std::uint32_t> sessions_;  // guarded by mutex_; opened here
-  std::mutex reconnecting_;                                                // held by whoever reconnects
+  struct OpenSession {
+    std::uint32_t number = 0;
+    std::uint32_t users = 0;
+  };
+  std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
+  std::mutex opening_;       // held while a session is opened or closed, so that the two do not overtake each other
+  std::mutex reconnecting_;  // held by whoever reconnects
 
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork

@@ -2,6 +2,11 @@
 #include "client/client.h"
 
 namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kCloseMs = 1'000;
+
+}  // namespace
 
 // --- sessions and names --------------------------------------------------------------------------------------------
 
@@ -16,11 +21,32 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
     request.limit_bytes = limits->bytes;
     request.limit_objects = limits->objects;
   }
+  const std::lock_guard opening(opening_);
   ASSIGN_OR_RETURN(const OpenSessionReply reply,
                    ask<OpenSessionReply>(MessageType::kOpenSession, request, waiting(0, interrupt)));
   const std::lock_guard lock(mutex_);
-  sessions_[{scope, session}] = reply.session;
+  OpenSession& open = sessions_[{scope, session}];
+  open.number = reply.session;
+  open.users += 1;
   return reply.session;
+}
+
+void Client::close_session(const std::string& scope, const std::string& session) {
+  const std::lock_guard opening(opening_);
+  CallOptions options;
+  options.deadline = os::Deadline::after_ms(kCloseMs);
+  CloseSessionRequest request;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto open = sessions_.find({scope, session});
+    if (open == sessions_.end() || --open->second.users > 0) return;
+    request.session = open->second.number;
+    sessions_.erase(open);
+    if (state_ == State::kConnected) options.only_on = connection_;
+  }
+  // A daemon that comes later is not told that it is open.
+  if (!options.only_on || options.only_on->broken()) return;
+  static_cast<void>(call(MessageType::kCloseSession, to_wire(request), options).is_ok());
 }
 
 Status Client::remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt) {

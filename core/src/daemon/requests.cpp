@@ -90,6 +90,7 @@ class Request {
   void lookup();
   void remove();
   void open_session();
+  void close_session();
   void remove_session();
   void bind_name();
   void resolve_name();
@@ -197,6 +198,11 @@ void Request::open_session() {
   answer(OpenSessionReply{*opened, 0});
 }
 
+void Request::close_session() {
+  CloseSessionRequest body;
+  if (read(body)) answer(state_.store.close_session(owner_, body.session));
+}
+
 void Request::remove_session() {
   RemoveSessionRequest body;
   if (read(body)) answer(state_.store.remove_session(body.scope, body.session));
@@ -271,6 +277,8 @@ void ServerState::handle(Connection& connection, IncomingFrame& frame) {
       return store.released();
     case MessageType::kOpenSession:
       return request.open_session();
+    case MessageType::kCloseSession:
+      return request.close_session();
     case MessageType::kRemoveSession:
       return request.remove_session();
     case MessageType::kListSessions:

@@ -37,6 +37,7 @@ enum class MessageType : std::uint16_t {
   kOpenSession = 20,
   kRemoveSession = 21,
   kListSessions = 22,
+  kCloseSession = 23,
   kBindName = 30,
   kResolveName = 31,
   kUnbindName = 32,
@@ -310,6 +311,14 @@ struct OpenSessionReply {
   template <class V>
   void fields(V& v) {
     v(session, generation);
+  }
+};
+// CloseSession: this connection has it open no longer; the last use of it is now.
+struct CloseSessionRequest {
+  std::uint32_t session = 0;
+  template <class V>
+  void fields(V& v) {
+    v(session);
   }
 };
 struct RemoveSessionRequest {

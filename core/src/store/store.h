@@ -79,6 +79,8 @@ class Store {
   // Handle of the session. The connection has it open until disconnected() or close.
   [[nodiscard]] Result<std::uint32_t> open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
                                                    const SessionLimits* limits);
+  // It is open no longer by this connection; kInvalidArgument if it was not.
+  [[nodiscard]] Status close_session(std::uint64_t owner, std::uint32_t handle);
   [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
   [[nodiscard]] Result<NameOutcome> bind_name(std::uint32_t session, std::string_view name, const IdBytes& id,
                                               bool replace);

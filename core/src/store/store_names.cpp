@@ -18,6 +18,16 @@ Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view 
   return handle;
 }
 
+Status Store::close_session(std::uint64_t owner, std::uint32_t handle) {
+  const auto opened = opened_.find(owner);
+  if (opened == opened_.end() || std::erase(opened->second, handle) == 0) {
+    return {Code::kInvalidArgument, concat("session ", handle, " is not open on this connection")};
+  }
+  const Result<std::uint32_t> index = sessions_.index_of(handle);
+  if (index.is_ok()) sessions_.closed(*index);  // else it was removed meanwhile
+  return Status::ok();
+}
+
 Status Store::remove_session(std::string_view scope, std::string_view name) {
   const std::uint32_t* index = sessions_.find(scope, name);
   if (index == nullptr) {

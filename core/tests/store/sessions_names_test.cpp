@@ -51,6 +51,30 @@ TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
   h.expect_no_leak();
 }
 
+TEST(Sessions, MayExpireOnceNobodyHasThemOpen) {
+  Harness h;
+  const auto client = h.add_client();
+  const SessionLimits limits{60, 0, 0};
+  const auto run = h.open("run", &limits, 7);
+  EXPECT_EQ(h.open("run", nullptr, 7), run);  // once a connection, however often it says so
+  EXPECT_EQ(h.open("run", nullptr, 8), run);
+  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
+  EXPECT_TRUE(h.store->close_session(7, run).is_ok());
+  EXPECT_EQ(h.store->close_session(7, run).code(), Code::kInvalidArgument);
+  EXPECT_EQ(h.store->close_session(9, run).code(), Code::kInvalidArgument);
+  h.clock.advance_ms(100'000);
+  h.store->tick();
+  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 8 has it open
+  EXPECT_TRUE(h.store->close_session(8, run).is_ok());
+  h.clock.advance_ms(59'000);
+  h.store->tick();
+  EXPECT_TRUE(h.has(numbered_id(1)));  // the last use was the closing
+  h.clock.advance_ms(2'000);
+  h.store->tick();
+  EXPECT_FALSE(h.has(numbered_id(1)));
+  h.expect_no_leak();
+}
+
 TEST(Sessions, DefaultsAndExtremesOfTheTimeToLive) {
   Harness h;
   const SessionLimits eternal{UINT64_MAX, 0, 0};
