@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 BENCH_AGAINST ?= HEAD
 
-.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo bench bench-quick soak wheel lock clean
+.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo bench bench-quick soak wheel wheel-test sdist-test lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -71,8 +71,14 @@ bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAI
 soak: build  ## random clients with kills, against a model; ENTREPOT_SOAK_SECONDS (default 600)
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
 
-wheel: setup  ## a wheel of this machine's Python in dist/
-	@$(PY) -m build --wheel --no-isolation --outdir dist .
+wheel:  ## an sdist, and manylinux wheels for x86_64 and aarch64 of every Python here, in dist/; WHEEL_ARGS
+	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel.py $(WHEEL_ARGS)
+
+wheel-test:  ## the wheels in dist/ that this machine can run, each in an empty environment without a compiler
+	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_try.py
+
+sdist-test:  ## the sdist in dist/, built by pip with this machine's compiler in an empty environment
+	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_try.py dist/*.tar.gz
 
 lock: setup  ## resolves the lock files anew
 	@bash tools/lock.sh

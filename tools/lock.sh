@@ -3,7 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=$(bash tools/find_uv.sh)
-options=(--quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
+options=(--quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal
   --custom-compile-command "make lock" "$@")
-"$uv" pip compile "${options[@]}" --all-extras --group dev -o requirements.lock pyproject.toml
-echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --group build --group test -o requirements-pandas2.lock - pyproject.toml
+"$uv" pip compile "${options[@]}" --python-version 3.11 --all-extras --group dev -o requirements.lock pyproject.toml
+echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --python-version 3.11 --group build --group test \
+  -o requirements-pandas2.lock - pyproject.toml
+# What makes wheels; apart, because it brings a whole compiler.
+"$uv" pip compile "${options[@]}" --python-version 3.10 --group wheel -o requirements-wheel.lock

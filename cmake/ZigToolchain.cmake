@@ -1,0 +1,31 @@
+# A toolchain for CMake: zig as the compiler of wheels. zig brings libc++ as source, and the symbols of every glibc, so
+# one machine builds for other architectures and for older glibcs than its own. tools/wheel.py sets the variables:
+#
+#   ENTREPOT_ZIG       the program zig
+#   ENTREPOT_ZIG_ARCH  x86_64 or aarch64
+#   ENTREPOT_ZIG_GLIBC the oldest glibc that the binaries are to run with, as 2.27
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR "$ENV{ENTREPOT_ZIG_ARCH}")
+if(NOT DEFINED ENV{ENTREPOT_ZIG} OR NOT DEFINED ENV{ENTREPOT_ZIG_ARCH} OR NOT DEFINED ENV{ENTREPOT_ZIG_GLIBC})
+  message(FATAL_ERROR "ENTREPOT_ZIG, ENTREPOT_ZIG_ARCH and ENTREPOT_ZIG_GLIBC must be set; make wheel does it.")
+endif()
+
+# A named target also means its oldest CPU; without one zig would build for the CPU of this machine.
+set(CMAKE_CXX_COMPILER "$ENV{ENTREPOT_ZIG}" c++ -target "$ENV{ENTREPOT_ZIG_ARCH}-linux-gnu.$ENV{ENTREPOT_ZIG_GLIBC}")
+
+# CMake takes archivers as one word each.
+foreach(tool ar ranlib)
+  string(TOUPPER "${tool}" variable)
+  set(script "${CMAKE_BINARY_DIR}/zig-${tool}")
+  file(CONFIGURE OUTPUT "${script}" CONTENT "#!/bin/sh\nexec '$ENV{ENTREPOT_ZIG}' ${tool} \"$@\"\n" @ONLY)
+  file(CHMOD "${script}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set(CMAKE_${variable} "${script}")
+  set(CMAKE_CXX_COMPILER_${variable} "${script}")
+endforeach()
+
+# zig's sanitizer traps are for debugging; symbols are left out because the machine's strip knows only its own machine.
+set(CMAKE_CXX_FLAGS_INIT "-fno-sanitize=undefined")
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")
+set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/extension.map")
+
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)

@@ -1,0 +1,176 @@
+"""Builds what is published: an sdist, and from it wheels for every Python and architecture that this machine can serve.
+
+The wheels are built by zig for an old glibc and the oldest CPU of their architecture, and auditwheel confirms that
+before it names them manylinux. Why so: docs/decisions/0004-wheels.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+from wheel_pythons import OLDEST, STABLE_ABI, Interpreter, WheelError, find_uv, inspect, interpreters, run
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "wheel"
+LOCK = ROOT / "requirements-wheel.lock"
+# The first with memfd_create; it also runs on every newer one, so on all manylinux_2_28 systems.
+GLIBC = "2.27"
+ARCHITECTURES = ("x86_64", "aarch64")
+# What a caller's shell may hold for other builds.
+FOREIGN = {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "PYTHONPATH", "VIRTUAL_ENV"}
+
+
+def environment(uv: str, python: Interpreter) -> Path:
+    """A virtual environment of that Python with exactly what the lock names; kept for the next time."""
+    folder = WORK / "env" / f"{python.version[0]}.{python.version[1]}"
+    if not (folder / "bin/python").exists():
+        run("virtual environment", [uv, "venv", "--quiet", "--clear", "--python", python.path, str(folder)])
+    run(
+        "build requirements",
+        [uv, "pip", "sync", "--quiet", "--python", str(folder / "bin/python"), "--require-hashes", str(LOCK)],
+    )
+    return folder
+
+
+def _variables(tools: Path) -> dict[str, str]:
+    """The variables of a build: the programs of the environment ``tools`` first, and none of the caller's own flags."""
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name
+        not in {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "PYTHONPATH", "VIRTUAL_ENV"}
+        and not name.startswith("SKBUILD_")
+    }
+    variables["PATH"] = f"{tools / 'bin'}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    return variables
+
+
+def build_sdist(env: Path, out: Path) -> Path:
+    """The sdist of this tree in ``out``."""
+    made = WORK / "sdist"
+    shutil.rmtree(made, ignore_errors=True)
+    command = [str(env / "bin/python"), "-m", "build", "--sdist", "--no-isolation", "--outdir", str(made), str(ROOT)]
+    run("sdist", command, _variables(env))
+    (archive,) = made.glob("*.tar.gz")
+    return _publish(archive, out)
+
+
+def unpack(archive: Path) -> Path:
+    """The folder that the sdist unpacks to."""
+    folder = WORK / "source"
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(archive) as content:
+        if hasattr(tarfile, "data_filter"):
+            content.extractall(folder, filter="data")
+        else:
+            content.extractall(folder)
+    (source,) = folder.iterdir()
+    return source
+
+
+def build_wheel(env: Path, tools: Path, python: Interpreter, arch: str, source: Path, out: Path) -> Path:
+    """A repaired wheel in ``out``, built from ``source``.
+
+    All Pythons share one build folder for each architecture and the compiler of the environment ``tools``, so that
+    only the extension is compiled anew; scikit-build-core begins a configuration of its own for each.
+
+    Raises:
+        WheelError: the build failed, or auditwheel found something that older machines do not have.
+    """
+    label = f"wheel {python.tag} {arch}"
+    made = WORK / "raw" / f"{python.tag}-{arch}"
+    shutil.rmtree(made, ignore_errors=True)
+    program = str(env / "bin/python")
+    (zig,) = tools.glob("lib/python*/site-packages/ziglang/zig")
+    variables = _variables(tools) | {
+        "CMAKE_TOOLCHAIN_FILE": str(source / "cmake/ZigToolchain.cmake"),
+        "ENTREPOT_ZIG": str(zig),
+        "ENTREPOT_ZIG_ARCH": arch,
+        "ENTREPOT_ZIG_GLIBC": GLIBC,
+        # The compiled libc++ is kept with the other things that builds leave behind.
+        "ZIG_GLOBAL_CACHE_DIR": os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(WORK / "zig-cache")),
+        "ZIG_LOCAL_CACHE_DIR": str(WORK / "zig-cache"),
+        "_PYTHON_HOST_PLATFORM": f"linux-{arch}",
+        "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.version[0]}{python.version[1]}-{arch}-linux-gnu.so",
+        "SKBUILD_INSTALL_STRIP": "false",
+        "SKBUILD_BUILD_DIR": str(WORK / "cmake" / arch),
+    }
+    command = [program, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(made), str(source)]
+    run(label, command, variables)
+    (raw,) = made.glob("*.whl")
+    repaired = made / "repaired"
+    repair = [str(tools / "bin/python"), "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat"]
+    printed = run(f"{label}: auditwheel", [*repair, "--wheel-dir", str(repaired), str(raw)], variables)
+    (wheel,) = repaired.glob("*.whl")
+    # auditwheel names a wheel after the newest symbol that it needs, and takes a platform of another machine only so.
+    if not wheel.name.endswith(f"-{python.tag}-manylinux_{GLIBC.replace('.', '_')}_{arch}.whl"):
+        raise WheelError(f"{label}: not for glibc {GLIBC} but {wheel.name}:\n{printed}")
+    return _publish(wheel, out)
+
+
+def _publish(made: Path, out: Path) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(made, out / made.name))
+
+
+def main() -> int:
+    """Builds what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder for the results; default: dist")
+    parser.add_argument(
+        "--arch", action="append", choices=ARCHITECTURES, help="may be given twice; default: all of them"
+    )
+    parser.add_argument(
+        "--python", action="append", help="a Python to build for, may be given again; default: one of each kind found"
+    )
+    arguments = parser.parse_args()
+    if platform.system() != "Linux":
+        print(f"wheel: Entrepot builds on Linux only for now, not on {platform.system()}", file=sys.stderr)
+        return 1
+    begin = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"wheel: {time.monotonic() - begin:6.1f} s  {text}", flush=True)
+
+    try:
+        uv = find_uv()
+        if arguments.python:
+            pythons = []
+            for path in arguments.python:
+                python = inspect(path)
+                if python is None or python.version < OLDEST:
+                    raise WheelError(f"--python {path}: not a CPython of at least 3.10 with its C headers")
+                pythons.append(python)
+        else:
+            pythons = list({python.tag: python for python in reversed(interpreters(uv))}.values())[::-1]
+            for minor in range(OLDEST[1], STABLE_ABI[1] + 1):
+                wanted = Interpreter("", (3, minor)).tag
+                if wanted not in {python.tag for python in pythons}:
+                    say(f"no Python with C headers for {wanted} on this machine: its wheels are left out")
+        if not pythons:
+            raise WheelError("no CPython from 3.10 on with its C headers on this machine; name one with --python")
+        environments = [environment(uv, python) for python in pythons]
+        tools = environments[0]
+        archive = build_sdist(tools, arguments.out)
+        say(f"{archive.name}  {archive.stat().st_size / 1e6:.1f} MB")
+        source = unpack(archive)
+        shutil.rmtree(WORK / "cmake", ignore_errors=True)
+        for arch in arguments.arch or ARCHITECTURES:
+            for python, env in zip(pythons, environments, strict=True):
+                wheel = build_wheel(env, tools, python, arch, source, arguments.out)
+                say(f"{wheel.name}  {wheel.stat().st_size / 1e6:.1f} MB")
+    except WheelError as error:
+        print(f"wheel: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

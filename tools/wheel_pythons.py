@@ -1,0 +1,105 @@
+"""What the tools for wheels share: the Pythons of this machine, and running commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = (3, 10)
+# From here on one wheel serves all later Pythons; tool.scikit-build.wheel.py-api says the same.
+STABLE_ABI = (3, 12)
+COMMAND_SECONDS = 1200
+
+
+class WheelError(Exception):
+    """A step failed; the message says which, and what it printed."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python to build for; ``version`` is (major, minor)."""
+
+    path: str
+    version: tuple[int, int]
+
+    @property
+    def tag(self) -> str:
+        """What the wheels for it are named after: ``cp311-cp311``, but ``cp312-abi3`` from 3.12 on."""
+        if self.version >= STABLE_ABI:
+            return f"cp{STABLE_ABI[0]}{STABLE_ABI[1]}-abi3"
+        name = f"cp{self.version[0]}{self.version[1]}"
+        return f"{name}-{name}"
+
+
+def run(what: str, command: list[str], env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
+    """Runs a command and gives back what it printed.
+
+    Raises:
+        WheelError: it failed or took longer than twenty minutes.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=COMMAND_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WheelError(f"{what}: not done after {COMMAND_SECONDS} s: {' '.join(command)}") from error
+    if done.returncode != 0:
+        raise WheelError(f"{what}: exit code {done.returncode}: {' '.join(command)}\n{done.stdout[-6000:]}")
+    return done.stdout
+
+
+def find_uv() -> str:
+    """The path of uv, which is installed if the machine has none."""
+    done = subprocess.run(["bash", "tools/find_uv.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def inspect(path: str) -> Interpreter | None:
+    """The Python at ``path``, or None where there is none that can be built for (CPython with its C headers)."""
+    program = (
+        "import os, sys, sysconfig\n"
+        "assert sys.implementation.name == 'cpython' and not sysconfig.get_config_var('Py_GIL_DISABLED')\n"
+        "assert os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))\n"
+        "print(sys._base_executable, *sys.version_info[:2])"
+    )
+    try:
+        done = subprocess.run([path, "-I", "-c", program], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    executable, major, minor = done.stdout.rsplit(maxsplit=2)
+    return Interpreter(executable, (int(major), int(minor)))
+
+
+def interpreters(uv: str) -> list[Interpreter]:
+    """One Python of each minor version, oldest first: of those that uv and pyenv know, and those on the PATH."""
+    candidates: list[str] = []
+    for minor in range(OLDEST[1], STABLE_ABI[1] + 4):
+        version = f"3.{minor}"
+        found = subprocess.run(
+            [uv, "python", "find", "--no-project", "--no-python-downloads", version],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        if found.returncode == 0:
+            candidates.append(found.stdout.strip())
+        candidates.append(f"python{version}")
+        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+        candidates.extend(str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python")))
+    chosen: dict[tuple[int, int], Interpreter] = {}
+    for path in candidates:
+        found_one = inspect(path)
+        if found_one is not None and found_one.version >= OLDEST:
+            chosen.setdefault(found_one.version, found_one)
+    return [chosen[version] for version in sorted(chosen)]

@@ -1,0 +1,127 @@
+"""Tries wheels or an sdist as a user would: installs each in an empty environment and uses it for real.
+
+A wheel is installed and used with only its environment's programs on the PATH: there is no compiler. For an sdist there
+are a compiler and what that calls, as on a bare image: no CMake, no Ninja, and pip's cache is not used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from wheel_pythons import Interpreter, WheelError, find_uv, interpreters, run
+
+ROOT = Path(__file__).resolve().parent.parent
+BARE_IMAGE = ("c++", "g++", "cc", "gcc", "as", "ld", "ar", "ranlib", "nm", "strip", "sh", "uname")
+
+
+def _runs_here(wheel: Path) -> bool:
+    return wheel.name.endswith(f"_{platform.machine()}.whl")
+
+
+def _pythons_for(package: Path, known: list[Interpreter]) -> list[Interpreter]:
+    """Those that can install a wheel (each of them, for the stable ABI's), or the newest, which builds an sdist."""
+    if package.name.endswith(".tar.gz"):
+        return known[-1:]
+    return [python for python in known if f"-{python.tag}-" in package.name]
+
+
+def _bare_image(folder: Path) -> str:
+    """A PATH with links to a compiler and what it calls, made in ``folder``."""
+    folder.mkdir()
+    for name in BARE_IMAGE:
+        program = shutil.which(name)
+        if program is not None:
+            (folder / name).symlink_to(program)
+    if not (folder / "c++").exists():
+        raise WheelError("this machine has no C++ compiler to build the sdist with (c++)")
+    return str(folder)
+
+
+def try_installed(package: Path, python: str, uv: str) -> str:
+    """Installs a wheel or an sdist beside NumPy in a new environment of ``python``, and uses it.
+
+    Args:
+        package: the file to install.
+        python: the interpreter to make the environment from.
+        uv: the program uv.
+
+    Returns:
+        What the use printed, the doctor's report last.
+
+    Raises:
+        WheelError: a step failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="entrepot-try-") as scratch:
+        folder = Path(scratch)
+        env = folder / "env"
+        empty = folder / "empty"
+        home = folder / "home"
+        for place in (empty, home, folder / "run"):
+            place.mkdir(mode=0o700)
+        run("environment", [uv, "venv", "--quiet", "--seed", "--python", python, str(env)], cwd=empty)
+        bare = {name: value for name, value in os.environ.items() if not name.startswith(("ENTREPOT_", "PYTHON"))}
+        bare["PATH"] = str(env / "bin")
+        install = [str(env / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        if package.suffix == ".whl":
+            install += ["--only-binary", ":all:"]
+        else:
+            install += ["--only-binary", "numpy,msgpack", "--no-cache-dir"]
+            bare["PATH"] += os.pathsep + _bare_image(folder / "bin")
+        run("installation", [*install, str(package), "numpy"], bare, empty)
+        use = {"PATH": str(env / "bin"), "HOME": str(home), "XDG_RUNTIME_DIR": str(folder / "run"), "LANG": "C.UTF-8"}
+        stop = [str(env / "bin/entrepot"), "stop"]
+        try:
+            printed = run("use", [str(env / "bin/python"), "-I", str(ROOT / "tools/wheel_use.py")], use, empty)
+            printed += run("entrepotd", [str(env / "bin/entrepotd"), "--version"], use, empty)
+            printed += run("doctor", [str(env / "bin/entrepot"), "doctor"], use, empty)
+        except WheelError as failure:
+            try:
+                run("stop", stop, use, empty)
+            except WheelError as second:
+                raise WheelError(f"{failure}\nand after that, {second}") from failure
+            raise
+        run("stop", stop, use, empty)
+    return printed
+
+
+def main() -> int:
+    """Tries the files named on the command line, or all wheels in dist/ that this machine can run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("packages", nargs="*", type=Path, help="wheels, or an sdist; default: the wheels in dist/")
+    arguments = parser.parse_args()
+    packages = arguments.packages or sorted((ROOT / "dist").glob("*.whl"))
+    begin = time.monotonic()
+    tried = 0
+    try:
+        uv = find_uv()
+        known = interpreters(uv)
+        for package in packages:
+            source = package.name.endswith(".tar.gz")
+            if not source and not _runs_here(package):
+                print(f"wheel-test: {package.name}: not for this machine ({platform.machine()}), not tried")
+                continue
+            pythons = _pythons_for(package, known)
+            if not pythons:
+                print(f"wheel-test: {package.name}: this machine has no such Python, not tried")
+            for python in pythons:
+                printed = try_installed(package.resolve(), python.path, uv)
+                print(f"wheel-test: {time.monotonic() - begin:6.1f} s  {package.name}: works\n{printed}", flush=True)
+                tried += 1
+    except WheelError as error:
+        print(f"wheel-test: {error}", file=sys.stderr)
+        return 1
+    if tried == 0:
+        print("wheel-test: nothing was tried; make wheel builds the wheels", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
