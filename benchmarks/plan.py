@@ -32,7 +32,7 @@ class Plan:
     many_seconds: float = 6.0
     large_bytes: int = GIB
     large_puts: int = 4
-    large_reads: int = 3
+    large_reads: int = 2
     together_clients: int = 4
     together_bytes: int = 256 * MIB
     scale_objects: int = 1_000_000
