@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from benchmarks.figures import Collector, Row
 from benchmarks.limits import Native
 from benchmarks.machine import commit, machine
 from benchmarks.packages import developers, native_of_developers, release
-from benchmarks.plan import FULL, SHORT, TINY
+from benchmarks.plan import FULL, MIB, SHORT, TINY
 from benchmarks.report import publish, write
 from benchmarks.stage import Fleet
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
@@ -36,6 +37,11 @@ def add_full(commands: Any) -> None:
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=GROUPS, help="only these groups")
     parser.add_argument("--systems", nargs="*", default=[system.name for system in SYSTEMS], help="only these")
     parser.add_argument("--build", choices=["release", "developers"], default="release", help="of Entrepot")
+    parser.add_argument(
+        "--objects", type=int, help="most objects in the store, for the plot of them (10000000 needs 8 GiB)"
+    )
+    parser.add_argument("--clients", type=int, help="most clients, for the plot of them")
+    parser.add_argument("--largest-mib", type=int, help="largest value, for the plot of sizes")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     parser.add_argument("--add", action="store_true", help="keep the groups that the results there have already")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md, too")
@@ -69,6 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     plan = PLANS[arguments.plan].fitted(memory)
+    asked = {
+        "scale_objects": arguments.objects,
+        "scale_clients": arguments.clients,
+        "scale_bytes": arguments.largest_mib and arguments.largest_mib * MIB,
+    }
+    plan = replace(plan, **{name: value for name, value in asked.items() if value})
     result: dict[str, Any] = {
         "machine": machine(),
         "commit": commit(),

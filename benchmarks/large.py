@@ -61,7 +61,7 @@ def _turn(fleet: Fleet, system: System, kind: str, plan: Plan, collector: Collec
         put = producer.call("put_large", count=1 + plan.large_puts)
         foreign = busy.foreign(cpu_ns([producer.pid, *server]) - own)
         own, busy = cpu_ns([consumer.pid, *server]), Busy()
-        read = consumer.call("read", token=put["tokens"][0], kind=kind, nbytes=nbytes, count=1 + plan.large_reads)
+        read = consumer.call("read", token=put["tokens"][0], kind=kind, nbytes=nbytes, count=plan.large_reads)
         read_foreign = busy.foreign(cpu_ns([consumer.pid, *server]) - own)
 
         pages = read["pages"]
