@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MADV_COLLAPSE = 25  # Linux 6.1
 HUGE_PAGE = 2 << 20
-PROBE_BYTES = 8 << 20
+MAP_FIXED = 0x10  # Linux, the same on every architecture that we build for
 FILES_WANTED = 4096
 
 
@@ -77,19 +77,26 @@ def _memfd() -> Finding:
 
 
 def _huge_pages() -> Finding:
+    # A huge page needs an address and an offset in the file that are both multiples of its size: the file's begin is
+    # mapped at such an address inside an area that nobody else uses.
     try:
+        area = mmap.mmap(-1, 2 * HUGE_PAGE)
         fd = os.memfd_create("entrepot-doctor", os.MFD_CLOEXEC)
-        os.ftruncate(fd, PROBE_BYTES)
-        area = mmap.mmap(fd, PROBE_BYTES)
+        os.ftruncate(fd, HUGE_PAGE)
     except OSError as error:
         return Finding("huge pages", "note", f"not probed: {error}")
     try:
         start = ctypes.addressof(ctypes.c_char.from_buffer(area))
-        aligned = -start % HUGE_PAGE
-        area[aligned] = 1
+        aligned = start + -start % HUGE_PAGE
         libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+        libc.mmap.restype = ctypes.c_void_p
         libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        if libc.madvise(start + aligned, HUGE_PAGE, MADV_COLLAPSE) == 0:
+        both = mmap.PROT_READ | mmap.PROT_WRITE
+        if libc.mmap(aligned, HUGE_PAGE, both, mmap.MAP_SHARED | MAP_FIXED, fd, 0) != aligned:
+            return Finding("huge pages", "note", f"not probed: mmap: {os.strerror(ctypes.get_errno())}")
+        ctypes.memset(aligned, 1, 1)
+        if libc.madvise(aligned, HUGE_PAGE, MADV_COLLAPSE) == 0:
             return Finding("huge pages", "ok", "MADV_COLLAPSE gives 2 MiB pages: reading and sealing are cheap")
         reason = os.strerror(ctypes.get_errno())
         return Finding(
