@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from benchmarks.figures import FIRST, FREE, WARM, Collector, Key
 from benchmarks.limits import Native, copies_together, copy_limits
 from benchmarks.plan import MIB, Plan, size_name
@@ -14,6 +16,7 @@ SPARE = 256 * MIB
 SMALL = 64 << 10  # of the value by which a reader's libraries are loaded
 NAMES = {ARRAY: "int64 array", TABLE: "table of 7 columns"}
 TOGETHER_ROUNDS = 4
+START_DELAY = 0.3  # seconds; until then all have heard when to begin
 
 
 def state_name(kind: str, nbytes: int) -> str:
@@ -100,17 +103,18 @@ def measure_together(
 
 
 def _together(fleet: Fleet, system: System, plan: Plan, collector: Collector, state: str) -> None:
-    import time
-
     nbytes, clients = plan.together_bytes, plan.together_clients
     with acting(fleet, system, 2 * clients * nbytes + SPARE) as act:
         producers = [act.worker() for _ in range(clients)]
         for producer in producers:
             producer.call("value", kind=ARRAY, nbytes=nbytes)
         for number in range(1 + TOGETHER_ROUNDS):
-            at = time.monotonic() + 0.3
+            before = act.server_cpu_ns()
+            at = time.monotonic() + START_DELAY
             for producer in producers:
                 producer.send("put", count=1, at=at)
-            slowest = max(producer.receive()["ns"][0] for producer in producers)
+            answers = [producer.receive() for producer in producers]
+            slowest = max(answer["ns"][0] for answer in answers)
+            cpu = act.server_cpu_ns() - before + sum(answer["cpu_ns"] for answer in answers)
             key = Key("together", state, "put", FIRST if number == 0 else WARM, FREE, system.name)
-            collector.add(key, [slowest], nbytes=nbytes * clients)
+            collector.add(key, [slowest], nbytes=nbytes * clients, cpu_ns=cpu)

@@ -132,7 +132,7 @@ def many_table(rows: Rows, state: str, overheads: Sequence[dict[str, float | str
 
 def together_table(rows: Rows, state: str) -> str:
     """Several producers at once."""
-    head = ["system", "first", "later", "5 % .. 95 %", "GB/s in all", "x entrepot", "n"]
+    head = ["system", "first", "later", "5 % .. 95 %", "GB/s in all", "CPU", "x entrepot", "n"]
     found = []
     ours = rows.find("together", state, "put", OURS)
     for system in rows.systems("together", state):
@@ -140,5 +140,5 @@ def together_table(rows: Rows, state: str) -> str:
         if warm is None:
             continue
         cells = [system, _median(first), _median(warm), _spread(warm), rate_text(warm.nbytes, warm.median)]
-        found.append((warm.median, [*cells, _times(warm, ours), str(warm.samples)]))
+        found.append((warm.median, [*cells, time_text(warm.cpu), _times(warm, ours), str(warm.samples)]))
     return grid(head, _by_median(found))

@@ -259,6 +259,39 @@ def test_a_run_measures_the_store_beside_files_and_limits(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_growth_is_measured_to_its_end(tmp_path: Path) -> None:
+    systems = ["entrepot", "pickle 5 on tmpfs"]
+    options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--objects", "1500"]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--systems", *systems, "--only", "scaling"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    scaling = json.loads((tmp_path / "latest.json").read_text())["scaling"]
+    assert [point["objects"] for point in scaling["objects"]] == [1, 10, 100, 1000, 1500]
+    assert [point["clients"] for point in scaling["clients"]] == [1, 2, 4]
+    assert {name: points[-1]["bytes"] for name, points in scaling["sizes"].items()} == {
+        "entrepot": 4 * MIB,
+        "pickle 5 on tmpfs": 4 * MIB,
+        "limit: memcpy": 4 * MIB,
+    }
+    assert scaling["fragmentation"]["puts"] == 300
+    assert all(0 < largest <= free for _, free, largest, _, _ in scaling["fragmentation"]["points"])
+    assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"objects", "clients", "sizes", "fragmentation"}
+
+
+@pytest.mark.slow
+def test_a_get_makes_no_system_call_and_a_put_makes_some() -> None:
+    fleet = Fleet(developers())
+    calls, reason = profiles.system_calls(fleet, fleet.prepare([ENTREPOT]))
+    if reason:
+        pytest.skip(reason)
+    assert [one.operation for one in calls] == ["put", "get"]
+    put, get = calls
+    assert sum(get.client.values()) == 0
+    assert sum(get.server.values()) == 0
+    assert put.client["sendmsg"] >= 1
+
+
+@pytest.mark.slow
 def test_a_commit_is_compared_with_itself() -> None:
     packages = {"before": developers(), "after": developers()}
     samples = compare(packages, rounds=2)
