@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 WARM, FIRST = "warm", "first use"
-FREE, SAME_CORE = "free", "same core"
+FREE, SAME_CORE, TWO_CORES = "free", "same core", "two cores"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Key:
         state: type and size of the state: ``bytes 1 KiB``.
         operation: ``put``, ``get``, ``first sum``, ...
         use: ``warm`` or ``first use``.
-        cpus: ``free`` or ``same core``.
+        cpus: ``free``, ``same core`` (clients and server) or ``two cores`` (clients on one, server on another).
         system: who did it; names of limits begin with ``limit:``.
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.figures import FIRST, FREE, SAME_CORE, WARM, Row
+from benchmarks.figures import FIRST, FREE, SAME_CORE, TWO_CORES, WARM, Row
 from benchmarks.plan import KIB
 from benchmarks.small import state_name
 from benchmarks.tables import OURS, Rows
@@ -44,7 +44,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
     at_most("get 1 KiB bytes, Python, 99 %", get.p99 if get else None, 3e-6)
     native = rows.find("small", kib, "get", "entrepot from C++")
     at_most("get 1 KiB, C++", native.median if native else None, 50e-9)
-    for cpus in (FREE, SAME_CORE):
+    for cpus in (FREE, SAME_CORE, TWO_CORES):
         ours, raw = (rows.find("small", kib, "put", name, cpus=cpus) for name in (OURS, "plasma raw"))
         share(f"put 1 KiB over Plasma's raw put, cores: {cpus}", _m(ours), _m(raw), 0.5)
     _many(rows, result, at_most)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import FREE, SAME_CORE, WARM, Collector, Key
+from benchmarks.figures import FREE, SAME_CORE, TWO_CORES, WARM, Collector, Key
 from benchmarks.processes import ALL_CPUS, Busy
 
 NATIVE_SECONDS = 300
@@ -41,13 +41,12 @@ class Native:
 
 def socket_limits(native: Native, collector: Collector, state: str, count: int) -> None:
     """A bare round trip over a unix socket beside the puts of small values."""
-    places = [(FREE, -1, -1, "limit: socket round trip")]
-    places.append((SAME_CORE, ALL_CPUS[0], ALL_CPUS[0], "limit: socket round trip"))
+    places = [(FREE, -1, -1), (SAME_CORE, ALL_CPUS[0], ALL_CPUS[0])]
     if len(ALL_CPUS) > 1:
-        places.append((FREE, ALL_CPUS[0], ALL_CPUS[1], "limit: socket round trip, two cores"))
-    for cpus, here, there, name in places:
+        places.append((TWO_CORES, ALL_CPUS[0], ALL_CPUS[-1]))
+    for cpus, here, there in places:
         found = native.run("round-trip", count, here, there)
-        key = Key("small", state, "put", WARM, cpus, name)
+        key = Key("small", state, "put", WARM, cpus, "limit: socket round trip")
         collector.add(key, found["round_trip"], nbytes=64, cpu_ns=found["cpu_ns"] / count)
 
 

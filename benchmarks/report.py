@@ -17,6 +17,8 @@ from benchmarks.text import bytes_text, grid, time_text
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
+# Written by hand after a run: why what is missed is missed.
+FINDINGS = ROOT / "benchmarks" / "findings.md"
 PICTURES = ROOT / "docs" / "benchmarks"
 READING = """\
 Each system runs in processes of its own: a server where it has one, a producer and a consumer. The systems take
@@ -24,9 +26,9 @@ turns, each round beginning with another, so that a busy moment of the machine d
 rounds are put together. "5 % .. 95 %" is where nine tenths of the samples lie. "x entrepot" is a median over
 Entrepot's: above 1 it is slower than Entrepot. "CPU" is processor time of one operation, client and server
 together. "foreign" is the share of all processors that somebody else kept busy meanwhile: above 0.1 a row is
-doubtful. The columns before "one core" leave the processors free, those after it put client and server on one. A
-later put goes to memory that was written before, a first put is the first of a new server. Rows that begin with
-"limit:" are no stores: they are what the machine can do at best.
+doubtful. The columns before "one core" leave the processors free; the others bind clients and server to one, or the
+server to another than its clients. A later put goes to memory that was written before, a first put is the first of
+a new server. Rows that begin with "limit:" are no stores: they are what the machine can do at best.
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.figures import FREE, SAME_CORE, WARM, Collector, Key
+from benchmarks.figures import FREE, SAME_CORE, TWO_CORES, WARM, Collector, Key
 from benchmarks.limits import Native, socket_limits
 from benchmarks.plan import KIB, MIB, Plan, size_name
 from benchmarks.processes import ALL_CPUS, Busy, WorkerFailed, WorkerProcess, cpu_ns
@@ -60,9 +60,12 @@ def _turn(
             pair.act = act
             act.start()
             pair.producer, pair.consumer = act.worker(), act.worker()
-        for cpus in (FREE, SAME_CORE):
-            pair.act.bind([ALL_CPUS[0]] if cpus == SAME_CORE else None)
-            for nbytes, divisor in SIZES.items():
+        for cpus in (FREE, SAME_CORE, TWO_CORES):
+            if cpus == TWO_CORES and (len(ALL_CPUS) == 1 or not pair.act.server.pids()):
+                continue
+            pair.act.bind(cpus)
+            sizes = SIZES if cpus != TWO_CORES else {KIB: SIZES[KIB]}  # a large one hardly notices
+            for nbytes, divisor in sizes.items():
                 native_here = native if cpus == FREE and nbytes == KIB and system is ENTREPOT else None
                 _calls(pair, cpus, nbytes, max(4, plan.small_count // divisor), collector, native_here)
         if not system.quiet:

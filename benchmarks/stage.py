@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environments import environment
+from benchmarks.figures import FREE, SAME_CORE, TWO_CORES
 from benchmarks.packages import Package
 from benchmarks.processes import ALL_CPUS, WorkerProcess, cpu_ns, set_affinity
 from benchmarks.systems import System
@@ -110,10 +111,15 @@ class Act:
         worker.call("close")
         worker.stop()
 
-    def bind(self, cpus: list[int] | None) -> None:
-        """Puts server and workers on these processors; None: on all."""
-        chosen = cpus or ALL_CPUS
-        set_affinity([*self.server.pids(), *(worker.pid for worker in self.workers)], chosen)
+    def bind(self, cpus: str) -> None:
+        """Puts server and workers on processors as ``figures.Key.cpus`` names them."""
+        server, workers = {
+            FREE: (ALL_CPUS, ALL_CPUS),
+            SAME_CORE: (ALL_CPUS[:1], ALL_CPUS[:1]),
+            TWO_CORES: (ALL_CPUS[-1:], ALL_CPUS[:1]),
+        }[cpus]
+        set_affinity(self.server.pids(), server)
+        set_affinity([worker.pid for worker in self.workers], workers)
 
     def server_cpu_ns(self) -> int:
         """Processor time that its server used so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.figures import FIRST, FREE, SAME_CORE, WARM, Row
+from benchmarks.figures import FIRST, FREE, SAME_CORE, TWO_CORES, WARM, Row
 from benchmarks.text import grid, rate_text, time_text
 
 OURS = "entrepot"
@@ -63,20 +63,23 @@ def _by_median(found: list[tuple[float, list[str]]]) -> list[list[str]]:
 
 
 def small_table(rows: Rows, state: str, operation: str) -> str:
-    """One operation on small values: with all processors free, and with client and server on one."""
+    """One operation on small values, by where client and server may run."""
     head = ["system", "median", "5 % .. 95 %", "99 %", "CPU", "x entrepot"]
-    head += ["one core: median", "99 %", "CPU", "x entrepot", "foreign", "n"]
+    for place in ("one core", "two cores"):
+        head += [f"{place}: median", "99 %", "x entrepot"]
+    places = (FREE, SAME_CORE, TWO_CORES)
+    ours = [rows.find("small", state, operation, OURS, cpus=cpus) for cpus in places]
     found = []
-    ours = [rows.find("small", state, operation, OURS, cpus=cpus) for cpus in (FREE, SAME_CORE)]
     for system in rows.systems("small", state, operation):
-        free, one = (rows.find("small", state, operation, system, cpus=cpus) for cpus in (FREE, SAME_CORE))
+        theirs = [rows.find("small", state, operation, system, cpus=cpus) for cpus in places]
+        free = theirs[0]
         cells = [system, _median(free), _spread(free)]
         cells += [time_text(free.p99) if free else "", time_text(free.cpu) if free else "", _times(free, ours[0])]
-        cells += [_median(one), time_text(one.p99) if one else "", time_text(one.cpu) if one else ""]
-        cells += [_times(one, ours[1]), _foreign(free, one), str(sum(row.samples for row in (free, one) if row))]
-        first = free or one
-        found.append((first.median if first else 0.0, cells))
-    return grid(head, _by_median(found))
+        for row, our in zip(theirs[1:], ours[1:], strict=True):
+            cells += [_median(row), time_text(row.p99) if row else "", _times(row, our)]
+        there = [row for row in theirs if row is not None]
+        found.append((there[0].median, [*cells, _foreign(*there), str(sum(row.samples for row in there))]))
+    return grid([*head, "foreign", "n"], _by_median(found))
 
 
 def put_table(rows: Rows, state: str) -> str:
