@@ -15,15 +15,6 @@ constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon 
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
-// Makes the whole pages of a range read-only in this process.
-void protect(const LeasedRange& range) {
-  const std::uint64_t page = os::page_bytes();
-  const std::uint64_t first = round_up(range.offset, page);
-  const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
-  // Best effort: the kernel may refuse to split a mapping further; others cannot write it in any case.
-  if (last > first) static_cast<void>(range.memory->mapping.protect_read_only(first, last - first).is_ok());
-}
-
 }  // namespace
 
 Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
@@ -166,15 +157,16 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
     if (!fresh) return {Code::kInternal, concat("segment ", lease.segment, " was given back while it was leased")};
     memory = segments_.emplace(lease.segment, std::move(fresh)).first->second;
   }
-  // Parts of it may have been sealed by us and freed since: make them writable again.
-  const std::uint64_t page = os::page_bytes();
-  const std::uint64_t first = lease.offset & ~(page - 1);
-  const std::uint64_t last = std::min(round_up(lease.offset + lease.length, page), memory->mapping.bytes());
-  if (const Status writable = memory->mapping.protect_read_write(first, last - first); !writable.is_ok()) {
-    memory->in_use += 1;
-    unused.memory = memory;
-    left_over_.emplace_back(era, unused);
-    return writable;
+  if (memory->was_protected) {  // parts of it may be read-only and freed since
+    const std::uint64_t page = os::page_bytes();
+    const std::uint64_t first = lease.offset & ~(page - 1);
+    const std::uint64_t last = std::min(round_up(lease.offset + lease.length, page), memory->mapping.bytes());
+    if (const Status writable = memory->mapping.protect_read_write(first, last - first); !writable.is_ok()) {
+      memory->in_use += 1;
+      unused.memory = memory;
+      left_over_.emplace_back(era, unused);
+      return writable;
+    }
   }
   add_free(lease.segment, lease.offset, lease.length);
   next_lease_bytes_ = std::min(next_lease_bytes_ * 2, kMaxLeaseBytes);
@@ -232,7 +224,6 @@ void LeasePool::sealed(const LeasedRange& range) {
   {
     const std::lock_guard lock(mutex_);
     if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
-    protect(range);
     range.memory->in_use -= 1;
     done = forget_if_empty(range.segment());
   }
@@ -246,12 +237,23 @@ void LeasePool::give_back(const LeasedRange& range) {
   add_free(range.segment(), range.offset, range.length);
 }
 
+Status LeasePool::protect(const LeasedRange& range) {
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t first = round_up(range.offset, page);
+  const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
+  if (last <= first) return Status::ok();
+  const std::lock_guard lock(mutex_);
+  range.memory->was_protected = true;
+  return range.memory->mapping.protect_read_only(first, last - first);
+}
+
 void LeasePool::give_back_protected(const LeasedRange& range) {
+  // Best effort: the kernel may refuse to split a mapping further; others cannot write it in any case.
+  static_cast<void>(protect(range).is_ok());
   Era era{rpc_.link(), 0};
   {
     const std::lock_guard lock(mutex_);
     if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
-    protect(range);
     era.epoch = epoch_;
   }
   send_back({range.memory, {range.segment(), range.offset, range.length, 0}, false}, era, {});

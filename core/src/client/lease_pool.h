@@ -36,7 +36,8 @@ struct WritableSegment {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
   os::Mapping mapping;
-  std::uint64_t in_use = 0;  // ranges that are in use or returning; guarded by the pool's mutex
+  std::uint64_t in_use = 0;    // ranges that are in use or returning; guarded by the pool's mutex
+  bool was_protected = false;  // some of it is read-only; guarded by the pool's mutex
 };
 
 struct LeasedRange {
@@ -57,10 +58,14 @@ class LeasePool {
   [[nodiscard]] Result<LeasedRange> allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
                                              std::uint32_t wait_ms, const Interrupt& interrupt);
 
-  void sealed(const LeasedRange& range);     // the daemon took it: whole pages inside become read-only here
+  void sealed(const LeasedRange& range);     // the daemon took it
   void give_back(const LeasedRange& range);  // not needed after all
-  // The same for a range that the user may still have a view of: its whole pages become read-only here and go back to
-  // the daemon, whose next lease of them makes them writable again. A stray write faults in the process that did it.
+  // Before a range is sealed that the user has a view of: its whole pages become read-only here, so that a stray write
+  // faults in the process that did it. Others need it not, as nobody has their address, and it costs them: it splits
+  // huge pages, whose other parts the next writer faults in again one by one.
+  [[nodiscard]] Status protect(const LeasedRange& range);
+  // A range that the user may still have a view of is not needed after all: protected, it goes back to the daemon,
+  // whose next lease of it makes it writable again.
   void give_back_protected(const LeasedRange& range);
 
   // Gives all free ranges back to the daemon.

@@ -353,7 +353,7 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
     planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
     planned[0].ranges = {*blob.range_};
     // Read-only before it is visible: what is sealed is what everybody sees.
-    result.status = blob.range_->memory->mapping.protect_read_only(blob.range_->offset, blob.range_->length);
+    result.status = leases_.protect(*blob.range_);
   } else {
     planned[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
     planned[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};

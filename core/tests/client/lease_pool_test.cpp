@@ -64,6 +64,8 @@ class FakeLeases : public Rpc {
   std::shared_ptr<Connection> link() override { return nullptr; }
   Status replace_link(const std::shared_ptr<Connection>&, const Interrupt&) override { return Status::ok(); }
 
+  void start_again() { next_ = 0; }  // leases its memory from the beginning once more
+
   int leases = 0;
   int done = 0;
   std::uint64_t returned = 0;
@@ -130,14 +132,24 @@ TEST(LeasePool, ASegmentOfWhichNothingIsLeftIsGivenBack) {
   EXPECT_EQ(again->memory->generation, 2U);
 }
 
-TEST(LeasePool, SealedPagesAreReadOnly) {
+TEST(LeasePool, ProtectedPagesAreReadOnlyUntilTheyAreLeasedAnew) {
   FakeLeases daemon;
   LeasePool pool(daemon);
   auto range = pool.allocate(kOwnPagesBytes, os::page_bytes(), 0, 0, {});
   ASSERT_TRUE(range.is_ok());
   range->data()[0] = std::byte{1};
-  pool.sealed(*range);
+  ASSERT_TRUE(pool.protect(*range).is_ok());
   EXPECT_DEATH(range->data()[0] = std::byte{2}, "");
+  auto other = pool.allocate(100, 64, 0, 0, {});  // keeps the segment
+  ASSERT_TRUE(other.is_ok());
+  pool.give_back_protected(*range);
+  pool.return_idle({});
+  EXPECT_DEATH(range->data()[0] = std::byte{2}, "");
+  daemon.start_again();
+  auto again = pool.allocate(kOwnPagesBytes, os::page_bytes(), 0, 0, {});
+  ASSERT_TRUE(again.is_ok()) << again.status().to_string();
+  ASSERT_EQ(again->data(), range->data());
+  again->data()[0] = std::byte{3};
 }
 
 TEST(LeasePool, ReturnsAllThatIsIdle) {
