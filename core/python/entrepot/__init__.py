@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from entrepot._info import SessionInfo as SessionInfo
     from entrepot._store import Store as Store
     from entrepot.errors import AccessDenied as AccessDenied
+    from entrepot.errors import BuildMismatch as BuildMismatch
     from entrepot.errors import CorruptData as CorruptData
     from entrepot.errors import EntrepotError as EntrepotError
     from entrepot.errors import InvalidArgument as InvalidArgument
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AccessDenied",
+    "BuildMismatch",
     "CorruptData",
     "EntrepotError",
     "InvalidArgument",
@@ -66,6 +68,7 @@ _HOME = {
 __all__ = [
     "AccessDenied",
     "Blob",
+    "BuildMismatch",
     "CorruptData",
     "EntrepotError",
     "InvalidArgument",
@@ -93,6 +96,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("entrepot")
+    elif name == "_core":  # its first import by any module of this package comes by here
+        from entrepot._extension import load
+
+        value = load()
     elif name in _HOME:
         from importlib import import_module
 

@@ -4,6 +4,7 @@ from typing_extensions import Buffer as AnyBuffer
 
 PROTOCOL: tuple[int, int]
 LAYOUT: int
+API: str  # SHA-256 of this file as it was when the extension was built
 
 # id, session, replace, fresh id, name, tree, buffers
 Item = tuple[bytes, int, bool, bool, str, bytes, Sequence[AnyBuffer]]

@@ -23,6 +23,7 @@ from entrepot._settings import Settings, runtime_folder, socket_path
 from entrepot.errors import StoreUnavailable
 
 START_SECONDS = 20.0
+LISTENING = 0x10000  # __SO_ACCEPTCON among the flags in /proc/net/unix
 # Batch systems and systemd end everything in a job's cgroup with the job.
 JOB_CGROUPS = ("slurm", "htcondor", "condor", "pbs", "torque", "lsf", "run-")
 
@@ -130,6 +131,25 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
     finally:
         os.close(ready_read)
     _warn_of_shared_fate()
+
+
+def listeners(address: str) -> list[int]:
+    """The processes of this user that hold the address's listening socket: keeper and daemon of whatever version."""
+    path = str(socket_path(address))
+    targets: set[str] = set()
+    for line in Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()[1:]:
+        fields = line.split(None, 7)
+        if len(fields) == 8 and fields[7] == path and int(fields[3], 16) & LISTENING:
+            targets.add(f"socket:[{fields[6]}]")
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            held = {os.readlink(entry) for entry in (folder / "fd").iterdir()}
+        except OSError:
+            continue  # another user's, or it ended meanwhile
+        if held & targets:
+            found.append(int(folder.name))
+    return found
 
 
 def stop(pid: int, seconds: float = 20.0) -> bool:

@@ -74,6 +74,10 @@ class VersionMismatch(EntrepotError):
     code = "version_mismatch"
 
 
+class BuildMismatch(VersionMismatch, ImportError):
+    """The Python sources and the extension beside them are of different builds, or the extension is not there."""
+
+
 class AccessDenied(EntrepotError, PermissionError):
     """Not allowed: another user's socket, or a limit of permissions."""
 

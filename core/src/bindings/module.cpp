@@ -13,5 +13,6 @@ NB_MODULE(_core, module) {
   entrepot::bindings::add_client(module);
   module.attr("PROTOCOL") = nb::make_tuple(entrepot::kProtocolMajor, entrepot::kProtocolMinor);
   module.attr("LAYOUT") = entrepot::kLayoutVersion;
+  module.attr("API") = ENTREPOT_API_STAMP;
   module.def("copy_kind", [] { return nb::str(entrepot::copy_kind().data(), entrepot::copy_kind().size()); });
 }

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "client/fork_plan.h"
+#include "net/fit.h"
 #include "os/events.h"
 #include "os/process.h"
 #include "os/socket.h"
@@ -29,16 +30,23 @@ Status unavailable(const std::string& path, const Status& cause) {
 }
 
 Status check_versions(const HelloReply& reply) {
-  const int apart = static_cast<int>(reply.protocol_minor) - static_cast<int>(kProtocolMinor);
-  if (reply.protocol_major == kProtocolMajor && apart >= -1 && apart <= 1 && reply.layout_version == kLayoutVersion &&
-      reply.abi_stamp == kAbiStamp) {
-    return Status::ok();
+  switch (fit_of(reply)) {
+    case Fit::kFits:
+      return Status::ok();
+    case Fit::kOtherVersion:
+      return {Code::kVersionMismatch,
+              concat("the daemon (version ", reply.daemon_version, ") speaks protocol ", reply.protocol_major, ".",
+                     reply.protocol_minor, " with layout ", reply.layout_version, ", this client protocol ",
+                     kProtocolMajor, ".", kProtocolMinor, " with layout ", kLayoutVersion,
+                     ": install the same version of entrepot on both sides, then 'entrepot stop' and start again")};
+    case Fit::kOtherBuild:
+      break;
   }
   return {Code::kVersionMismatch,
-          concat("the daemon (version ", reply.daemon_version, ") speaks protocol ", reply.protocol_major, ".",
-                 reply.protocol_minor, " with layout ", reply.layout_version, ", this client protocol ", kProtocolMajor,
-                 ".", kProtocolMinor, " with layout ", kLayoutVersion,
-                 ": install the same version of entrepot on both sides, and restart the older one")};
+          concat("the daemon (version ", reply.daemon_version, ", stamp ", reply.abi_stamp,
+                 ") is of another build than this client (stamp ", kAbiStamp,
+                 "): their formats differ though their versions are the same; build both from the same sources "
+                 "('make build'), then 'entrepot stop' and start again")};
 }
 
 }  // namespace

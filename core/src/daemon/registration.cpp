@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/server_state.h"
+#include "net/fit.h"
 #include "os/memfd.h"
 #include "os/process.h"
 #include "os/random.h"
@@ -25,17 +26,24 @@ Status ServerState::check_versions(const Connection& connection, const Hello& he
         concat("this store belongs to user ", os::current_uid(), " and the caller is user ", connection.peer.uid,
                ": each user has a store of their own, unset ENTREPOT_ADDRESS for yours"));
   }
-  const int minor_distance = static_cast<int>(hello.protocol_minor) - static_cast<int>(kProtocolMinor);
-  const bool near = hello.protocol_major == kProtocolMajor && minor_distance >= -1 && minor_distance <= 1;
-  if (!near || hello.layout_version != kLayoutVersion || hello.abi_stamp != kAbiStamp) {
-    return Status(Code::kVersionMismatch,
-                  concat("the client (version ", hello.client_version, ") speaks protocol ", hello.protocol_major, ".",
-                         hello.protocol_minor, " with layout ", hello.layout_version, ", this daemon (version ",
-                         ENTREPOT_VERSION, ") speaks ", kProtocolMajor, ".", kProtocolMinor, " with layout ",
-                         kLayoutVersion, hello.layout_version == kLayoutVersion ? " of another build" : "",
-                         ": install the same version on both sides, then 'entrepot stop' and start again"));
+  switch (fit_of(hello)) {
+    case Fit::kFits:
+      return Status::ok();
+    case Fit::kOtherVersion:
+      return Status(
+          Code::kVersionMismatch,
+          concat("the client (version ", hello.client_version, ") speaks protocol ", hello.protocol_major, ".",
+                 hello.protocol_minor, " with layout ", hello.layout_version, ", this daemon (version ",
+                 ENTREPOT_VERSION, ") speaks ", kProtocolMajor, ".", kProtocolMinor, " with layout ", kLayoutVersion,
+                 ": install the same version on both sides, then 'entrepot stop' and start again"));
+    case Fit::kOtherBuild:
+      break;
   }
-  return Status::ok();
+  return Status(Code::kVersionMismatch,
+                concat("the client (version ", hello.client_version, ", stamp ", hello.abi_stamp,
+                       ") is of another build than this daemon (version ", ENTREPOT_VERSION, ", stamp ", kAbiStamp,
+                       "): their formats differ though their versions are the same; build both from the same sources "
+                       "('make build'), then 'entrepot stop' and start again"));
 }
 
 void ServerState::hello(Connection& connection, IncomingFrame& frame) {

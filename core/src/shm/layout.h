@@ -318,10 +318,14 @@ struct Pin {
   }
 };
 
-// Changes when any shared struct changes size: two builds that disagree refuse each other.
+// What a build takes the formats to be, computed from their definitions (cmake/EntrepotStamps.cmake): the control
+// memory in the high half, the socket's messages in the low one. Versions decide what fits together; the stamp catches
+// the change that nobody raised a version for.
 inline constexpr std::uint64_t kAbiStamp =
-    (static_cast<std::uint64_t>(kLayoutVersion) << 48) ^ (sizeof(Slot) * 1000003ULL) ^ (sizeof(Blob) * 10007ULL) ^
-    (sizeof(Segment) * 101ULL) ^ (sizeof(Session) << 20U) ^ (sizeof(Name) << 30U) ^ (sizeof(Root) << 8U) ^
-    (sizeof(RecordHeader) << 40U) ^ (sizeof(BufferRef) << 44U) ^ (sizeof(RegionMarks) << 16U) ^ sizeof(ClientEntry);
+    (static_cast<std::uint64_t>(ENTREPOT_LAYOUT_STAMP) << 32) | ENTREPOT_PROTOCOL_STAMP;
+struct AbiStamp {
+  static constexpr std::uint32_t layout(std::uint64_t stamp) { return static_cast<std::uint32_t>(stamp >> 32); }
+  static constexpr std::uint32_t protocol(std::uint64_t stamp) { return static_cast<std::uint32_t>(stamp); }
+};
 
 }  // namespace entrepot

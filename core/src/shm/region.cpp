@@ -188,10 +188,11 @@ Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optio
                          ", this build knows version ", kLayoutVersion,
                          "; use the version of Entrepot that started the daemon, or restart the daemon"));
   }
-  if (found.abi_stamp != kAbiStamp) {
+  if (AbiStamp::layout(found.abi_stamp) != AbiStamp::layout(kAbiStamp)) {
     return Status(Code::kVersionMismatch,
-                  concat("region ", region_name(kind), " was written by a build with ABI stamp ", found.abi_stamp,
-                         ", this build has ", kAbiStamp, "; use the same build on both sides"));
+                  concat("region ", region_name(kind), " was written by a build with layout stamp ",
+                         AbiStamp::layout(found.abi_stamp), ", this build has ", AbiStamp::layout(kAbiStamp),
+                         " under the same layout version; build both from the same sources"));
   }
   if (found.crc != header_crc(found)) return corrupt(kind, "the checksum of its header does not fit");
   if (found.kind != kind) return corrupt(kind, concat("it is of kind ", found.kind, ", not ", kind));

@@ -28,22 +28,30 @@ bool is_closed(const RawClient& client) {
 
 TEST(Door, OtherVersionsAreToldBothVersions) {
   StoreProcess store;
-  for (int what = 0; what < 4; ++what) {
+  for (int what = 0; what < 6; ++what) {
     RawClient client(store.path());
     Hello hello;
     hello.client_version = "9.9.9";
     if (what == 0) hello.protocol_major = kProtocolMajor + 1;
     if (what == 1) hello.protocol_minor = kProtocolMinor + 2;
     if (what == 2) hello.layout_version = kLayoutVersion + 1;
-    if (what == 3) hello.abi_stamp = kAbiStamp ^ 1;
+    if (what == 3) hello.abi_stamp = kAbiStamp ^ 1;             // other messages
+    if (what == 4) hello.abi_stamp = kAbiStamp ^ (1ULL << 40);  // another control memory
+    if (what == 5) {                                            // another control memory, whatever the minor version
+      hello.protocol_minor = kProtocolMinor + 1;
+      hello.abi_stamp = kAbiStamp ^ (1ULL << 40);
+    }
     const Status refused = client.say_hello(hello);
-    EXPECT_EQ(refused.code(), Code::kVersionMismatch);
+    EXPECT_EQ(refused.code(), Code::kVersionMismatch) << what;
+    EXPECT_EQ(refused.message().find("another build") != std::string::npos, what >= 3) << refused.message();
+    EXPECT_NE(refused.message().find("entrepot stop"), std::string::npos) << refused.message();
     EXPECT_NE(refused.message().find("9.9.9"), std::string::npos) << refused.message();
     EXPECT_TRUE(is_closed(client));
   }
   RawClient near(store.path());
   Hello hello;
   hello.protocol_minor = kProtocolMinor + 1;
+  hello.abi_stamp = kAbiStamp ^ 1;  // another minor version has other messages by right
   EXPECT_TRUE(near.say_hello(hello).is_ok());
 }
 
