@@ -6,11 +6,12 @@ import os
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from entrepot import _core
 from entrepot._launcher import ensure_running
-from entrepot._settings import resolve, socket_path
+from entrepot._settings import Settings, resolve, socket_path
 from entrepot._shared_client import SharedClient
 from entrepot._store import Store
 from entrepot.errors import StoreUnavailable
@@ -51,17 +52,29 @@ def connect(address: str | None = None, *, session: str | None = None, scope: st
         VersionMismatch: the store's version is too far from this one.
     """
     settings = resolve(address, session=session, scope=scope)
-    client = _client(settings.address) if settings.configured else None
-    if client is None:
-        for tries in range(1, START_TRIES + 1):
-            ensure_running(settings)
-            try:
-                client = _client(settings.address)
-                break
-            except StoreUnavailable:
-                if tries == START_TRIES:
-                    raise
-    assert client is not None
+    client = _running_client(settings)
+    try:
+        return _open(client, settings)
+    except StoreUnavailable:
+        if not client.raw.closed:
+            raise
+    # The connection that this process had was to a store that is gone; another one may listen there by now.
+    return _open(_running_client(settings), settings)
+
+
+def _running_client(settings: Settings) -> SharedClient:
+    """A client of the store that the settings name; a private one is started if it does not run."""
+    if settings.configured:
+        return _client(settings.address)
+    for _ in range(START_TRIES - 1):
+        ensure_running(settings)
+        with suppress(StoreUnavailable):
+            return _client(settings.address)
+    ensure_running(settings)
+    return _client(settings.address)
+
+
+def _open(client: SharedClient, settings: Settings) -> Store:
     allow = settings.allow_pickle
     if allow is None:
         allow = not client.raw.shared_between_users
