@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from benchmarks.full import add_full
 from benchmarks.quick import add_quick
 
 
+def _end(number: int, _: object) -> None:
+    """Leaves through all ``finally`` blocks, which end the servers and workers."""
+    sys.exit(128 + number)
+
+
 def main() -> int:
     """Reads the command line."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_full(commands)

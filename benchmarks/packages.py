@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +70,7 @@ def release(source: Path = ROOT, label: str = "release build") -> Package:
             shutil.rmtree(target, ignore_errors=True)
             skipped = shutil.ignore_patterns("__pycache__", "*.so", "bin", "include")
             shutil.copytree(source / place / package, target, ignore=skipped)
-    with log.open("wb") as file:
+    with _alone(build), log.open("wb") as file:
         for command in commands:
             done = subprocess.run(
                 command, cwd=source, stdout=file, stderr=file, stdin=subprocess.DEVNULL, timeout=BUILD_SECONDS
@@ -106,10 +108,20 @@ def native_of_developers() -> Path:
     """
     build = ROOT / "build" / "dev"
     command = ["cmake", "--build", str(build), "--target", "bench_native"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    with _alone(build):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
     if done.returncode != 0:
         raise BuildFailed(f"{' '.join(command)}: {(done.stdout + done.stderr)[-2000:]}")
     return build / "benchmarks/native/bench_native"
+
+
+@contextmanager
+def _alone(build: Path) -> Iterator[None]:
+    """Nobody else of ours builds in this folder meanwhile: ninja does not look out for another ninja."""
+    build.mkdir(parents=True, exist_ok=True)
+    with (build / "bench.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def other_commit(revision: str) -> tuple[Package, str]:

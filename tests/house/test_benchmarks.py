@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from benchmarks.quick import compare, comparison
 from benchmarks.report import page, write
 from benchmarks.stage import Fleet, acting
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
-from benchmarks.systems.base import Unavailable
+from benchmarks.systems.base import Unavailable, descendants
 from benchmarks.text import bytes_text, grid, time_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,6 +214,13 @@ def _fail_on_the_way(fleet: Fleet, seen: dict[str, Any]) -> None:
         worker.call("value", kind="nonsense", nbytes=1)
 
 
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def test_whatever_happens_a_system_is_ended() -> None:
     fleet = Fleet(developers())
     fleet.prepare([ENTREPOT])
@@ -228,6 +237,28 @@ def test_a_server_that_does_not_come_up_says_why() -> None:
     fleet.prepare([ENTREPOT])
     with pytest.raises(Unavailable, match="size"), acting(fleet, ENTREPOT, 1):
         pass
+
+
+@pytest.mark.slow
+def test_a_run_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    options = ["--plan", "tiny", "--build", "developers", "--systems", "entrepot", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "large"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    family: list[int] = []
+
+    def complete() -> bool:
+        family[:] = descendants(process.pid)
+        return any("benchmarks.worker" in _command_line(pid) for pid in family)
+
+    try:
+        wait_until(complete, "a worker process")
+        family.extend(pid for parent in family[1:] for pid in descendants(parent))
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not any(_command_line(pid) for pid in family), "the end of all that it started")
 
 
 @pytest.mark.slow
