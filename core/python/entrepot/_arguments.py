@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+from collections.abc import Sequence
 
 from entrepot.codec import COPY_MODES
 from entrepot.errors import InvalidArgument
@@ -21,7 +21,16 @@ def to_id(value: AnyID) -> ObjectID:
 
 def new_id(value: AnyID | None) -> tuple[ObjectID, bool]:
     """The ID that was given, or a fresh one; and whether it is fresh."""
-    return (ObjectID(os.urandom(20)), True) if value is None else (to_id(value), False)
+    return (ObjectID.random(), True) if value is None else (to_id(value), False)
+
+
+def new_ids(values: Sequence[AnyID] | None, count: int) -> list[tuple[ObjectID, bool]]:
+    """As :func:`new_id` for ``count`` objects."""
+    if values is None:
+        return [(oid, True) for oid in ObjectID.random_many(count)]
+    if len(values) != count:
+        raise InvalidArgument(f"put_many got {count} values and {len(values)} ids: give one ID a value")
+    return [(to_id(value), False) for value in values]
 
 
 def checked_name(name: str) -> str:

@@ -12,6 +12,8 @@ from entrepot.errors import StoreUnavailable
 if TYPE_CHECKING:
     from entrepot._store import Store
 
+    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
     """``--address``, ``--scope`` and ``--session``."""

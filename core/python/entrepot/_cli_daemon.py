@@ -16,7 +16,7 @@ from entrepot._settings import resolve
 from entrepot.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from entrepot.cli import SubParsers
+    from entrepot._cli_common import SubParsers
 
 
 def add_verbs(verbs: SubParsers) -> None:

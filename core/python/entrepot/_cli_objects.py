@@ -14,8 +14,8 @@ from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
 
 if TYPE_CHECKING:
+    from entrepot._cli_common import SubParsers
     from entrepot._store import Store
-    from entrepot.cli import SubParsers
 
 
 def add_verbs(verbs: SubParsers) -> None:

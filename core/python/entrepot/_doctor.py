@@ -20,7 +20,7 @@ from entrepot._settings import config_path, resolve, socket_path
 from entrepot.errors import EntrepotError
 
 if TYPE_CHECKING:
-    from entrepot.cli import SubParsers
+    from entrepot._cli_common import SubParsers
 
 MADV_COLLAPSE = 25  # Linux 6.1
 HUGE_PAGE = 2 << 20

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from entrepot import _core, _reports
-from entrepot._arguments import MODES, AnyID, checked_name, mode_number, new_id, seconds, to_id
+from entrepot._arguments import MODES, AnyID, checked_name, mode_number, new_id, new_ids, seconds, to_id
 from entrepot._blob import BlobWriter
 from entrepot._info import ObjectInfo, Receipt, SessionInfo
 from entrepot._shared_client import SharedClient
@@ -110,9 +110,7 @@ class Store:
             As ``put``, for the first value that failed, which the message names; the others are stored all the same.
         """
         values = list(values)
-        if ids is not None and len(ids) != len(values):
-            raise InvalidArgument(f"put_many got {len(values)} values and {len(ids)} ids: give one ID a value")
-        pairs = [new_id(ids[index] if ids is not None else None) for index in range(len(values))]
+        pairs = new_ids(ids, len(values))
         items = [self._item(value, *pair) for value, pair in zip(values, pairs, strict=True)]
         if items:
             self._raw().put(items, PUT_WAIT_SECONDS)

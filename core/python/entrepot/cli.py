@@ -17,7 +17,7 @@ from entrepot import _cli_daemon, _cli_objects, _doctor
 from entrepot.errors import EntrepotError
 
 if TYPE_CHECKING:
-    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    from entrepot._cli_common import SubParsers
 
 ENTRY_POINT_GROUP = "entrepot.cli"
 

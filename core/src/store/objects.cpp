@@ -224,8 +224,7 @@ std::vector<std::uint8_t> ObjectTable::remove(std::span<const IdBytes> ids) {
 }
 
 void ObjectTable::remove_session(std::uint32_t session) {
-  const auto& objects = parts_.sessions.use(session).objects;
-  const std::vector<std::uint32_t> slots(objects.begin(), objects.end());
+  const std::vector<std::uint32_t> slots = parts_.sessions.slots_of(session);
   std::vector<PinTarget> victims;
   victims.reserve(slots.size());
   for (const std::uint32_t slot : slots) {

@@ -284,7 +284,7 @@ std::string Store::sessions_json() const {
         .field("ttl_seconds", session.ttl_seconds)
         .field("limit_bytes", session.limit_bytes)
         .field("limit_objects", session.limit_objects)
-        .field("objects", use.objects.size())
+        .field("objects", use.objects)
         .field("nbytes", use.bytes)
         .field("opened_by", use.opened_by)
         .close_object();

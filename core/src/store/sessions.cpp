@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "store/sync_point.h"
@@ -172,13 +173,38 @@ void SessionTable::closed(std::uint32_t index) {
 
 void SessionTable::add_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
   SessionUse& use = use_[index];
-  if (use.objects.insert(slot).second) use.bytes += bytes;
+  if (slot >= links_.size()) links_.resize(std::max<std::size_t>(slot + 1, links_.size() * 2));
+  Links& links = links_[slot];
+  if (links.before != kUnlisted) return;
+  links = {use.first_slot, SessionUse::kNoSlot};
+  if (use.first_slot != SessionUse::kNoSlot) links_[use.first_slot].before = slot;
+  use.first_slot = slot;
+  use.objects += 1;
+  use.bytes += bytes;
 }
 
 void SessionTable::drop_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
   const auto it = use_.find(index);
   if (it == use_.end()) return;
-  if (it->second.objects.erase(slot) != 0) it->second.bytes -= bytes;
+  if (slot >= links_.size() || links_[slot].before == kUnlisted) return;
+  SessionUse& use = it->second;
+  const Links links = std::exchange(links_[slot], Links{});
+  if (links.next != SessionUse::kNoSlot) links_[links.next].before = links.before;
+  if (links.before != SessionUse::kNoSlot) {
+    links_[links.before].next = links.next;
+  } else {
+    use.first_slot = links.next;
+  }
+  use.objects -= 1;
+  use.bytes -= bytes;
+}
+
+std::vector<std::uint32_t> SessionTable::slots_of(std::uint32_t index) const {
+  std::vector<std::uint32_t> slots;
+  slots.reserve(use(index).objects);
+  for (std::uint32_t slot = use(index).first_slot; slot != SessionUse::kNoSlot; slot = links_[slot].next)
+    slots.push_back(slot);
+  return slots;
 }
 
 Status SessionTable::check_limits(std::uint32_t index, std::uint64_t bytes, std::uint64_t freed_bytes,
@@ -186,7 +212,7 @@ Status SessionTable::check_limits(std::uint32_t index, std::uint64_t bytes, std:
   const Session& session = at(index);
   const SessionUse& now = use(index);
   const std::uint64_t bytes_after = now.bytes - freed_bytes + bytes;
-  const std::uint64_t objects_after = now.objects.size() - freed_objects + 1;
+  const std::uint64_t objects_after = now.objects - freed_objects + 1;
   if (session.limit_bytes != 0 && bytes_after > session.limit_bytes) {
     return Status(Code::kStoreFull,
                   concat(describe(index), " may hold ", format_bytes(session.limit_bytes), " and holds ",
@@ -195,8 +221,8 @@ Status SessionTable::check_limits(std::uint32_t index, std::uint64_t bytes, std:
   }
   if (session.limit_objects != 0 && objects_after > session.limit_objects) {
     return Status(Code::kStoreFull,
-                  concat(describe(index), " may hold ", session.limit_objects, " objects and holds ",
-                         now.objects.size(), ": delete objects of the session, or open it with a higher limit"));
+                  concat(describe(index), " may hold ", session.limit_objects, " objects and holds ", now.objects,
+                         ": delete objects of the session, or open it with a higher limit"));
   }
   return Status::ok();
 }

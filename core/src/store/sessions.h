@@ -12,7 +12,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -31,9 +30,11 @@ struct SessionLimits {
 
 // What is derived about a session; private to the daemon.
 struct SessionUse {
-  std::uint64_t bytes = 0;                    // payload
-  std::unordered_set<std::uint32_t> objects;  // slots, sealed
-  std::uint32_t opened_by = 0;                // connections that have it open: while there is one it does not expire
+  std::uint64_t bytes = 0;             // payload
+  std::uint32_t objects = 0;           // sealed ones
+  std::uint32_t first_slot = kNoSlot;  // of them; the others follow by SessionTable's links
+  std::uint32_t opened_by = 0;         // connections that have it open: while there is one it does not expire
+  static constexpr std::uint32_t kNoSlot = 0xffff'ffffU;
 };
 
 // Guarded by the daemon's thread.
@@ -80,6 +81,7 @@ class SessionTable {
   [[nodiscard]] std::string_view name(std::uint32_t index) const;
   [[nodiscard]] std::string describe(std::uint32_t index) const;  // `session 'run-1' of scope 'default'`
   [[nodiscard]] const SessionUse& use(std::uint32_t index) const;
+  [[nodiscard]] std::vector<std::uint32_t> slots_of(std::uint32_t index) const;
   [[nodiscard]] const Session& at(std::uint32_t index) const { return table_.at(index); }
   [[nodiscard]] std::uint32_t generation(std::uint32_t index) const { return Word::generation(table_.word(index)); }
   [[nodiscard]] std::size_t count() const { return by_name_.size(); }
@@ -94,6 +96,13 @@ class SessionTable {
   EntryTable<Session> table_;
   std::map<Key, std::uint32_t, std::less<>> by_name_;  // live ones
   std::unordered_map<std::uint32_t, SessionUse> use_;
+  // The objects of a session are a list through their slots: eight bytes an object, and no allocation at a seal.
+  struct Links {
+    std::uint32_t next = SessionUse::kNoSlot;
+    std::uint32_t before = kUnlisted;
+  };
+  static constexpr std::uint32_t kUnlisted = 0xffff'fffeU;
+  std::vector<Links> links_;  // by slot
 };
 
 }  // namespace entrepot

@@ -260,7 +260,7 @@ void Store::tick() {
   if (now >= next_expiry_ns_) {
     next_expiry_ns_ = now + kExpiryNs;
     for (const std::uint32_t session : sessions_.expired()) {
-      log_info(sessions_.describe(session), " has expired with ", sessions_.use(session).objects.size(), " objects");
+      log_info(sessions_.describe(session), " has expired with ", sessions_.use(session).objects, " objects");
       sessions_.mark_dead(session);
       end_session(session);
     }

@@ -71,7 +71,7 @@ TEST(Adoption, WhatWasSealedIsThereAfterARestart) {
   EXPECT_EQ(h.store->objects().payload_bytes(), 300 * kKiB + 100);
   const std::uint32_t* session = h.store->sessions().find("scope", "run");
   ASSERT_NE(session, nullptr);
-  EXPECT_EQ(h.store->sessions().use(*session).objects.size(), 2U);
+  EXPECT_EQ(h.store->sessions().use(*session).objects, 2U);
   ASSERT_NE(h.store->names().resolve(*session, "orders"), nullptr);
   EXPECT_EQ(h.store->sessions().handle(*session), run);  // clients go on with the number they have
   EXPECT_TRUE(h.remove(kA));
