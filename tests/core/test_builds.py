@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,9 @@ def other_build(daemon: Any, socket_folder: Path, monkeypatch: pytest.MonkeyPatc
         assert _launcher.stop(pid)
 
 
-def test_a_daemon_of_another_build_is_refused(other_build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_daemon_of_another_build_is_refused_and_can_be_stopped(
+    other_build: Path, capsys: pytest.CaptureFixture[str], wait_until: Callable[..., None]
+) -> None:
     assert main(["start"]) == 0
     processes = _launcher.listeners(_settings.private_address())
     assert len(processes) == 2  # keeper and daemon
@@ -128,6 +130,11 @@ def test_a_daemon_of_another_build_is_refused(other_build: Path, capsys: pytest.
     capsys.readouterr()
     assert main(["status"]) == 1
     assert "another build" in capsys.readouterr().err
+    assert main(["stop"]) == 0
+    assert "another version" in capsys.readouterr().out
+    wait_until(lambda: not any(_launcher.runs(pid) for pid in processes), "keeper and daemon to end")
+    assert main(["stop"]) == 1
+    assert "no store listens" in capsys.readouterr().err
 
 
 def test_nobodys_processes_are_found_where_nobody_listens(daemon: Any, socket_folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,7 +75,10 @@ def test_status(cli: Run, store: entrepot.Store) -> None:
     status = json.loads(cli("status", "--json").stdout)
     assert status["objects"] == 1
     assert status["instance"] == store.instance_id
-    assert "256.0 MiB" in cli("status").stdout
+    text = cli("status").stdout
+    assert "256.0 MiB" in text
+    assert text.splitlines()[-2].split() == ["pid", "client", "pins", "leased", "connected"]
+    assert re.search(r"for \d+ s$", text.splitlines()[-1])
 
 
 def test_doctor(cli: Run) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from entrepot import _launcher
 from entrepot._cli_common import add_connection_options, connect, human_bytes, table
 from entrepot._settings import resolve
-from entrepot.errors import StoreUnavailable
+from entrepot.errors import StoreUnavailable, VersionMismatch
 
 if TYPE_CHECKING:
     from entrepot._cli_common import SubParsers
@@ -68,13 +68,32 @@ def run_start(arguments: argparse.Namespace) -> int:
 
 def run_stop(arguments: argparse.Namespace) -> int:
     """``entrepot stop``."""
-    with connect(arguments) as store:
-        status = store.status()
-        address = store.address
+    try:
+        with connect(arguments) as store:
+            status = store.status()
+            address = store.address
+    except VersionMismatch:
+        return _stop_another_version(arguments)
     objects = int(status["objects"])
     if not _launcher.stop(int(status["keeper_pid"])):
         raise StoreUnavailable(f"the store at {address} (process {status['keeper_pid']}) did not end within 20 s")
     print(f"store at {address} ended, {objects} objects went with it")
+    return 0
+
+
+def _stop_another_version(arguments: argparse.Namespace) -> int:
+    """It does not talk to this version, and everybody is told to end it: by its processes then."""
+    address = resolve(arguments.address).address
+    processes = _launcher.listeners(address)
+    if not processes:
+        raise StoreUnavailable(
+            f"the store at {address} is of another version, and none of this user's processes listens there: "
+            "end it where it was started"
+        )
+    left = [process for process in processes if not _launcher.stop(process)]
+    if left:
+        raise StoreUnavailable(f"the store at {address} did not end within 20 s: processes {left} are still there")
+    print(f"store at {address}, of another version, ended with all objects in it")
     return 0
 
 
@@ -101,11 +120,17 @@ def describe(status: dict[str, Any]) -> str:
     ]
     if status["clients"]:
         rows = [
-            [str(one["pid"]), str(one["label"]), str(one["pins"]), human_bytes(one["leased_bytes"])]
+            [str(one["pid"]), str(one["label"]), str(one["pins"]), human_bytes(one["leased_bytes"]), _link(one)]
             for one in status["clients"]
         ]
-        lines.append(table(rows, ["pid", "client", "pins", "leased"]))
+        lines.append(table(rows, ["pid", "client", "pins", "leased", "connected"]))
     return "\n".join(lines)
+
+
+def _link(client: dict[str, Any]) -> str:
+    if client["connected"]:
+        return f"for {int(client['connected_seconds'])} s"
+    return "no: its pins and leases wait for it" if client["quarantined"] else "no"
 
 
 def run_logs(arguments: argparse.Namespace) -> int:
