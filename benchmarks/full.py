@@ -37,6 +37,7 @@ def add_full(commands: Any) -> None:
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=GROUPS, help="only these groups")
     parser.add_argument("--systems", nargs="*", default=[system.name for system in SYSTEMS], help="only these")
     parser.add_argument("--build", choices=["release", "developers"], default="release", help="of Entrepot")
+    parser.add_argument("--rounds", type=int, help="turns of every system, in all groups")
     parser.add_argument(
         "--objects", type=int, help="most objects in the store, for the plot of them (10000000 needs 8 GiB)"
     )
@@ -76,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     plan = PLANS[arguments.plan].fitted(memory)
     asked = {
+        "rounds": arguments.rounds,
+        "large_rounds": arguments.rounds,
         "scale_objects": arguments.objects,
         "scale_clients": arguments.clients,
         "scale_bytes": arguments.largest_mib and arguments.largest_mib * MIB,
