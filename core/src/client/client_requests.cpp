@@ -21,7 +21,6 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
     request.limit_bytes = limits->bytes;
     request.limit_objects = limits->objects;
   }
-  const std::lock_guard opening(opening_);
   ASSIGN_OR_RETURN(const OpenSessionReply reply,
                    ask<OpenSessionReply>(MessageType::kOpenSession, request, waiting(0, interrupt)));
   const std::lock_guard lock(mutex_);
@@ -32,21 +31,33 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
 }
 
 void Client::close_session(const std::string& scope, const std::string& session) {
-  const std::lock_guard opening(opening_);
   CallOptions options;
   options.deadline = os::Deadline::after_ms(kCloseMs);
   CloseSessionRequest request;
   {
     const std::lock_guard lock(mutex_);
     const auto open = sessions_.find({scope, session});
-    if (open == sessions_.end() || --open->second.users > 0) return;
+    if (open == sessions_.end() || open->second.users == 0 || --open->second.users > 0) return;
     request.session = open->second.number;
-    sessions_.erase(open);
     if (state_ == State::kConnected) options.only_on = connection_;
   }
-  // A daemon that comes later is not told that it is open.
-  if (!options.only_on || options.only_on->broken()) return;
-  static_cast<void>(call(MessageType::kCloseSession, to_wire(request), options).is_ok());
+  if (options.only_on && !options.only_on->broken()) {
+    static_cast<void>(call(MessageType::kCloseSession, to_wire(request), options).is_ok());
+  }
+  bool opened_meanwhile = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto open = sessions_.find({scope, session});
+    if (open == sessions_.end()) return;
+    opened_meanwhile = open->second.users > 0;
+    if (!opened_meanwhile) sessions_.erase(open);  // a daemon that comes later is not told that it is open
+  }
+  if (!opened_meanwhile) return;
+  // Whether the closing came before that opening or after it: from here on it is open.
+  OpenSessionRequest again;
+  again.scope = scope;
+  again.session = session;
+  static_cast<void>(call(MessageType::kOpenSession, to_wire(again), options).is_ok());
 }
 
 Status Client::remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt) {
