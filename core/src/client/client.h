@@ -187,8 +187,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
     std::uint32_t users = 0;
   };
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
-  std::mutex opening_;       // held while a session is opened or closed, so that the two do not overtake each other
-  std::mutex reconnecting_;  // held by whoever reconnects
+  std::mutex reconnecting_;                                              // held by whoever reconnects
 
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork

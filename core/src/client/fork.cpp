@@ -128,7 +128,6 @@ void Client::after_fork_in_child() {
     connection_.reset();
   }
   new (&reconnecting_) std::mutex;
-  new (&opening_) std::mutex;
   for (ForkPlan::Copy& copy : plan.copies) {
     std::byte* const at = copy.blob->data_;
     static_cast<void>(os::move_mapping(copy.memory, at));  // refused: touching the blob there faults
