@@ -104,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     earlier = _earlier(arguments.out / "latest.json", arguments.only) if arguments.add else {}
+    if earlier:
+        result["command"] = f"{earlier['command']}; {result['command']}"
 
     def save() -> None:
         rows = [Row.from_json(row) for row in earlier.get("rows", [])] + collector.rows()
