@@ -32,9 +32,9 @@ Status check_headroom(std::uint64_t bytes) {
 
 }  // namespace
 
-Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, bool in_haste, const std::function<bool()>& go_on) {
+Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on) {
   ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));
-  bool huge = !in_haste && bytes % os::kHugePageBytes == 0;
+  bool huge = bytes % os::kHugePageBytes == 0;
   bool populate = true;
   bool any_small = false;
   for (std::uint64_t done = 0; done < bytes;) {
@@ -136,7 +136,7 @@ void Provisioner::run() {
 
 Provisioned Provisioner::fill(const ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
-  const auto filled = fill_warm(job.fd.get(), job.bytes, job.urgent, [&] { return !cancelled(job); });
+  const auto filled = fill_warm(job.fd.get(), job.bytes, [&] { return !cancelled(job); });
   if (filled.is_ok()) {
     result.kind = *filled;
     return result;

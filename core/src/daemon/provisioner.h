@@ -4,9 +4,8 @@
 //     └──cancelled──▶ gone         └──cancelled between two steps──▶ gone
 //
 // Huge pages where the kernel gives them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
-// otherwise, plain reservation on kernels without either. Huge pages take about four times as long to make as small
-// ones, so urgent work (somebody waits) goes first and is done with small ones. It never takes the machine's or the
-// control group's last memory: before each step what is left is read, and a reserve is kept.
+// otherwise, plain reservation on kernels without either. It never takes the machine's or the control group's last
+// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first.
 #pragma once
 
 #include <condition_variable>
@@ -72,9 +71,8 @@ class Provisioner {
   bool stopping_ = false;              // guarded by mutex_
 };
 
-// Makes all pages of the memfd's mapping exist, in steps, of small pages if `in_haste`; `go_on` is asked before each.
-// Used by the thread, and directly by tests. kStoreFull: the machine has no more to give, with the figures.
-[[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, bool in_haste,
-                                           const std::function<bool()>& go_on);
+// Makes all pages of the memfd's mapping exist, in steps; `go_on` is asked before each. Used by the thread, and
+// directly by tests. kStoreFull: the machine has no more to give, with the figures.
+[[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on);
 
 }  // namespace entrepot

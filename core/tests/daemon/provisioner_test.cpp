@@ -21,24 +21,16 @@ UniqueFd memory(std::uint64_t bytes) {
 
 TEST(FillWarm, MakesEveryPageExist) {
   const UniqueFd fd = memory(8 * kMiB);
-  const auto kind = fill_warm(fd.get(), 8 * kMiB, false, [] { return true; });
+  const auto kind = fill_warm(fd.get(), 8 * kMiB, [] { return true; });
   ASSERT_TRUE(kind.is_ok()) << kind.status().to_string();
   EXPECT_TRUE(*kind == MemoryKind::kHugePages || *kind == MemoryKind::kSmallPages);
-  EXPECT_GE(*os::resident_bytes(fd.get()), 8 * kMiB);
-}
-
-TEST(FillWarm, InHasteMakesSmallPages) {
-  const UniqueFd fd = memory(8 * kMiB);
-  const auto kind = fill_warm(fd.get(), 8 * kMiB, true, [] { return true; });
-  ASSERT_TRUE(kind.is_ok()) << kind.status().to_string();
-  EXPECT_EQ(*kind, MemoryKind::kSmallPages);
   EXPECT_GE(*os::resident_bytes(fd.get()), 8 * kMiB);
 }
 
 TEST(FillWarm, StopsWhenItIsToldTo) {
   const UniqueFd fd = memory(256 * kMiB);
   int steps = 0;
-  const auto kind = fill_warm(fd.get(), 256 * kMiB, false, [&] { return ++steps < 2; });
+  const auto kind = fill_warm(fd.get(), 256 * kMiB, [&] { return ++steps < 2; });
   EXPECT_FALSE(kind.is_ok());
   EXPECT_LT(*os::resident_bytes(fd.get()), 256 * kMiB);
 }
@@ -48,7 +40,7 @@ TEST(FillWarm, NeverTakesTheMachinesLastMemory) {
   const UniqueFd fd = memory(more_than_there_is);
   int steps = 0;
   // One step is enough to see that the rest cannot fit only if the machine is that small: bound the work by the steps.
-  const auto kind = fill_warm(fd.get(), more_than_there_is, false, [&] { return ++steps < 3; });
+  const auto kind = fill_warm(fd.get(), more_than_there_is, [&] { return ++steps < 3; });
   EXPECT_FALSE(kind.is_ok());
 }
 
