@@ -42,7 +42,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
     get = rows.find("small", kib, "get", OURS)
     at_most("get 1 KiB bytes, Python, median", get.median if get else None, 1e-6)
     at_most("get 1 KiB bytes, Python, 99 %", get.p99 if get else None, 3e-6)
-    native = rows.find("small", kib, "get", "entrepot from C++")
+    native = rows.find("small", kib, "get", "entrepot from C++, in place")
     at_most("get 1 KiB, C++", native.median if native else None, 50e-9)
     for cpus in (FREE, SAME_CORE, TWO_CORES):
         ours, raw = (rows.find("small", kib, "put", name, cpus=cpus) for name in (OURS, "plasma raw"))

@@ -52,6 +52,8 @@ def page(result: dict[str, Any], pictures: Sequence[str]) -> str:
         *_head(result),
         "## Goals",
         goals_table(result),
+        "## What the figures say",
+        FINDINGS.read_text(encoding="utf-8").strip(),
         "## How to read the tables",
         READING.strip(),
     ]

@@ -102,7 +102,10 @@ def _calls(pair: _Pair, cpus: str, nbytes: int, count: int, collector: Collector
     note("get", *watched(consumer, "get", tokens=kept["tokens"], count=2 * count, nbytes=nbytes))
     if native is not None:
         found = native.run("get", act.address.removeprefix("unix://"), count, *kept["tokens"])
-        for way, text in (("cpp", "entrepot from C++"), ("c", "entrepot from C")):
+        ways = {"cpp": "entrepot from C++", "in_place": "entrepot from C++, in place", "c": "entrepot from C"}
+        for way, text in ways.items():
+            if not found[way]:
+                continue  # too large to be read in place
             key = Key(GROUP, state_name(nbytes), "get", WARM, cpus, text)
             collector.add(key, found[way], nbytes=nbytes, batch=100)
         found = native.run("put", act.address.removeprefix("unix://"), nbytes, count)
