@@ -16,7 +16,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from entrepot._settings import Settings, runtime_folder, socket_path
@@ -141,15 +141,22 @@ def listeners(address: str) -> list[int]:
         fields = line.split(None, 7)
         if len(fields) == 8 and fields[7] == path and int(fields[3], 16) & LISTENING:
             targets.add(f"socket:[{fields[6]}]")
-    found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            held = {os.readlink(entry) for entry in (folder / "fd").iterdir()}
-        except OSError:
-            continue  # another user's, or it ended meanwhile
-        if held & targets:
-            found.append(int(folder.name))
-    return found
+    return [pid for pid in _processes() if not targets.isdisjoint(_held(pid))]
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _held(pid: int) -> Iterator[str]:
+    """What the descriptors of a process are, as far as they may be seen and stay while they are looked at."""
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return  # another user's, or it ended meanwhile
+    for descriptor in descriptors:
+        with suppress(OSError):  # closed meanwhile; the others count all the same
+            yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
 
 
 def stop(pid: int, seconds: float = 20.0) -> bool:
