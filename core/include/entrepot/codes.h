@@ -21,6 +21,7 @@ enum class Code : std::uint16_t {
   kUnsupportedType = 12,
   kInvalidReference = 13,
   kInvalidArgument = 14,
+  kObjectDropped = 15,
 };
 
 }  // namespace entrepot

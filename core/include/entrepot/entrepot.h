@@ -59,7 +59,23 @@ typedef struct entrepot_item {
   uint64_t tree_length;
   const entrepot_buffer* buffers; /* copied, or referred to where they lie in the store already */
   uint64_t buffer_count;
+  uint32_t locality_set; /* from entrepot_locality_set; 0: the session's default one */
+  uint32_t consumers;    /* it is dead when so many have had it (entrepot_consumed); 0: what its set says */
 } entrepot_item;
+
+/* A group of objects that are used in one way; docs/eviction.md. NULL, or 0 for a priority or number, leaves what the
+ * set has already, or the first of each list. */
+typedef struct entrepot_set_attributes {
+  size_t struct_size;
+  const char* durability; /* "write_back", "write_through" */
+  const char* reading;    /* "unknown", "once", "sequential", "loop_sequential", "random" */
+  const char* writing;    /* "once", "append", "random" */
+  const char* lifetime;   /* "job", "consumers", "forever" */
+  const char* operation;  /* "none", "reading", "writing" */
+  const char* policy;     /* "data_aware", "lru", "mru" */
+  int32_t priority;       /* -8 to 8 */
+  uint32_t consumers;     /* with lifetime "consumers" */
+} entrepot_set_attributes;
 
 ENTREPOT_API int32_t entrepot_connect(const entrepot_connect_options* options, entrepot_client** out,
                                       entrepot_error* error);
@@ -96,6 +112,16 @@ ENTREPOT_API void entrepot_blob_free(entrepot_blob* blob);
 /* `deleted` (may be NULL): 1 if it was there. */
 ENTREPOT_API int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], int32_t* deleted,
                                      entrepot_error* error);
+
+/* The number of a locality set of a session, which is made if it is not there, and changed as the attributes say. An
+ * empty name means the session's default set; `attributes` may be NULL. */
+ENTREPOT_API int32_t entrepot_locality_set(entrepot_client* client, uint32_t session, const char* name,
+                                           const entrepot_set_attributes* attributes, uint32_t* out,
+                                           entrepot_error* error);
+/* The consumer of this key has had the object; saying so again changes nothing. `left` (may be NULL): how many are
+ * still to come. */
+ENTREPOT_API int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES],
+                                       const char* consumer, uint32_t* left, entrepot_error* error);
 
 /* The store's status as JSON; free it by entrepot_string_free. */
 ENTREPOT_API int32_t entrepot_status(entrepot_client* client, char** json, entrepot_error* error);

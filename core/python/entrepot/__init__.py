@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from entrepot._blob import Blob as Blob
+    from entrepot._collection import Collection as Collection
+    from entrepot._collection_builder import CollectionBuilder as CollectionBuilder
     from entrepot._connect import connect as connect
     from entrepot._info import ObjectInfo as ObjectInfo
     from entrepot._info import Receipt as Receipt
     from entrepot._info import SessionInfo as SessionInfo
+    from entrepot._locality import LocalitySet as LocalitySet
     from entrepot._store import Store as Store
+    from entrepot._store_memory import Pin as Pin
+    from entrepot.durable import Durable as Durable
     from entrepot.errors import AccessDenied as AccessDenied
     from entrepot.errors import BuildMismatch as BuildMismatch
     from entrepot.errors import CorruptData as CorruptData
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from entrepot.errors import InvalidArgument as InvalidArgument
     from entrepot.errors import InvalidReference as InvalidReference
     from entrepot.errors import NotSealed as NotSealed
+    from entrepot.errors import ObjectDropped as ObjectDropped
     from entrepot.errors import ObjectExists as ObjectExists
     from entrepot.errors import ObjectLost as ObjectLost
     from entrepot.errors import ObjectNotFound as ObjectNotFound
@@ -46,6 +52,7 @@ _ERRORS = (
     "InvalidArgument",
     "InvalidReference",
     "NotSealed",
+    "ObjectDropped",
     "ObjectExists",
     "ObjectLost",
     "ObjectNotFound",
@@ -57,8 +64,13 @@ _ERRORS = (
 )
 _HOME = {
     "Blob": "entrepot._blob",
+    "Collection": "entrepot._collection",
+    "CollectionBuilder": "entrepot._collection_builder",
+    "Durable": "entrepot.durable",
+    "LocalitySet": "entrepot._locality",
     "ObjectID": "entrepot.ids",
     "ObjectInfo": "entrepot._info",
+    "Pin": "entrepot._store_memory",
     "Receipt": "entrepot._info",
     "SessionInfo": "entrepot._info",
     "Store": "entrepot._store",
@@ -69,16 +81,22 @@ __all__ = [
     "AccessDenied",
     "Blob",
     "BuildMismatch",
+    "Collection",
+    "CollectionBuilder",
     "CorruptData",
+    "Durable",
     "EntrepotError",
     "InvalidArgument",
     "InvalidReference",
+    "LocalitySet",
     "NotSealed",
+    "ObjectDropped",
     "ObjectExists",
     "ObjectID",
     "ObjectInfo",
     "ObjectLost",
     "ObjectNotFound",
+    "Pin",
     "Receipt",
     "SessionInfo",
     "Store",

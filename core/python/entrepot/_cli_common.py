@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from entrepot import _pod
 from entrepot._launcher import answers
-from entrepot._settings import resolve
+from entrepot._settings import resolve, socket_path
 from entrepot.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ def connect(arguments: argparse.Namespace) -> Store:
         arguments.address, session=getattr(arguments, "session", None), scope=getattr(arguments, "scope", None)
     )
     if not answers(settings.address):
+        if _pod.in_pod():
+            raise StoreUnavailable(
+                f"no store listens at {settings.address}: {_pod.not_answering(socket_path(settings.address))}"
+                if settings.configured
+                else _pod.not_configured()
+            )
         raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start'")
     return entrepot.connect(settings.address, session=settings.session, scope=settings.scope)
 

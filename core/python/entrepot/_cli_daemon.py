@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from entrepot import _launcher
 from entrepot._cli_common import add_connection_options, connect, human_bytes, table
 from entrepot._settings import resolve
+from entrepot._store_checkpoints import flushes
 from entrepot.errors import StoreUnavailable, VersionMismatch
 
 if TYPE_CHECKING:
     from entrepot._cli_common import SubParsers
+    from entrepot._store import Store
 
 
 def add_verbs(verbs: SubParsers) -> None:
@@ -29,9 +32,17 @@ def add_verbs(verbs: SubParsers) -> None:
     start.add_argument("--config", type=Path, help="configuration file of the daemon")
     start.set_defaults(run=run_start)
 
-    stop = verbs.add_parser("stop", help="end the store; its objects go with it")
+    stop = verbs.add_parser("stop", help="end the store; its objects go with it, but for those of durable sessions")
     add_connection_options(stop)
+    stop.add_argument("--no-flush", action="store_true", help="do not first write what durable sessions hold")
     stop.set_defaults(run=run_stop)
+
+    upgrade = verbs.add_parser(
+        "upgrade", help="have this installation's daemon take over a running store, with all that is in it"
+    )
+    add_connection_options(upgrade)
+    upgrade.add_argument("--program", type=Path, help="another entrepotd than this installation's")
+    upgrade.set_defaults(run=run_upgrade)
 
     status = verbs.add_parser("status", help="capacity, use, clients")
     add_connection_options(status)
@@ -70,6 +81,8 @@ def run_stop(arguments: argparse.Namespace) -> int:
     """``entrepot stop``."""
     try:
         with connect(arguments) as store:
+            if not arguments.no_flush:
+                _flush(store)
             status = store.status()
             address = store.address
     except VersionMismatch:
@@ -79,6 +92,13 @@ def run_stop(arguments: argparse.Namespace) -> int:
         raise StoreUnavailable(f"the store at {address} (process {status['keeper_pid']}) did not end within 20 s")
     print(f"store at {address} ended, {objects} objects went with it")
     return 0
+
+
+def _flush(store: Store) -> None:
+    """Write what durable sessions hold and their tiers lack, whoever put it; an error leaves the store running."""
+    for name, flush in flushes(store):
+        count = flush()
+        print(f"{name}: {count} objects are in the durable tier")
 
 
 def _stop_another_version(arguments: argparse.Namespace) -> int:
@@ -94,6 +114,32 @@ def _stop_another_version(arguments: argparse.Namespace) -> int:
     if left:
         raise StoreUnavailable(f"the store at {address} did not end within 20 s: processes {left} are still there")
     print(f"store at {address}, of another version, ended with all objects in it")
+    return 0
+
+
+def run_upgrade(arguments: argparse.Namespace) -> int:
+    """``entrepot upgrade``."""
+    program = str((arguments.program or _launcher.daemon_binary()).resolve())
+    try:
+        with connect(arguments) as store:
+            before = store.status()
+            store._raw().upgrade(program)  # pyright: ignore[reportPrivateUsage]
+    except VersionMismatch as error:
+        raise VersionMismatch(
+            f"{error} Versions that do not talk to each other are upgraded from the older one: run its `entrepot "
+            f"upgrade --program {program}`, or install in place and send the daemon SIGUSR2."
+        ) from error
+    with connect(arguments) as store:
+        after = store.status()
+    if os.path.realpath(after["program"]) != program:
+        raise StoreUnavailable(
+            f"{program} took over and its daemon ended at once, so that the store went back to {after['program']}; "
+            "nothing is lost, and the log (`entrepot logs`) says why it ended"
+        )
+    print(
+        f"store at {store.address}: version {before['version']} (daemon {before['pid']}) is now version "
+        f"{after['version']} (daemon {after['pid']}), with {after['objects']} objects"
+    )
     return 0
 
 
@@ -118,6 +164,13 @@ def describe(status: dict[str, Any]) -> str:
         f"objects    {status['objects']} in {status['sessions']} sessions, "
         f"{status['names']} names, {status['deferred_frees']} deleted but still read",
     ]
+    if status["drops"]:
+        lines.append(
+            f"dropped    {status['drops']} objects of {human_bytes(status['drops_bytes'])} that can be made again, "
+            f"{status['dropped']} of which nobody has made again yet"
+        )
+    if status["follows_killed_store"]:
+        lines.append("note       the store that was here before was killed: what had no copy on disk is lost")
     if status["clients"]:
         rows = [
             [str(one["pid"]), str(one["label"]), str(one["pins"]), human_bytes(one["leased_bytes"]), _link(one)]

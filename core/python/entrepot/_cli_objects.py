@@ -15,6 +15,7 @@ from entrepot.ids import ID_BYTES, ObjectID
 
 if TYPE_CHECKING:
     from entrepot._cli_common import SubParsers
+    from entrepot._info import ObjectInfo
     from entrepot._store import Store
 
 
@@ -25,6 +26,11 @@ def add_verbs(verbs: SubParsers) -> None:
     listing.add_argument("pattern", nargs="?", default="*", help="glob over names and IDs (default: all)")
     listing.add_argument("--json", action="store_true", help="as JSON, one list")
     listing.set_defaults(run=run_ls)
+
+    sets = verbs.add_parser("sets", help="list the locality sets of the session")
+    add_connection_options(sets)
+    sets.add_argument("--json", action="store_true", help="as JSON, one list")
+    sets.set_defaults(run=run_sets)
 
     info = verbs.add_parser("info", help="everything about one object")
     add_connection_options(info)
@@ -52,6 +58,16 @@ def add_verbs(verbs: SubParsers) -> None:
     remove.add_argument("objects", nargs="+", help="IDs or names")
     remove.set_defaults(run=run_rm)
 
+    evict = verbs.add_parser("evict", help="move objects out of memory, to disk; a get brings them back")
+    add_connection_options(evict)
+    evict.add_argument("objects", nargs="+", help="IDs or names")
+    evict.set_defaults(run=run_evict)
+
+    prefetch = verbs.add_parser("prefetch", help="begin to bring objects back from disk")
+    add_connection_options(prefetch)
+    prefetch.add_argument("objects", nargs="+", help="IDs or names")
+    prefetch.set_defaults(run=run_prefetch)
+
 
 def find(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
     """The object that an ID or a name means; a text of 40 hexadecimal digits is an ID."""
@@ -63,6 +79,20 @@ def find(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
     return store.resolve(text, timeout=timeout) if timeout else store.resolve(text)
 
 
+def run_evict(arguments: argparse.Namespace) -> int:
+    """``entrepot evict``."""
+    with connect(arguments) as store:
+        store.evict(*(find(store, text) for text in arguments.objects))
+    return 0
+
+
+def run_prefetch(arguments: argparse.Namespace) -> int:
+    """``entrepot prefetch``."""
+    with connect(arguments) as store:
+        store.prefetch(*(find(store, text) for text in arguments.objects))
+    return 0
+
+
 def run_ls(arguments: argparse.Namespace) -> int:
     """``entrepot ls``."""
     with connect(arguments) as store:
@@ -71,10 +101,36 @@ def run_ls(arguments: argparse.Namespace) -> int:
         print(json.dumps([plain(one) for one in found], indent=2))
         return 0
     rows = [
-        [str(one.id), human_bytes(one.nbytes), one.type, _age(one.created), ", ".join(one.names)]
+        [str(one.id), human_bytes(_bytes(one)), _type(one), _age(one.created), one.locality_set, ", ".join(one.names)]
         for one in sorted(found, key=lambda one: one.created)
     ]
-    print(table(rows, ["id", "bytes", "type", "age", "names"]))
+    print(table(rows, ["id", "bytes", "type", "age", "set", "names"]))
+    return 0
+
+
+def run_sets(arguments: argparse.Namespace) -> int:
+    """``entrepot sets``."""
+    with connect(arguments) as store:
+        found = store.locality_sets()
+    if arguments.json:
+        print(json.dumps([plain(one) for one in found], indent=2))
+        return 0
+    rows = [
+        [
+            one.name or "(default)",
+            str(one.objects),
+            human_bytes(one.nbytes),
+            one.reading if one.reading != "unknown" else f"{one.reading_now} (inferred)",
+            one.durability,
+            one.lifetime if one.lifetime != "consumers" else f"{one.consumers} consumers",
+            one.operation,
+            one.policy,
+            str(one.priority),
+        ]
+        for one in found
+    ]
+    columns = ["set", "objects", "bytes", "reading", "durability", "lifetime", "operation", "policy", "priority"]
+    print(table(rows, columns))
     return 0
 
 
@@ -126,6 +182,18 @@ def run_rm(arguments: argparse.Namespace) -> int:
     if missing:
         raise ObjectNotFound(f"not found, so not deleted: {', '.join(missing)}")
     return 0
+
+
+def _bytes(one: ObjectInfo) -> int:
+    return one.nbytes if one.collection is None else int(one.collection["nbytes"])
+
+
+def _type(one: ObjectInfo) -> str:
+    if one.collection is not None:
+        return f"collection of {one.collection['members']} {one.collection['type']}".rstrip()
+    if one.member_of is not None:
+        return f"{one.type}, {one.member_of['name']}[{one.member_of['index']}]"
+    return one.type
 
 
 def _age(created: float) -> str:

@@ -20,13 +20,27 @@ class ObjectInfo:
         type: codec that wrote it, such as ``"numpy.ndarray"``.
         nbytes: payload in bytes.
         record_bytes: bytes of its metadata (and inline payload) in control memory.
-        state: ``"sealed"``; others belong to objects on their way out.
+        state: ``"sealed"`` (in memory) or ``"spilled"`` (on disk; a get brings it back); others belong to objects on
+            their way out.
         scope, session: where it belongs.
         names: bound to it in that session.
         created: when it was sealed, in seconds since 1970.
         pins: how many processes read it now.
         pinned_by: those processes.
-        blobs: its ranges of shared memory, with how many objects share each.
+        collection: of a collection: its ``name``, how many ``members``, their ``nbytes``, ``rows`` and ``type``.
+        member_of: of a member: its collection's ``name`` and its ``index``.
+        blobs: its ranges of shared memory, with how many objects share each, and whether a copy is on disk.
+        why: why it is where it is; empty in lists.
+        locality_set: the set that it belongs to; ``""`` is the session's default one.
+        priority: its own, -8 to 8, beside its set's.
+        kept: its user wants it in memory (``hint(oid, keep=True)``).
+        consumers: how many were counted on when it was put; 0: nobody counts.
+        consumers_left: how many of them have not had it.
+        dead: nobody needs it any more; it goes first, without being written.
+        recompute_seconds: what making it again takes, as its writer said; None: it cannot be made again, and so is
+            never dropped.
+        made_again: it was dropped once and made again, so it is not dropped a second time.
+        eviction: the terms of its rank among those that may leave memory (docs/eviction.md); empty in lists.
     """
 
     id: ObjectID
@@ -42,6 +56,18 @@ class ObjectInfo:
     pins: int = 0
     pinned_by: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     blobs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    collection: dict[str, Any] | None = None
+    member_of: dict[str, Any] | None = None
+    why: str = ""
+    locality_set: str = ""
+    priority: int = 0
+    kept: bool = False
+    consumers: int = 0
+    consumers_left: int = 0
+    dead: bool = False
+    recompute_seconds: float | None = None
+    made_again: bool = False
+    eviction: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +98,7 @@ class SessionInfo:
         objects: how many are in it.
         nbytes: their payload in bytes.
         limit_bytes, limit_objects: 0: none.
+        deletes_consumed: whether an object whose last consumer had it is deleted at once.
     """
 
     scope: str
@@ -82,10 +109,16 @@ class SessionInfo:
     nbytes: int
     limit_bytes: int
     limit_objects: int
+    deletes_consumed: bool
 
 
-def object_info(raw: dict[str, Any], type_name: str) -> ObjectInfo:
-    """From the daemon's JSON."""
+def object_info(
+    raw: dict[str, Any],
+    type_name: str,
+    collection: dict[str, Any] | None = None,
+    member_of: dict[str, Any] | None = None,
+) -> ObjectInfo:
+    """From the daemon's JSON, and what the object's tree says."""
     return ObjectInfo(
         id=ObjectID(raw["id"]),
         generation=raw["generation"],
@@ -100,6 +133,18 @@ def object_info(raw: dict[str, Any], type_name: str) -> ObjectInfo:
         pins=raw.get("pins", 0),
         pinned_by=raw.get("pinned_by", []),
         blobs=raw.get("blobs", []),
+        collection=collection,
+        member_of=member_of,
+        why=raw.get("why", ""),
+        locality_set=raw["locality_set"],
+        priority=raw["priority"],
+        kept=raw["user_pinned"],
+        consumers=raw["consumers"],
+        consumers_left=raw["consumers_left"],
+        dead=raw["dead"],
+        recompute_seconds=raw["recompute_seconds"],
+        made_again=raw["made_again"],
+        eviction=raw.get("eviction", {}),
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from entrepot import _pod
 from entrepot._settings import Settings, runtime_folder, socket_path
 from entrepot.errors import StoreUnavailable
 
@@ -224,11 +225,8 @@ def _start_lock() -> Iterator[None]:
 
 
 def _refuse_where_it_cannot_live() -> None:
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        raise StoreUnavailable(
-            "no store is configured in this pod, and a private one would die with it: set ENTREPOT_ADDRESS to the "
-            "socket of the node's store"
-        )
+    if _pod.in_pod():
+        raise StoreUnavailable(_pod.not_configured())
 
 
 def _warn_of_shared_fate() -> None:

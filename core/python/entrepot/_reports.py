@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from entrepot import _core
+from entrepot._collection_tree import described
 from entrepot._info import ObjectInfo, SessionInfo, object_info, session_info
 from entrepot._settings import SESSION_MAX_BYTES
 from entrepot.codec import unpack_tree
@@ -14,7 +16,7 @@ from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
 DEFAULT_SESSION_TTL = 24 * 3600
-LIST_PAGE = 1000
+_LIST_PAGE = 1000
 
 
 def status_of(client: _core.Client) -> dict[str, Any]:
@@ -28,15 +30,23 @@ def info_of(client: _core.Client, oid: ObjectID) -> ObjectInfo:
     return _info(json.loads(client.info(oid.binary)), client)
 
 
-def list_objects(client: _core.Client, session: int, pattern: str) -> list[ObjectInfo]:
-    """All objects of a session whose name or ID matches."""
-    found: list[ObjectInfo] = []
+def listing(
+    client: _core.Client, session: int, pattern: str = "*", *, everywhere: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The objects of a session (or of all of them, everywhere) whose name or ID matches, as the daemon tells of them.
+
+    They are asked for by the page: what comes and goes meanwhile may be among them or not.
+    """
     cursor: int | None = 0
     while cursor is not None:
-        page = json.loads(client.list(session, False, pattern, cursor, LIST_PAGE))
-        found.extend(_info(one, client) for one in page["objects"])
+        page = json.loads(client.list(session, everywhere, pattern, cursor, _LIST_PAGE))
+        yield from page["objects"]
         cursor = page["next_cursor"]
-    return found
+
+
+def list_objects(client: _core.Client, session: int, pattern: str) -> list[ObjectInfo]:
+    """All objects of a session whose name or ID matches."""
+    return [_info(one, client) for one in listing(client, session, pattern)]
 
 
 def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
@@ -82,7 +92,7 @@ def _known_session(client: _core.Client, scope: str, name: str) -> dict[str, Any
 
 def _info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
     try:
-        kind = unpack_tree(client.get(bytes.fromhex(raw["id"]), 0).tree).codec
+        root = unpack_tree(client.tree(bytes.fromhex(raw["id"]))[0])
+        return object_info(raw, *described(root))
     except EntrepotError:
-        kind = ""  # it went meanwhile, or its bytes are lost; the state says so
-    return object_info(raw, kind)
+        return object_info(raw, "")  # it went meanwhile, or its bytes are lost; the state says so

@@ -15,7 +15,16 @@ from entrepot.errors import AccessDenied, InvalidArgument
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
 SOCKET_PATH_MAX_BYTES = 107  # what the kernel's sockaddr_un holds, less the closing zero
-KEYS = ("address", "scope", "session", "private_size", "private_idle_exit_seconds", "allow_pickle")
+KEYS = (
+    "address",
+    "scope",
+    "session",
+    "private_size",
+    "private_idle_exit_seconds",
+    "allow_pickle",
+    "durable",
+    "durable_mode",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,8 @@ class Settings:
         private_size: capacity for a private daemon, as ``entrepotd --size`` takes it; None: its default.
         private_idle_exit_seconds: when an idle private daemon goes.
         allow_pickle: None: allowed unless the daemon is shared between users.
+        durable: URL of the durable tier; None: none.
+        durable_mode: ``"through"`` or ``"behind"``; None: the default.
     """
 
     address: str
@@ -39,6 +50,8 @@ class Settings:
     private_size: str | None
     private_idle_exit_seconds: int
     allow_pickle: bool | None
+    durable: str | None
+    durable_mode: str | None
 
 
 def runtime_folder() -> Path:
@@ -122,6 +135,8 @@ def resolve(address: str | None = None, *, session: str | None = None, scope: st
         private_size=_first(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size"),
         private_idle_exit_seconds=int(idle),
         allow_pickle=_switch(_first(None, "ENTREPOT_ALLOW_PICKLE", table, "allow_pickle")),
+        durable=_first(None, "ENTREPOT_DURABLE", table, "durable"),
+        durable_mode=_first(None, "ENTREPOT_DURABLE_MODE", table, "durable_mode"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -11,8 +12,13 @@ from typing import Any
 from entrepot import _core, _reports
 from entrepot._arguments import MODES, AnyID, checked_name, mode_number, new_id, new_ids, seconds, to_id
 from entrepot._blob import BlobWriter
-from entrepot._info import ObjectInfo, Receipt, SessionInfo
+from entrepot._info import ObjectInfo, Receipt
 from entrepot._shared_client import SharedClient
+from entrepot._store_checkpoints import CheckpointMethods, as_declared
+from entrepot._store_collections import CollectionMethods, delete_object
+from entrepot._store_memory import MemoryMethods
+from entrepot._store_sessions import SessionMethods
+from entrepot._store_sets import AnySet, SetMethods
 from entrepot._values import item_of, value_of
 from entrepot.codec import CopyMode
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
@@ -21,7 +27,7 @@ from entrepot.ids import ObjectID
 PUT_WAIT_SECONDS = 30.0  # for memory that is being made ready
 
 
-class Store:
+class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods, SetMethods):
     """A store, seen from one session of one scope. Thread-safe; a context manager that closes at its end.
 
     Made by :func:`entrepot.connect`. After ``os.fork`` or in a ``multiprocessing`` child it goes on working, with
@@ -49,6 +55,7 @@ class Store:
         session: str,
         allow_pickle: bool,
         limits: tuple[int, int, int] | None = None,
+        delete_consumed: bool | None = None,
     ) -> Store:
         store = cls.__new__(cls)
         store._client = client
@@ -57,13 +64,22 @@ class Store:
         store._scope = scope
         store._session = session
         store._allow_pickle = allow_pickle
-        store._session_number = client.raw.open_session(scope, session, limits)
+        store._session_number = client.raw.open_session(scope, session, limits, delete_consumed)
         store._closed = False
         return store
 
     # --- values
 
-    def put(self, value: Any, *, id: AnyID | None = None, name: str | None = None, replace: bool = False) -> ObjectID:
+    def put(
+        self,
+        value: Any,
+        *,
+        id: AnyID | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        locality_set: AnySet | None = None,
+        consumers: int | None = None,
+    ) -> ObjectID:
         """Store a value; it is immutable and visible to everybody when this returns.
 
         Parts of the value that lie in the store already (arrays and tables that were got from it) are referred to and
@@ -75,6 +91,9 @@ class Store:
             id: the object's ID; default: a random one.
             name: a name to bind in this session in the same step.
             replace: whether an object of this ID, and the name, may be replaced.
+            locality_set: the set that it is used with, from :meth:`locality_set`, or its name; default: the session's.
+            consumers: how many will say that they have had it (:meth:`consumed`); then nobody needs it any more.
+                Default: what its set says, or nobody counts.
 
         Raises:
             ObjectExists: the ID holds other content, or the name is taken, and ``replace`` is False.
@@ -83,10 +102,17 @@ class Store:
             InvalidArgument: an ID or name of the wrong form.
             StoreUnavailable: the daemon cannot be reached.
         """
-        return self._put(value, id, name, replace)[0]
+        return self._put(value, id, name, replace, locality_set, consumers)[0]
 
     def put_versioned(
-        self, value: Any, *, id: AnyID | None = None, name: str | None = None, replace: bool = False
+        self,
+        value: Any,
+        *,
+        id: AnyID | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        locality_set: AnySet | None = None,
+        consumers: int | None = None,
     ) -> Receipt:
         """Store a value as ``put`` does, and say which life of its ID that was.
 
@@ -97,7 +123,7 @@ class Store:
             ID, generation and size of what this call sealed, or of the identical object that was there. Whoever keeps
             the generation beside the ID can tell later whether another value has taken its place.
         """
-        return Receipt(*self._put(value, id, name, replace))
+        return Receipt(*self._put(value, id, name, replace, locality_set, consumers))
 
     def put_many(self, values: Iterable[Any], *, ids: Sequence[AnyID] | None = None) -> list[ObjectID]:
         """Store several values in one round trip.
@@ -148,7 +174,7 @@ class Store:
         """The value of an object and the generation of exactly that value; as ``get``."""
         mode = mode_number(copy)
         found = self._raw().get(to_id(oid).binary, seconds(timeout))
-        return value_of(found, copy, mode, allow_pickle=self._allow_pickle), found.generation
+        return value_of(found, copy, mode, allow_pickle=self._allow_pickle, store=self), found.generation
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
         """The values of several objects, in one round trip at most; as ``get``."""
@@ -160,7 +186,7 @@ class Store:
         if others:
             found = raw.get_many([ids[index] for index in others], wait)
             for index, one in zip(others, found, strict=True):
-                values[index] = value_of(one, copy, mode, allow_pickle=self._allow_pickle)
+                values[index] = value_of(one, copy, mode, allow_pickle=self._allow_pickle, store=self)
         return values
 
     def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
@@ -210,9 +236,14 @@ class Store:
             raise ObjectNotFound(f"no object {to_id(oid)} is sealed in the store at {self._address}")
         return generation
 
-    def delete(self, oid: AnyID) -> bool:
-        """Delete an object, and say whether it was there; its memory is freed when the last reader lets go."""
-        return self._raw().delete([to_id(oid).binary])[0]
+    def delete(self, oid: AnyID, *, members: bool = True) -> bool:
+        """Delete an object, and say whether it was there; its memory is freed when the last reader lets go.
+
+        Args:
+            oid: the object's ID.
+            members: whether the members of a collection go with it.
+        """
+        return delete_object(self._raw(), to_id(oid).binary, members)
 
     def info(self, oid: AnyID) -> ObjectInfo:
         """Everything about an object.
@@ -239,66 +270,6 @@ class Store:
     def derive(self, key: str) -> ObjectID:
         """The ID of a logical key in this session: the same every time, so that a retry writes the same object."""
         return ObjectID.derive(self._scope, self._session, key)
-
-    # --- names
-
-    def set_name(self, name: str, oid: AnyID, *, replace: bool = False) -> None:
-        """Bind a name of this session to an object.
-
-        Raises:
-            ObjectExists: the name is taken, and ``replace`` is False.
-            ObjectNotFound: the object is not sealed here.
-        """
-        self._raw().bind_name(self._session_number, checked_name(name), to_id(oid).binary, replace)
-
-    def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
-        """The ID that a name of this session means.
-
-        Raises:
-            ObjectNotFound: there is no such name, and no timeout was given.
-            Timeout: it was not bound in time.
-        """
-        return ObjectID(self._raw().resolve_name(self._session_number, checked_name(name), seconds(timeout)))
-
-    def unset_name(self, name: str) -> None:
-        """Drop a name; the object stays.
-
-        Raises:
-            ObjectNotFound: there is no such name.
-        """
-        self._raw().unbind_name(self._session_number, checked_name(name))
-
-    # --- sessions
-
-    def session(self, name: str, *, ttl: float | None = None, limit_bytes: int | None = None) -> Store:
-        """Another session of this scope, over the same connection; made if it is not there.
-
-        Args:
-            name: its name; ``""`` is the scope's own.
-            ttl: seconds after its last use at which it is removed with all that is in it; 0: never; default: what it
-                has, or a day.
-            limit_bytes: the most that it may hold; default: what it has, or no limit.
-        """
-        limits = _reports.session_limits(self._raw(), self._scope, name, ttl, limit_bytes)
-        if self._closed or not self._client.acquire():
-            raise StoreUnavailable("this store was closed by close(): connect again")
-        try:
-            return Store._open(self._client, self._address, self._scope, name, self._allow_pickle, limits)
-        except BaseException:
-            self._client.release(None)
-            raise
-
-    def sessions(self) -> builtins.list[SessionInfo]:
-        """The sessions of this scope."""
-        return _reports.sessions_of(self._raw(), self._scope)
-
-    def remove_session(self, name: str) -> None:
-        """Remove a session of this scope with all objects and names in it; what is read stays readable.
-
-        Raises:
-            ObjectNotFound: there is no such session.
-        """
-        self._raw().remove_session(self._scope, name)
 
     # --- the store
 
@@ -361,10 +332,11 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_closed", True) is False:
-            with suppress(EntrepotError):  # at the interpreter's end the end of the process tells the daemon as well
-                self.close()
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the interpreter's end the globals of this module may be gone, and the end of the process tells the daemon.
+        if getattr(self, "_closed", True) is False and not _finalizing():
+            with suppress(EntrepotError):
+                Store.close(self)  # a subclass's waits for what is put off: nobody asked for that here
 
     def __repr__(self) -> str:
         return f"<entrepot.Store {self._address} scope={self._scope!r} session={self._session!r}>"
@@ -381,14 +353,40 @@ class Store:
             raise StoreUnavailable("this store was closed by close(): connect again")
         return self._client.raw
 
+    def _another(self, name: str, limits: tuple[int, int, int] | None, delete_consumed: bool | None) -> Store:
+        """Another session of this scope, over the same connection."""
+        if self._closed or not self._client.acquire():
+            raise StoreUnavailable("this store was closed by close(): connect again")
+        try:
+            opened = Store._open(
+                self._client, self._address, self._scope, name, self._allow_pickle, limits, delete_consumed
+            )
+        except BaseException:
+            self._client.release(None)
+            raise
+        return as_declared(opened)
+
     def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str = "", replace: bool = False) -> _core.Item:
         return item_of(value, oid, fresh, self._session_number, name, replace, allow_pickle=self._allow_pickle)
 
-    def _put(self, value: Any, id: AnyID | None, name: str | None, replace: bool) -> tuple[ObjectID, int, int, bool]:
+    def _put(
+        self,
+        value: Any,
+        id: AnyID | None,
+        name: str | None,
+        replace: bool,
+        locality_set: AnySet | None = None,
+        consumers: int | None = None,
+    ) -> tuple[ObjectID, int, int, bool]:
         oid, fresh = new_id(id)
         item = self._item(value, oid, fresh, checked_name(name) if name is not None else "", replace)
+        if locality_set is not None or consumers is not None:
+            item = self._used_in(item, locality_set, consumers)
+        return oid, *self._put_item(item)
+
+    def _put_item(self, item: _core.Item) -> tuple[int, int, bool]:
         ((_, generation, existed, nbytes),) = self._raw().put([item], PUT_WAIT_SECONDS)
-        return oid, generation, nbytes, existed
+        return generation, nbytes, existed
 
     def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> Receipt:
         item = (oid.binary, self._session_number, False, fresh, name, tree, ())

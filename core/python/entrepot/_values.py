@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrepot import _blob, _core, _small
-from entrepot.codec import CodecRegistry, CopyMode, Decoder, default_registry, encode_value, unpack_tree
+from entrepot import _blob, _collection_tree, _core, _small
+from entrepot.codec import COPY_MODES, CodecRegistry, CopyMode, Decoder, default_registry, encode_value, unpack_tree
 from entrepot.ids import ObjectID
 
 _registry: CodecRegistry | None = None
+_ON_WRITE = COPY_MODES.index("on_write")
 
 
 def codecs() -> CodecRegistry:
-    """The codecs of this process: built in, found by entry points, and the one of blobs."""
+    """The codecs of this process: built in, found by entry points, and those of blobs and collections."""
     global _registry
     if _registry is None:
         registry = default_registry()
-        registry.register(_blob.SPECS)
+        registry.register([*_blob.SPECS, *_collection_tree.SPECS])
         _registry = registry
     return _registry
 
@@ -31,13 +32,15 @@ def item_of(
     return (oid.binary, session, replace, fresh, name, tree, buffers)
 
 
-def value_of(found: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: bool) -> Any:
-    """The value of an object that the client got."""
+def value_of(found: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: bool, store: Any = None) -> Any:
+    """The value of an object that the client got; ``store`` is where it came from."""
     decoder = Decoder(
         codecs(),
         lambda index: found.buffer(index, mode),
         found.buffer_count,
         copy=copy,
         allow_pickle=allow_pickle,
+        store=store,
+        private=lambda index: found.buffer(index, _ON_WRITE),
     )
     return decoder.decode(unpack_tree(found.tree))

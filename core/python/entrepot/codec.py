@@ -20,42 +20,22 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import msgpack
-
+from entrepot._tree import MAX_DEPTH as MAX_DEPTH
+from entrepot._tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
+from entrepot._tree import Node as Node
+from entrepot._tree import pack_tree as pack_tree
+from entrepot._tree import unpack_tree as unpack_tree
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
 
 ENTRY_POINT_GROUP = "entrepot.codecs"
-TREE_FORMAT_VERSION = 1
+COMPANION = "entrepot_io.codecs"  # comes with this package, and is found by its name in a fraction of the time
 PICKLE_CODEC = "python.pickle"
-# msgpack and the C stack both bound the nesting; a deeper value is refused instead of overflowing.
-MAX_DEPTH = 200
 
 CopyMode = Literal["never", "on_write", "always"]
 COPY_MODES: tuple[CopyMode, ...] = ("never", "on_write", "always")
-
-
-@dataclass(slots=True)
-class Node:
-    """One level of an object's tree.
-
-    Attributes:
-        codec: registry name of the codec that made it, such as ``"numpy.ndarray"``.
-        version: version of that codec's own format, at least 1.
-        params: what the codec needs to rebuild the value; anything that msgpack can carry
-            (None, bool, int within 64 bits, float, str, bytes, list, dict).
-        buffers: indexes into the object's buffers, in the codec's own order.
-        children: nodes of nested values.
-    """
-
-    codec: str
-    version: int
-    params: Any = None
-    buffers: list[int] = field(default_factory=list)
-    children: list[Node] = field(default_factory=list)
 
 
 class Codec(ABC):
@@ -171,6 +151,9 @@ class Decoder:
             long as it lives (read-only for ``copy="never"``, private and writable otherwise).
         count: how many buffers the object has.
         copy: the mode that the caller asked for; codecs whose library marks values as writable look at it.
+        store: the ``entrepot.Store`` that the object was got from, for codecs of values that name other objects; None:
+            there is none.
+        private: called as ``buffer`` is; returns a private image that may be written. Default: a copy.
     """
 
     def __init__(
@@ -181,9 +164,13 @@ class Decoder:
         *,
         copy: CopyMode = "never",
         allow_pickle: bool = True,
+        store: Any = None,
+        private: Callable[[int], Any] | None = None,
     ) -> None:
         self.registry = registry
         self.copy: CopyMode = copy
+        self.store = store
+        self._private = private or (lambda index: bytearray(buffer(index)))
         self.allow_pickle = allow_pickle
         self._buffer = buffer
         self._count = count
@@ -192,6 +179,19 @@ class Decoder:
     def writable(self) -> bool:
         """Whether the buffers may be written by the reader (``copy`` is not ``"never"``)."""
         return self.copy != "never"
+
+    def private(self) -> Decoder:
+        """A decoder whose buffers may be written, whatever the mode; for libraries that have no read-only values."""
+        if self.writable:
+            return self
+        return Decoder(
+            self.registry,
+            self._private,
+            self._count,
+            copy="on_write",
+            allow_pickle=self.allow_pickle,
+            store=self.store,
+        )
 
     def buffer(self, index: int) -> Any:
         """The bytes of buffer ``index``, without a copy, as an object with the buffer protocol.
@@ -225,6 +225,7 @@ class CodecRegistry:
     def __init__(self, specs: Iterable[CodecSpec] = (), *, entry_points: bool = True) -> None:
         self._lock = threading.Lock()
         self._entry_points_pending = entry_points  # guarded by _lock
+        self._companion_pending = entry_points  # cleared once, by whichever thread is first
         self._specs: dict[str, CodecSpec] = {}  # replaced under _lock
         self._exact: dict[str, str] = {}  # replaced under _lock
         self._bases: dict[str, str] = {}  # replaced under _lock
@@ -281,9 +282,10 @@ class CodecRegistry:
         if codec is not None:
             return codec
         spec = self._specs.get(name)
-        if spec is None:
-            self._load_entry_points()
-            spec = self._specs.get(name)
+        for load in (self._load_companion, self._load_entry_points):
+            if spec is None:
+                load()
+                spec = self._specs.get(name)
         if spec is None:
             raise VersionMismatch(
                 f"no codec named {name!r} is installed here: install the package (or the newer version) that wrote it"
@@ -302,8 +304,12 @@ class CodecRegistry:
         return sorted(self._specs)
 
     def _find(self, cls: type) -> Codec:
-        self._load_entry_points()
         name = self._exact.get(_type_name(cls))
+        # Looking for other packages' codecs takes some 50 ms, which well-known types need not wait for.
+        for load in (self._load_companion, self._load_entry_points):
+            if name is None:
+                load()
+                name = self._exact.get(_type_name(cls))
         if name is None:
             for base in cls.__mro__:
                 name = self._bases.get(_type_name(base))
@@ -311,12 +317,24 @@ class CodecRegistry:
                     break
         return self.by_name(name or PICKLE_CODEC)
 
+    def _load_companion(self) -> None:
+        if not self._companion_pending:
+            return
+        try:
+            self.register(importlib.import_module(COMPANION).codec_specs())
+        except ModuleNotFoundError as error:
+            if error.name not in (COMPANION, COMPANION.partition(".")[0]):
+                raise
+        self._companion_pending = False
+
     def _load_entry_points(self) -> None:
         if not self._entry_points_pending:
             return
         with self._lock:
             if not self._entry_points_pending:
                 return
+            from importlib import metadata  # here: bytes need no codec, and would wait 10 ms for it
+
             found = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
         specs: list[CodecSpec] = []
         for entry in found:
@@ -328,47 +346,6 @@ class CodecRegistry:
 
 def _type_name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def pack_tree(root: Node) -> bytes:
-    """Write a tree as msgpack: ``[version, node]``, a node being ``[codec, version, params, buffers, children]``."""
-    packed: Any = msgpack.packb([TREE_FORMAT_VERSION, _to_list(root)], use_bin_type=True)
-    return bytes(packed)
-
-
-def unpack_tree(data: Any) -> Node:
-    """Read what :func:`pack_tree` wrote.
-
-    Raises:
-        VersionMismatch: the format version is newer than this code.
-        CorruptData: the bytes are not such a tree.
-    """
-    try:
-        top = msgpack.unpackb(data, raw=False, strict_map_key=False)
-    except Exception as error:  # msgpack raises several unrelated types for bad input
-        raise CorruptData(f"the object's metadata is not readable: {error}") from error
-    if not isinstance(top, list) or len(top) != 2 or not isinstance(top[0], int):
-        raise CorruptData("the object's metadata is not a tree of nodes")
-    if top[0] > TREE_FORMAT_VERSION:
-        raise VersionMismatch(
-            f"the object's metadata has format {top[0]}, this installation reads up to {TREE_FORMAT_VERSION}: upgrade"
-        )
-    return _from_list(top[1], 0)
-
-
-def _to_list(node: Node) -> list[Any]:
-    return [node.codec, node.version, node.params, node.buffers, [_to_list(child) for child in node.children]]
-
-
-def _from_list(raw: Any, depth: int) -> Node:
-    if depth > MAX_DEPTH or not isinstance(raw, list) or len(raw) != 5:
-        raise CorruptData("the object's metadata has a malformed node")
-    codec, version, params, buffers, children = raw
-    if not isinstance(codec, str) or not isinstance(version, int) or not isinstance(buffers, list):
-        raise CorruptData("the object's metadata has a malformed node")
-    if not isinstance(children, list) or not all(isinstance(index, int) for index in buffers):
-        raise CorruptData("the object's metadata has a malformed node")
-    return Node(codec, version, params, buffers, [_from_list(child, depth + 1) for child in children])
 
 
 _default: CodecRegistry | None = None

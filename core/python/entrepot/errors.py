@@ -32,6 +32,15 @@ class ObjectLost(EntrepotError):
     code = "object_lost"
 
 
+class ObjectDropped(ObjectLost):
+    """Memory was short, and making the object again was cheaper than moving it to disk: its task has to run again.
+
+    Only an object whose writer allowed it, by ``Store.hint(oid, recompute_seconds=...)`` or a policy's ``memory``.
+    """
+
+    code = "object_dropped"
+
+
 class CorruptData(ObjectLost):
     """Bytes came back that do not match their checksum; they are never handed out."""
 
@@ -108,6 +117,7 @@ BY_CODE: dict[str, type[EntrepotError]] = {
         EntrepotError,
         ObjectNotFound,
         ObjectLost,
+        ObjectDropped,
         CorruptData,
         ObjectExists,
         NotSealed,

@@ -58,40 +58,87 @@ std::uint32_t update_table(std::uint32_t crc, const std::uint8_t* data, std::siz
   return crc;
 }
 
+// An instruction of CRC has a latency of three cycles and could begin in each: three parts of the data are summed side
+// by side. What is known of a part is moved over the parts behind it by a table: the CRC is linear in its register.
+constexpr std::size_t kPartBytes = 4096;
+
 #if defined(__x86_64__)
-__attribute__((target("sse4.2,crc32"))) std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data,
-                                                                      std::size_t bytes) {
-  std::uint64_t wide = crc;
-  for (; bytes >= 8; bytes -= 8, data += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, data, 8);
-    wide = _mm_crc32_u64(wide, word);
-  }
-  crc = static_cast<std::uint32_t>(wide);
-  for (; bytes > 0; --bytes)
-    crc = _mm_crc32_u8(crc, *data++);
-  return crc;
+#define ENTREPOT_CRC_TARGET __attribute__((target("sse4.2,crc32")))
+using Register = std::uint64_t;
+ENTREPOT_CRC_TARGET inline Register crc_word(Register crc, std::uint64_t word) { return _mm_crc32_u64(crc, word); }
+ENTREPOT_CRC_TARGET inline std::uint32_t crc_byte(std::uint32_t crc, std::uint8_t byte) {
+  return _mm_crc32_u8(crc, byte);
 }
 constexpr std::string_view kHardwareName = "sse4.2";
 #elif defined(__aarch64__)
-__attribute__((target("+crc"))) std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data,
-                                                              std::size_t bytes) {
-  for (; bytes >= 8; bytes -= 8, data += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, data, 8);
-    crc = __crc32cd(crc, word);
-  }
-  for (; bytes > 0; --bytes)
-    crc = __crc32cb(crc, *data++);
-  return crc;
-}
+#define ENTREPOT_CRC_TARGET __attribute__((target("+crc")))
+using Register = std::uint32_t;
+ENTREPOT_CRC_TARGET inline Register crc_word(Register crc, std::uint64_t word) { return __crc32cd(crc, word); }
+ENTREPOT_CRC_TARGET inline std::uint32_t crc_byte(std::uint32_t crc, std::uint8_t byte) { return __crc32cb(crc, byte); }
 constexpr std::string_view kHardwareName = "armv8";
 #else
-std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
-  return update_table(crc, data, bytes);
+#define ENTREPOT_CRC_TARGET
+using Register = std::uint32_t;
+inline Register crc_word(Register crc, std::uint64_t word) {
+  std::array<std::uint8_t, 8> bytes{};
+  std::memcpy(bytes.data(), &word, bytes.size());
+  return update_table(crc, bytes.data(), bytes.size());
 }
+inline std::uint32_t crc_byte(std::uint32_t crc, std::uint8_t byte) { return update_table(crc, &byte, 1); }
 constexpr std::string_view kHardwareName = "table";
 #endif
+
+// What kPartBytes zeros make of a register, by its bytes.
+using PartTable = std::array<std::array<std::uint32_t, 256>, 4>;
+
+PartTable make_part_table() {
+  const std::array<std::uint8_t, kPartBytes> zeros{};
+  PartTable table{};
+  for (std::size_t place = 0; place < 4; ++place) {
+    for (std::uint32_t byte = 1; byte < 256; ++byte) {
+      const std::uint32_t lowest = byte & (~byte + 1);
+      table[place][byte] = byte == lowest ? update_table(byte << (8 * place), zeros.data(), zeros.size())
+                                          : table[place][lowest] ^ table[place][byte ^ lowest];
+    }
+  }
+  return table;
+}
+
+std::uint32_t over_part(const PartTable& table, std::uint32_t crc) {
+  return table[0][crc & 0xffU] ^ table[1][(crc >> 8) & 0xffU] ^ table[2][(crc >> 16) & 0xffU] ^ table[3][crc >> 24];
+}
+
+std::uint64_t word_at(const std::uint8_t* data) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, data, 8);
+  return word;
+}
+
+ENTREPOT_CRC_TARGET std::uint32_t update_three(std::uint32_t crc, const std::uint8_t* data) {
+  static const PartTable table = make_part_table();
+  Register first = crc;
+  Register second = 0;
+  Register third = 0;
+  for (std::size_t at = 0; at < kPartBytes; at += 8) {
+    first = crc_word(first, word_at(data + at));
+    second = crc_word(second, word_at(data + kPartBytes + at));
+    third = crc_word(third, word_at(data + 2 * kPartBytes + at));
+  }
+  const std::uint32_t both = over_part(table, static_cast<std::uint32_t>(first)) ^ static_cast<std::uint32_t>(second);
+  return over_part(table, both) ^ static_cast<std::uint32_t>(third);
+}
+
+ENTREPOT_CRC_TARGET std::uint32_t update_hardware(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
+  for (; bytes >= 3 * kPartBytes; bytes -= 3 * kPartBytes, data += 3 * kPartBytes)
+    crc = update_three(crc, data);
+  Register wide = crc;
+  for (; bytes >= 8; bytes -= 8, data += 8)
+    wide = crc_word(wide, word_at(data));
+  crc = static_cast<std::uint32_t>(wide);
+  for (; bytes > 0; --bytes)
+    crc = crc_byte(crc, *data++);
+  return crc;
+}
 
 }  // namespace
 

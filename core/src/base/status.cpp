@@ -34,6 +34,8 @@ std::string_view code_name(Code code) {
       return "InvalidReference";
     case Code::kInvalidArgument:
       return "InvalidArgument";
+    case Code::kObjectDropped:
+      return "ObjectDropped";
   }
   return "Unknown";
 }

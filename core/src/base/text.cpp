@@ -20,4 +20,10 @@ std::string format_bytes(std::uint64_t bytes) {
   return text.data();
 }
 
+std::string format_seconds(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g s", seconds);
+  return text.data();
+}
+
 }  // namespace entrepot

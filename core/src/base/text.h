@@ -31,4 +31,7 @@ template <class... Ts>
 // "512 B", "64 KiB", "1.5 GiB".
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
 
+// Three digits: "0.412 s", "1.2e+04 s".
+[[nodiscard]] std::string format_seconds(double seconds);
+
 }  // namespace entrepot

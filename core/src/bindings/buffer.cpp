@@ -62,7 +62,7 @@ Buffer make_buffer(const std::shared_ptr<SealedObject>& object, std::size_t inde
   if (!made.own) throw std::bad_alloc();
   made.data = made.own.get();
   if (place.length >= kReleaseGilBytes) {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     copy_payload(made.own.get(), place.data, place.length);
   } else {
     copy_payload(made.own.get(), place.data, place.length);
@@ -83,7 +83,7 @@ void add_buffers(nb::module_& module) {
       .def_prop_ro("nbytes", [](const std::shared_ptr<WritableBlob>& blob) { return blob->bytes(); })
       .def_prop_ro("open", [](const std::shared_ptr<WritableBlob>& blob) { return blob->is_open(); })
       .def("drop", [](const std::shared_ptr<WritableBlob>& blob) {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         blob->drop();
       });
 }

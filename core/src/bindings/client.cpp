@@ -19,13 +19,6 @@ namespace {
 using ClientPtr = std::shared_ptr<Client>;
 using ObjectPtr = std::shared_ptr<SealedObject>;
 
-// Runs `work` without the GIL.
-template <class Work>
-auto without_gil(Work&& work) {
-  const nb::gil_scoped_release released;
-  return work();
-}
-
 // Holds the exports of all buffers of a put.
 class Exports {
  public:
@@ -51,7 +44,7 @@ class Exports {
 };
 
 PutItem item_from(const nb::tuple& fields, Exports& exports) {
-  if (fields.size() != 7) raise(Status(Code::kInvalidArgument, "an item has 7 fields"));
+  if (fields.size() != 7 && fields.size() != 9) raise(Status(Code::kInvalidArgument, "an item has 7 or 9 fields"));
   PutItem item;
   item.id = id_from(nb::cast<nb::bytes>(fields[0]));
   item.session = nb::cast<std::uint32_t>(fields[1]);
@@ -61,6 +54,10 @@ PutItem item_from(const nb::tuple& fields, Exports& exports) {
   item.tree = std::string(view_of(nb::cast<nb::bytes>(fields[5])));
   for (const nb::handle buffer : nb::cast<nb::sequence>(fields[6]))
     item.buffers.push_back(exports.add(buffer));
+  if (fields.size() == 9) {
+    item.locality_set = nb::cast<std::uint32_t>(fields[7]);
+    item.consumers = nb::cast<std::uint32_t>(fields[8]);
+  }
   return item;
 }
 
@@ -138,6 +135,14 @@ void add_methods(nb::class_<ClientPtr>& cls) {
           },
           nb::arg("id"), nb::arg("timeout"))
       .def(
+          "tree",
+          [](const ClientPtr& client, const nb::bytes& id) {
+            const IdBytes wanted = id_from(id);
+            const ObjectTree found = check(without_gil([&] { return client->tree(wanted, signals()); }));
+            return nb::make_tuple(to_bytes(found.tree), found.payload_bytes, found.generation);
+          },
+          nb::arg("id"))
+      .def(
           "generation_of",
           [](const ClientPtr& client, const nb::bytes& id) {
             const IdBytes wanted = id_from(id);
@@ -162,13 +167,37 @@ void add_methods(nb::class_<ClientPtr>& cls) {
           },
           nb::arg("blob"), nb::arg("item"))
       .def(
+          "seal_parts",
+          [](const ClientPtr& client, const std::vector<std::shared_ptr<WritableBlob>>& blobs,
+             const nb::tuple& fields) {
+            Exports exports;
+            const PutItem item = item_from(fields, exports);
+            const PutResult result = without_gil([&] { return client->seal_parts(blobs, item, signals()); });
+            check(result.status);
+            return sealed(result, payload_bytes(item));
+          },
+          nb::arg("blobs"), nb::arg("item"))
+      .def(
           "delete",
           [](const ClientPtr& client, const std::vector<nb::bytes>& ids) {
-            std::vector<IdBytes> wanted;
-            for (const nb::bytes& id : ids)
-              wanted.push_back(id_from(id));
+            const std::vector<IdBytes> wanted = ids_from(ids);
             const auto deleted = check(without_gil([&] { return client->remove(wanted, signals()); }));
             return std::vector<bool>(deleted.begin(), deleted.end());
+          },
+          nb::arg("ids"))
+      .def(
+          "load",
+          [](const ClientPtr& client, const std::vector<nb::bytes>& ids) {
+            const std::vector<IdBytes> wanted = ids_from(ids);
+            check(without_gil([&] { return client->load(wanted, signals()); }));
+          },
+          nb::arg("ids"))
+      .def(
+          "evict",
+          [](const ClientPtr& client, const std::vector<nb::bytes>& ids) {
+            const std::vector<IdBytes> wanted = ids_from(ids);
+            for (const Status& status : check(without_gil([&] { return client->evict(wanted, signals()); })))
+              check(status);
           },
           nb::arg("ids"));
 }
@@ -177,12 +206,15 @@ void add_sessions_and_names(nb::class_<ClientPtr>& cls) {
   cls.def(
          "open_session",
          [](const ClientPtr& client, const std::string& scope, const std::string& session,
-            std::optional<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> limits) {
+            std::optional<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> limits,
+            std::optional<bool> deletes_consumed) {
            std::optional<Client::SessionLimits> wanted;
            if (limits) wanted = Client::SessionLimits{std::get<0>(*limits), std::get<1>(*limits), std::get<2>(*limits)};
-           return check(without_gil([&] { return client->open_session(scope, session, wanted, signals()); }));
+           return check(
+               without_gil([&] { return client->open_session(scope, session, wanted, signals(), deletes_consumed); }));
          },
-         nb::arg("scope"), nb::arg("session"), nb::arg("limits").none())
+         nb::arg("scope"), nb::arg("session"), nb::arg("limits").none(),
+         nb::arg("deletes_consumed").none() = nb::none())
       .def(
           "close_session",
           [](const ClientPtr& client, const std::string& scope, const std::string& session) {
@@ -251,6 +283,12 @@ void add_about(nb::class_<ClientPtr>& cls) {
             check(without_gil([&] { return client->wait_provisioned(wait, signals()); }));
           },
           nb::arg("timeout"))
+      .def(
+          "upgrade",
+          [](const ClientPtr& client, const std::string& program) {
+            return check(without_gil([&] { return client->upgrade(program, signals()); }));
+          },
+          nb::arg("program"))
       .def("shutdown", [](const ClientPtr& client) { check(without_gil([&] { return client->shutdown(signals()); })); })
       .def("close", [](const ClientPtr& client) { without_gil([&] { client->close(); }); })
       .def_prop_ro("closed", [](const ClientPtr& client) { return client->closed(); })
@@ -281,6 +319,7 @@ void add_client(nb::module_& module) {
   add_methods(cls);
   add_sessions_and_names(cls);
   add_about(cls);
+  add_locality(cls);
   add_small_objects(module, cls);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"));

@@ -7,9 +7,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/id.h"
 #include "base/status.h"
+#include "bindings/gil.h"
 #include "client/interrupt.h"
 
 namespace entrepot {
@@ -34,7 +36,21 @@ T check(Result<T> result) {
 // Lets handlers of signals run while the GIL is released; KeyboardInterrupt ends the wait.
 [[nodiscard]] Interrupt signals();
 
+// Runs `work` without the GIL.
+template <class Work>
+auto without_gil(Work&& work) {
+  const GilReleased released;
+  return work();
+}
+
 [[nodiscard]] IdBytes id_from(const nb::bytes& bytes);
+[[nodiscard]] inline std::vector<IdBytes> ids_from(const std::vector<nb::bytes>& ids) {
+  std::vector<IdBytes> wanted;
+  wanted.reserve(ids.size());
+  for (const nb::bytes& id : ids)
+    wanted.push_back(id_from(id));
+  return wanted;
+}
 [[nodiscard]] std::uint32_t milliseconds(double seconds);
 
 [[nodiscard]] inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
@@ -42,6 +58,7 @@ T check(Result<T> result) {
 
 void add_buffers(nb::module_& module);
 void add_client(nb::module_& module);
+void add_locality(nb::class_<std::shared_ptr<Client>>& cls);
 void add_small_objects(nb::module_& module, nb::class_<std::shared_ptr<Client>>& cls);
 
 }  // namespace entrepot::bindings

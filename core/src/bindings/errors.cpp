@@ -15,9 +15,12 @@ void raise(const Status& status) {
   throw nb::python_error();
 }
 
+// Python runs handlers in its main thread only. Others do not ask for the GIL while they wait, so that the
+// interpreter's end meets them as seldom as can be.
 Interrupt signals() {
   return {[](void*) {
-            const nb::gil_scoped_acquire gil;
+            if (!may_run_handlers()) return false;
+            const GilHeld gil;
             return PyErr_CheckSignals() != 0;
           },
           nullptr};

@@ -75,17 +75,64 @@ IdBytes id_of(const uint8_t* bytes) {
 }
 
 Status convert(const entrepot_item* item, entrepot::PutItem& out) {
-  if (item == nullptr || item->struct_size < sizeof(entrepot_item)) return missing("the item");
+  constexpr std::size_t kFirstVersion = offsetof(entrepot_item, locality_set);
+  if (item == nullptr || item->struct_size < kFirstVersion) return missing("the item");
   if ((item->tree == nullptr && item->tree_length != 0) || (item->buffers == nullptr && item->buffer_count != 0)) {
     return missing("the item's tree or buffers");
   }
   out.id = id_of(item->id);
   out.session = item->session;
   out.replace = item->replace != 0;
+  if (item->struct_size >= sizeof(entrepot_item)) {
+    out.locality_set = item->locality_set;
+    out.consumers = item->consumers;
+  }
   if (item->name != nullptr) out.name = item->name;
   if (item->tree_length != 0) out.tree.assign(static_cast<const char*>(item->tree), item->tree_length);
   for (uint64_t i = 0; i < item->buffer_count; ++i)
     out.buffers.push_back({item->buffers[i].data, item->buffers[i].length});
+  return Status::ok();
+}
+
+// Its place among the names; the names are those of the enumeration, in order.
+template <class Attribute>
+Status choose(const char* what, const char* text, std::initializer_list<const char*> names, entrepot::SetField field,
+              entrepot::SetChange& change, Attribute& out) {
+  if (text == nullptr) return Status::ok();
+  const auto* found =
+      std::find_if(names.begin(), names.end(), [&](const char* name) { return !std::strcmp(name, text); });
+  if (found == names.end())
+    return {Code::kInvalidArgument, concat("there is no ", what, " '", text, "' of locality sets")};
+  out = static_cast<Attribute>(found - names.begin());
+  change.fields = static_cast<std::uint8_t>(change.fields | field);
+  return Status::ok();
+}
+
+Status convert(const entrepot_set_attributes* from, entrepot::SetChange& change) {
+  if (from == nullptr) return Status::ok();
+  if (from->struct_size < sizeof(*from)) return missing("the attributes");
+  entrepot::SetAttributes& to = change.attributes;
+  RETURN_IF_ERROR(choose("durability", from->durability, {"write_back", "write_through"}, entrepot::kSetDurability,
+                         change, to.durability));
+  RETURN_IF_ERROR(choose("reading", from->reading, {"unknown", "once", "sequential", "loop_sequential", "random"},
+                         entrepot::kSetReading, change, to.reading));
+  RETURN_IF_ERROR(
+      choose("writing", from->writing, {"once", "append", "random"}, entrepot::kSetWriting, change, to.writing));
+  RETURN_IF_ERROR(
+      choose("lifetime", from->lifetime, {"job", "consumers", "forever"}, entrepot::kSetLifetime, change, to.lifetime));
+  RETURN_IF_ERROR(choose("operation", from->operation, {"none", "reading", "writing"}, entrepot::kSetOperation, change,
+                         to.operation));
+  RETURN_IF_ERROR(
+      choose("policy", from->policy, {"data_aware", "lru", "mru"}, entrepot::kSetReplacement, change, to.replacement));
+  if (from->priority < entrepot::kMinPriority || from->priority > entrepot::kMaxPriority) {
+    return {Code::kInvalidArgument, concat("a priority of ", from->priority, " is not possible: choose one from ",
+                                           entrepot::kMinPriority, " to ", entrepot::kMaxPriority)};
+  }
+  if (from->priority != 0) {
+    to.priority = static_cast<std::int8_t>(from->priority);
+    change.fields |= entrepot::kSetPriority;
+  }
+  to.consumers = from->consumers;
   return Status::ok();
 }
 
@@ -202,6 +249,29 @@ int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BY
     const IdBytes wanted = id_of(id);
     ASSIGN_OR_RETURN(const auto done, client->client->remove(std::span(&wanted, 1), client->asked()));
     if (deleted != nullptr) *deleted = done.front();
+    return Status::ok();
+  });
+}
+
+int32_t entrepot_locality_set(entrepot_client* client, uint32_t session, const char* name,
+                              const entrepot_set_attributes* attributes, uint32_t* out, entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || name == nullptr || out == nullptr) return missing("an argument");
+    entrepot::SetChange change;
+    RETURN_IF_ERROR(convert(attributes, change));
+    ASSIGN_OR_RETURN(const auto set, client->client->define_set(session, name, 0, change, client->asked()));
+    *out = set.handle;
+    return Status::ok();
+  });
+}
+
+int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], const char* consumer,
+                          uint32_t* left, entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || id == nullptr || consumer == nullptr) return missing("an argument");
+    const IdBytes wanted = id_of(id);
+    ASSIGN_OR_RETURN(const auto counts, client->client->consumed(std::span(&wanted, 1), consumer, client->asked()));
+    if (left != nullptr) *left = counts.front();
     return Status::ok();
   });
 }

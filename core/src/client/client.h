@@ -35,6 +35,7 @@ struct ConnectOptions {
   std::string version;  // of the client, for messages
   std::uint64_t connect_ms = 10'000;
   std::uint64_t reconnect_ms = 30'000;
+  std::uint32_t load_ms = 300'000;  // how long a get waits for what lies in cold storage
 };
 
 struct ServerInfo {
@@ -57,6 +58,8 @@ struct PutItem {
   bool replace = false;
   bool fresh_id = false;  // random: nobody else can have sealed it
   std::string name;
+  std::uint32_t locality_set = 0;  // from define_set; 0: the session's default one
+  std::uint32_t consumers = 0;     // dead when so many have had it; 0: what its set says
   std::string tree;
   std::vector<SourceBuffer> buffers;  // unchanged until the put returns
 };
@@ -86,6 +89,8 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object) const {
     return usable_.load(std::memory_order_relaxed) && pinned_->peek(id, object);
   }
+  // What an object is, wherever its payload lies; nothing is brought back for that. kObjectNotFound, kObjectLost.
+  [[nodiscard]] Result<ObjectTree> tree(const IdBytes& id, const Interrupt& interrupt);
   [[nodiscard]] Result<std::optional<std::uint32_t>> generation_of(const IdBytes& id, const Interrupt& interrupt);
   // One result an item; each is stored wholly or not at all.
   [[nodiscard]] std::vector<PutResult> put(std::span<const PutItem> items, std::uint32_t wait_ms,
@@ -95,7 +100,15 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
                                                              const Interrupt& interrupt);
   // Seals it as the only buffer of an object (item.buffers is ignored). Its pages become read-only here.
   [[nodiscard]] PutResult seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt);
+  // Seals an object whose buffers lie in these blobs, each within one, or in sealed objects that this process pins:
+  // for whoever knows tree and buffers beforehand and writes the bytes where they stay. Pages become read-only here.
+  [[nodiscard]] PutResult seal_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, const PutItem& item,
+                                     const Interrupt& interrupt);
   [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt);
+  // Begins to bring objects back to memory, and does not wait for it. What does not exist is ignored.
+  [[nodiscard]] Status load(std::span<const IdBytes> ids, const Interrupt& interrupt);
+  // Moves objects out of memory, in the background where they must be written first; what is pinned stays.
+  [[nodiscard]] Result<std::vector<Status>> evict(std::span<const IdBytes> ids, const Interrupt& interrupt);
 
   // --- sessions and names
   struct SessionLimits {
@@ -103,9 +116,23 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
     std::uint64_t bytes = 0;        // 0: none
     std::uint64_t objects = 0;      // 0: none
   };
+  struct LocalitySetInfo {
+    std::uint32_t handle = 0;
+    SetAttributes attributes;
+  };
   [[nodiscard]] Result<std::uint32_t> open_session(const std::string& scope, const std::string& session,
                                                    const std::optional<SessionLimits>& limits,
-                                                   const Interrupt& interrupt);
+                                                   const Interrupt& interrupt,
+                                                   std::optional<bool> deletes_consumed = std::nullopt);
+  // Makes or changes a set of the session: by its handle if that is not 0, else by its name.
+  [[nodiscard]] Result<LocalitySetInfo> define_set(std::uint32_t session, const std::string& name, std::uint32_t set,
+                                                   const SetChange& change, const Interrupt& interrupt);
+  [[nodiscard]] Result<std::string> sets(std::uint32_t session, const Interrupt& interrupt);  // JSON
+  // Priority, user's pin, locality set of objects; `ids` of the request are ignored. The first error, if any.
+  [[nodiscard]] Status hint(std::span<const IdBytes> ids, HintRequest request, const Interrupt& interrupt);
+  // The consumer has had the objects; how many of each are still to come.
+  [[nodiscard]] Result<std::vector<std::uint32_t>> consumed(std::span<const IdBytes> ids, const std::string& consumer,
+                                                            const Interrupt& interrupt);
   // One user less; after the last the session may expire. Never waits for a daemon to come back.
   void close_session(const std::string& scope, const std::string& session);
   [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt);
@@ -122,6 +149,8 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<std::string> sessions(const Interrupt& interrupt);
   [[nodiscard]] Status wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt);
   [[nodiscard]] Status shutdown(const Interrupt& interrupt);
+  // Another entrepotd takes the store over; its version. Calls after this one reach it.
+  [[nodiscard]] Result<std::string> upgrade(const std::string& program, const Interrupt& interrupt);
 
   void close();
   [[nodiscard]] bool closed() const;
@@ -155,6 +184,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<Greeting> greet(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
                                        const Interrupt& interrupt, bool& connected) const;
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // or why there is none
+  [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt);
   [[nodiscard]] Status reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected,
                                       bool& hopeless);
@@ -169,6 +199,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] bool seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] PutResult settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
   [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object, const Interrupt& interrupt);
+  [[nodiscard]] Status place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, Planned& planned);
   void tidy_leases(const Interrupt& interrupt);  // after each put: what the store wants back, or nobody uses
 
   const ConnectOptions options_;

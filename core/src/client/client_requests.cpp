@@ -1,4 +1,6 @@
 // Requests that are one question and one answer: sessions, names, and what the store says about itself.
+#include <algorithm>
+
 #include "client/client.h"
 
 namespace entrepot {
@@ -11,7 +13,8 @@ constexpr std::uint64_t kCloseMs = 1'000;
 // --- sessions and names --------------------------------------------------------------------------------------------
 
 Result<std::uint32_t> Client::open_session(const std::string& scope, const std::string& session,
-                                           const std::optional<SessionLimits>& limits, const Interrupt& interrupt) {
+                                           const std::optional<SessionLimits>& limits, const Interrupt& interrupt,
+                                           std::optional<bool> deletes_consumed) {
   OpenSessionRequest request;
   request.scope = scope;
   request.session = session;
@@ -21,6 +24,7 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
     request.limit_bytes = limits->bytes;
     request.limit_objects = limits->objects;
   }
+  if (deletes_consumed) request.deletes_consumed = *deletes_consumed ? 2 : 1;
   ASSIGN_OR_RETURN(const OpenSessionReply reply,
                    ask<OpenSessionReply>(MessageType::kOpenSession, request, waiting(0, interrupt)));
   const std::lock_guard lock(mutex_);
@@ -98,6 +102,85 @@ Status Client::unbind_name(std::uint32_t session, const std::string& name, const
   return Status::ok();
 }
 
+// --- locality sets and hints ---------------------------------------------------------------------------------------
+
+Result<Client::LocalitySetInfo> Client::define_set(std::uint32_t session, const std::string& name, std::uint32_t set,
+                                                   const SetChange& change, const Interrupt& interrupt) {
+  DefineSetRequest request;
+  request.session = session;
+  request.set = set;
+  request.name = name;
+  request.changed = change.fields;
+  request.attributes = change.attributes.pack();
+  ASSIGN_OR_RETURN(const DefineSetReply reply,
+                   ask<DefineSetReply>(MessageType::kDefineSet, request, waiting(0, interrupt)));
+  return LocalitySetInfo{reply.set, SetAttributes::unpack(reply.attributes)};
+}
+
+Result<std::string> Client::sets(std::uint32_t session, const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(JsonReply reply,
+                   ask<JsonReply>(MessageType::kListSets, ListSetsRequest{session}, waiting(0, interrupt)));
+  return std::move(reply.json);
+}
+
+Status Client::hint(std::span<const IdBytes> ids, HintRequest request, const Interrupt& interrupt) {
+  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
+    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
+    request.ids.assign(part.begin(), part.end());
+    ASSIGN_OR_RETURN(const PerObjectReply reply,
+                     ask<PerObjectReply>(MessageType::kHint, request, waiting(0, interrupt)));
+    for (const PerObjectResult& one : reply.results)
+      RETURN_IF_ERROR(Status(one.code, one.message));
+  }
+  return Status::ok();
+}
+
+Result<std::vector<std::uint32_t>> Client::consumed(std::span<const IdBytes> ids, const std::string& consumer,
+                                                    const Interrupt& interrupt) {
+  std::vector<std::uint32_t> left;
+  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
+    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
+    ConsumedRequest request;
+    request.ids.assign(part.begin(), part.end());
+    request.consumer = consumer;
+    ASSIGN_OR_RETURN(const PerObjectReply reply,
+                     ask<PerObjectReply>(MessageType::kConsumed, request, waiting(0, interrupt)));
+    if (reply.results.size() != part.size()) return Status(Code::kInternal, "the answer to consumed is too short");
+    for (const PerObjectResult& one : reply.results) {
+      RETURN_IF_ERROR(Status(one.code, one.message));
+      left.push_back(one.left);
+    }
+  }
+  return left;
+}
+
+// --- memory and cold storage ----------------------------------------------------------------------------------------
+
+Status Client::load(std::span<const IdBytes> ids, const Interrupt& interrupt) {
+  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
+    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
+    LookupRequest request;
+    request.ids.assign(part.begin(), part.end());
+    request.load_ms = 1;  // begun, not waited for
+    RETURN_IF_ERROR(ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
+  }
+  return Status::ok();
+}
+
+Result<std::vector<Status>> Client::evict(std::span<const IdBytes> ids, const Interrupt& interrupt) {
+  std::vector<Status> results;
+  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
+    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
+    EvictRequest request;
+    request.ids.assign(part.begin(), part.end());
+    ASSIGN_OR_RETURN(const EvictReply reply, ask<EvictReply>(MessageType::kEvict, request, waiting(0, interrupt)));
+    if (reply.results.size() != part.size()) return Status(Code::kInternal, "the answer to an evict is too short");
+    for (const EvictResult& one : reply.results)
+      results.emplace_back(one.code, one.message);
+  }
+  return results;
+}
+
 // --- about the store -----------------------------------------------------------------------------------------------
 
 Result<std::string> Client::list(const ListRequest& request, const Interrupt& interrupt) {
@@ -123,6 +206,12 @@ Result<std::string> Client::sessions(const Interrupt& interrupt) {
 Status Client::wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt) {
   RETURN_IF_ERROR(call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait_ms}), waiting(wait_ms, interrupt)));
   return Status::ok();
+}
+
+Result<std::string> Client::upgrade(const std::string& program, const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(UpgradeReply reply,
+                   ask<UpgradeReply>(MessageType::kUpgrade, UpgradeRequest{program}, waiting(0, interrupt)));
+  return std::move(reply.version);
 }
 
 Status Client::shutdown(const Interrupt& interrupt) {

@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::uint32_t kMaxLeaseTries = 8;
 constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon was told to wait
+// What is left of a lease for one large value is too little for another, and in the way of the daemon, which has then
+// no range of the old length to lease when that value is gone.
+constexpr std::uint64_t kCrumbBytes = 256U << 10;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
@@ -202,8 +205,11 @@ void LeasePool::add_free(std::uint32_t segment, std::uint64_t offset, std::uint6
 bool LeasePool::forget_if_empty(std::uint32_t segment) {
   const auto found = segments_.find(segment);
   if (found == segments_.end() || found->second->in_use > 0 || leasing_ > 0) return false;
-  const auto free = free_.lower_bound(Key{segment, 0});
-  if (free != free_.end() && free->first.first == segment) return false;
+  const auto first = free_.lower_bound(Key{segment, 0});
+  const auto last = free_.lower_bound(Key{segment + 1, 0});
+  const std::uint64_t crumbs = found->second->mapping.bytes() > kMaxLeaseBytes ? kCrumbBytes : 0;
+  if (std::any_of(first, last, [&](const auto& range) { return range.second >= crumbs; })) return false;
+  free_.erase(first, last);  // goes with the segment
   segments_.erase(found);
   finishing_ += 1;
   return true;

@@ -104,8 +104,9 @@ class LeasePool {
                                                                      const Era& era, const Interrupt& interrupt);
   void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // mutex_ held
   void send_back(const Returning& range, const Era& era, const Interrupt& interrupt);
-  // Forgets the segment if nothing of it is free, in use or returning and no lease is asked for, whose answer may be
-  // about this very segment; true if so, and then the caller says so to the daemon by send_done. mutex_ held.
+  // Forgets the segment if nothing of it is free (beyond crumbs of a large lease), in use or returning and no lease is
+  // asked for, whose answer may be about this very segment; true if so, and then the caller says so to the daemon by
+  // send_done. mutex_ held.
   [[nodiscard]] bool forget_if_empty(std::uint32_t segment);
   void send_done(std::uint32_t segment, const Interrupt& interrupt);
   [[nodiscard]] std::shared_ptr<void> begin_lease();  // undone when the last copy of what it returns goes

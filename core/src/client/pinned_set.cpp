@@ -65,6 +65,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
   object->position_ = position;
   object->owner_ = shared_from_this();
   RETURN_IF_ERROR(resolve(*object, views, interrupt));
+  if (!object->record_.blobs().empty()) pins_.note(found.slot, found.generation());  // small ones never leave memory
 
   std::shared_ptr<SealedObject> faster;  // let go of outside of the lock
   {
@@ -119,8 +120,44 @@ bool PinnedSet::peek(const IdBytes& id, InlineObject& object) {
   return false;
 }
 
+Result<std::optional<ObjectTree>> PinnedSet::tree(const IdBytes& id) {
+  const auto found = directory_.find_existing(id);
+  if (!found) return std::optional<ObjectTree>();
+  return tree_of(*found, id);
+}
+
+Result<std::optional<ObjectTree>> PinnedSet::tree_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) {
+  const auto found = directory_.existing_at(slot, generation, id);
+  if (!found) return std::optional<ObjectTree>();
+  return tree_of(*found, id);
+}
+
+Result<std::optional<ObjectTree>> PinnedSet::tree_of(const Found& found, const IdBytes& id) {
+  const std::uint32_t position = pins_.pin(found.slot, found.generation());
+  if (position == PinTable::kNoPosition) return pins_.full_error();
+  std::optional<ObjectTree> result;
+  Status status = Status::ok();
+  if (directory_.still_exists(found)) {
+    const auto record = record_of(found.slot, id);
+    if (record.is_ok()) {
+      result = ObjectTree{std::string(record->tree()), 0, found.generation()};
+      for (const BufferRef& buffer : record->buffers())
+        result->payload_bytes += buffer.length;
+    } else {
+      status = record.status();
+    }
+  }
+  unpin(position);
+  if (!status.is_ok()) return status;
+  return result;
+}
+
 void PinnedSet::unpin(std::uint32_t position) {
   pins_.unpin(position);
+  tell_released();
+}
+
+void PinnedSet::tell_released() {
   if (!control_.releases_wanted()) return;
   std::function<void()> hint;
   {
@@ -184,7 +221,6 @@ void PinnedSet::on_released(std::function<void()> hint) {
 }
 
 void PinnedSet::release(SealedObject& object) {
-  std::function<void()> hint;
   {
     const std::lock_guard lock(mutex_);
     const auto known = objects_.find(Pin::make(object.slot_, object.generation_));
@@ -193,10 +229,9 @@ void PinnedSet::release(SealedObject& object) {
       const auto at = by_address_.find(address);
       if (at != by_address_.end() && --at->second.objects == 0) by_address_.erase(at);
     }
-    pins_.unpin(object.position_);
-    if (control_.releases_wanted()) hint = released_;
+    pins_.unpin(object.position_);  // under the lock: a fork finds both, or neither
   }
-  if (hint) hint();
+  tell_released();
 }
 
 void PinnedSet::switch_in_child(PinTable pins, UniqueFd liveness) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_map>
 
 #include "base/status.h"
@@ -30,6 +31,13 @@ struct SharedRange {
 };
 
 class PinnedSet;
+
+// What an object is, without its payload.
+struct ObjectTree {
+  std::string tree;
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t generation = 0;
+};
 
 // A small object, pinned and read in place: its tree and payload lie in its record. Made without allocation, lock or
 // system call; ends before its PinnedSet does, and before the next fork.
@@ -69,6 +77,11 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // Pins the object of this ID if it is in the directory and wholly in its record. False: use find, which also says
   // what is wrong. The hot path of a small get.
   [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object);
+  // What an object is, its payload in memory or in cold storage, where it stays. None: not found, ask the daemon; or
+  // it went since the daemon said where it is.
+  [[nodiscard]] Result<std::optional<ObjectTree>> tree(const IdBytes& id);
+  [[nodiscard]] Result<std::optional<ObjectTree>> tree_at(std::uint32_t slot, std::uint32_t generation,
+                                                          const IdBytes& id);
   // Its generation, as far as the directory tells without asking the daemon.
   [[nodiscard]] std::optional<std::uint32_t> generation_of(const IdBytes& id) const;
 
@@ -106,7 +119,9 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
                                                           const Interrupt& interrupt);
   // The record of a pinned slot; kCorruptData.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot, const IdBytes& id) const;
+  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const Found& found, const IdBytes& id);
   void unpin(std::uint32_t position);
+  void tell_released();  // after a pin went, where the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
   void release(SealedObject& object);
 

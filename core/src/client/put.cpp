@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "client/copy.h"
+#include "client/planned.h"
 #include "os/clock.h"
 #include "os/memfd.h"
 
@@ -14,21 +15,9 @@ namespace {
 
 constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // larger blobs are not pinned for less than a half of them
 constexpr std::uint64_t kBatchBytes = 8U << 20;     // of trees and inline payloads in one Seal
-constexpr std::uint64_t kMostBytes = 1ULL << 56;
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
-
 }  // namespace
-
-struct Client::Planned {
-  std::size_t index = 0;  // of the item and its result
-  const PutItem* item = nullptr;
-  SealObject seal;
-  std::vector<std::uint8_t> shared;  // by buffer: it refers to a sealed blob
-  std::uint64_t copy_bytes = 0;      // what is to be copied into leased memory
-  std::vector<LeasedRange> ranges;   // one for each of seal.blobs
-};
 
 std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t wait_ms, const Interrupt& interrupt) {
   std::vector<PutResult> results(items.size());
@@ -74,6 +63,8 @@ void Client::plan(const PutItem& item, Planned& planned) {
   planned.seal.flags = item.replace ? kSealReplace : 0;
   planned.seal.tree = item.tree;
   planned.seal.name = item.name;
+  planned.seal.locality_set = item.locality_set;
+  planned.seal.consumers = item.consumers;
   planned.seal.buffers.resize(item.buffers.size());
   planned.shared.assign(item.buffers.size(), 0);
   std::uint64_t total = 0;
@@ -258,8 +249,12 @@ PutResult Client::settle_existing(const PutItem& item, const SealResult& sealed,
   PutResult result;
   const Status refusal(sealed.code, sealed.message);
   auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
+  if (other.is_ok() && !*other) {
+    // In cold storage, or not an object of this ID: the name is taken, or the object went meanwhile.
+    auto found = get(std::span(&item.id, 1), 0, interrupt);
+    if (found.is_ok() && (*found)[0]->generation() == sealed.generation) *other = (*found)[0];
+  }
   if (!other.is_ok() || !*other) {
-    // Not an object of this ID: the name is taken, or the object went meanwhile.
     result.status = refusal;
     return result;
   }
@@ -297,92 +292,6 @@ void Client::tidy_leases(const Interrupt& interrupt) {
     leases_.return_idle(interrupt);
   } else {
     start_janitor();
-  }
-}
-
-// --- explicit blobs
-// ----------------------------------------------------------------------------------------------------
-
-Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::uint32_t wait_ms,
-                                                     const Interrupt& interrupt) {
-  RETURN_IF_ERROR(connection());
-  if (nbytes > kMostBytes) {
-    return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is larger than any store"));
-  }
-  std::shared_ptr<WritableBlob> blob(new WritableBlob);
-  blob->bytes_ = nbytes;
-  const std::uint64_t page = os::page_bytes();
-  if (nbytes <= kInlineMaxBytes) {
-    ASSIGN_OR_RETURN(blob->private_, os::Mapping::anonymous(round_up(std::max<std::uint64_t>(nbytes, 1), page)));
-    blob->data_ = blob->private_.data();
-  } else {
-    const std::uint64_t reserve = round_up(nbytes, page);
-    if (reserve < nbytes)
-      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is beyond all bounds"));
-    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
-    blob->data_ = range.data();
-    blob->range_ = std::move(range);
-  }
-  blob->client_ = shared_from_this();
-  const std::lock_guard lock(blobs_mutex_);
-  blobs_.emplace(blob.get(), 0);
-  return blob;
-}
-
-PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt) {
-  PutResult result;
-  if (blob.state_ != WritableBlob::State::kOpen) {
-    result.status = blob.state_ == WritableBlob::State::kOrphan
-                        ? Status(Code::kNotSealed,
-                                 "this blob was being written by the parent process when this one was forked: "
-                                 "only the parent can seal it; create one of your own here")
-                        : Status(Code::kInvalidArgument, "this blob is sealed or dropped already: create another one");
-    return result;
-  }
-  PutItem whole = item;
-  whole.buffers = {{blob.data_, blob.bytes_}};
-  std::vector<Planned> planned(1);
-  planned[0].item = &whole;
-  planned[0].seal.id = item.id;
-  planned[0].seal.session = item.session;
-  planned[0].seal.flags = item.replace ? kSealReplace : 0;
-  planned[0].seal.tree = item.tree;
-  planned[0].seal.name = item.name;
-  if (blob.range_) {
-    planned[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
-    planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
-    planned[0].ranges = {*blob.range_};
-    // Read-only before it is visible: what is sealed is what everybody sees.
-    result.status = leases_.protect(*blob.range_);
-  } else {
-    planned[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
-    planned[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
-    result.status = blob.private_.protect_read_only(0, blob.private_.bytes());
-  }
-  if (!result.status.is_ok()) return result;
-  {
-    const std::lock_guard lock(blobs_mutex_);
-    blobs_.erase(&blob);
-  }
-  std::vector<PutResult> results(1);
-  seal_planned(planned, results, interrupt);
-  blob.state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
-  tidy_leases(interrupt);
-  return results[0];
-}
-
-WritableBlob::~WritableBlob() { drop(); }
-
-void WritableBlob::drop() {
-  if (state_ != State::kOpen) return;
-  state_ = State::kDropped;
-  if (!client_) return;  // there was no memory for it
-  {
-    const std::lock_guard lock(client_->blobs_mutex_);
-    client_->blobs_.erase(this);
-  }
-  if (range_) {
-    client_->leases_.give_back_protected(*range_);
   }
 }
 

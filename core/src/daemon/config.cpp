@@ -1,5 +1,6 @@
 #include "daemon/config.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
@@ -60,6 +61,8 @@ Status set_role(std::string_view text, DaemonConfig& config) {
     config.role = Role::kKeeper;
   } else if (text == "daemon") {
     config.role = Role::kDaemon;
+  } else if (text == "candidate") {
+    config.role = Role::kCandidate;
   } else {
     return Status(Code::kInvalidArgument, concat("'", text, "' is not a role"));
   }
@@ -72,6 +75,42 @@ Status set_to(std::uint64_t& out, std::string_view text, Parse&& parse) {
   return Status::ok();
 }
 
+// One folder, several with commas between them, or "none"; given again it adds to what is there.
+Status set_spill_path(std::string_view text, DaemonConfig& config) {
+  if (text == "none") {
+    if (!config.spill_paths.empty()) {
+      return Status(Code::kInvalidArgument, concat("'none' beside the folder ", config.spill_paths.front()));
+    }
+    config.spill = false;
+    return Status::ok();
+  }
+  if (!config.spill) return Status(Code::kInvalidArgument, concat("the folder '", text, "' beside 'none'"));
+  while (true) {
+    const std::size_t comma = text.find(',');
+    std::string path(text.substr(0, comma));
+    if (!path.starts_with('/')) {
+      return Status(Code::kInvalidArgument, concat("'", path, "' is not an absolute path (nor 'none')"));
+    }
+    while (path.size() > 1 && path.ends_with('/'))
+      path.pop_back();
+    if (std::find(config.spill_paths.begin(), config.spill_paths.end(), path) != config.spill_paths.end()) {
+      return Status(Code::kInvalidArgument, concat("the folder '", path, "' is named twice"));
+    }
+    config.spill_paths.push_back(std::move(path));
+    if (comma == std::string_view::npos) return Status::ok();
+    text.remove_prefix(comma + 1);
+  }
+}
+
+// Less than a megabyte is a mistake rather than a wish.
+Status set_spill_quota(std::string_view text, DaemonConfig& config) {
+  constexpr std::uint64_t kLeast = 1ULL << 20;
+  RETURN_IF_ERROR(set_to(config.spill_quota_bytes, text, parse_bytes));
+  if (config.spill_quota_bytes >= kLeast) return Status::ok();
+  return Status(Code::kInvalidArgument, concat("'", text, "' is below the least of ", format_bytes(kLeast),
+                                               "; --spill-path none spills nothing"));
+}
+
 // One setting; `internal` ones have no place in a file.
 std::optional<Status> apply(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
   if (key == "address") return set_address(value, config);
@@ -79,6 +118,13 @@ std::optional<Status> apply(std::string_view key, std::string_view value, bool i
   if (key == "warm-bytes") return set_to(config.warm_bytes, value, parse_bytes);
   if (key == "idle-exit") return set_to(config.idle_exit_seconds, value, parse_seconds);
   if (key == "default-ttl") return set_to(config.default_ttl_seconds, value, parse_seconds);
+  if (key == "spill-path") return set_spill_path(value, config);
+  if (key == "spill-quota") return set_spill_quota(value, config);
+  if (key == "spill-reserve") return set_to(config.spill_reserve_bytes, value, parse_bytes);
+  if (key == "spill-compression") {
+    ASSIGN_OR_RETURN(config.spill_packing, parse_packing(value));
+    return Status::ok();
+  }
   if (key == "log-file") {
     config.log_file = value;
     return Status::ok();
@@ -87,6 +133,7 @@ std::optional<Status> apply(std::string_view key, std::string_view value, bool i
   if (key == "ready-fd") return set_small(value, config.ready_fd);
   if (key == "keeper-fd") return set_small(value, config.keeper_fd);
   if (key == "daemon-fd") return set_small(value, config.daemon_fd);
+  if (key == "estate-fd") return set_small(value, config.estate_fd);
   if (key == "daemon-pid") return set_small(value, config.daemon_pid);
   if (key == "role") return set_role(value, config);
   return std::nullopt;
@@ -129,7 +176,8 @@ Status read_file_into(const std::string& path, DaemonConfig& config) {
     if (!applied) {
       return Status(Code::kInvalidArgument,
                     concat(path, " line ", number, ": unknown setting '", key,
-                           "'; known are address, size, warm-bytes, idle-exit, default-ttl and log-file"));
+                           "'; known are address, size, warm-bytes, idle-exit, default-ttl, spill-path, spill-quota, "
+                           "spill-reserve, spill-compression and log-file"));
     }
     if (!applied->is_ok()) return applied->with_context(concat(path, " line ", number, ": ", key));
   }
@@ -184,6 +232,11 @@ Result<DaemonConfig> parse_config(const std::vector<std::string>& arguments) {
   for (const auto& [key, value] : flags) {
     if (key == "config") RETURN_IF_ERROR(read_file_into(value, config));
   }
+  const auto is_spill_path = [](const auto& flag) { return flag.first == "spill-path"; };
+  if (std::any_of(flags.begin(), flags.end(), is_spill_path)) {  // then those of the file do not count
+    config.spill_paths.clear();
+    config.spill = true;
+  }
   for (const auto& [key, value] : flags) {
     if (key == "config") continue;
     const auto applied = apply(key, value, true, config);
@@ -202,6 +255,16 @@ std::vector<std::string> config_arguments(const DaemonConfig& config) {
                                         concat("--default-ttl=", config.default_ttl_seconds)};
   if (config.capacity_bytes != 0) arguments.push_back(concat("--size=", config.capacity_bytes));
   if (config.warm_bytes != UINT64_MAX) arguments.push_back(concat("--warm-bytes=", config.warm_bytes));
+  if (!config.spill) arguments.emplace_back("--spill-path=none");
+  for (const std::string& path : config.spill_paths)
+    arguments.push_back(concat("--spill-path=", path));
+  if (config.spill_quota_bytes != UINT64_MAX) arguments.push_back(concat("--spill-quota=", config.spill_quota_bytes));
+  if (config.spill_reserve_bytes != UINT64_MAX) {
+    arguments.push_back(concat("--spill-reserve=", config.spill_reserve_bytes));
+  }
+  if (config.spill_packing.codec != SpillCodec::kNone) {
+    arguments.push_back(concat("--spill-compression=", to_text(config.spill_packing)));
+  }
   if (!config.log_file.empty()) arguments.push_back(concat("--log-file=", config.log_file));
   return arguments;
 }
@@ -211,9 +274,15 @@ std::string_view help_text() {
 
   --address unix:///PATH   where it listens (needed); the folder must be ours, the socket gets mode 0600
   --size SIZE              capacity, such as 4GiB (default: 30 % of memory, at most 16 GiB)
-  --warm-bytes SIZE        memory made ready ahead of demand (default: a quarter of the capacity, at most 1 GiB)
+  --warm-bytes SIZE        memory made ready ahead of demand (default: half of the capacity, at most 2.5 GiB)
   --idle-exit TIME         end after so long without client and object, such as 15min (default 0: never)
   --default-ttl TIME       how long a session with a name lives after its last use (default 24h; 0: for ever)
+  --spill-path DIR         a folder on disk for what memory has no room for; several: again, or with commas between
+                           them; "none": a full store refuses instead (default: /var/tmp/entrepot-UID)
+  --spill-quota SIZE       how much of the disks it may use (default: four times the capacity, at most half of what
+                           the disks have free)
+  --spill-reserve SIZE     what stays free on each disk (default: 5 % of the disk, at least 1 GiB)
+  --spill-compression C    none, lz4, zstd or zstd:LEVEL (1 to 19), with the machine's liblz4 or libzstd (default none)
   --log-file PATH          append the log to this file (default: standard error)
   --config FILE            the same settings as `key = value` lines; flags win
   --ready-fd N             write a line to this descriptor when connections are accepted

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "daemon/spill_codec.h"
 
 namespace entrepot {
 
-enum class Role : std::uint8_t { kUser, kKeeper, kDaemon };  // kUser: as a person or the launcher starts it
+// kUser: as a person or the launcher starts it. kCandidate: asked whether it could take a store over.
+enum class Role : std::uint8_t { kUser, kKeeper, kDaemon, kCandidate };
 
 struct DaemonConfig {
   std::string socket_path;                // of --address
@@ -18,6 +20,11 @@ struct DaemonConfig {
   std::uint64_t warm_bytes = UINT64_MAX;  // UINT64_MAX: from the capacity
   std::uint64_t idle_exit_seconds = 0;    // 0: never
   std::uint64_t default_ttl_seconds = 24 * 3600;
+  std::vector<std::string> spill_paths;            // absolute; empty: the default folder
+  bool spill = true;                               // false: --spill-path none
+  std::uint64_t spill_quota_bytes = UINT64_MAX;    // UINT64_MAX: from capacity and disk
+  std::uint64_t spill_reserve_bytes = UINT64_MAX;  // UINT64_MAX: from the disk
+  SpillPacking spill_packing;
   std::string log_file;  // empty: standard error
   int ready_fd = -1;
 
@@ -25,6 +32,7 @@ struct DaemonConfig {
   Role role = Role::kUser;
   int keeper_fd = -1;
   int daemon_fd = -1;
+  int estate_fd = -1;
   std::int32_t daemon_pid = 0;
 
   bool show_help = false;

@@ -33,6 +33,7 @@ void ServerState::close_connection(std::uint64_t owner) {
   if (found == connections.end()) return;
   const std::unique_ptr<Connection> connection = std::move(found->second);
   connections.erase(found);
+  waiting_ -= connection->waiting;
   poller.remove(connection->frames.fd());
   if (connection->client) store.disconnected(*connection->client, owner);
 }
@@ -54,13 +55,46 @@ void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t requ
                        std::vector<UniqueFd> fds) {
   Connection* connection = find(owner);
   if (connection == nullptr || connection->closing) return;  // it ended meanwhile; nobody waits for this
-  const Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
+  Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
+  if (sent.is_ok()) sent = check_held(*connection);
   if (!sent.is_ok()) {
     log_info("connection ", owner, " is closed: ", sent.message());
     connection->closing = true;
     return;
   }
   update_watch(*connection);
+}
+
+Status ServerState::check_held(const Connection& connection) const {
+  if (connection.frames.held_bytes() <= kFairHeldBytes) return Status::ok();
+  std::uint64_t held = 0;
+  for (const auto& [owner, other] : connections)
+    held += other->frames.held_bytes();
+  if (held <= kMaxHeldBytes) return Status::ok();
+  return Status(Code::kStoreFull,
+                concat("the connections hold ", format_bytes(held), " of requests that are not whole and answers that ",
+                       "are not read, this one ", format_bytes(connection.frames.held_bytes()), "; at most ",
+                       format_bytes(kMaxHeldBytes), " are kept: read the answers, or ask for less at once"),
+                true);
+}
+
+Status ServerState::begin_wait(Connection& connection, std::uint64_t cost) {
+  const std::uint64_t mine = connection.waiting + cost;
+  if (mine > kMaxWaiting || (mine > kFairWaiting && waiting_ + cost > kMaxWaitingOfAll)) {
+    return Status(Code::kStoreFull,
+                  "too many requests of this connection wait for an answer already: wait for fewer objects at once",
+                  true);
+  }
+  connection.waiting = mine;
+  waiting_ += cost;
+  return Status::ok();
+}
+
+void ServerState::end_wait(std::uint64_t owner, std::uint64_t cost) {
+  Connection* connection = find(owner);
+  if (connection == nullptr) return;  // what it took went with it
+  connection->waiting -= cost;
+  waiting_ -= cost;
 }
 
 void ServerState::refuse(std::uint64_t owner, std::uint64_t request, const Status& status) {

@@ -6,9 +6,11 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "daemon/takeover.h"
 #include "os/clock.h"
 #include "os/files.h"
 #include "os/process.h"
+#include "os/program.h"
 #include "os/socket.h"
 
 namespace entrepot {
@@ -28,7 +30,7 @@ constexpr std::uint64_t kSignalKey = 2;
 Status Keeper::prepare() {
   set_log_role("keeper");
   RETURN_IF_ERROR(os::ignore_sigpipe());
-  ASSIGN_OR_RETURN(signals_, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGCHLD}));
+  ASSIGN_OR_RETURN(signals_, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
   return Status::ok();
 }
 
@@ -46,6 +48,7 @@ int Keeper::run_new(UniqueFd listening) {
 int Keeper::run_for_daemon(UniqueFd channel, std::int32_t daemon_pid) {
   channel_ = std::move(channel);
   daemon_pid_ = daemon_pid;
+  whole_ = false;
   if (const Status status = prepare(); !status.is_ok()) {
     log_error("cannot take over: ", status.to_string());
     return 1;  // the daemon sees end-of-file and tries again
@@ -58,6 +61,26 @@ int Keeper::run_for_daemon(UniqueFd channel, std::int32_t daemon_pid) {
     return 1;
   }
   log_info("took over from a keeper that died, for daemon ", daemon_pid_);
+  return watch();
+}
+
+int Keeper::run_estate(UniqueFd list) {
+  Result<Estate> estate = take_estate(std::move(list));
+  Status status = estate.status();
+  if (status.is_ok()) {
+    held_ = std::move(estate->held);
+    former_ = std::move(estate->former);
+    status = prepare();
+  }
+  if (status.is_ok()) {
+    log_info("took over from another program, with ", held_.size(), " descriptors");
+    status = start_daemon();
+  }
+  if (!status.is_ok()) {
+    log_error("cannot take over: ", status.to_string());
+    go_back();
+    return end(1);
+  }
   return watch();
 }
 
@@ -89,7 +112,18 @@ int Keeper::watch() {
       wait_for_child();
       return end(0);
     }
-    log_warning("daemon ", daemon_pid_, " died; ", held_.size(), " descriptors are kept");
+    if (!whole_) {
+      // It has no right to the socket's name: another store may be there already.
+      log_error("daemon ", daemon_pid_, " died before it had handed its store over, so that is gone");
+      return 1;
+    }
+    if (next_.valid()) {
+      hand_over(std::exchange(next_, UniqueFd()), true);
+    } else {
+      log_warning("daemon ", daemon_pid_, " died; ", held_.size(), " descriptors are kept");
+      if (os::monotonic_ns() - started_ns_ <= kYoungNs) go_back();
+      former_.reset();  // what has worked once is not given up
+    }
     if (too_many_deaths()) {
       log_error("the daemon died ", kMaxDeaths, " times, each within a second of its start, in ",
                 kDeathWindowNs / 1'000'000'000ULL,
@@ -144,6 +178,23 @@ Status Keeper::restore(int channel) {
   return send_keeper_message(channel, keeper_message(KeeperVerb::kRestored, own), -1, deadline);
 }
 
+// Returns only if it failed: then this program goes on.
+void Keeper::hand_over(UniqueFd program, bool may_come_back) {
+  UniqueFd self;
+  if (may_come_back) {
+    if (Result<UniqueFd> opened = os::open_program("/proc/self/exe"); opened.is_ok()) self = opened.take();
+  }
+  log_info("another program takes over, with ", held_.size(), " descriptors");
+  const Status failed = become(program, options_.daemon_arguments, held_, self);
+  log_error("the store goes on with the program that it had: ", failed.to_string());
+}
+
+void Keeper::go_back() {
+  if (!former_.valid()) return;
+  log_error("the first daemon after an upgrade ended at once: back to the program before");
+  hand_over(std::exchange(former_, UniqueFd()), false);
+}
+
 bool Keeper::take_message() {
   auto received = receive_keeper_message(channel_.get(), os::Deadline::after_ms(0));
   if (!received.is_ok()) {
@@ -165,9 +216,17 @@ bool Keeper::take_message() {
     case KeeperVerb::kGoodbye:
       goodbye_ = true;
       return true;
+    case KeeperVerb::kUpgrade: {
+      next_ = std::move(received->fd);
+      const Status acked =
+          send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kAck), -1, os::Deadline::after_ms(kAckMs));
+      return acked.is_ok();
+    }
+    case KeeperVerb::kRestored:
+      whole_ = true;
+      return true;
     case KeeperVerb::kAck:
     case KeeperVerb::kRestore:
-    case KeeperVerb::kRestored:
       break;
   }
   log_error("channel: the daemon sent verb ", received->message.verb, ", which is the keeper's");
@@ -182,9 +241,9 @@ void Keeper::pass_signal() {
       reap_children();
       continue;
     }
-    stopping_ = true;
+    if (*signal != SIGUSR2) stopping_ = true;
     if (!channel_.valid()) continue;  // no daemon just now: watch() ends
-    if (const Status sent = os::send_signal(daemon_pid_, SIGTERM); !sent.is_ok()) {
+    if (const Status sent = os::send_signal(daemon_pid_, *signal == SIGUSR2 ? SIGUSR2 : SIGTERM); !sent.is_ok()) {
       log_error("cannot pass the signal on to daemon ", daemon_pid_, ": ", sent.to_string());
     }
   }

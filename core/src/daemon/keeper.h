@@ -3,10 +3,12 @@
 //   starting ──daemon spawned──▶ watching ──end-of-file, no Goodbye──▶ starting (after a back-off)
 //                                   │
 //                                   ├──Goodbye, or a signal and then end-of-file──▶ ended, exit code 0
-//                                   └──too many early deaths in a short time──▶ ended, exit code 1
+//                                   ├──too many early deaths in a short time──▶ ended, exit code 1
+//                                   ├──a daemon that started it dies before it has sent all──▶ ended, exit code 1
+//                                   └──Upgrade, and then end-of-file──▶ another program runs in this process
 //
 // It does next to nothing, so that it has next to nothing to die of. It may be a container's first process: it reaps
-// whatever is orphaned to it, and passes SIGTERM and SIGINT on.
+// whatever is orphaned to it, and passes SIGTERM, SIGINT and SIGUSR2 on.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +38,8 @@ class Keeper {
   [[nodiscard]] int run_new(UniqueFd listening);
   // Started by a daemon whose keeper died: takes over what the daemon sends. Returns the exit code.
   [[nodiscard]] int run_for_daemon(UniqueFd channel, std::int32_t daemon_pid);
+  // In place of a keeper of another build, which left a list of what it held (takeover.h). Returns the exit code.
+  [[nodiscard]] int run_estate(UniqueFd list);
 
  private:
   static constexpr std::uint64_t kYoungNs = 1'000'000'000;  // who dies younger than this may die of what it adopts
@@ -50,6 +54,8 @@ class Keeper {
   [[nodiscard]] Status restore(int channel);
   // One message of the daemon; false at end-of-file.
   [[nodiscard]] bool take_message();
+  void hand_over(UniqueFd program, bool may_come_back);
+  void go_back();
   void pass_signal();
   void reap_children();
   void wait_for_child();
@@ -58,9 +64,12 @@ class Keeper {
 
   KeeperOptions options_;
   std::map<HeldTag, UniqueFd> held_;
+  UniqueFd next_;    // the program that is to take over when the daemon is gone
+  UniqueFd former_;  // the program before this one, until a daemon of this one has worked
   UniqueFd channel_;
   UniqueFd signals_;
   std::int32_t daemon_pid_ = 0;
+  bool whole_ = true;       // false while a daemon that started us has not sent all that its store is made of
   bool has_child_ = false;  // the daemon is our child, and not reaped yet
   bool goodbye_ = false;    // the daemon said that it ends
   bool stopping_ = false;   // we were told to end

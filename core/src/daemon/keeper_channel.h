@@ -2,6 +2,8 @@
 // descriptor.
 //
 //   daemon -> keeper   Hold(tag) + fd, answered by Ack;  Drop(tag);  Goodbye (a clean stop: end without a new daemon)
+//                      Upgrade + fd of a program, answered by Ack: to be run in the keeper's place when the daemon is
+//                      gone
 //   keeper -> daemon   Restore(tag) + fd for all that is held, then Restored(keeper's pid): sent once, first thing
 //
 // End-of-file means that the other died.
@@ -41,6 +43,7 @@ enum class KeeperVerb : std::uint32_t {
   kGoodbye = 4,
   kRestore = 5,
   kRestored = 6,
+  kUpgrade = 7,
 };
 
 inline constexpr std::uint32_t kKeeperMagic = 0x3150'454bU;  // "KEP1": keeper and daemon of another build refuse

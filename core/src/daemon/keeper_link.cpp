@@ -80,6 +80,17 @@ void KeeperLink::goodbye() {
   if (!sent.is_ok()) log_warning("the keeper did not hear that the store ends: ", sent.to_string());
 }
 
+Status KeeperLink::upgrade(const UniqueFd& program) {
+  if (!channel_.valid()) {
+    return Status(Code::kStoreUnavailable, "the store has no keeper just now, which would take over: try again");
+  }
+  const auto deadline = os::Deadline::after_ms(kAnswerMs);
+  Status heard = send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kUpgrade), program.get(), deadline);
+  if (heard.is_ok()) heard = receive_keeper_message(channel_.get(), deadline).status();
+  if (!heard.is_ok()) keeper_is_gone(heard);
+  return heard;
+}
+
 Status KeeperLink::hold_once(const HeldTag& tag, int fd) {
   const auto deadline = os::Deadline::after_ms(kAnswerMs);
   RETURN_IF_ERROR(send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kHold, tag), fd, deadline));
@@ -111,6 +122,8 @@ Status KeeperLink::start_keeper() {
   }
   for (const auto& [tag, fd] : held_)
     RETURN_IF_ERROR(hold_once(tag, fd.get()));
+  RETURN_IF_ERROR(send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kRestored), -1,
+                                      os::Deadline::after_ms(kAnswerMs)));
   log_info("keeper ", keeper_pid_, " started, holds ", held_.size(), " descriptors");
   return Status::ok();
 }

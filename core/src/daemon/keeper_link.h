@@ -43,6 +43,9 @@ class KeeperLink {
   // Starts a keeper if there is none; called from a timer while alone.
   void restart_if_alone();
 
+  // When this daemon has ended, the keeper's process runs this program. An error: nothing changes.
+  [[nodiscard]] Status upgrade(const UniqueFd& program);
+
   // A clean stop: the keeper ends too, and starts no daemon.
   void goodbye();
 

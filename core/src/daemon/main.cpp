@@ -9,8 +9,11 @@
 #include "daemon/keeper.h"
 #include "daemon/keeper_link.h"
 #include "daemon/server.h"
+#include "daemon/spill_settings.h"
+#include "daemon/takeover.h"
 #include "os/files.h"
 #include "os/process.h"
+#include "os/program.h"
 #include "os/socket.h"
 
 namespace entrepot {
@@ -55,6 +58,11 @@ int start_store(const DaemonConfig& config) {
   }
   auto listening = os::listen_unix(config.socket_path);
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
+  // Now that the address is ours, whoever uses our part of a spill folder is a stranger to it.
+  if (const Status usable = check_spill_door(os::system_file_io(), config); !usable.is_ok()) {
+    if (const Status removed = os::remove_file(config.socket_path); !removed.is_ok()) fail(removed, kExitCannotStart);
+    return fail(usable, kExitCannotStart);
+  }
   if (!config.log_file.empty()) {
     if (const Status logged = os::redirect_output(config.log_file); !logged.is_ok()) {
       return fail(logged, kExitCannotStart);
@@ -80,7 +88,12 @@ int run(const std::vector<std::string>& arguments) {
   switch (config->role) {
     case Role::kUser:
       return start_store(*config);
+    case Role::kCandidate:
+      std::printf("%s\n", takeover_line().c_str());
+      return 0;
     case Role::kKeeper:
+      os::name_process("entrepotd");  // a keeper that was run by its descriptor is named after that
+      if (config->estate_fd >= 0) return Keeper(keeper_options(*config)).run_estate(UniqueFd(config->estate_fd));
       return Keeper(keeper_options(*config)).run_for_daemon(UniqueFd(config->daemon_fd), config->daemon_pid);
     case Role::kDaemon:
       break;

@@ -87,15 +87,18 @@ void Provisioner::add(ProvisionJob job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     cancelled_.erase({job.segment, job.generation});
-    if (job.urgent) {
-      const auto first_patient =
-          std::find_if(queue_.begin(), queue_.end(), [](const auto& one) { return !one.urgent; });
-      queue_.insert(first_patient, std::move(job));
-    } else {
-      queue_.push_back(std::move(job));
-    }
+    enqueue(std::move(job), false);
   }
   changed_.notify_all();
+}
+
+void Provisioner::enqueue(ProvisionJob job, bool in_front) {
+  const auto first_patient = std::find_if(queue_.begin(), queue_.end(), [](const auto& one) { return !one.urgent; });
+  if (job.urgent) {
+    queue_.insert(in_front ? queue_.begin() : first_patient, std::move(job));
+  } else {
+    queue_.insert(in_front ? first_patient : queue_.end(), std::move(job));
+  }
 }
 
 void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
@@ -123,10 +126,14 @@ void Provisioner::run() {
     ProvisionJob job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    Provisioned result = fill(job);
+    std::optional<Provisioned> result = fill(job);
     lock.lock();
+    if (!result) {
+      enqueue(std::move(job), true);
+      continue;
+    }
     const bool dropped = cancelled_.erase({job.segment, job.generation}) > 0;
-    if (!dropped && !stopping_) finished_.push_back(std::move(result));
+    if (!dropped && !stopping_) finished_.push_back(std::move(*result));
     if (queue_.empty()) cancelled_.clear();
     lock.unlock();
     os::signal_event(event_fd_);
@@ -134,18 +141,29 @@ void Provisioner::run() {
   }
 }
 
-Provisioned Provisioner::fill(const ProvisionJob& job) {
+std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
-  const auto filled = fill_warm(job.fd.get(), job.bytes, [&] { return !cancelled(job); });
+  bool gives_way = false;
+  const auto filled = fill_warm(job.fd.get(), job.bytes, [&] {
+    if (cancelled(job)) return false;
+    gives_way = !job.urgent && urgent_waits();
+    return !gives_way;
+  });
   if (filled.is_ok()) {
     result.kind = *filled;
     return result;
   }
+  if (gives_way) return std::nullopt;
   result.status = filled.status();
   if (const Status punched = os::punch(job.fd.get(), 0, job.bytes); !punched.is_ok()) {
     log_warning("segment ", job.segment, ": its pages cannot be given back: ", punched.message());
   }
   return result;
+}
+
+bool Provisioner::urgent_waits() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !queue_.empty() && queue_.front().urgent;
 }
 
 bool Provisioner::cancelled(const ProvisionJob& job) {

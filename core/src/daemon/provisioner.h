@@ -1,7 +1,8 @@
 // The provisioner: a thread that makes memory warm ahead of demand, so that no client's copy pays for page faults.
 //
 //   queued ──▶ filling (in steps, checked against the machine's memory) ──▶ done, or failed with the reason
-//     └──cancelled──▶ gone         └──cancelled between two steps──▶ gone
+//     └──cancelled──▶ gone         ├──cancelled between two steps──▶ gone
+//                                  └──somebody waits for another job──▶ queued again, with the pages that it has
 //
 // Huge pages where the kernel gives them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
 // otherwise, plain reservation on kernels without either. It never takes the machine's or the control group's last
@@ -13,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -58,8 +60,10 @@ class Provisioner {
   using Key = std::pair<std::uint32_t, std::uint32_t>;
 
   void run();
-  [[nodiscard]] Provisioned fill(const ProvisionJob& job);
+  [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: it gave way to urgent work
   [[nodiscard]] bool cancelled(const ProvisionJob& job);
+  [[nodiscard]] bool urgent_waits();
+  void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; of those that are as urgent
 
   int event_fd_ = -1;
   std::thread thread_;

@@ -83,6 +83,7 @@ void ServerState::hello(Connection& connection, IncomingFrame& frame) {
     fds.push_back(std::move(registered->liveness));
   }
   connection.client = answer.client;
+  connection.frames.refuse_descriptors();
   answer.daemon_version = ENTREPOT_VERSION;
   answer.instance = memory.instance();
   answer.incarnation = memory.root().incarnation.load(std::memory_order_relaxed);

@@ -30,6 +30,8 @@ SealSpec spec_of(const SealObject& object) {
   spec.tree = object.tree;
   spec.payload = object.payload;
   spec.name = object.name;
+  spec.locality_set = object.locality_set;
+  spec.consumers = object.consumers;
   return spec;
 }
 
@@ -55,6 +57,12 @@ class Request {
     if (count <= kMaxBatch) return true;
     state_.refuse(owner_, number_, too_many(count));
     return false;
+  }
+  // Takes the cost of a request over `ids` that may wait; its answer gives it back.
+  [[nodiscard]] bool may_wait(std::uint64_t cost) {
+    const Status room = state_.begin_wait(connection_, cost);
+    if (!room.is_ok()) state_.refuse(owner_, number_, room);
+    return room.is_ok();
   }
   template <class Body>
   void answer(const Body& body) {
@@ -89,15 +97,21 @@ class Request {
   void seal();
   void lookup();
   void remove();
+  void evict();
   void open_session();
   void close_session();
   void remove_session();
+  void define_set();
+  void list_sets();
+  void hint();
+  void consumed();
   void bind_name();
   void resolve_name();
   void unbind_name();
   void list();
   void info();
   void wait_provisioned();
+  void upgrade();
 
  private:
   ServerState& state_;
@@ -109,9 +123,10 @@ class Request {
 
 void Request::lease() {
   LeaseRequest body;
-  if (!read(body)) return;
+  if (!read(body) || !may_wait(kWaiterCost)) return;
   state_.store.lease(asker(), body.min_bytes, body.want_bytes, body.timeout_ms,
                      [&state = state_, owner = owner_, number = number_](Result<LeaseGrant> granted) {
+                       state.end_wait(owner, kWaiterCost);
                        if (!granted.is_ok()) return state.refuse(owner, number, granted.status());
                        std::vector<UniqueFd> fds;
                        if (granted->first) {
@@ -172,20 +187,34 @@ void Request::seal() {
 void Request::lookup() {
   LookupRequest body;
   if (!read(body) || !within_batch(body.ids.size())) return;
-  state_.store.lookup(asker(), std::move(body.ids), body.timeout_ms,
-                      [&state = state_, owner = owner_, number = number_](const std::vector<LookupOutcome>& found) {
-                        LookupReply reply;
-                        reply.results.reserve(found.size());
-                        for (const LookupOutcome& one : found)
-                          reply.results.push_back({one.code, one.slot, one.generation});
-                        state.reply(owner, number, reply);
-                      });
+  const std::uint64_t cost = kWaiterCost + body.ids.size();
+  if (!may_wait(cost)) return;
+  state_.store.lookup(
+      asker(), std::move(body.ids), body.timeout_ms, body.load_ms,
+      [&state = state_, owner = owner_, number = number_, cost](const std::vector<LookupOutcome>& found) {
+        state.end_wait(owner, cost);
+        LookupReply reply;
+        reply.results.reserve(found.size());
+        for (const LookupOutcome& one : found)
+          reply.results.push_back(
+              {one.code, one.slot, one.generation, static_cast<std::uint8_t>(one.resident ? 1 : 0), one.message});
+        state.reply(owner, number, reply);
+      });
 }
 
 void Request::remove() {
   DeleteRequest body;
   if (!read(body) || !within_batch(body.ids.size())) return;
   answer(DeleteReply{state_.store.remove(body.ids)});
+}
+
+void Request::evict() {
+  EvictRequest body;
+  if (!read(body) || !within_batch(body.ids.size())) return;
+  EvictReply reply;
+  for (const Status& status : state_.store.evict(body.ids))
+    reply.results.push_back({status.code(), status.message()});
+  answer(reply);
 }
 
 void Request::open_session() {
@@ -195,6 +224,10 @@ void Request::open_session() {
   const auto opened =
       state_.store.open_session(owner_, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
   if (!opened.is_ok()) return answer(opened.status());
+  if (body.deletes_consumed != 0) {
+    const Status set = state_.store.set_deletes_consumed(*opened, body.deletes_consumed == 2);
+    if (!set.is_ok()) return answer(set);
+  }
   answer(OpenSessionReply{*opened, 0});
 }
 
@@ -208,6 +241,50 @@ void Request::remove_session() {
   if (read(body)) answer(state_.store.remove_session(body.scope, body.session));
 }
 
+void Request::define_set() {
+  DefineSetRequest body;
+  if (!read(body)) return;
+  const SetChange change{body.changed, SetAttributes::unpack(body.attributes)};
+  if (change.attributes.pack() != body.attributes) {
+    return answer(
+        Status(Code::kInvalidArgument,
+               concat("the attributes of the locality set have a number that this daemon does not know, or a ",
+                      "priority beyond ", kMinPriority, " to ", kMaxPriority)));
+  }
+  const Result<SetGrant> granted = state_.store.define_set(body.session, body.name, body.set, change);
+  if (!granted.is_ok()) return answer(granted.status());
+  answer(DefineSetReply{granted->handle, granted->attributes.pack()});
+}
+
+void Request::list_sets() {
+  ListSetsRequest body;
+  if (read(body)) answer(state_.store.sets_json(body.session));
+}
+
+void Request::hint() {
+  HintRequest body;
+  if (!read(body) || !within_batch(body.ids.size())) return;
+  const HintSpec spec{body.changed, body.priority, body.pinned != 0, body.locality_set, body.recompute_ns};
+  PerObjectReply reply;
+  for (const Status& status : state_.store.hint(body.ids, spec))
+    reply.results.push_back({status.code(), status.message(), 0});
+  answer(reply);
+}
+
+void Request::consumed() {
+  ConsumedRequest body;
+  if (!read(body) || !within_batch(body.ids.size())) return;
+  PerObjectReply reply;
+  for (const Result<std::uint32_t>& left : state_.store.consumed(body.ids, body.consumer)) {
+    if (left.is_ok()) {
+      reply.results.push_back({Code::kOk, {}, *left});
+    } else {
+      reply.results.push_back({left.status().code(), left.status().message(), 0});
+    }
+  }
+  answer(reply);
+}
+
 void Request::bind_name() {
   NameRequest body;
   if (read(body)) answer(state_.store.bind_name(body.session, body.name, body.id, body.replace != 0));
@@ -215,9 +292,10 @@ void Request::bind_name() {
 
 void Request::resolve_name() {
   NameRequest body;
-  if (!read(body)) return;
+  if (!read(body) || !may_wait(kWaiterCost)) return;
   state_.store.resolve_name(asker(), body.session, body.name, body.timeout_ms,
                             [&state = state_, owner = owner_, number = number_](const Result<NameOutcome>& found) {
+                              state.end_wait(owner, kWaiterCost);
                               if (!found.is_ok()) return state.refuse(owner, number, found.status());
                               state.reply(owner, number, NameReply{found->id, found->generation});
                             });
@@ -247,12 +325,21 @@ void Request::info() {
 
 void Request::wait_provisioned() {
   WaitRequest body;
-  if (!read(body)) return;
+  if (!read(body) || !may_wait(kWaiterCost)) return;
   state_.store.wait_provisioned(asker(), body.timeout_ms,
                                 [&state = state_, owner = owner_, number = number_](const Status& done) {
+                                  state.end_wait(owner, kWaiterCost);
                                   if (!done.is_ok()) return state.refuse(owner, number, done);
                                   state.reply(owner, number, Empty{});
                                 });
+}
+
+void Request::upgrade() {
+  UpgradeRequest body;
+  if (!read(body)) return;
+  const Result<std::string> version = state_.upgrade(body.program);
+  if (!version.is_ok()) return answer(version.status());
+  answer(UpgradeReply{*version});
 }
 
 }  // namespace
@@ -273,6 +360,8 @@ void ServerState::handle(Connection& connection, IncomingFrame& frame) {
       return request.lookup();
     case MessageType::kDelete:
       return request.remove();
+    case MessageType::kEvict:
+      return request.evict();
     case MessageType::kReleased:
       return store.released();
     case MessageType::kOpenSession:
@@ -283,6 +372,14 @@ void ServerState::handle(Connection& connection, IncomingFrame& frame) {
       return request.remove_session();
     case MessageType::kListSessions:
       return request.answer(JsonReply{store.sessions_json()});
+    case MessageType::kDefineSet:
+      return request.define_set();
+    case MessageType::kListSets:
+      return request.list_sets();
+    case MessageType::kHint:
+      return request.hint();
+    case MessageType::kConsumed:
+      return request.consumed();
     case MessageType::kBindName:
       return request.bind_name();
     case MessageType::kResolveName:
@@ -294,8 +391,7 @@ void ServerState::handle(Connection& connection, IncomingFrame& frame) {
     case MessageType::kInfo:
       return request.info();
     case MessageType::kStatus:
-      return request.answer(
-          JsonReply{store.status_json({static_cast<std::uint32_t>(os::current_pid()), link.keeper_pid()})});
+      return request.answer(JsonReply{store.status_json(facts())});
     case MessageType::kWaitProvisioned:
       return request.wait_provisioned();
     case MessageType::kFork:
@@ -304,6 +400,8 @@ void ServerState::handle(Connection& connection, IncomingFrame& frame) {
       request.answer(Status::ok());
       stopping = true;
       return;
+    case MessageType::kUpgrade:
+      return request.upgrade();
     case MessageType::kHello:
     case MessageType::kReply:
     case MessageType::kError:

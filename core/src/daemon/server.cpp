@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <memory>
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "daemon/server_loop.h"
 #include "daemon/server_state.h"
+#include "daemon/spill_settings.h"
 #include "os/clock.h"
 #include "os/files.h"
 #include "os/memfd.h"
@@ -22,12 +25,7 @@ namespace {
 constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
 constexpr std::uint64_t kDefaultLeastBytes = 64ULL << 20;
 constexpr std::uint64_t kDefaultMostBytes = 16ULL << 30;
-constexpr std::uint64_t kMostWarmBytes = std::uint64_t{1} << 30;
-constexpr std::uint64_t kSecondNs = 1'000'000'000;
-constexpr std::uint64_t kHelloNs = 10'000'000'000;
-constexpr std::uint64_t kLoneTryNs = 1'000'000'000;  // between two tries to start a keeper
-constexpr std::uint64_t kSpinNs = 50'000;
-constexpr std::uint64_t kMaxSleepNs = 60'000'000'000;
+constexpr std::uint64_t kMostWarmBytes = std::uint64_t{5} << 29;  // 2.5 GiB
 
 class SystemClock : public Clock {
  public:
@@ -40,241 +38,6 @@ Result<std::uint64_t> capacity_of(const DaemonConfig& config) {
   ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
   const std::uint64_t share = std::min({memory.ceiling() / 10 * 3, memory.available / 2, kDefaultMostBytes});
   return std::max(share / kSegmentAlign * kSegmentAlign, kDefaultLeastBytes);
-}
-
-// The event loop. Built once the store is fresh or adopted.
-class Server {
- public:
-  Server(ServerState& state, Provisioner& provisioner, UniqueFd signals, int provisioner_event)
-      : state_(state), provisioner_(provisioner), signals_(std::move(signals)), provisioner_event_(provisioner_event) {}
-
-  [[nodiscard]] Status watch();
-  [[nodiscard]] int run();
-
- private:
-  [[nodiscard]] Result<std::vector<os::Ready>> wait(std::uint64_t sleep_ms);
-  void take_event(const os::Ready& ready);
-  void accept_all();
-  void read_from(Connection& connection);
-  void read_more();
-  void take_signals();
-  void housekeep();
-  void watch_keeper();
-  [[nodiscard]] std::uint64_t next_wake_ns() const;
-  [[nodiscard]] bool idle_for_long();
-
-  ServerState& state_;
-  Provisioner& provisioner_;
-  UniqueFd signals_;
-  int provisioner_event_;
-  std::uint64_t watched_keeper_ = 0;
-  std::uint64_t idle_since_ns_ = 0;  // 0: not idle
-  std::uint64_t next_lone_try_ns_ = 0;
-  bool some_have_more_ = false;
-  bool answered_ = false;  // a request was taken since the last wait
-  os::SpinGate after_request_{kSpinNs};
-};
-
-Status Server::watch() {
-  const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
-  RETURN_IF_ERROR(state_.poller.add(listening, watch_key(WatchKind::kListen), true, false));
-  RETURN_IF_ERROR(state_.poller.add(signals_.get(), watch_key(WatchKind::kSignals), true, false));
-  RETURN_IF_ERROR(state_.poller.add(provisioner_event_, watch_key(WatchKind::kProvisioner), true, false));
-  watch_keeper();
-  state_.watch_adopted_clients();
-  return Status::ok();
-}
-
-void Server::watch_keeper() {
-  const int channel = state_.link.channel();
-  if (channel < 0 || state_.link.keeper_number() == watched_keeper_) return;
-  // The former channel is closed already, which took it out of the poller.
-  watched_keeper_ = state_.link.keeper_number();
-  if (const Status added = state_.poller.add(channel, watch_key(WatchKind::kKeeper), true, false); !added.is_ok()) {
-    log_error("the keeper cannot be watched: ", added.message());
-  }
-}
-
-int Server::run() {
-  state_.store.settle();
-  while (!state_.stopping) {
-    const std::uint64_t now = os::monotonic_ns();
-    const std::uint64_t wake = next_wake_ns();
-    const std::uint64_t sleep_ms = wake <= now ? 0 : (wake - now + 999'999) / 1'000'000;
-    auto ready = wait(some_have_more_ ? 0 : sleep_ms);
-    if (!ready.is_ok()) {
-      log_error("waiting for events: ", ready.status().message());
-      return 1;  // the keeper starts another daemon, which adopts all
-    }
-    for (const os::Ready& one : *ready)
-      take_event(one);
-    if (some_have_more_) read_more();
-    state_.store.settle();
-    housekeep();
-  }
-  log_info("ends: ", state_.store.objects().count(), " objects go with it");
-  provisioner_.stop();
-  state_.link.goodbye();
-  return 0;
-}
-
-// After a request the next one is often near, so it is polled for before this thread sleeps.
-Result<std::vector<os::Ready>> Server::wait(std::uint64_t sleep_ms) {
-  if (std::exchange(answered_, false) && sleep_ms > 0) {
-    Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
-    const bool came = after_request_.poll([&] {
-      ready = state_.poller.wait(os::Deadline::after_ms(0));
-      return !ready.is_ok() || !ready->empty();
-    });
-    if (came) return ready;
-  }
-  return state_.poller.wait(os::Deadline::after_ms(sleep_ms));
-}
-
-void Server::take_event(const os::Ready& ready) {
-  const auto kind = static_cast<WatchKind>(ready.key >> 56);
-  const std::uint64_t number = ready.key & ((1ULL << 56) - 1);
-  switch (kind) {
-    case WatchKind::kListen:
-      return accept_all();
-    case WatchKind::kSignals:
-      return take_signals();
-    case WatchKind::kKeeper:
-      state_.link.on_readable();
-      return watch_keeper();
-    case WatchKind::kProvisioner:
-      os::clear_event(provisioner_event_);
-      return state_.segments.take_finished();
-    case WatchKind::kLiveness:
-      if (ready.hangup) state_.client_died(static_cast<std::uint32_t>(number));
-      return;
-    case WatchKind::kConnection:
-      break;
-  }
-  Connection* connection = state_.find(number);
-  if (connection == nullptr) return;  // closed by an event before this one
-  if (ready.writable) {
-    if (const Status flushed = connection->frames.flush(); !flushed.is_ok()) connection->closing = true;
-    state_.update_watch(*connection);
-  }
-  if (!connection->closing && (ready.readable || ready.hangup)) read_from(*connection);
-  // A handler may have closed it (its client died, or came back on another connection).
-  connection = state_.find(number);
-  if (connection != nullptr && connection->closing) state_.close_connection(number);
-}
-
-void Server::accept_all() {
-  const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
-  while (true) {
-    auto socket = os::accept_unix(listening);
-    if (!socket.is_ok()) {
-      log_error("a connection cannot be accepted: ", socket.status().message());
-      return;
-    }
-    if (!socket->valid()) return;
-    auto peer = os::peer_credentials(socket->get());
-    if (!peer.is_ok()) {
-      log_error("a connection without credentials is closed: ", peer.status().message());
-      continue;
-    }
-    state_.add_connection(std::move(socket).value(), *peer);
-  }
-}
-
-void Server::read_from(Connection& connection) {
-  const std::uint64_t owner = connection.owner;
-  FrameSocket::Incoming incoming = connection.frames.receive();
-  connection.has_more = incoming.more;
-  some_have_more_ = some_have_more_ || incoming.more;
-  for (IncomingFrame& frame : incoming.frames) {
-    state_.handle(connection, frame);
-    answered_ = true;
-    if (state_.find(owner) == nullptr) return;
-    if (connection.closing) return;
-  }
-  if (incoming.status.is_ok()) return;
-  if (incoming.status.code() != Code::kStoreUnavailable) {
-    log_warning("connection ", owner, " of process ", connection.peer.pid, ": ", incoming.status.message());
-    state_.refuse(owner, 0, incoming.status);
-  }
-  connection.closing = true;
-}
-
-void Server::read_more() {
-  some_have_more_ = false;
-  std::vector<std::uint64_t> owners;
-  for (const auto& [owner, connection] : state_.connections) {
-    if (connection->has_more) owners.push_back(owner);
-  }
-  for (const std::uint64_t owner : owners) {
-    Connection* connection = state_.find(owner);
-    if (connection == nullptr) continue;
-    read_from(*connection);
-    connection = state_.find(owner);
-    if (connection != nullptr && connection->closing) state_.close_connection(owner);
-  }
-}
-
-void Server::take_signals() {
-  while (true) {
-    const auto signal = os::read_signal(signals_.get());
-    if (!signal.is_ok() || *signal == 0) return;
-    if (*signal == SIGCHLD) {
-      while (os::reap()) {
-      }
-      continue;
-    }
-    log_info("signal ", *signal, ": the store ends");
-    state_.stopping = true;
-  }
-}
-
-void Server::housekeep() {
-  const std::uint64_t now = os::monotonic_ns();
-  if (now >= state_.store.next_deadline_ns()) {
-    state_.store.tick();
-    state_.store.settle();
-  }
-  std::vector<std::uint64_t> leaving;
-  for (const auto& [owner, connection] : state_.connections) {
-    const bool silent = !connection->client && now - connection->accepted_ns > kHelloNs;
-    if (connection->closing || silent) leaving.push_back(owner);
-  }
-  for (const std::uint64_t owner : leaving)
-    state_.close_connection(owner);
-  if (state_.link.channel() < 0 && now >= next_lone_try_ns_) {
-    next_lone_try_ns_ = now + kLoneTryNs;
-    state_.link.restart_if_alone();
-  }
-  watch_keeper();
-  if (idle_for_long()) {
-    log_info("idle for ", state_.config.idle_exit_seconds, " s: the store ends");
-    state_.stopping = true;
-  }
-}
-
-bool Server::idle_for_long() {
-  if (state_.config.idle_exit_seconds == 0) return false;
-  if (!state_.store.is_idle() || !state_.connections.empty()) {
-    idle_since_ns_ = 0;
-    return false;
-  }
-  const std::uint64_t now = os::monotonic_ns();
-  if (idle_since_ns_ == 0) idle_since_ns_ = now;
-  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * kSecondNs;
-}
-
-std::uint64_t Server::next_wake_ns() const {
-  const std::uint64_t now = os::monotonic_ns();
-  std::uint64_t wake = std::min(now + kMaxSleepNs, state_.store.next_deadline_ns());
-  if (state_.link.channel() < 0) wake = std::min(wake, next_lone_try_ns_);
-  if (idle_since_ns_ != 0) {
-    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kSecondNs);
-  }
-  for (const auto& [owner, connection] : state_.connections) {
-    if (!connection->client) wake = std::min(wake, connection->accepted_ns + kHelloNs + 1);
-  }
-  return wake;
 }
 
 Result<ControlMemory> open_memory(KeeperLink& link, bool& fresh) {
@@ -337,7 +100,7 @@ void announce(int ready_fd) {
 
 Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   RETURN_IF_ERROR(os::ignore_sigpipe());
-  ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGCHLD}));
+  ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
   RETURN_IF_ERROR(link.take_over());
   bool fresh = true;
   ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, fresh));
@@ -348,8 +111,9 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   if (options.capacity_bytes == 0) {
     ASSIGN_OR_RETURN(options.capacity_bytes, capacity_of(config));
   }
-  options.warm_bytes = std::min(config.warm_bytes == UINT64_MAX ? kMostWarmBytes : config.warm_bytes,
-                                config.warm_bytes == UINT64_MAX ? options.capacity_bytes / 4 : options.capacity_bytes);
+  const bool warm_by_default = config.warm_bytes == UINT64_MAX;
+  options.warm_bytes = warm_by_default ? std::min(kMostWarmBytes, options.capacity_bytes / 2)
+                                       : std::min(config.warm_bytes, options.capacity_bytes);
   options.default_ttl_seconds = config.default_ttl_seconds;
   options.host = os::host_name();
   options.version = ENTREPOT_VERSION;
@@ -358,8 +122,15 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   Provisioner provisioner;
   RETURN_IF_ERROR(provisioner.start(event.get()));
   SegmentFiles segments(link, provisioner);
+  ASSIGN_OR_RETURN(const UniqueFd spill_event, os::create_event_fd());
+  const auto open_segment = [&segments](std::uint32_t segment, std::uint32_t generation) {
+    return segments.writable(segment, generation);
+  };
+  const std::unique_ptr<SpillFiles> spill =
+      open_spill(os::system_file_io(), config, options.capacity_bytes, memory.instance(), open_segment,
+                 spill_event.get(), options.no_spill_why);
   const SystemClock clock;
-  Store store(memory, segments, clock, options);
+  Store store(memory, segments, clock, options, spill.get());
   segments.on_done(
       [&store](const Provisioned& one) { store.provisioned(one.segment, one.generation, one.status, one.kind); });
   if (fresh) {
@@ -371,7 +142,7 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
 
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
   ServerState state(config, link, memory, store, segments, std::move(poller));
-  Server server(state, provisioner, std::move(signals), event.get());
+  ServerLoop server(state, provisioner, spill.get(), std::move(signals), event.get(), spill_event.get());
   RETURN_IF_ERROR(server.watch());
   log_info("store ", to_hex(memory.instance()), " of ", format_bytes(options.capacity_bytes), " at ",
            config.socket_path);

@@ -32,10 +32,19 @@ struct Connection {
   std::optional<std::uint32_t> client;  // after Hello
   bool closing = false;                 // to be closed when its turn is over
   bool watches_write = false;
-  bool has_more = false;  // whole frames wait in its buffer
+  bool has_more = false;      // whole frames wait in its buffer
+  std::uint64_t waiting = 0;  // cost of its requests that wait: see ServerState::begin_wait
 };
 
-enum class WatchKind : std::uint64_t { kListen = 1, kSignals, kKeeper, kProvisioner, kConnection, kLiveness };
+// What a client may make the daemon remember. A connection that holds little is served whatever the others hold.
+inline constexpr std::uint64_t kMaxHeldBytes = 256U << 20;   // of all: requests that are not whole, answers not read
+inline constexpr std::uint64_t kFairHeldBytes = 1U << 20;    // of one, always allowed
+inline constexpr std::uint64_t kWaiterCost = 64;             // of a request that waits, beside 1 for each of its IDs
+inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // of one connection
+inline constexpr std::uint64_t kMaxWaitingOfAll = 1U << 21;  // of all
+inline constexpr std::uint64_t kFairWaiting = 1U << 14;      // of one, always allowed
+
+enum class WatchKind : std::uint64_t { kListen = 1, kSignals, kKeeper, kProvisioner, kSpill, kConnection, kLiveness };
 
 [[nodiscard]] constexpr std::uint64_t watch_key(WatchKind kind, std::uint64_t number = 0) {
   return (static_cast<std::uint64_t>(kind) << 56) | number;
@@ -55,6 +64,7 @@ class ServerState {
   os::Poller poller;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections;  // by owner
   bool stopping = false;
+  bool handing_over = false;  // stopping, and another program goes on
 
   // Connections, in connections.cpp.
   Connection* add_connection(UniqueFd socket, const os::PeerCredentials& peer);  // null: it could not be watched
@@ -66,6 +76,11 @@ class ServerState {
     send(owner, MessageType::kReply, request, to_wire(body), std::move(fds));
   }
   void refuse(std::uint64_t owner, std::uint64_t request, const Status& status);
+  // kStoreFull if this connection, or all of them, hold too much that waits for their peers.
+  [[nodiscard]] Status check_held(const Connection& connection) const;
+  // A request that may wait takes its cost until end_wait, or until its connection ends. kStoreFull: too many wait.
+  [[nodiscard]] Status begin_wait(Connection& connection, std::uint64_t cost);
+  void end_wait(std::uint64_t owner, std::uint64_t cost);
   void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
             std::vector<UniqueFd> fds);
 
@@ -77,6 +92,11 @@ class ServerState {
 
   // Requests of ready connections, in requests.cpp.
   void handle(Connection& connection, IncomingFrame& frame);
+
+  // Has the program at `path` take over after this turn; its version. In upgrade.cpp.
+  [[nodiscard]] Result<std::string> upgrade(const std::string& path);
+  void upgrade_to_own_path();
+  [[nodiscard]] DaemonFacts facts() const;
 
  private:
   struct Registration {
@@ -92,6 +112,7 @@ class ServerState {
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
 
   std::uint64_t next_owner_ = 1;
+  std::uint64_t waiting_ = 0;  // of all connections
 };
 
 }  // namespace entrepot

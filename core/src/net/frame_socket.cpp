@@ -55,12 +55,20 @@ FrameSocket::Incoming FrameSocket::receive() {
       incoming.status = Status(Code::kStoreUnavailable, "the peer closed the connection");
       return incoming;
     }
-    if (pending_fds_.size() > kMaxPendingFds) {
-      incoming.status = Status(Code::kInvalidArgument, concat("more than ", kMaxPendingFds, " descriptors at once"));
+    if (pending_fds_.size() > most_pending_fds_) {
+      incoming.status =
+          Status(Code::kInvalidArgument, most_pending_fds_ == 0
+                                             ? std::string("descriptors come with a Hello only")
+                                             : concat("more than ", most_pending_fds_, " descriptors at once"));
       return incoming;
     }
     readable = !result->would_block && result->bytes == room;  // a short read: nothing is left for now
   }
+}
+
+void FrameSocket::refuse_descriptors() {
+  pending_fds_.clear();
+  most_pending_fds_ = 0;
 }
 
 void FrameSocket::make_room() {

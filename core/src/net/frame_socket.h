@@ -48,6 +48,11 @@ class FrameSocket {
   // Sends what the socket takes now.
   [[nodiscard]] Status flush();
   [[nodiscard]] bool wants_write() const { return !unsent_.empty(); }
+  // From now on a descriptor that comes is an error, and those whose frames did not come are closed. One that waited
+  // here could be the peer's own end of the connection, which then never ends.
+  void refuse_descriptors();
+  // Memory that waits for its peer: requests that are not whole, answers that are not read.
+  [[nodiscard]] std::size_t held_bytes() const { return buffer_.size() + unsent_bytes_; }
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 
@@ -71,6 +76,7 @@ class FrameSocket {
   std::size_t start_ = 0;             // [start_, end_) came and is not cut yet
   std::size_t end_ = 0;
   std::vector<UniqueFd> pending_fds_;
+  std::size_t most_pending_fds_ = kMaxPendingFds;
   std::deque<Unsent> unsent_;
   std::size_t unsent_bytes_ = 0;
 };

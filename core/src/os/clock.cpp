@@ -1,6 +1,7 @@
 #include "os/clock.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <ctime>
 
@@ -18,6 +19,12 @@ std::uint64_t read_clock(clockid_t clock) {
 
 std::uint64_t monotonic_ns() { return read_clock(CLOCK_MONOTONIC); }
 std::uint64_t unix_ns() { return read_clock(CLOCK_REALTIME); }
+
+void pause_ms(std::uint64_t ms) {
+  timespec left{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000 * 1'000'000)};
+  while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
 
 Deadline Deadline::after_ms(std::uint64_t ms) {
   const std::uint64_t now = monotonic_ns();

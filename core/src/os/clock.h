@@ -8,6 +8,9 @@ namespace entrepot::os {
 [[nodiscard]] std::uint64_t monotonic_ns();
 [[nodiscard]] std::uint64_t unix_ns();
 
+// Sleeps so long: between two tries of what cannot be waited for. Never in the event loop.
+void pause_ms(std::uint64_t ms);
+
 // A point in monotonic time until which somebody waits.
 class Deadline {
  public:

@@ -12,11 +12,13 @@ Status errno_status(int error, std::string_view what) {
   switch (error) {
     case ENOMEM:
     case ENOSPC:
+    case EDQUOT:
     case EMFILE:
     case ENFILE:
       return Status(Code::kStoreFull, message);
     case EACCES:
     case EPERM:
+    case EROFS:
       return Status(Code::kAccessDenied, message);
     case ECONNREFUSED:
     case ECONNRESET:

@@ -1,5 +1,6 @@
 #include "os/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -55,6 +56,13 @@ Result<UniqueFd> lock_file(const std::string& path) {
     if (errno == EWOULDBLOCK) return Status(Code::kStoreUnavailable, concat("another process holds ", path), true);
     return errno_status(errno, concat("lock of ", path));
   }
+  // Whoever held it before us may have removed it: then the next one would lock another file of that name.
+  struct stat locked{};
+  struct stat there{};
+  if (::fstat(fd.get(), &locked) != 0) return errno_status(errno, concat("looking at ", path));
+  if (::lstat(path.c_str(), &there) != 0 || there.st_ino != locked.st_ino || there.st_dev != locked.st_dev) {
+    return Status(Code::kStoreUnavailable, concat(path, " was removed meanwhile"), true);
+  }
   return fd;
 }
 
@@ -88,7 +96,16 @@ std::string folder_of(const std::string& path) {
 Status ensure_private_folder(const std::string& path) {
   if (path.empty()) return Status(Code::kInvalidArgument, "the path of a folder is empty");
   RETURN_IF_ERROR(make_parents(path));
+  return ensure_private_subfolder(path);
+}
+
+Status ensure_private_subfolder(const std::string& path) {
+  if (path.empty()) return Status(Code::kInvalidArgument, "the path of a folder is empty");
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    if (errno == ENOENT) {
+      return Status(Code::kInvalidArgument, concat("the folder ", path, " cannot be made: ", folder_of(path),
+                                                   " is not there; make it, or name another one"));
+    }
     return errno_status(errno, concat("making the folder ", path));
   }
   // lstat: a link that somebody put in the place of our folder would lead us elsewhere.
@@ -100,6 +117,10 @@ Status ensure_private_folder(const std::string& path) {
   if (info.st_uid != current_uid()) {
     return Status(Code::kAccessDenied, concat("the folder ", path, " belongs to user ", info.st_uid, ", not to us (",
                                               current_uid(), "); choose another one"));
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (info.st_mode & S_ISVTX) != 0) {
+    return Status(Code::kAccessDenied, concat("the folder ", path, " is everybody's (mode ", octal(info.st_mode),
+                                              "); name one of your own in it"));
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return Status(Code::kAccessDenied, concat("others may write the folder ", path, " (mode ", octal(info.st_mode),
@@ -129,6 +150,40 @@ Status remove_file(const std::string& path) {
 bool file_exists(const std::string& path) {
   struct stat info{};
   return ::lstat(path.c_str(), &info) == 0;
+}
+
+Result<std::vector<std::string>> list_folder(const std::string& path) {
+  DIR* folder = ::opendir(path.c_str());
+  if (folder == nullptr) return errno_status(errno, concat("listing the folder ", path));
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(folder);
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  const int error = errno;
+  ::closedir(folder);
+  if (error != 0) return errno_status(error, concat("listing the folder ", path));
+  return names;
+}
+
+Status remove_folder(const std::string& path) {
+  if (::rmdir(path.c_str()) != 0 && errno != ENOENT) return errno_status(errno, concat("removing the folder ", path));
+  return Status::ok();
+}
+
+Result<std::uint64_t> modified_unix_ns(const std::string& path) {
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at ", path));
+  return static_cast<std::uint64_t>(info.st_mtim.tv_sec) * 1'000'000'000ULL +
+         static_cast<std::uint64_t>(info.st_mtim.tv_nsec);
+}
+
+bool is_plain_file(const std::string& path) {
+  struct stat info{};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t limit) {

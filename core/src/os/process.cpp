@@ -14,7 +14,9 @@
 #include <charconv>
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "base/text.h"
@@ -26,6 +28,10 @@
 #endif
 
 namespace entrepot::os {
+
+namespace {
+constexpr std::size_t kNodeNameMax = 253;  // as long as names in Kubernetes are
+}  // namespace
 
 Result<UniqueFd> open_pidfd(pid_t pid) {
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
@@ -65,6 +71,7 @@ void raise_descriptor_limit() {
 }
 
 pid_t current_pid() { return ::getpid(); }
+bool in_first_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
 std::uint32_t current_uid() { return ::geteuid(); }
 
 Result<std::string> self_executable() {
@@ -75,6 +82,10 @@ Result<std::string> self_executable() {
 }
 
 std::string host_name() {
+  // A container's own name says nothing about where it runs; whoever starts it there knows the node.
+  if (const char* node = std::getenv("ENTREPOT_NODE"); node != nullptr && *node != '\0') {
+    return std::string(node).substr(0, kNodeNameMax);
+  }
   std::array<char, HOST_NAME_MAX + 1> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   return name.data();

@@ -47,10 +47,11 @@ struct ExitStatus {
 [[nodiscard]] std::optional<ExitStatus> reap(pid_t pid = -1);
 
 [[nodiscard]] pid_t current_pid();
+[[nodiscard]] bool in_first_thread();  // of the process; the thread that forked is the child's
 [[nodiscard]] std::uint32_t current_uid();
 [[nodiscard]] Result<std::string> self_executable();  // path of the running program
-[[nodiscard]] std::string host_name();
-[[nodiscard]] std::string program_label();  // /proc/self/comm, for people
+[[nodiscard]] std::string host_name();                // ENTREPOT_NODE, or else the host's own
+[[nodiscard]] std::string program_label();            // /proc/self/comm, for people
 
 // Closes every descriptor from `first` up except those in `keep`.
 void close_descriptors_from(int first, const std::vector<int>& keep);

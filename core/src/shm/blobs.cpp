@@ -21,9 +21,11 @@ BlobAdoption BlobWriter::adopt() {
   BlobAdoption found;
   table_.adopt([&](std::uint32_t index, const Blob& blob) {
     const std::uint64_t word = blob.word.load(std::memory_order_acquire);
-    if (static_cast<BlobState>(Word::state(word)) == BlobState::kSealed &&
-        blob.crc == blob_crc(blob, Word::generation(word))) {
+    const auto state = static_cast<BlobState>(Word::state(word));
+    if (state == BlobState::kSealed && blob.crc == blob_crc(blob, Word::generation(word))) {
       found.sealed.push_back(index);
+    } else if (state == BlobState::kSpilled && blob.spill_location != 0) {
+      found.spilled.push_back(index);  // cold storage checks its copy; its place may be half written, and is not used
     } else {
       table_.set_state(index, static_cast<std::uint8_t>(BlobState::kLost));
       found.damaged.push_back(index);
@@ -51,6 +53,36 @@ std::uint32_t BlobWriter::publish(std::uint32_t number, const BlobPlace& place, 
 
 void BlobWriter::free(std::uint32_t blob) { table_.free(blob); }
 
+void BlobWriter::mark_spilled(std::uint32_t blob) {
+  table_.set_state(blob, static_cast<std::uint8_t>(BlobState::kSpilled));
+}
+
+void BlobWriter::publish_again(std::uint32_t number, const BlobPlace& place, MemoryKind kind) {
+  Blob& blob = table_.at(number);
+  blob.offset = place.offset;
+  blob.segment = place.segment;
+  blob.segment_generation = place.segment_generation;
+  const std::uint64_t old = table_.word(number);
+  blob.crc = blob_crc(blob, Word::generation(old));
+  blob.word.store(Word::make(Word::generation(old), static_cast<std::uint8_t>(BlobState::kSealed),
+                             static_cast<std::uint8_t>(kind), Word::flags(old)),
+                  std::memory_order_release);
+}
+
+std::uint32_t BlobWriter::publish_spilled(std::uint32_t number, std::uint64_t length, std::uint64_t location) {
+  Blob& blob = table_.at(number);
+  blob.offset = 0;
+  blob.length = length;
+  blob.segment = 0;
+  blob.segment_generation = 0;
+  blob.spill_location = location;
+  blob.checksum = 0;
+  blob.crc = blob_crc(blob, table_.next_generation(number));
+  if (references_.size() <= number) references_.resize(std::size_t{number} + 1, 0);
+  references_[number] = 0;
+  return Word::generation(table_.publish(number, static_cast<std::uint8_t>(BlobState::kSpilled)));
+}
+
 void BlobWriter::add_reference(std::uint32_t blob) {
   if (references_.size() <= blob) references_.resize(std::size_t{blob} + 1, 0);
   ++references_[blob];
@@ -65,6 +97,11 @@ std::uint32_t BlobWriter::references(std::uint32_t blob) const {
 bool BlobWriter::is_sealed(std::uint32_t blob, std::uint32_t generation) const {
   return table_.is_live(blob, generation) &&
          static_cast<BlobState>(Word::state(table_.word(blob))) == BlobState::kSealed;
+}
+
+bool BlobWriter::is_there(std::uint32_t blob, std::uint32_t generation) const {
+  if (!table_.is_live(blob, generation)) return false;
+  return state(blob) == BlobState::kSealed || state(blob) == BlobState::kSpilled;
 }
 
 BlobPlace BlobWriter::place(std::uint32_t number) const {

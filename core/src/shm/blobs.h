@@ -1,5 +1,12 @@
-// The blob table: contiguous immutable ranges of segments, counted across the objects that share them. The counts are
+// The blob table: contiguous immutable ranges of bytes, counted across the objects that share them. The counts are
 // derived and private to the daemon.
+//
+//   free --publish--> sealed (resident) --mark_spilled--> spilled --publish_again--> sealed ...      any --free--> free
+//    (generation + 1)                                        ^
+//   free --publish_spilled (recovered from a manifest)------/
+//
+// A copy (a place in cold storage) belongs to a blob from set_copy() to drop_copy(), resident or not; only a blob that
+// has one is spilled. The place of a spilled blob means nothing, and a crash may leave it half written.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +31,15 @@ struct BlobPlace {
 
 [[nodiscard]] std::uint32_t blob_crc(const Blob& blob, std::uint32_t generation);
 
+struct BlobKey {
+  std::uint32_t blob = 0;
+  std::uint32_t generation = 0;
+  auto operator<=>(const BlobKey&) const = default;
+};
+
 struct BlobAdoption {
   std::vector<std::uint32_t> sealed;
+  std::vector<std::uint32_t> spilled;
   std::vector<std::uint32_t> damaged;  // checksum does not fit: now kLost, not reused until freed
 };
 
@@ -42,11 +56,25 @@ class BlobWriter {
   std::uint32_t publish(std::uint32_t blob, const BlobPlace& place, MemoryKind kind = MemoryKind::kUnknown);
   void free(std::uint32_t blob);  // count must be 0: generation + 1 (or retired)
 
+  // The copy: `location` is never 0.
+  void set_copy(std::uint32_t blob, std::uint64_t location) { table_.at(blob).spill_location = location; }
+  void drop_copy(std::uint32_t blob) { table_.at(blob).spill_location = 0; }
+  [[nodiscard]] std::uint64_t copy(std::uint32_t blob) const { return table_.at(blob).spill_location; }  // 0: none
+  [[nodiscard]] BlobKey key(std::uint32_t blob) const { return {blob, generation(blob)}; }
+  void mark_spilled(std::uint32_t blob);  // it has a copy; its range is the pool's again afterwards
+  void publish_again(std::uint32_t blob, const BlobPlace& place, MemoryKind kind);  // same generation and length
+  std::uint32_t publish_spilled(std::uint32_t blob, std::uint64_t length, std::uint64_t location);
+
   void add_reference(std::uint32_t blob);
   [[nodiscard]] std::uint32_t drop_reference(std::uint32_t blob);  // references left
   [[nodiscard]] std::uint32_t references(std::uint32_t blob) const;
 
   [[nodiscard]] bool is_sealed(std::uint32_t blob, std::uint32_t generation) const;
+  [[nodiscard]] bool is_there(std::uint32_t blob, std::uint32_t generation) const;  // sealed or spilled
+  [[nodiscard]] bool is_resident(std::uint32_t blob) const { return state(blob) == BlobState::kSealed; }
+  [[nodiscard]] BlobState state(std::uint32_t blob) const {
+    return static_cast<BlobState>(Word::state(table_.word(blob)));
+  }
   [[nodiscard]] BlobPlace place(std::uint32_t blob) const;
   [[nodiscard]] std::uint32_t generation(std::uint32_t blob) const { return Word::generation(table_.word(blob)); }
   [[nodiscard]] const Blob& at(std::uint32_t blob) const { return table_.at(blob); }

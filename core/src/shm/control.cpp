@@ -23,6 +23,7 @@ std::uint64_t small_capacity(RegionKind kind) {
     case RegionKind::kSegments:
     case RegionKind::kSessions:
     case RegionKind::kClients:
+    case RegionKind::kSets:
       return 256;
     default:
       return 1U << 13;
@@ -60,7 +61,8 @@ Status check_marks(const ControlMemory& memory) {
   RETURN_IF_ERROR(check_mark(memory.region(RegionKind::kBlobs), root.blob_high_water.load(), sizeof(Blob)));
   RETURN_IF_ERROR(check_mark(memory.region(RegionKind::kSegments), root.segment_high_water.load(), sizeof(Segment)));
   RETURN_IF_ERROR(check_mark(memory.region(RegionKind::kRecords), root.record_high_water.load(), 1));
-  for (const RegionKind kind : {RegionKind::kSessions, RegionKind::kNames, RegionKind::kClients}) {
+  for (const RegionKind kind : {RegionKind::kSessions, RegionKind::kNames, RegionKind::kClients, RegionKind::kSets,
+                                RegionKind::kConsumptions}) {
     const Region& region = memory.region(kind);
     RETURN_IF_ERROR(check_mark(region, region.marks().high_water.load(), region_entry_bytes(kind)));
   }

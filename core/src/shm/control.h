@@ -1,4 +1,4 @@
-// The control memory as a whole: the daemon's nine regions, and the five of them that clients map.
+// The control memory as a whole: the daemon's eleven regions, and the five of them that clients map.
 #pragma once
 
 #include <array>
@@ -11,9 +11,10 @@
 
 namespace entrepot {
 
-inline constexpr std::array<RegionKind, 9> kAllRegions = {
-    RegionKind::kRoot,     RegionKind::kSlots,    RegionKind::kBlobs, RegionKind::kIndex,  RegionKind::kRecords,
-    RegionKind::kSegments, RegionKind::kSessions, RegionKind::kNames, RegionKind::kClients};
+inline constexpr std::array<RegionKind, 11> kAllRegions = {
+    RegionKind::kRoot,    RegionKind::kSlots,    RegionKind::kBlobs,       RegionKind::kIndex,
+    RegionKind::kRecords, RegionKind::kSegments, RegionKind::kSessions,    RegionKind::kNames,
+    RegionKind::kClients, RegionKind::kSets,     RegionKind::kConsumptions};
 // In the order in which a Hello's answer carries their descriptors.
 inline constexpr std::array<RegionKind, 5> kClientRegions = {RegionKind::kRoot, RegionKind::kSlots, RegionKind::kBlobs,
                                                              RegionKind::kIndex, RegionKind::kRecords};
@@ -27,7 +28,7 @@ class ControlMemory {
   // Over process-private memory, for tests under sanitizers; every kind needs a capacity or gets a small one.
   [[nodiscard]] static Result<ControlMemory> create_private(const InstanceId& instance,
                                                             const std::map<RegionKind, std::uint64_t>& capacities = {});
-  // Takes over what an earlier daemon left; all nine must be there and belong together. Adds one to the incarnation.
+  // Takes over what an earlier daemon left; all must be there and belong together. Adds one to the incarnation.
   [[nodiscard]] static Result<ControlMemory> adopt(std::map<RegionKind, UniqueFd> fds);
 
   [[nodiscard]] Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
@@ -39,7 +40,7 @@ class ControlMemory {
   [[nodiscard]] Result<std::array<UniqueFd, 5>> client_fds() const;
 
  private:
-  std::array<Region, 9> regions_;
+  std::array<Region, 11> regions_;
 };
 
 // The client's side: read-only, immutable after attach, safe from any thread.

@@ -26,10 +26,14 @@ DirectoryAdoption DirectoryWriter::adopt() {
     const auto state = static_cast<ObjectState>(Word::state(word));
     if (state == ObjectState::kUnsealed) return false;
     const bool whole = slot.crc == slot_crc(slot, Word::generation(word));
-    if (whole && state == ObjectState::kSealed) {
+    const bool findable =
+        state == ObjectState::kSealed || state == ObjectState::kEvicting || state == ObjectState::kSpilled;
+    if (whole && findable) {
       found.sealed.push_back(index);
     } else if (whole && state == ObjectState::kDeleting) {
       found.deleting.push_back(index);
+    } else if (whole && state == ObjectState::kDropped) {
+      found.dropped.push_back(index);
     } else {
       // Not freed here: somebody may pin it, and what it counted on is unknown.
       mark_lost(index);
@@ -40,7 +44,8 @@ DirectoryAdoption DirectoryWriter::adopt() {
   return found;
 }
 
-std::uint64_t DirectoryWriter::publish_sealed(std::uint32_t number, const SlotFields& fields, MemoryKind kind) {
+std::uint64_t DirectoryWriter::publish(std::uint32_t number, const SlotFields& fields, ObjectState state,
+                                       MemoryKind kind) {
   Slot& slot = table_.at(number);
   slot_id_store(slot, fields.id);
   slot.session = fields.session;
@@ -51,8 +56,9 @@ std::uint64_t DirectoryWriter::publish_sealed(std::uint32_t number, const SlotFi
   slot.locality_set = fields.locality_set;
   slot.creator = fields.creator;
   slot.spill_location = 0;
+  slot.hints.store(fields.hints.word(), std::memory_order_relaxed);
   slot.crc = slot_crc(slot, table_.next_generation(number));
-  return table_.publish(number, static_cast<std::uint8_t>(ObjectState::kSealed), static_cast<std::uint8_t>(kind));
+  return table_.publish(number, static_cast<std::uint8_t>(state), static_cast<std::uint8_t>(kind));
 }
 
 DirectoryReader::DirectoryReader(const ControlView& view)
@@ -61,14 +67,14 @@ DirectoryReader::DirectoryReader(const ControlView& view)
       capacity_(static_cast<std::uint32_t>(view.region(RegionKind::kSlots).capacity())),
       index_(view) {}
 
-std::optional<Found> DirectoryReader::find(const IdBytes& id) const {
+template <bool (*wanted)(std::uint64_t)>
+std::optional<Found> DirectoryReader::find_if(const IdBytes& id) const {
   Found found;
   const auto match = [&](std::uint32_t number) {
     if (number >= capacity_) return false;
     const Slot& slot = slots_[number];
     found.word = slot.word.load(std::memory_order_acquire);
-    return Word::state(found.word) == static_cast<std::uint8_t>(ObjectState::kSealed) && slot_id_equals(slot, id) &&
-           slot.word.load(std::memory_order_acquire) == found.word;
+    return wanted(found.word) && slot_id_equals(slot, id) && slot.word.load(std::memory_order_acquire) == found.word;
   };
   const std::optional<std::uint32_t> number = index_.probe(hash_id(id), match);
   if (!number) return std::nullopt;
@@ -76,15 +82,29 @@ std::optional<Found> DirectoryReader::find(const IdBytes& id) const {
   return found;
 }
 
-std::optional<Found> DirectoryReader::at(std::uint32_t number, std::uint32_t generation, const IdBytes& id) const {
+template <bool (*wanted)(std::uint64_t)>
+std::optional<Found> DirectoryReader::at_if(std::uint32_t number, std::uint32_t generation, const IdBytes& id) const {
   if (number >= capacity_ || number >= high_water()) return std::nullopt;
   const Slot& slot = slots_[number];
   const Found found{number, slot.word.load(std::memory_order_acquire)};
-  if (Word::state(found.word) != static_cast<std::uint8_t>(ObjectState::kSealed) || found.generation() != generation ||
-      !slot_id_equals(slot, id) || slot.word.load(std::memory_order_acquire) != found.word) {
+  if (!wanted(found.word) || found.generation() != generation || !slot_id_equals(slot, id) ||
+      slot.word.load(std::memory_order_acquire) != found.word) {
     return std::nullopt;
   }
   return found;
+}
+
+std::optional<Found> DirectoryReader::find(const IdBytes& id) const { return find_if<is_sealed>(id); }
+
+std::optional<Found> DirectoryReader::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const {
+  return at_if<is_sealed>(slot, generation, id);
+}
+
+std::optional<Found> DirectoryReader::find_existing(const IdBytes& id) const { return find_if<exists>(id); }
+
+std::optional<Found> DirectoryReader::existing_at(std::uint32_t slot, std::uint32_t generation,
+                                                  const IdBytes& id) const {
+  return at_if<exists>(slot, generation, id);
 }
 
 }  // namespace entrepot

@@ -22,7 +22,8 @@ struct SlotFields {
   std::uint64_t payload_bytes = 0;
   std::uint64_t sealed_unix_ns = 0;
   std::uint32_t creator = 0;
-  std::uint32_t locality_set = 0;
+  std::uint32_t locality_set = 0;  // index + 1
+  SlotHints hints{};
 };
 
 // CRC over a slot's fields and the generation; what an adopting daemon compares with Slot::crc.
@@ -30,8 +31,9 @@ struct SlotFields {
 
 // What an adoption found, by slot.
 struct DirectoryAdoption {
-  std::vector<std::uint32_t> sealed;    // word sealed, checksum fits
+  std::vector<std::uint32_t> sealed;    // word sealed, evicting or spilled, checksum fits
   std::vector<std::uint32_t> deleting;  // unlinked, waiting for the last pin; checksum fits
+  std::vector<std::uint32_t> dropped;   // notes of what can be made again; checksum fits
   std::vector<std::uint32_t> damaged;   // checksum does not fit: now kLost; free them once nobody pins them
 };
 
@@ -48,12 +50,29 @@ class DirectoryWriter {
   [[nodiscard]] std::uint32_t next_generation(std::uint32_t slot) const { return table_.next_generation(slot); }
 
   // Writes the fields, then the word (release). Returns the word. The index is the caller's next step.
-  std::uint64_t publish_sealed(std::uint32_t slot, const SlotFields& fields, MemoryKind kind = MemoryKind::kUnknown);
+  std::uint64_t publish_sealed(std::uint32_t slot, const SlotFields& fields, MemoryKind kind = MemoryKind::kUnknown) {
+    return publish(slot, fields, ObjectState::kSealed, kind);
+  }
+  std::uint64_t publish(std::uint32_t slot, const SlotFields& fields, ObjectState state, MemoryKind kind);
 
   // By sequentially consistent exchange; afterwards scan the pin tables. Returns the word that was there.
   std::uint64_t mark_deleting(std::uint32_t slot) {
     return table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kDeleting));
   }
+  // Eviction: evicting, then pins are scanned; then sealed again, or spilled. Loaded: sealed.
+  void mark_evicting(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kEvicting)); }
+  void mark_spilled(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kSpilled)); }
+  void mark_sealed(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kSealed)); }
+  void mark_dropped(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kDropped)); }
+  void set_in_manifest(std::uint32_t slot, bool listed) { table_.at(slot).spill_location = listed ? 1 : 0; }
+  [[nodiscard]] bool in_manifest(std::uint32_t slot) const { return table_.at(slot).spill_location != 0; }
+  [[nodiscard]] SlotHints hints(std::uint32_t slot) const {
+    return SlotHints::of(table_.at(slot).hints.load(std::memory_order_relaxed));
+  }
+  void set_hints(std::uint32_t slot, const SlotHints& hints) {
+    table_.at(slot).hints.store(hints.word(), std::memory_order_relaxed);
+  }
+  void set_locality_set(std::uint32_t slot, std::uint32_t set) { table_.at(slot).locality_set = set; }
   std::uint64_t mark_lost(std::uint32_t slot) {
     return table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kLost));
   }
@@ -65,6 +84,11 @@ class DirectoryWriter {
   [[nodiscard]] std::uint64_t word(std::uint32_t slot) const { return table_.word(slot); }
   [[nodiscard]] ObjectState state(std::uint32_t slot) const {
     return static_cast<ObjectState>(Word::state(table_.word(slot)));
+  }
+  // Somebody who asks for it by its ID gets it, at once or from cold storage.
+  [[nodiscard]] bool is_findable(std::uint32_t slot) const {
+    const ObjectState now = state(slot);
+    return now == ObjectState::kSealed || now == ObjectState::kSpilled || now == ObjectState::kEvicting;
   }
   [[nodiscard]] std::uint32_t generation(std::uint32_t slot) const { return Word::generation(table_.word(slot)); }
   [[nodiscard]] bool is_live(std::uint32_t slot, std::uint32_t generation) const {
@@ -102,6 +126,15 @@ class DirectoryReader {
   // The same for a slot that the daemon named in an answer: none unless it is sealed, of that generation and ID.
   [[nodiscard]] std::optional<Found> at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
 
+  // The same for an object that exists, its payload in memory or not; for reading its record alone.
+  [[nodiscard]] std::optional<Found> find_existing(const IdBytes& id) const;
+  [[nodiscard]] std::optional<Found> existing_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
+  // After pinning: does it still exist in that life? Its payload may have moved meanwhile, its record has not.
+  [[nodiscard]] bool still_exists(const Found& found) const {
+    const std::uint64_t word = slots_[found.slot].word.load(std::memory_order_seq_cst);
+    return Word::generation(word) == found.generation() && exists(word);
+  }
+
   // After pinning: is the slot still in the life and state that `found` saw? Sequentially consistent.
   [[nodiscard]] bool recheck(const Found& found) const {
     return slots_[found.slot].word.load(std::memory_order_seq_cst) == found.word;
@@ -112,6 +145,19 @@ class DirectoryReader {
   [[nodiscard]] std::uint32_t high_water() const { return root_->slot_high_water.load(std::memory_order_acquire); }
 
  private:
+  static bool is_sealed(std::uint64_t word) {
+    return Word::state(word) == static_cast<std::uint8_t>(ObjectState::kSealed);
+  }
+  static bool exists(std::uint64_t word) {
+    const auto state = static_cast<ObjectState>(Word::state(word));
+    return state == ObjectState::kSealed || state == ObjectState::kEvicting || state == ObjectState::kSpilled;
+  }
+  // Templates, so that the hot path compares and does not call.
+  template <bool (*wanted)(std::uint64_t)>
+  [[nodiscard]] std::optional<Found> find_if(const IdBytes& id) const;
+  template <bool (*wanted)(std::uint64_t)>
+  [[nodiscard]] std::optional<Found> at_if(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
+
   const Root* root_;
   const Slot* slots_;
   std::uint32_t capacity_;

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "base/id.h"
+#include "shm/locality.h"
 
 namespace entrepot {
 
@@ -30,6 +31,8 @@ inline constexpr std::uint32_t kMaxSegments = 1U << 16;
 inline constexpr std::uint32_t kMaxClients = 1U << 12;
 inline constexpr std::uint32_t kMaxSessions = 1U << 16;
 inline constexpr std::uint32_t kMaxNames = 1U << 20;
+inline constexpr std::uint32_t kMaxSets = 1U << 16;
+inline constexpr std::uint32_t kMaxConsumptions = 1U << 22;
 inline constexpr std::uint32_t kMaxPinsPerClient = 1U << 17;
 inline constexpr std::uint32_t kIndexMaxLog2 = 25;
 inline constexpr std::uint32_t kIndexMinLog2 = 10;
@@ -50,6 +53,8 @@ enum class RegionKind : std::uint32_t {
   kSessions = 7,
   kNames = 8,
   kClients = 9,
+  kSets = 10,
+  kConsumptions = 11,
 };
 
 // ---- state words -------------------------------------------------------------------------------------------------
@@ -73,8 +78,13 @@ inline constexpr std::uint16_t kRetiredFlag = 1;  // in a word's flags, with sta
 // Objects (slots). free -> unsealed -> sealed -> deleting -> free (generation + 1).
 // A slot whose last possible generation (2^32 - 1) ended stays free with kRetiredFlag and is never used again; blobs,
 // segments and the other tables do the same.
-// sealed <-> evicting -> spilled -> loading -> sealed, remote, lost and stream belong to later capabilities; their
-// numbers are fixed now so that the format stays. `deleting` is unlinked from the index but may still be pinned.
+// sealed --mark--> evicting --pinned--> sealed
+//                      \--unpinned--> spilled (some of its blobs are in cold storage only) --all loaded--> sealed
+// evicting --unpinned, can be made again--> dropped (a note alone: no record, no blobs, not in the index) --sealed
+// anew, deleted, or its session ends--> free
+//
+// `evicting` lasts for one scan of the pins. `deleting` is unlinked from the index but may still be pinned. loading,
+// remote and stream belong to later capabilities; their numbers are fixed now so that the format stays.
 enum class ObjectState : std::uint8_t {
   kFree = 0,
   kUnsealed = 1,
@@ -86,9 +96,10 @@ enum class ObjectState : std::uint8_t {
   kLost = 7,
   kStream = 8,
   kDeleting = 9,
+  kDropped = 10,
 };
 
-// Blobs. free -> sealed -> free (generation + 1); counted across the objects that share them (count is derived).
+// Blobs, see shm/blobs.h; counted across the objects that share them (count is derived).
 enum class BlobState : std::uint8_t { kFree = 0, kSealed = 2, kEvicting = 3, kSpilled = 4, kLoading = 5, kLost = 7 };
 
 // Segments (see shm/segment.h). absent: no memfd behind the entry.
@@ -132,6 +143,9 @@ static_assert(sizeof(RegionMarks) == 64);
 inline constexpr std::uint32_t kReleasesWanted = 1;  // a pin that goes should be told by kReleased
 inline constexpr std::uint32_t kLeasesWanted = 2;    // somebody waits for memory: idle leases should be given back
 
+// Bits of Root.flags.
+inline constexpr std::uint32_t kRootFollowsKilled = 1;  // keeper and daemon of an earlier store here died together
+
 // ---- root --------------------------------------------------------------------------------------------------------
 // One page. Atomics are written by the daemon, read by clients.
 struct Root {
@@ -141,7 +155,7 @@ struct Root {
   std::atomic<std::uint32_t> slot_high_water;  // slots below it have pages
   std::atomic<std::uint32_t> blob_high_water;  // blobs below it have pages
   std::atomic<std::uint32_t> segment_high_water;
-  std::atomic<std::uint32_t> flags;              // kRootShared...
+  std::atomic<std::uint32_t> flags;              // of the bits above
   std::atomic<std::uint64_t> record_high_water;  // bytes of the record arena that have pages
   std::atomic<std::uint64_t> capacity_bytes;
   std::atomic<std::uint64_t> generation_seed;
@@ -184,12 +198,43 @@ struct alignas(64) Slot {
   std::uint32_t crc;  // CRC-32C over id, session, record_offset, record_bytes, payload_bytes, sealed_at, generation
   std::uint64_t payload_bytes;  // sum of the buffers' lengths
   std::uint64_t sealed_unix_ns;
-  std::uint32_t locality_set;
-  std::uint32_t creator;  // client index, for people
-  std::uint64_t spill_location;
-  std::array<std::uint8_t, 40> reserved;
+  std::uint32_t locality_set;        // index + 1; 0: the session's default one
+  std::uint32_t creator;             // client index, for people
+  std::uint64_t spill_location;      // 1: the manifest of cold storage lists it
+  std::atomic<std::uint64_t> hints;  // see SlotHints
+  std::array<std::uint8_t, 32> reserved;
 };
 static_assert(sizeof(Slot) == 128);
+
+// What a user says about one object. Not in the checksum: it changes, and by one store. bits 0-7 priority, signed |
+// 8 pinned by its user | 9 dead: all its consumers have had it | 10 made again: it was dropped once, and is not a
+// second time | 16-31 RecomputeCode: what making it again takes | 32-63 consumers, 0: nobody counts them.
+struct SlotHints {
+  std::int8_t priority = 0;
+  bool pinned = false;
+  bool dead = false;
+  std::uint32_t consumers = 0;
+  bool made_again = false;
+  std::uint16_t recompute = 0;
+  [[nodiscard]] static constexpr SlotHints of(std::uint64_t word) {
+    SlotHints hints;
+    hints.priority = static_cast<std::int8_t>(static_cast<std::uint8_t>(word & 0xffU));
+    hints.pinned = (word & 0x100U) != 0;
+    hints.dead = (word & 0x200U) != 0;
+    hints.made_again = (word & 0x400U) != 0;
+    hints.recompute = static_cast<std::uint16_t>((word >> 16) & 0xffffU);
+    hints.consumers = static_cast<std::uint32_t>(word >> 32);
+    return hints;
+  }
+  [[nodiscard]] constexpr std::uint64_t word() const {
+    return (static_cast<std::uint64_t>(consumers) << 32) | (static_cast<std::uint64_t>(recompute) << 16) |
+           (made_again ? 0x400U : 0U) | (dead ? 0x200U : 0U) | (pinned ? 0x100U : 0U) |
+           static_cast<std::uint8_t>(priority);
+  }
+  // What the pager may count on: nothing of what was dropped before, so that two values that do not fit side by side
+  // are not made again in turn for ever.
+  [[nodiscard]] constexpr std::uint16_t may_drop() const { return made_again ? std::uint16_t{0} : recompute; }
+};
 
 // ---- blobs --------------------------------------------------------------------------------------------------------
 struct alignas(64) Blob {
@@ -197,8 +242,8 @@ struct alignas(64) Blob {
   std::uint64_t offset;  // in the segment
   std::uint64_t length;
   std::uint32_t segment;
-  std::uint32_t crc;  // CRC-32C over offset, length, segment, segment_generation, generation
-  std::uint64_t spill_location;
+  std::uint32_t crc;                 // CRC-32C over offset, length, segment, segment_generation, generation
+  std::uint64_t spill_location;      // of its copy in cold storage, with check bits of its own; 0: none
   std::uint64_t checksum;            // of the payload, where something computed it; 0 otherwise
   std::uint32_t segment_generation;  // a reader whose mapping of the segment is of another generation maps it anew
   std::array<std::uint8_t, 12> reserved;
@@ -270,9 +315,12 @@ struct alignas(64) Session {
   std::uint16_t name_bytes;
   std::array<char, kScopeMaxBytes> scope;
   std::array<char, kSessionMaxBytes> name;
-  std::array<std::uint8_t, 56> reserved;
+  std::array<std::uint8_t, 48> reserved;
+  std::atomic<std::uint32_t> flags;  // of the bits below; not in the checksum
+  std::uint32_t reserved2;
 };
 static_assert(sizeof(Session) == 512);
+inline constexpr std::uint32_t kSessionDeletesConsumed = 1;  // an object whose last consumer had it is deleted at once
 
 struct alignas(64) Name {
   std::atomic<std::uint64_t> word;
@@ -286,6 +334,30 @@ struct alignas(64) Name {
   std::array<std::uint8_t, 15> reserved;
 };
 static_assert(sizeof(Name) == 320);
+
+// A locality set of a session.
+struct alignas(64) LocalitySet {
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint64_t> attributes;  // packed; changes by one store, so it is not in the checksum
+  std::uint32_t session;
+  std::uint32_t session_generation;
+  std::uint32_t crc;  // CRC-32C over session, its generation, name, generation
+  std::uint16_t name_bytes;
+  std::array<char, kNameMaxBytes> name;  // empty: the session's default set
+  std::array<std::uint8_t, 35> reserved;
+};
+static_assert(sizeof(LocalitySet) == 320);
+
+// One consumer has had one object: so that a consumer that is run again does not count twice.
+struct alignas(32) Consumption {
+  std::atomic<std::uint64_t> word;
+  std::uint64_t consumer;  // hash of the key that it gave
+  std::uint32_t slot;
+  std::uint32_t slot_generation;
+  std::uint32_t crc;  // CRC-32C over consumer, slot, slot_generation, generation
+  std::uint32_t reserved;
+};
+static_assert(sizeof(Consumption) == 32);
 
 struct alignas(64) ClientEntry {
   std::atomic<std::uint64_t> word;
@@ -309,9 +381,13 @@ struct alignas(64) PinTableHeader {
   std::uint32_t layout_version;
   std::uint32_t capacity;
   std::atomic<std::uint32_t> high_water;  // pins at or above it are 0; the daemon bounds it by capacity
-  std::array<std::uint8_t, 44> reserved;
+  std::atomic<std::uint32_t> accesses;    // how many gets were noted: the next goes to entry accesses % kAccessRing
+  std::array<std::uint8_t, 40> reserved;
 };
 static_assert(sizeof(PinTableHeader) == 64);
+// Behind the pins: the last gets of objects with blobs, as pin words, for eviction. A hint: entries may be lost or
+// garbage, and nothing depends on them but the order in which objects leave memory.
+inline constexpr std::uint32_t kAccessRing = 512;
 struct Pin {
   static constexpr std::uint64_t make(std::uint32_t slot, std::uint32_t generation) {
     return (static_cast<std::uint64_t>(generation) << 32) | (slot + 1U);

@@ -64,9 +64,8 @@ Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
   ASSIGN_OR_RETURN(table.mapping, os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadOnly));
   table.client = client;
   table.capacity = capacity;
-  table.header = reinterpret_cast<const PinTableHeader*>(table.mapping.data());
-  table.pins = reinterpret_cast<const std::atomic<std::uint64_t>*>(table.mapping.data() + sizeof(PinTableHeader));
-  tables_.push_back(std::move(table));
+  const std::byte* memory = table.mapping.data();
+  add(std::move(table), memory);
   return Status::ok();
 }
 
@@ -75,10 +74,16 @@ Status PinScanner::add_private(std::uint32_t client, const PinTable& source) {
   Table table;
   table.client = client;
   table.capacity = source.capacity();
-  table.header = reinterpret_cast<const PinTableHeader*>(source.memory());
-  table.pins = reinterpret_cast<const std::atomic<std::uint64_t>*>(source.memory() + sizeof(PinTableHeader));
-  tables_.push_back(std::move(table));
+  add(std::move(table), source.memory());
   return Status::ok();
+}
+
+void PinScanner::add(Table table, const std::byte* memory) {
+  table.header = reinterpret_cast<const PinTableHeader*>(memory);
+  table.pins = reinterpret_cast<const std::atomic<std::uint64_t>*>(memory + sizeof(PinTableHeader));
+  table.ring = table.pins + table.capacity;
+  table.drained = table.header->accesses.load(std::memory_order_relaxed);
+  tables_.push_back(std::move(table));
 }
 
 void PinScanner::remove(std::uint32_t client) {

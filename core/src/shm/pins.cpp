@@ -73,6 +73,7 @@ Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t 
   table.fd_ = std::move(fd);
   table.mapping_ = std::move(mapping);
   table.pins_ = reinterpret_cast<std::atomic<std::uint64_t>*>(table.mapping_.data() + sizeof(PinTableHeader));
+  table.ring_ = table.pins_ + capacity;
   table.next_ = reinterpret_cast<std::atomic<std::uint32_t>*>(table.next_mapping_.data());
   table.capacity_ = capacity;
   table.state_ = std::make_unique<State>();

@@ -10,6 +10,7 @@
 // daemon clears a dead client's table as a whole by dropping it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,7 @@
 namespace entrepot {
 
 [[nodiscard]] constexpr std::uint64_t pin_table_bytes(std::uint32_t capacity) {
-  return sizeof(PinTableHeader) + 8ULL * capacity;
+  return sizeof(PinTableHeader) + 8ULL * capacity + 8ULL * kAccessRing;
 }
 
 // A new table (the daemon makes it and sends the descriptor): sealed memfd, all its pages there, header written.
@@ -46,6 +47,13 @@ class PinTable {
   // The position of the new pin, or kNoPosition when the table is full (see full_error). No allocation, no system call.
   [[nodiscard]] std::uint32_t pin(std::uint32_t slot, std::uint32_t generation);
   void unpin(std::uint32_t position);
+
+  // Notes that the object was got. Threads that note at the same time may lose an entry.
+  void note(std::uint32_t slot, std::uint32_t generation) {
+    const std::uint32_t at = header()->accesses.load(std::memory_order_relaxed);
+    ring_[at % kAccessRing].store(Pin::make(slot, generation), std::memory_order_relaxed);
+    header()->accesses.store(at + 1, std::memory_order_relaxed);
+  }
 
   [[nodiscard]] std::uint64_t pin_at(std::uint32_t position) const;
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
@@ -75,6 +83,7 @@ class PinTable {
   os::Mapping mapping_;
   os::Mapping next_mapping_;
   std::atomic<std::uint64_t>* pins_ = nullptr;
+  std::atomic<std::uint64_t>* ring_ = nullptr;
   std::atomic<std::uint32_t>* next_ = nullptr;  // of the free stack: position + 1; in next_mapping_
   std::uint32_t capacity_ = 0;
   std::unique_ptr<State> state_;
@@ -123,14 +132,33 @@ class PinScanner {
     }
   }
 
+  // Calls visit(client, PinTarget) for what each client noted since the last drain, oldest first; what was overwritten
+  // meanwhile is not seen. The targets are what clients wrote: check them before use.
+  template <class Visit>
+  void drain(Visit&& visit) {
+    for (Table& table : tables_) {
+      const std::uint32_t noted = table.header->accesses.load(std::memory_order_relaxed);
+      const std::uint32_t fresh = std::min(noted - table.drained, kAccessRing);
+      table.drained = noted;
+      for (std::uint32_t at = noted - fresh; at != noted; ++at) {
+        const std::uint64_t pin = table.ring[at % kAccessRing].load(std::memory_order_relaxed);
+        if (static_cast<std::uint32_t>(pin) == 0) continue;
+        visit(table.client, PinTarget{static_cast<std::uint32_t>(pin) - 1, static_cast<std::uint32_t>(pin >> 32)});
+      }
+    }
+  }
+
  private:
   struct Table {
     std::uint32_t client = 0;
     std::uint32_t capacity = 0;
+    std::uint32_t drained = 0;  // PinTableHeader::accesses up to here
     const PinTableHeader* header = nullptr;
     const std::atomic<std::uint64_t>* pins = nullptr;
+    const std::atomic<std::uint64_t>* ring = nullptr;
     os::Mapping mapping;  // empty for private tables
   };
+  void add(Table table, const std::byte* memory);
   [[nodiscard]] static std::uint32_t bounded_high_water(const Table& table);
 
   std::vector<Table> tables_;

@@ -68,6 +68,10 @@ std::string_view region_name(RegionKind kind) {
       return "names";
     case RegionKind::kClients:
       return "clients";
+    case RegionKind::kSets:
+      return "locality sets";
+    case RegionKind::kConsumptions:
+      return "consumptions";
   }
   return "unknown";
 }
@@ -92,6 +96,10 @@ std::uint64_t region_entry_bytes(RegionKind kind) {
       return sizeof(Name);
     case RegionKind::kClients:
       return sizeof(ClientEntry);
+    case RegionKind::kSets:
+      return sizeof(LocalitySet);
+    case RegionKind::kConsumptions:
+      return sizeof(Consumption);
   }
   return 1;
 }
@@ -116,6 +124,10 @@ std::uint64_t region_default_capacity(RegionKind kind) {
       return kMaxNames;
     case RegionKind::kClients:
       return kMaxClients;
+    case RegionKind::kSets:
+      return kMaxSets;
+    case RegionKind::kConsumptions:
+      return kMaxConsumptions;
   }
   return 0;
 }

@@ -16,7 +16,8 @@ SegmentAdoption SegmentTable::adopt() {
   SegmentAdoption found;
   table_.adopt([&](std::uint32_t index, const Segment& segment) {
     const std::uint32_t generation = Word::generation(segment.word.load(std::memory_order_acquire));
-    const bool whole = segment.crc == segment_crc(segment, generation);
+    const bool known = state(index) <= SegmentState::kQuarantined;
+    const bool whole = known && segment.crc == segment_crc(segment, generation);
     (whole ? found.live : found.damaged).push_back(index);
     return true;
   });

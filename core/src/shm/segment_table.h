@@ -27,7 +27,7 @@ struct SegmentWriterRef {
 
 struct SegmentAdoption {
   std::vector<std::uint32_t> live;     // any state but absent, checksum fits
-  std::vector<std::uint32_t> damaged;  // checksum does not fit; left as they are, for the caller to judge
+  std::vector<std::uint32_t> damaged;  // checksum or state does not fit; left as they are, for the caller to judge
 };
 
 // Guarded by the daemon's thread.

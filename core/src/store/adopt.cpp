@@ -12,7 +12,13 @@ Result<ObjectAdoption> ObjectTable::adopt() {
   const BlobAdoption blobs = blobs_.adopt();
   RETURN_IF_ERROR(index_.reset(static_cast<std::uint32_t>(slots.sealed.size())));
 
+  const auto forget = [&](std::uint32_t slot) {
+    if (parts_.cold == nullptr || !directory_.in_manifest(slot)) return;
+    parts_.cold->forget(directory_.at(slot).id, directory_.generation(slot));
+    directory_.set_in_manifest(slot, false);
+  };
   for (const std::uint32_t slot : slots.deleting) {
+    forget(slot);
     if (adopt_object(slot, false)) {
       deferred_.push_back({slot, directory_.generation(slot)});
       ++result.deferred;
@@ -27,22 +33,51 @@ Result<ObjectAdoption> ObjectTable::adopt() {
     }
     log_error("object ", to_hex(directory_.at(slot).id), " of ", directory_.at(slot).payload_bytes,
               " bytes was lost: its control memory is damaged");
-    lost_.insert(directory_.at(slot).id);
+    lost_[directory_.at(slot).id] = "its control memory was damaged";
     slots.damaged.push_back(slot);
     ++result.lost;
   }
+  for (const std::uint32_t slot : slots.dropped)
+    adopt_dropped(slot);
   for (const std::uint32_t slot : slots.damaged) {
+    forget(slot);
     directory_.mark_lost(slot);
     deferred_.push_back({slot, directory_.generation(slot)});
   }
   const auto drop_unused = [&](std::uint32_t blob) {
-    if (blobs_.references(blob) == 0) blobs_.free(blob);
+    if (blobs_.references(blob) == 0 && blobs_.state(blob) != BlobState::kFree) blobs_.free(blob);
   };
   for (const std::uint32_t blob : blobs.sealed)
+    drop_unused(blob);
+  for (const std::uint32_t blob : blobs.spilled)
     drop_unused(blob);
   for (const std::uint32_t blob : blobs.damaged)
     drop_unused(blob);
   return result;
+}
+
+// Takes the range of a resident blob, and the copy of any that has one.
+Status ObjectTable::adopt_blob(std::uint32_t blob) {
+  const BlobPlace place = blobs_.place(blob);
+  const bool resident = blobs_.is_resident(blob);
+  const SpillLocation copy = blobs_.copy(blob);
+  if (copy != 0) {
+    const Status adopted = parts_.cold == nullptr
+                               ? Status(Code::kObjectLost, "it lies in cold storage, and this daemon has none")
+                               : parts_.cold->adopt(blobs_.key(blob), copy, place.length);
+    if (!adopted.is_ok()) {
+      if (!resident) return adopted;
+      log_warning("the copy of blob ", blob, ": ", adopted.message());
+      blobs_.drop_copy(blob);
+    }
+  }
+  if (resident) {
+    RETURN_IF_ERROR(parts_.pool.adopt_blob(place));
+    if (blobs_.copy(blob) != 0) clean_bytes_ += extent_of(blob);
+  } else {
+    spilled_bytes_ += place.length;
+  }
+  return Status::ok();
 }
 
 // Counts the object's blobs and reserves its record; nothing if any of it is not whole.
@@ -52,30 +87,30 @@ bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
   if (!view.is_ok() || !view->check_crc().is_ok()) return false;
   if (sealed && !parts_.sessions.is_known(entry.session)) return false;
   for (const BlobRef& ref : view->blobs()) {
-    if (!blobs_.is_sealed(ref.blob, ref.generation)) return false;
+    if (!blobs_.is_there(ref.blob, ref.generation)) return false;
   }
   if (!parts_.records.reserve(entry.record_offset, entry.record_bytes).is_ok()) return false;
   std::vector<std::uint32_t> counted;
+  bool resident = true;
   for (const BlobRef& ref : view->blobs()) {
-    const BlobPlace place = blobs_.place(ref.blob);
-    Status status;
-    if (blobs_.references(ref.blob) == 0) status = parts_.pool.adopt_blob(place);
+    const Status status = blobs_.references(ref.blob) == 0 ? adopt_blob(ref.blob) : Status();
     if (status.is_ok()) {
-      blobs_.add_reference(ref.blob);
+      add_user(ref.blob, slot);
       counted.push_back(ref.blob);
+      resident = resident && blobs_.is_resident(ref.blob);
       continue;
     }
     log_error("blob ", ref.blob, ": ", status.to_string());
-    for (const std::uint32_t blob : counted) {
-      if (blobs_.drop_reference(blob) != 0) continue;
-      const BlobPlace there = blobs_.place(blob);
-      parts_.pool.release_blob(there.segment, there.offset, there.length);
-    }
+    for (const std::uint32_t blob : counted)
+      drop_user(blob, slot);
     const Status freed = parts_.records.free(entry.record_offset, entry.record_bytes);
     if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
     return false;
   }
   if (!sealed) return true;
+  // Whatever a crash left half done: its blobs say what it is.
+  if (resident && !is_resident(slot)) directory_.mark_sealed(slot);
+  if (!resident && directory_.state(slot) != ObjectState::kSpilled) directory_.mark_spilled(slot);
 
   // A replacement that was cut in two leaves two sealed slots of one ID: the later generation is the one that counts.
   std::uint32_t keep = slot;

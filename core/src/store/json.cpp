@@ -1,6 +1,7 @@
 #include "store/json.h"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 
@@ -73,6 +74,13 @@ JsonWriter& JsonWriter::key(std::string_view name) {
 }
 
 JsonWriter& JsonWriter::value(std::string_view text) { return raw(json_quote(text)); }
+
+JsonWriter& JsonWriter::value(double number) {
+  if (!std::isfinite(number)) return null();
+  std::array<char, 32> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%.9g", number);
+  return raw(std::string_view(text.data(), static_cast<std::size_t>(length)));
+}
 
 JsonWriter& JsonWriter::value_seconds(std::uint64_t nanoseconds) {
   std::array<char, 32> text{};

@@ -29,6 +29,7 @@ class JsonWriter {
   JsonWriter& value(T number) {
     return raw(std::to_string(number));
   }
+  JsonWriter& value(double number);  // nine digits; null if it is not finite
   JsonWriter& value_seconds(std::uint64_t nanoseconds);
   JsonWriter& null() { return raw("null"); }
 

@@ -21,6 +21,16 @@ Status too_many(std::string_view what, std::size_t count, std::size_t most) {
 
 Status ObjectTable::check(std::uint32_t client, const SealSpec& spec, Placed& placed) const {
   ASSIGN_OR_RETURN(placed.session, parts_.sessions.index_of(spec.session));
+  if (spec.locality_set != 0) {
+    ASSIGN_OR_RETURN(const std::uint32_t set, parts_.sets.index_of(spec.locality_set, placed.session));
+    placed.locality_set = parts_.sets.field_of(set);
+  }
+  placed.consumers = spec.consumers;
+  if (const std::uint32_t* set = parts_.sets.find_field(placed.session, placed.locality_set);
+      set != nullptr && spec.consumers == 0) {
+    const SetAttributes attributes = parts_.sets.attributes(*set);
+    if (attributes.lifetime == Lifetime::kConsumers) placed.consumers = attributes.consumers;
+  }
   if (spec.blobs.size() > kMaxBlobsPerObject) return too_many("blobs", spec.blobs.size(), kMaxBlobsPerObject);
   if (spec.buffers.size() > kMaxBuffersPerObject) return too_many("buffers", spec.buffers.size(), kMaxBuffersPerObject);
   if (spec.tree.size() > kMaxTreeBytes) return too_many("bytes of metadata", spec.tree.size(), kMaxTreeBytes);
@@ -115,7 +125,8 @@ bool ObjectTable::is_same(std::uint32_t slot, const SealSpec& spec) const {
     return false;
   }
   if (view->blobs().size() < spec.blobs.size()) return false;
-  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {  // new blobs stand first in a record
+  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {            // new blobs stand first in a record
+    if (!blobs_.is_resident(view->blobs()[i].blob)) return false;  // the ranges may be somebody else's by now
     const BlobPlace place = blobs_.place(view->blobs()[i].blob);
     const BlobRange& range = spec.blobs[i];
     if (place.segment != range.segment || place.offset != range.offset || place.length != range.length) return false;

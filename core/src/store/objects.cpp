@@ -90,13 +90,17 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   fields.payload_bytes = placed.payload_bytes;
   fields.sealed_unix_ns = parts_.clock.unix_ns();
   fields.creator = client;
+  fields.locality_set = placed.locality_set;
+  fields.hints.consumers = placed.consumers;
+  fields.hints.made_again =
+      dropped_.contains(spec.id) || (placed.replaced && directory_.hints(*placed.replaced).made_again);
   const MemoryKind kind = spec.blobs.empty() ? MemoryKind::kUnknown : parts_.pool.kind(spec.blobs[0].segment);
   directory_.table().set_next_generation(*slot, take_generation());
   ENTREPOT_SYNC_POINT("seal.generation");
   directory_.publish_sealed(*slot, fields, kind);
   ENTREPOT_SYNC_POINT("seal.published");
   for (const BlobRef& ref : refs)
-    blobs_.add_reference(ref.blob);
+    add_user(ref.blob, *slot);
   for (const BlobRange& range : spec.blobs)
     parts_.pool.take_for_blob(range.segment, range.offset, range.length);
   ++sealed_;
@@ -122,8 +126,10 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   }
   ENTREPOT_SYNC_POINT("seal.indexed");
   lost_.erase(spec.id);
+  forget_dropped(spec.id);
   outcome.slot = *slot;
   outcome.generation = directory_.generation(*slot);
+  if (listener_ != nullptr && !refs.empty()) listener_->object_sealed(*slot);
   if (!spec.name.empty()) {
     // Whether it may be bound was checked; only lack of memory is left. The object stands, the name is said to be
     // missing.
@@ -184,13 +190,17 @@ Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std:
 }
 
 LookupOutcome ObjectTable::lookup(const IdBytes& id) const {
-  if (const auto slot = find(id)) return {Code::kOk, *slot, directory_.generation(*slot)};
-  return {lost_.contains(id) ? Code::kObjectLost : Code::kObjectNotFound, 0, 0};
+  if (const auto slot = find(id)) return {Code::kOk, *slot, directory_.generation(*slot), is_resident(*slot), {}};
+  if (const auto dropped = dropped_.find(id); dropped != dropped_.end()) {
+    return {Code::kObjectDropped, 0, 0, false, why_dropped(dropped->second)};
+  }
+  if (const auto lost = lost_.find(id); lost != lost_.end()) return {Code::kObjectLost, 0, 0, false, lost->second};
+  return {Code::kObjectNotFound, 0, 0, false, {}};
 }
 
 std::optional<std::uint32_t> ObjectTable::find(const IdBytes& id) const {
   const auto slot = index_.find(id);
-  if (!slot || directory_.state(*slot) != ObjectState::kSealed) return std::nullopt;
+  if (!slot || !directory_.is_findable(*slot)) return std::nullopt;
   return slot;
 }
 
@@ -201,9 +211,15 @@ void ObjectTable::unlink(std::uint32_t slot) {
   directory_.mark_deleting(slot);
   ENTREPOT_SYNC_POINT("delete.marked");
   index_.remove(entry.id, slot);  // not there if it was replaced
+  if (parts_.cold != nullptr && directory_.in_manifest(slot)) {
+    parts_.cold->forget(entry.id, directory_.generation(slot));
+    directory_.set_in_manifest(slot, false);
+  }
   --sealed_;
   payload_bytes_ -= entry.payload_bytes;
   parts_.sessions.drop_object(entry.session, slot, entry.payload_bytes);
+  if (listener_ != nullptr) listener_->object_ended(slot);
+  parts_.consumptions.forget(slot);
 }
 
 std::vector<std::uint8_t> ObjectTable::remove(std::span<const IdBytes> ids) {
@@ -211,6 +227,11 @@ std::vector<std::uint8_t> ObjectTable::remove(std::span<const IdBytes> ids) {
   std::vector<PinTarget> victims;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (lost_.erase(ids[i]) != 0) result[i] = 1;
+    if (is_dropped(ids[i])) {
+      result[i] = 1;
+      forget_dropped(ids[i]);
+      parts_.names.drop_id(ids[i]);
+    }
     const auto slot = find(ids[i]);
     if (!slot) continue;
     result[i] = 1;
@@ -234,6 +255,7 @@ void ObjectTable::remove_session(std::uint32_t session) {
     parts_.names.drop_id(id);
   }
   collect(std::move(victims));
+  forget_dropped_of(session);
   parts_.names.drop_session(session);
 }
 
@@ -272,13 +294,8 @@ void ObjectTable::free_object(std::uint32_t slot) {
   }
   directory_.free(slot);
   ENTREPOT_SYNC_POINT("free.slot");
-  for (const BlobRef& ref : refs) {
-    if (blobs_.drop_reference(ref.blob) != 0) continue;
-    const BlobPlace place = blobs_.place(ref.blob);
-    blobs_.free(ref.blob);
-    ENTREPOT_SYNC_POINT("free.blob");
-    parts_.pool.release_blob(place.segment, place.offset, place.length);
-  }
+  for (const BlobRef& ref : refs)
+    drop_user(ref.blob, slot);
   if (!has_record) return;
   const Status freed = parts_.records.free(record_offset, record_size);
   if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());

@@ -5,14 +5,21 @@
 //   `deleting` -> index -> names -> one scan of all pin tables -> free, or deferred until the last pin goes free: slot
 //   first (generation + 1), then its blobs' counts, then its record
 //
-// A blob lives while a record lists it, deferred ones included. Generations of slots come from one counter of the whole
-// store (root.generation_seed), so that (ID, generation) names one life of one ID, wherever its slot lies.
+//   evict:   `evicting` -> one scan of the pins -> pinned: `sealed` again; else `spilled` -> its blobs `spilled` ->
+//   ranges load:    ranges -> I/O -> a blob's place, then its word -> when all of an object's blobs are back: `sealed`
+//   drop:    `evicting` -> one scan of the pins -> pinned: `sealed` again; else `dropped` -> index -> its blobs freed
+//   -> record; the slot stays as a note until the object is sealed anew, deleted, or its session ends
+//
+// A blob lives while a record lists it, deferred ones included, or while the pager's I/O holds it. Generations of slots
+// come from one counter of the whole store (root.generation_seed), so that (ID, generation) names one life of one ID,
+// wherever its slot lies.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -21,9 +28,12 @@
 #include "shm/index.h"
 #include "shm/pins.h"
 #include "shm/record_arena.h"
+#include "store/cold_storage.h"
+#include "store/consumption.h"
 #include "store/names.h"
 #include "store/segment_pool.h"
 #include "store/sessions.h"
+#include "store/set_table.h"
 #include "store/types.h"
 
 namespace entrepot {
@@ -32,10 +42,21 @@ struct ObjectParts {  // what the life cycle works on; all outlive it
   ControlMemory& memory;
   const Clock& clock;
   SessionTable& sessions;
+  SetTable& sets;
+  ConsumptionTable& consumptions;
   NameTable& names;
   SegmentPool& pool;
   RecordArena& records;
   PinScanner& pins;
+  ColdStorage* cold = nullptr;  // none: nothing leaves memory
+};
+
+// Who decides about residency is told of births and ends.
+class ResidencyListener {
+ public:
+  virtual ~ResidencyListener() = default;
+  virtual void object_sealed(std::uint32_t slot) = 0;  // it has blobs, and all are resident
+  virtual void object_ended(std::uint32_t slot) = 0;   // unlinked; its slot's fields can still be read
 };
 
 struct ObjectAdoption {
@@ -54,7 +75,7 @@ class ObjectTable {
   [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
 
   [[nodiscard]] LookupOutcome lookup(const IdBytes& id) const;
-  [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const;  // slot of the sealed object
+  [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const;  // slot of the object, resident or not
 
   // Unlinks at once; one scan of the pins for all. result[i]: it was there.
   std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
@@ -67,6 +88,41 @@ class ObjectTable {
   // Everything is derived anew. Sessions, pool (adopt_begin) and pins have adopted before; names come after.
   [[nodiscard]] Result<ObjectAdoption> adopt();
 
+  void set_hints(std::uint32_t slot, const SlotHints& hints) { directory_.set_hints(slot, hints); }
+  void set_locality_set(std::uint32_t slot, std::uint32_t set) { directory_.set_locality_set(slot, set); }
+
+  // --- residency, in objects_residency.cpp
+  void listen(ResidencyListener* listener) { listener_ = listener; }
+  [[nodiscard]] bool is_resident(std::uint32_t slot) const { return directory_.state(slot) == ObjectState::kSealed; }
+  [[nodiscard]] std::vector<std::uint32_t> blobs_of(std::uint32_t slot) const;
+  [[nodiscard]] std::vector<std::uint32_t> users_of(
+      std::uint32_t blob) const;                                         // slots, deleted but pinned ones included
+  [[nodiscard]] bool is_clean(std::uint32_t slot) const;                 // each of its blobs has a copy
+  [[nodiscard]] std::uint64_t resident_bytes(std::uint32_t slot) const;  // of its blobs' extents
+  // Moves out what nobody pins of these objects, and of those that share blobs with them. Only blobs with a copy go.
+  struct Eviction {
+    std::uint64_t bytes = 0;             // of memory, free now
+    std::vector<std::uint32_t> evicted;  // slots, resident before
+  };
+  Eviction evict(std::span<const std::uint32_t> slots);
+  void hold_blob(std::uint32_t blob) { blobs_.add_reference(blob); }  // while I/O works on it
+  void let_go_blob(std::uint32_t blob);                               // the last one to go frees range and copy
+  void set_copy(std::uint32_t blob, SpillLocation location);
+  // The bytes are at `place` (taken from the pool before). Slots that are resident by it.
+  std::vector<std::uint32_t> blob_arrived(std::uint32_t blob, const BlobPlace& place);
+  void lose(std::uint32_t slot, std::string why);  // its bytes cannot be had back: ends it, lookups say so
+  // Ends an object that can be made again and has no copy, without writing it; lookups say so. False, and nothing
+  // changes, if it is pinned, shares its blobs, or any of them has a copy or is being written.
+  [[nodiscard]] bool drop(std::uint32_t slot);
+  [[nodiscard]] bool is_dropped(const IdBytes& id) const { return dropped_.contains(id); }
+  [[nodiscard]] std::size_t dropped() const { return dropped_.size(); }  // notes of what is not made again yet
+  void remember(std::uint32_t slot);  // in the manifest, if all its blobs have copies
+  // What a manifest lists, into a fresh store; `session`: index of a live one. Objects that share a copy share a blob.
+  using RecoveredBlobs = std::unordered_map<SpillLocation, BlobRef>;
+  [[nodiscard]] Status adopt_cold(const ColdObject& object, std::uint32_t session, RecoveredBlobs& known);
+  [[nodiscard]] std::uint64_t clean_bytes() const { return clean_bytes_; }      // resident, with a copy
+  [[nodiscard]] std::uint64_t spilled_bytes() const { return spilled_bytes_; }  // not resident
+
   [[nodiscard]] const DirectoryWriter& directory() const { return directory_; }
   [[nodiscard]] const BlobWriter& blobs() const { return blobs_; }
   [[nodiscard]] Result<RecordView> record(std::uint32_t slot) const;
@@ -77,6 +133,8 @@ class ObjectTable {
  private:
   struct Placed {  // a checked seal on its way
     std::uint32_t session = 0;
+    std::uint32_t locality_set = 0;  // as in Slot
+    std::uint32_t consumers = 0;
     std::uint64_t payload_bytes = 0;
     std::optional<std::uint32_t> replaced;  // slot
   };
@@ -94,14 +152,33 @@ class ObjectTable {
   void unlink(std::uint32_t slot);  // sealed -> deleting, out of the index and its session
   void collect(std::vector<PinTarget> victims);
   void free_object(std::uint32_t slot);
+  void forget_dropped(const IdBytes& id);
+  void forget_dropped_of(std::uint32_t session);
+  [[nodiscard]] std::string why_dropped(std::uint32_t slot) const;
+  void adopt_dropped(std::uint32_t slot);
   [[nodiscard]] bool adopt_object(std::uint32_t slot, bool sealed);
+  [[nodiscard]] Status adopt_blob(std::uint32_t blob);
+  [[nodiscard]] Status adopt_cold_held(const ColdObject& object, const RecordView& view, std::uint32_t session,
+                                       RecoveredBlobs& known, std::vector<std::uint32_t>& held);
+  void add_user(std::uint32_t blob, std::uint32_t slot);
+  void drop_user(std::uint32_t blob, std::uint32_t slot);
+  [[nodiscard]] std::uint64_t extent_of(std::uint32_t blob) const;
+
+  static constexpr std::uint32_t kNoUser = 0xffff'ffffU;
 
   ObjectParts parts_;
+  ResidencyListener* listener_ = nullptr;
+  std::vector<std::uint32_t> first_user_;                             // by blob: a slot that lists it
+  std::unordered_multimap<std::uint32_t, std::uint32_t> more_users_;  // of blobs that several share
+  std::uint64_t clean_bytes_ = 0;
+  std::uint64_t spilled_bytes_ = 0;
   DirectoryWriter directory_;
   BlobWriter blobs_;
   IndexWriter index_;
   std::vector<PinTarget> deferred_;
-  std::unordered_set<IdBytes, IdHash> lost_;  // found damaged on adoption, and neither sealed anew nor deleted since
+  // Found damaged, and neither sealed anew nor deleted since: what damaged them.
+  std::unordered_map<IdBytes, std::string, IdHash> lost_;
+  std::unordered_map<IdBytes, std::uint32_t, IdHash> dropped_;  // the slots that are notes of them
   std::uint32_t sealed_ = 0;
   std::uint64_t payload_bytes_ = 0;
 };

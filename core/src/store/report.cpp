@@ -33,6 +33,8 @@ const char* state_name(ObjectState state) {
       return "stream";
     case ObjectState::kDeleting:
       return "deleting";
+    case ObjectState::kDropped:
+      return "dropped";
   }
   return "unknown";
 }
@@ -73,7 +75,13 @@ std::string Store::describe_holders() const {
   const std::uint64_t now = clock_->unix_ns();
   std::string text =
       concat(pool_.describe_pressure(), ", pinned ", format_bytes(bytes_of(use.objects, objects_.directory())),
-             ", deleted but still pinned ", format_bytes(objects_.deferred_bytes()), ", spillable 0 B");
+             ", deleted but still pinned ", format_bytes(objects_.deferred_bytes()), ", spillable ",
+             format_bytes(pager_.spillable_bytes()));
+  if (pager_.enabled()) {
+    const ColdFigures cold = pager_.cold_figures();
+    text += concat(", spilled ", format_bytes(cold.used_bytes), " of ", format_bytes(cold.quota_bytes));
+    if (!cold.note.empty()) text += concat(" (", cold.note, ")");
+  }
   for (const auto& [client, pinned] : use.by_client) {
     const ClientState* state = clients_.find(client);
     text += concat("; ", clients_.describe(client), " pins ", pinned.size(), " objects of ",
@@ -85,10 +93,10 @@ std::string Store::describe_holders() const {
   for (const auto& [client, leased] : pool_.held_by_client()) {
     if (leased != 0) text += concat("; ", clients_.describe(client), " holds leases of ", format_bytes(leased));
   }
-  text +=
-      ". Tried: free segments, empty segments, free ranges of others, holes among the records, waiting. Delete objects "
-      "or ";
-  text += "sessions, drop values that readers hold, or start the daemon with a larger --size";
+  text += ". Tried: free segments, empty segments, free ranges of others, holes among the records, ";
+  text += pager_.enabled() ? "moving objects to disk, waiting. " : "waiting. ";
+  text += "Delete objects or sessions, drop values that readers hold, or start the daemon with a larger --size";
+  if (!pager_.enabled()) text += concat(" or with --spill-path (nothing is spilled: ", options_.no_spill_why, ")");
   return text;
 }
 
@@ -103,6 +111,7 @@ std::string Store::status_json(const DaemonFacts& facts) const {
       .field("host", options_.host)
       .field("pid", facts.pid)
       .field("keeper_pid", facts.keeper_pid)
+      .field("program", facts.program)
       .key("uptime_seconds")
       .value_seconds(clock_->monotonic_ns() - started_ns_)
       .field("created_unix_ns", root.created_unix_ns)
@@ -113,7 +122,8 @@ std::string Store::status_json(const DaemonFacts& facts) const {
       .field("pinned_bytes", bytes_of(use.objects, objects_.directory()))
       .field("leased_bytes", pool_.leased_bytes())
       .field("unsealed_bytes", pool_.leased_bytes())
-      .field("spilled_bytes", 0)
+      .field("spilled_bytes", objects_.spilled_bytes())
+      .field("clean_bytes", objects_.clean_bytes())
       .field("record_bytes", records_.used_bytes())
       .field("committed_bytes", pool_.committed_bytes() + pool_.record_bytes())
       .field("available_bytes", pool_.available_bytes())
@@ -129,7 +139,11 @@ std::string Store::status_json(const DaemonFacts& facts) const {
       .field("sessions", sessions_.count())
       .field("deferred_frees", objects_.deferred())
       .field("deferred_bytes", objects_.deferred_bytes())
-      .field("largest_free_extent", pool_.largest_free())
+      .field("dropped", objects_.dropped())
+      .field("drops", pager_.figures().dropped)
+      .field("drops_bytes", pager_.figures().dropped_bytes)
+      .field("largest_free_extent", pool_.largest_extent())
+      .field("largest_lease_bytes", pool_.largest_lease())
       .field("waiting", waiters_.lookups.size() + waiters_.names.size() + waiters_.leases.size());
   json.key("clients").open_array();
   const std::uint64_t now = clock_->unix_ns();
@@ -147,11 +161,40 @@ std::string Store::status_json(const DaemonFacts& facts) const {
         .value_seconds(now > state.connected_unix_ns ? now - state.connected_unix_ns : 0)
         .close_object();
   }
-  json.close_array().key("segments").open_object();
+  json.close_array().key("spill").open_object().field("enabled", pager_.enabled());
+  if (pager_.enabled()) {
+    const ColdFigures cold = pager_.cold_figures();
+    const Pager::Figures& paged = pager_.figures();
+    json.field("disk_bytes", cold.used_bytes)
+        .field("quota_bytes", cold.quota_bytes)
+        .field("written_bytes", cold.written_bytes)
+        .field("stored_bytes", cold.stored_bytes)
+        .field("compression", cold.packing)
+        .field("read_bytes", cold.read_bytes)
+        .field("pending_writes", cold.pending_writes)
+        .field("pending_reads", cold.pending_reads)
+        .field("unrecorded", cold.unrecorded)
+        .field("evictions", paged.evictions)
+        .field("evicted_bytes", paged.evicted_bytes)
+        .field("loads", paged.loads)
+        .field("loads_ahead", paged.loads_ahead)
+        .field("loaded_bytes", paged.loaded_bytes)
+        .field("failed_writes", paged.failed_writes)
+        .field("failed_reads", paged.failed_reads)
+        .field("note", cold.note);
+    json.key("folders").open_array();
+    for (const std::string& folder : cold.folders)
+      json.value(folder);
+    json.close_array();
+  } else {
+    json.field("note", options_.no_spill_why);
+  }
+  json.close_object().key("segments").open_object();
   for (const auto& [name, line] : pool_.summary()) {
     json.key(name).open_object().field("count", line.count).field("bytes", line.bytes).close_object();
   }
   json.close_object()
+      .field("follows_killed_store", follows_killed())
       .key("lost_on_adoption")
       .open_object()
       .field("objects", adoption_.objects.lost)
@@ -181,15 +224,54 @@ void Store::object_json(JsonWriter& json, std::uint32_t slot) const {
       .field("slot", slot)
       .field("sealed_unix_ns", entry.sealed_unix_ns)
       .field("creator", entry.creator);
+  write_set(json, slot);
+}
+
+// Why the object is where it is.
+void Store::write_explanation(JsonWriter& json, std::uint32_t slot) const {
+  std::string why;
+  if (objects_.blobs_of(slot).empty()) {
+    why = "its payload is part of its record, which always stays in memory";
+  } else if (!objects_.is_resident(slot)) {
+    why = "memory was needed for others, so it lies on disk; a get brings it back";
+    if (pager_.is_loading(slot)) why = "it is being brought back from disk";
+  } else if (!pager_.enabled()) {
+    why =
+        objects_.directory().hints(slot).may_drop() == 0
+            ? "this store has no folder to spill to, so nothing leaves memory"
+            : "this store has no folder to spill to, so what can be made again, as this can, is dropped when memory is "
+              "short";
+  } else {
+    const Explanation explained = pager_.policy().explain(slot, clock_->monotonic_ns());
+    why = explained.text;
+    json.key("eviction")
+        .open_object()
+        .field("rank", explained.rank)
+        .field("rank_is_least", explained.rank_is_least)
+        .field("bytes_before", explained.bytes_before)
+        .field("clean", explained.clean)
+        .field("dead", explained.dead)
+        .field("was_read", explained.was_read)
+        .field("idle_seconds", explained.idle_seconds)
+        .field("reads_a_second", explained.reads_a_second)
+        .field("cost", explained.cost)
+        .field("write_cost", explained.write_cost)
+        .field("read_cost", explained.read_cost)
+        .field("recompute_cost", explained.recompute_cost)
+        .field("drops", explained.drops)
+        .close_object();
+  }
+  json.field("why", why);
 }
 
 Result<std::string> Store::info_json(const IdBytes& id) const {
   const auto slot = objects_.find(id);
   if (!slot) {
     const LookupOutcome outcome = objects_.lookup(id);
-    return Status(outcome.code, outcome.code == Code::kObjectLost
-                                    ? concat("object ", to_hex(id), " was lost: its control memory was damaged")
-                                    : concat("object ", to_hex(id), " is not in the store"));
+    std::string text = concat("object ", to_hex(id), " is not in the store");
+    if (outcome.code == Code::kObjectLost) text = concat("object ", to_hex(id), " was lost: ", outcome.message);
+    if (outcome.code == Code::kObjectDropped) text = concat("object ", to_hex(id), " was dropped: ", outcome.message);
+    return Status(outcome.code, std::move(text));
   }
   const DirectoryWriter& directory = objects_.directory();
   ASSIGN_OR_RETURN(const RecordView record, objects_.record(*slot));
@@ -199,12 +281,15 @@ Result<std::string> Store::info_json(const IdBytes& id) const {
   json.open_object();
   object_json(json, *slot);
   json.field("inline_bytes", record.payload().size());
+  write_explanation(json, *slot);
   json.key("blobs").open_array();
   for (const BlobRef& ref : record.blobs()) {
     const BlobPlace place = objects_.blobs().place(ref.blob);
     json.open_object()
         .field("blob", ref.blob)
         .field("generation", ref.generation)
+        .field("resident", objects_.blobs().is_resident(ref.blob))
+        .field("has_copy", objects_.blobs().copy(ref.blob) != 0)
         .field("segment", place.segment)
         .field("offset", place.offset)
         .field("length", place.length)
@@ -240,7 +325,7 @@ Result<std::string> Store::list_json(const ListQuery& query) const {
   JsonWriter json;
   json.open_object().key("objects").open_array();
   for (; slot < directory.size() && found < limit; ++slot) {
-    if (directory.state(slot) != ObjectState::kSealed) continue;
+    if (!directory.is_findable(slot)) continue;
     const Slot& entry = directory.at(slot);
     if (!query.all_sessions && entry.session != session) continue;
     if (!query.pattern.empty() && query.pattern != "*") {
@@ -287,6 +372,7 @@ std::string Store::sessions_json() const {
         .field("objects", use.objects)
         .field("nbytes", use.bytes)
         .field("opened_by", use.opened_by)
+        .field("deletes_consumed", sessions_.deletes_consumed(index))
         .close_object();
   }
   json.close_array().close_object();

@@ -67,8 +67,10 @@ std::uint64_t SegmentPool::available_bytes() const {
   return taken >= options_.capacity_bytes ? 0 : options_.capacity_bytes - taken;
 }
 
-void SegmentPool::top_up() {
+void SegmentPool::top_up(bool large_too) {
   if (warm_stopped_) return;
+  // Records may have taken some of the capacity that the large one was to have.
+  const std::uint64_t least_large = large_ == 0 ? 0 : std::max(large_ - small_, small_ + kSegmentAlign);
   std::uint32_t smalls = 0;
   bool has_large = false;
   for (const auto& [segment, entry] : infos_) {
@@ -76,7 +78,7 @@ void SegmentPool::top_up() {
     if (entry->reserved) continue;
     if (state == SegmentState::kProvisioning) return;  // one at a time, so that urgent ones need not queue
     if (state != SegmentState::kFree) continue;
-    if (large_ != 0 && entry->extents.bytes() >= large_) {
+    if (large_ != 0 && entry->extents.bytes() >= least_large) {
       has_large = true;
     } else if (entry->extents.bytes() >= small_) {
       ++smalls;
@@ -86,7 +88,8 @@ void SegmentPool::top_up() {
   if (smalls < small_count_) {
     size = small_;
   } else if (large_ != 0 && !has_large) {
-    size = large_;
+    if (!large_too) return;
+    size = std::clamp(available_bytes() / kSegmentAlign * kSegmentAlign, least_large, large_);
   } else {
     warm_done_ = true;
     return;
@@ -315,6 +318,19 @@ std::uint64_t SegmentPool::largest_free() const {
     if (is_free(segment)) largest = std::max(largest, entry->extents.largest_free());
   }
   return largest;
+}
+
+std::uint64_t SegmentPool::largest_extent() const {
+  std::uint64_t largest = available_bytes() / kSegmentAlign * kSegmentAlign;
+  for (const auto& [segment, entry] : infos_) {
+    if (table_.state(segment) != SegmentState::kProvisioning)
+      largest = std::max(largest, entry->extents.largest_free());
+  }
+  return largest;
+}
+
+std::uint64_t SegmentPool::largest_lease() const {
+  return std::max(largest_free(), (available_bytes() + reclaimable_bytes()) / kSegmentAlign * kSegmentAlign);
 }
 
 const char* SegmentPool::memory_kind() const {

@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::uint64_t kSmallMost = 64U << 20;
 
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t granule) {
-  return (value + granule - 1) / granule * granule;
-}
-
 }  // namespace
 
 std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length) {
@@ -27,9 +23,9 @@ SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySour
     : options_(options), records_(&records), source_(&source), table_(memory) {
   small_ = std::clamp(options.capacity_bytes / 16 / kSegmentAlign * kSegmentAlign, kSegmentAlign, kSmallMost);
   warm_target_ = std::min(options.warm_bytes, options.capacity_bytes);
-  const std::uint64_t half = warm_target_ / 2 / kSegmentAlign * kSegmentAlign;
-  large_ = half > small_ ? half : 0;
-  small_count_ = static_cast<std::uint32_t>((warm_target_ - large_) / small_);
+  const std::uint64_t most = warm_target_ / 3 * 2 / kSegmentAlign * kSegmentAlign;  // for one value of any size
+  large_ = most > small_ ? most : 0;
+  small_count_ = static_cast<std::uint32_t>((warm_target_ - large_ + small_ - 1) / small_);
   warm_done_ = large_ == 0 && small_count_ == 0;
 }
 

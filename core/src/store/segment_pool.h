@@ -31,6 +31,10 @@ namespace entrepot {
 inline constexpr std::uint64_t kLeaseGranule = 64U << 10;  // leases start and end on multiples of it
 inline constexpr std::uint32_t kNoSegment = 0xffff'ffffU;
 
+[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t granule) {
+  return (value + granule - 1) / granule * granule;
+}
+
 // The range of a segment that a blob takes: whole pages for large blobs, so that no page holds two owners' bytes.
 [[nodiscard]] std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length);
 
@@ -58,6 +62,10 @@ class SegmentPool {
   // After a reconnect: exactly these ranges are leased to the client. What cannot be is left out.
   void restore_leases(const SegmentWriterRef& client, const std::vector<HeldLease>* leases);
 
+  // --- loads: memory that the daemon itself fills, so no client may write any of its segment
+  // A blob's range now, or none: wait (a segment may be under way for `wait`, or nothing is free).
+  [[nodiscard]] Result<std::optional<BlobPlace>> place_for_load(std::uint64_t bytes, LeaseWait& wait);
+
   // --- blobs
   [[nodiscard]] Status check_leased(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
                                     std::uint64_t length) const;
@@ -73,7 +81,7 @@ class SegmentPool {
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
   [[nodiscard]] bool make_room(std::uint64_t bytes);         // of capacity: drops, punches
   [[nodiscard]] bool make_record_room(std::uint64_t bytes);  // so that a record of that size fits
-  void top_up();                                             // warm memory ahead of demand
+  void top_up(bool large_too);  // warm memory ahead of demand; a large segment takes long, and bandwidth
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
   void retry_warming() { warm_stopped_ = false; }
@@ -94,6 +102,8 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t warm_bytes() const;  // free segments, and free ranges in them
   [[nodiscard]] std::uint64_t provisioning_bytes() const;
   [[nodiscard]] std::uint64_t largest_free() const;
+  [[nodiscard]] std::uint64_t largest_extent() const;  // free and in one piece, in whichever segment it lies
+  [[nodiscard]] std::uint64_t largest_lease() const;  // to somebody new, at once: holes elsewhere are given back for it
   [[nodiscard]] std::uint64_t small_segment_bytes() const { return small_; }
   [[nodiscard]] std::uint64_t warm_target_bytes() const { return warm_target_; }
   [[nodiscard]] const char* memory_kind() const;  // of the latest segment
@@ -129,6 +139,7 @@ class SegmentPool {
   std::optional<LeaseGrant> lease_from_own(const SegmentWriterRef& client, std::uint64_t least, std::uint64_t want);
   std::optional<LeaseGrant> lease_free_segment(const SegmentWriterRef& client, std::uint64_t least, std::uint64_t want,
                                                std::uint64_t largest);
+  std::optional<BlobPlace> place_in(std::uint32_t segment, std::uint64_t bytes);
   LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);
   Result<std::uint32_t> start_segment(std::uint64_t bytes, bool urgent);
   void add_leased(Info& info, std::uint64_t offset, std::uint64_t length);

@@ -125,6 +125,7 @@ Result<std::uint32_t> SessionTable::open(std::string_view scope, std::string_vie
   session.scope = {};
   session.name = {};
   session.reserved = {};
+  session.flags.store(0, std::memory_order_relaxed);
   session.scope_bytes = static_cast<std::uint16_t>(scope.size());
   session.name_bytes = static_cast<std::uint16_t>(name.size());
   std::memcpy(session.scope.data(), scope.data(), scope.size());
@@ -162,6 +163,14 @@ const std::uint32_t* SessionTable::find(std::string_view scope, std::string_view
 
 void SessionTable::touch(std::uint32_t index) {
   table_.at(index).last_used_unix_ns.store(clock_->unix_ns(), std::memory_order_relaxed);
+}
+
+void SessionTable::set_deletes_consumed(std::uint32_t index, bool on) {
+  table_.at(index).flags.store(on ? kSessionDeletesConsumed : 0, std::memory_order_relaxed);
+}
+
+bool SessionTable::deletes_consumed(std::uint32_t index) const {
+  return (at(index).flags.load(std::memory_order_relaxed) & kSessionDeletesConsumed) != 0;
 }
 
 void SessionTable::closed(std::uint32_t index) {
@@ -254,6 +263,18 @@ std::vector<std::uint32_t> SessionTable::expired() const {
     if (now > used && (now - used) / 1'000'000'000 >= session.ttl_seconds) result.push_back(index);
   }
   return result;
+}
+
+std::uint64_t SessionTable::next_expiry_unix_ns() const {
+  constexpr std::uint64_t kMostSeconds = UINT64_MAX / 1'000'000'000 / 2;
+  std::uint64_t next = UINT64_MAX;
+  for (const auto& [key, index] : by_name_) {
+    const Session& session = at(index);
+    if (session.ttl_seconds == 0 || session.ttl_seconds > kMostSeconds || use(index).opened_by != 0) continue;
+    const std::uint64_t used = session.last_used_unix_ns.load(std::memory_order_relaxed);
+    next = std::min(next, used + session.ttl_seconds * 1'000'000'000);
+  }
+  return next;
 }
 
 std::vector<std::uint32_t> SessionTable::live() const {

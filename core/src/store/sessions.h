@@ -60,6 +60,9 @@ class SessionTable {
   [[nodiscard]] const std::uint32_t* find(std::string_view scope, std::string_view name) const;
 
   void touch(std::uint32_t index);  // used now
+  // Whether an object whose last consumer had it is deleted at once.
+  void set_deletes_consumed(std::uint32_t index, bool on);
+  [[nodiscard]] bool deletes_consumed(std::uint32_t index) const;
   void opened(std::uint32_t index) { ++use_[index].opened_by; }
   void closed(std::uint32_t index);
 
@@ -75,7 +78,8 @@ class SessionTable {
   [[nodiscard]] bool is_live(std::uint32_t index) const;
   [[nodiscard]] bool is_known(std::uint32_t index) const;  // live or dead
   [[nodiscard]] std::vector<std::uint32_t> expired() const;
-  [[nodiscard]] std::vector<std::uint32_t> live() const;  // by scope and name
+  [[nodiscard]] std::uint64_t next_expiry_unix_ns() const;  // of those that nobody has open; UINT64_MAX: none expires
+  [[nodiscard]] std::vector<std::uint32_t> live() const;    // by scope and name
 
   [[nodiscard]] std::string_view scope(std::uint32_t index) const;
   [[nodiscard]] std::string_view name(std::uint32_t index) const;

@@ -7,49 +7,35 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kExpiryNs = 1'000'000'000;   // how often sessions are looked through
-constexpr std::uint64_t kWarmingNs = 5'000'000'000;  // until warming is tried again after it failed
+constexpr std::uint64_t kExpiryNs = 1'000'000'000;        // sessions are looked through so often at the most
+constexpr std::uint64_t kLongestCalmNs = 60'000'000'000;  // and so often at the least: clocks may be set
+constexpr std::uint64_t kWarmingNs = 5'000'000'000;       // until warming is tried again after it failed
+constexpr std::uint64_t kUnrestNs = 250'000'000;          // after a lease for a large value it is being copied
+constexpr std::uint64_t kMostUnrestNs = 1'000'000'000;    // however many such leases follow each other
+constexpr std::uint64_t kRetryReclaimNs = 50'000'000;
 constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
 
 }  // namespace
 
-Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options)
+Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options, ColdStorage* cold)
     : memory_(&memory),
       clock_(&clock),
       options_(std::move(options)),
       records_(memory),
       sessions_(memory, clock),
+      sets_(memory, sessions_),
+      consumptions_(memory),
       names_(memory),
       clients_(memory),
       pool_(memory, records_, source, options_),
-      objects_({memory, clock, sessions_, names_, pool_, records_, pins_}),
+      objects_({memory, clock, sessions_, sets_, consumptions_, names_, pool_, records_, pins_, cold}),
+      pager_(objects_, pool_, pins_, sets_, cold, clock, options_),
+      cold_(cold),
       started_ns_(clock.monotonic_ns()) {
   next_expiry_ns_ = started_ns_ + kExpiryNs;
   memory.root().capacity_bytes.store(options_.capacity_bytes, std::memory_order_relaxed);
-}
-
-Status Store::start_fresh() {
-  memory_->root().created_unix_ns = clock_->unix_ns();
-  const Result<ObjectAdoption> adopted = objects_.adopt();
-  return adopted.is_ok() ? Status() : adopted.status();
-}
-
-void Store::adopt_clients() { adoption_.damaged_entries += clients_.adopt(); }
-
-Result<AdoptionReport> Store::adopt_rest() {
-  const SessionTable::Adoption sessions = sessions_.adopt();
-  adoption_.damaged_entries += sessions.damaged;
-  adoption_.lost_segments = pool_.adopt_begin();
-  ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
-  pool_.adopt_end();
-  adoption_.damaged_entries += names_.adopt([&](std::uint32_t session, const IdBytes& id) {
-    return sessions_.is_live(session) && objects_.find(id).has_value();
-  });
-  for (const std::uint32_t session : sessions.dead)
-    end_session(session);
-  rescan();
-  settle();
-  return adoption_;
+  objects_.listen(&pager_);
+  pager_.on_changed([this](const IdBytes& id) { notify_changed(id); });
 }
 
 // ---- clients ----
@@ -114,6 +100,7 @@ void Store::close_sessions(std::uint64_t owner) {
     if (index.is_ok()) sessions_.closed(*index);
   }
   opened_.erase(it);
+  sessions_changed();
 }
 
 // ---- memory ----
@@ -136,17 +123,30 @@ void Store::lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t wan
   if (timeout_ms == 0) tick();  // what waits for nothing that is under way is answered now
 }
 
+// A lease from free memory, or from what the pager can give up at once.
+Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
+  while (true) {
+    Result<std::optional<LeaseGrant>> got =
+        pool_.lease(waiter.client, waiter.min_bytes, waiter.want_bytes, waiter.wait);
+    const bool no_memory = got.is_ok() && !got->has_value() && waiter.wait.segment == kNoSegment;
+    if (!no_memory || !pager_.reclaim(waiter.min_bytes, Pager::Purpose::kNew)) return got;
+  }
+}
+
 void Store::try_leases() {
   rescan();
   for (auto it = waiters_.leases.begin(); it != waiters_.leases.end();) {
-    Result<std::optional<LeaseGrant>> got = pool_.lease(it->client, it->min_bytes, it->want_bytes, it->wait);
+    Result<std::optional<LeaseGrant>> got = try_lease(*it);
     if (got.is_ok() && !got->has_value()) {
+      // First come, first served: what comes free next by writing is the first one's.
+      if (it->wait.segment == kNoSegment && pager_.is_working()) break;
       ++it;
       continue;
     }
     LeaseWaiter waiter = std::move(*it);
     it = waiters_.leases.erase(it);
     if (got.is_ok()) {
+      if ((*got)->length > pool_.small_segment_bytes()) put_off_calm();
       waiter.done(**got);
     } else {
       const bool memory_gone = got.status().code() == Code::kStoreFull && got.status().retryable();
@@ -155,6 +155,13 @@ void Store::try_leases() {
     }
   }
   set_memory_wanted();
+}
+
+// A large value is about to be copied. Making the next large segment meanwhile would halve the copy's bandwidth.
+void Store::put_off_calm() {
+  const std::uint64_t now = clock_->monotonic_ns();
+  if (calm_from_ns_ == 0) calm_latest_ns_ = now + kMostUnrestNs;
+  calm_from_ns_ = std::min(now + kUnrestNs, calm_latest_ns_);
 }
 
 void Store::set_memory_wanted() {
@@ -183,9 +190,12 @@ void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const S
 }
 
 void Store::settle() {
+  pager_.work();
   if (!waiters_.leases.empty()) try_leases();
   const bool urgent = !waiters_.leases.empty();
-  if (!urgent) pool_.top_up();
+  const bool is_calm = clock_->monotonic_ns() >= calm_from_ns_;
+  if (is_calm) calm_from_ns_ = 0;
+  if (!urgent) pool_.top_up(is_calm);
   if (!waiters_.provisions.empty() && (pool_.warm_done() || !pool_.warm_note().empty())) {
     for (ProvisionWaiter& waiter : std::exchange(waiters_.provisions, {}))
       waiter.done(Status::ok());
@@ -217,26 +227,58 @@ void Store::notify_sealed(const IdBytes& id) {
     waiter.done(look(waiter.ids));
 }
 
-std::vector<LookupOutcome> Store::look(const std::vector<IdBytes>& ids) const {
+// Something about a spilled object changed: it is resident again, or will not be.
+void Store::notify_changed(const IdBytes& id) { notify_sealed(id); }
+
+std::vector<LookupOutcome> Store::look(const std::vector<IdBytes>& ids) {
   std::vector<LookupOutcome> result;
   result.reserve(ids.size());
-  for (const IdBytes& id : ids)
+  for (const IdBytes& id : ids) {
     result.push_back(objects_.lookup(id));
+    LookupOutcome& outcome = result.back();
+    if (outcome.code == Code::kObjectNotFound) outcome.message = what_was_lost();
+    if (outcome.code != Code::kOk || outcome.resident) continue;
+    const Status failure = pager_.take_failure(id);
+    outcome.code = failure.code();
+    outcome.message = failure.message();
+  }
   return result;
 }
 
-void Store::lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, LookupDone done) {
+void Store::lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, std::uint64_t load_ms,
+                   LookupDone done) {
+  if (load_ms != 0) {
+    for (const IdBytes& id : ids) {
+      const LookupOutcome outcome = objects_.lookup(id);
+      if (outcome.code == Code::kOk && !outcome.resident) pager_.load(outcome.slot, asker.client + 1);
+    }
+  }
   std::vector<LookupOutcome> now = look(ids);
-  LookupWaiter waiter{asker, deadline(timeout_ms), {}, {}, std::move(done)};
+  const bool waits_for_load = load_ms != 0 && ids.size() == 1 && now[0].code == Code::kOk && !now[0].resident;
+  LookupWaiter waiter{asker, deadline(waits_for_load ? load_ms : timeout_ms), load_ms, {}, {}, std::move(done)};
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (now[i].code == Code::kObjectNotFound) waiter.missing.insert(ids[i]);
   }
-  if (waiter.missing.empty() || timeout_ms == 0) {
+  if (waits_for_load) waiter.missing.insert(ids[0]);
+  if (waiter.missing.empty() || (timeout_ms == 0 && !waits_for_load)) {
     waiter.done(std::move(now));
     return;
   }
   waiter.ids = std::move(ids);
   waiters_.add_lookup(std::move(waiter));
+}
+
+std::vector<Status> Store::evict(std::span<const IdBytes> ids) {
+  std::vector<Status> result;
+  for (const IdBytes& id : ids) {
+    const LookupOutcome outcome = objects_.lookup(id);
+    if (outcome.code != Code::kOk) {
+      result.emplace_back(outcome.code, concat("object ", to_hex(id), " is not in the store"));
+    } else {
+      result.push_back(outcome.resident ? pager_.evict(outcome.slot) : Status());
+    }
+  }
+  return result;
 }
 
 std::vector<std::uint8_t> Store::remove(std::span<const IdBytes> ids) { return objects_.remove(ids); }
@@ -250,24 +292,38 @@ void Store::rescan() {
 
 std::uint64_t Store::next_deadline_ns() const {
   std::uint64_t next = std::min(waiters_.next_deadline_ns(), next_expiry_ns_);
+  // What was just loaded, or could not be written, may be moved out a little later.
+  if (pager_.has_work() || (pager_.enabled() && !waiters_.leases.empty())) {
+    next = std::min(next, clock_->monotonic_ns() + kRetryReclaimNs);
+  }
   if (objects_.deferred() != 0) next = std::min(next, next_rescan_ns_);
-  return next;
+  if (calm_from_ns_ != 0) next = std::min(next, calm_from_ns_);
+  if (next_warming_ns_ != 0) next = std::min(next, next_warming_ns_);
+  return std::min(next, pager_.next_look_ns());
 }
+
+void Store::expire() {
+  for (const std::uint32_t session : sessions_.expired()) {
+    log_info(sessions_.describe(session), " has expired with ", sessions_.use(session).objects, " objects");
+    sessions_.mark_dead(session);
+    end_session(session);
+  }
+  const std::uint64_t now = clock_->unix_ns();
+  const std::uint64_t next = sessions_.next_expiry_unix_ns();
+  const std::uint64_t calm = std::clamp(next - std::min(now, next), kExpiryNs, kLongestCalmNs);
+  next_expiry_ns_ = clock_->monotonic_ns() + calm;
+}
+
+// One that nobody has open any more may be the next.
+void Store::sessions_changed() { next_expiry_ns_ = std::min(next_expiry_ns_, clock_->monotonic_ns() + kExpiryNs); }
 
 void Store::tick() {
   const std::uint64_t now = clock_->monotonic_ns();
   if (objects_.deferred() != 0 && now >= next_rescan_ns_) rescan();
-  if (now >= next_expiry_ns_) {
-    next_expiry_ns_ = now + kExpiryNs;
-    for (const std::uint32_t session : sessions_.expired()) {
-      log_info(sessions_.describe(session), " has expired with ", sessions_.use(session).objects, " objects");
-      sessions_.mark_dead(session);
-      end_session(session);
-    }
-    if (next_warming_ns_ != 0 && now >= next_warming_ns_) {
-      next_warming_ns_ = 0;
-      pool_.retry_warming();
-    }
+  if (now >= next_expiry_ns_) expire();
+  if (next_warming_ns_ != 0 && now >= next_warming_ns_) {
+    next_warming_ns_ = 0;
+    pool_.retry_warming();
   }
   settle();
 
@@ -286,7 +342,15 @@ void Store::tick() {
       continue;
     }
     LookupWaiter waiter = waiters_.take_lookup(it);
-    waiter.done(look(waiter.ids));
+    std::vector<LookupOutcome> found = look(waiter.ids);
+    for (LookupOutcome& outcome : found) {
+      if (waiter.load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
+      const bool no_room = pager_.is_loading(outcome.slot) && pager_.has_work();
+      outcome.code = no_room ? Code::kStoreFull : Code::kTimeout;
+      outcome.message = no_room ? concat("there is no room to bring it back: ", describe_holders())
+                                : concat("it was not brought back from disk within ", waiter.load_ms, " ms");
+    }
+    waiter.done(std::move(found));
     it = waiters_.lookups.begin();  // the answer may have changed the list
   }
   for (NameWaiter& waiter : take_overdue(waiters_.names)) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "store/memory_source.h"
 #include "store/names.h"
 #include "store/objects.h"
+#include "store/pager.h"
 #include "store/segment_pool.h"
 #include "store/sessions.h"
 #include "store/types.h"
@@ -44,11 +46,14 @@ struct ListQuery {
 struct DaemonFacts {  // what only the process around the store knows
   std::uint32_t pid = 0;
   std::uint32_t keeper_pid = 0;
+  std::string program;  // path
 };
 
 class Store {
  public:
-  Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options);
+  // `cold` may be null: then a full store refuses instead of spilling.
+  Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options,
+        ColdStorage* cold = nullptr);
 
   // Once, first: an empty store, or what an earlier daemon left (pin tables are added after adopt_clients and before
   // adopt_rest, so that no pin is overlooked).
@@ -73,7 +78,12 @@ class Store {
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
   [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
-  void lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, LookupDone done);
+  // Answers when all are sealed, or the time is over. What is in cold storage only: `load_ms` 0 leaves it there; else
+  // it is brought back, and one object alone is waited for so long (of several the answer says which are on their way).
+  void lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, std::uint64_t load_ms,
+              LookupDone done);
+  // Moves objects out of memory, in the background where they must be written first. result[i]: what became of it.
+  [[nodiscard]] std::vector<Status> evict(std::span<const IdBytes> ids);
   [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
   void released() { rescan(); }
   // Handle of the session. The connection has it open until disconnected() or close.
@@ -81,12 +91,24 @@ class Store {
                                                    const SessionLimits* limits);
   // It is open no longer by this connection; kInvalidArgument if it was not.
   [[nodiscard]] Status close_session(std::uint64_t owner, std::uint32_t handle);
+  // Whether an object whose last consumer had it is deleted at once.
+  [[nodiscard]] Status set_deletes_consumed(std::uint32_t handle, bool on);
   [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
   [[nodiscard]] Result<NameOutcome> bind_name(std::uint32_t session, std::string_view name, const IdBytes& id,
                                               bool replace);
   void resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
                     NameDone done);
   [[nodiscard]] Status unbind_name(std::uint32_t session, std::string_view name);
+  // --- what users say about objects, in store_sets.cpp
+  // Makes or changes a locality set of a session, by its name or (not 0) its handle; an empty name is the default set.
+  [[nodiscard]] Result<SetGrant> define_set(std::uint32_t session, std::string_view name, std::uint32_t set,
+                                            const SetChange& change);
+  // result[i]: what became of it. kObjectNotFound, kInvalidArgument for a priority or set of the wrong kind.
+  [[nodiscard]] std::vector<Status> hint(std::span<const IdBytes> ids, const HintSpec& hint);
+  // One consumer has had these objects, however often it says so. result[i]: how many are still to come; 0 for what is
+  // not there any more. kInvalidArgument if nobody counts its consumers, or the consumer has no name.
+  [[nodiscard]] std::vector<Result<std::uint32_t>> consumed(std::span<const IdBytes> ids, std::string_view consumer);
+  [[nodiscard]] Result<std::string> sets_json(std::uint32_t session) const;
   void wait_provisioned(const Asker& asker, std::uint64_t timeout_ms, ProvisionDone done);
   [[nodiscard]] Result<std::string> list_json(const ListQuery& query) const;
   [[nodiscard]] Result<std::string> info_json(const IdBytes& id) const;
@@ -95,6 +117,7 @@ class Store {
 
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
+  void take_cold_completions() { pager_.take_completions(); }
   void settle();  // answers leases that memory came free for, tops warm memory up
   void tick();    // deadlines, rescans, expiry
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
@@ -102,8 +125,11 @@ class Store {
 
   [[nodiscard]] const ObjectTable& objects() const { return objects_; }
   [[nodiscard]] const SegmentPool& pool() const { return pool_; }
+  [[nodiscard]] const Pager& pager() const { return pager_; }
+  [[nodiscard]] Pager& pager() { return pager_; }
   [[nodiscard]] const SessionTable& sessions() const { return sessions_; }
   [[nodiscard]] const NameTable& names() const { return names_; }
+  [[nodiscard]] std::uint32_t counted_consumptions() const { return consumptions_.live(); }
   [[nodiscard]] const StoreOptions& options() const { return options_; }
 
  private:
@@ -113,31 +139,54 @@ class Store {
   void close_sessions(std::uint64_t owner);
   void end_session(std::uint32_t index);
   void notify_sealed(const IdBytes& id);
+  void notify_changed(const IdBytes& id);
+  void expire();
+  void sessions_changed();
+  void recover_cold();
+  [[nodiscard]] bool follows_killed() const;
+  [[nodiscard]] std::string what_was_lost() const;  // for whoever asks for an object that is not here; mostly empty
+  void note_names(const IdBytes& id);
+  [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(LeaseWaiter& waiter);
   void notify_named(std::uint32_t session, std::string_view name);
+  void put_off_calm();
   void set_memory_wanted();
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
-  [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids) const;
+  [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids);
   [[nodiscard]] Status store_full(const LeaseWaiter& waiter) const;
   [[nodiscard]] std::string describe_holders() const;
   void object_json(class JsonWriter& json, std::uint32_t slot) const;
+  void write_explanation(class JsonWriter& json, std::uint32_t slot) const;
+  void write_set(class JsonWriter& json, std::uint32_t slot) const;
+  [[nodiscard]] Result<std::uint32_t> consume(const IdBytes& id, std::string_view consumer);
+  void all_have_had(std::uint32_t slot);
+  void end_what_all_have_had();
+  [[nodiscard]] Status hint_one(const IdBytes& id, const HintSpec& hint);
+  void drop_sets(std::uint32_t session);
+  void know_sets();  // tells the pager
 
   ControlMemory* memory_;
   const Clock* clock_;
   StoreOptions options_;
   RecordArena records_;
   SessionTable sessions_;
+  SetTable sets_;
+  ConsumptionTable consumptions_;
   NameTable names_;
   ClientTable clients_;
   PinScanner pins_;
   SegmentPool pool_;
   ObjectTable objects_;
+  Pager pager_;
   Waiters waiters_;
+  ColdStorage* cold_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> opened_;  // by owner: session handles
   AdoptionReport adoption_;
   std::uint64_t started_ns_ = 0;
   std::uint64_t next_rescan_ns_ = 0;
   std::uint64_t next_expiry_ns_ = 0;
   std::uint64_t next_warming_ns_ = 0;
+  std::uint64_t calm_from_ns_ = 0;    // 0: nobody is writing a large value
+  std::uint64_t calm_latest_ns_ = 0;  // of calm_from_ns_, if that is not 0
 };
 
 }  // namespace entrepot

@@ -15,6 +15,7 @@ Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view 
     open.push_back(handle);
     sessions_.opened(index);
   }
+  sessions_changed();
   return handle;
 }
 
@@ -25,6 +26,7 @@ Status Store::close_session(std::uint64_t owner, std::uint32_t handle) {
   }
   const Result<std::uint32_t> index = sessions_.index_of(handle);
   if (index.is_ok()) sessions_.closed(*index);  // else it was removed meanwhile
+  sessions_changed();
   return Status::ok();
 }
 
@@ -41,6 +43,7 @@ Status Store::remove_session(std::string_view scope, std::string_view name) {
 
 void Store::end_session(std::uint32_t index) {
   objects_.remove_session(index);
+  drop_sets(index);
   std::vector<NameWaiter> orphans;
   for (auto it = waiters_.names.begin(); it != waiters_.names.end();) {
     if (it->session == index) {
@@ -62,10 +65,20 @@ Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view nam
   if (found.code != Code::kOk) {
     return Status(found.code, concat("object ", to_hex(id), " is not in the store: put it before you name it"));
   }
+  const IdBytes* known = names_.resolve(index, name);
+  const IdBytes before = known == nullptr ? id : *known;
   RETURN_IF_ERROR(names_.bind(index, name, id, found.generation, replace));
+  note_names(id);
+  if (before != id) note_names(before);
   sessions_.touch(index);
   notify_named(index, name);
   return NameOutcome{id, found.generation};
+}
+
+// The manifest of cold storage lists names too.
+void Store::note_names(const IdBytes& id) {
+  const auto slot = objects_.find(id);
+  if (slot && objects_.directory().in_manifest(*slot)) objects_.remember(*slot);
 }
 
 void Store::resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
@@ -104,7 +117,12 @@ void Store::notify_named(std::uint32_t session, std::string_view name) {
 
 Status Store::unbind_name(std::uint32_t session, std::string_view name) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
-  if (names_.unbind(index, name)) return Status::ok();
+  const IdBytes* known = names_.resolve(index, name);
+  const IdBytes before = known == nullptr ? IdBytes{} : *known;
+  if (names_.unbind(index, name)) {
+    note_names(before);
+    return Status::ok();
+  }
   return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
 }
 

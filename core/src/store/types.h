@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "shm/layout.h"
+#include "shm/locality.h"
 
 namespace entrepot {
 
@@ -25,6 +26,11 @@ struct StoreOptions {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t warm_bytes = 0;                   // kept warm ahead of demand
   std::uint64_t default_ttl_seconds = 24 * 3600;  // of sessions with a name
+  // With cold storage: when so much of the capacity is taken and has no copy, copies are written in the background,
+  // until it is less than the low mark. Shares of 100.
+  std::uint32_t spill_high_percent = 80;
+  std::uint32_t spill_low_percent = 70;
+  std::string no_spill_why;  // without cold storage: why there is none
   std::string host;
   std::string version;
 };
@@ -50,6 +56,8 @@ struct SealSpec {
   IdBytes id{};
   std::uint32_t session = 0;  // handle
   bool replace = false;
+  std::uint32_t locality_set = 0;  // handle; 0: the session's default one
+  std::uint32_t consumers = 0;     // dead when so many have had it; 0: what its set says
   std::vector<BlobRange> blobs;
   std::vector<BufferSpec> buffers;
   std::string_view tree;
@@ -64,10 +72,13 @@ struct SealOutcome {
   std::uint32_t generation = 0;
 };
 
+// kOk: it exists. Any other code for an object that exists says why it could not be brought back to memory.
 struct LookupOutcome {
   Code code = Code::kObjectNotFound;
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
+  bool resident = false;
+  std::string message{};  // of a failed load
 };
 
 struct LeaseGrant {
@@ -85,6 +96,21 @@ struct HeldLease {
   std::uint32_t generation = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
+};
+
+// What a request says about objects; `fields` of HintField, the others stay what they are.
+enum HintField : std::uint8_t { kHintPriority = 1, kHintPinned = 2, kHintSet = 4, kHintRecompute = 8 };
+struct HintSpec {
+  std::uint8_t fields = 0;
+  std::int8_t priority = 0;
+  bool pinned = false;
+  std::uint32_t locality_set = 0;                         // handle; 0: the session's default one
+  std::uint64_t recompute_ns = RecomputeCode::kCannotNs;  // to make it again
+};
+
+struct SetGrant {
+  std::uint32_t handle = 0;
+  SetAttributes attributes;
 };
 
 struct NameOutcome {

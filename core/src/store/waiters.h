@@ -22,6 +22,7 @@ namespace entrepot {
 struct LookupWaiter {
   Asker asker;
   std::uint64_t deadline_ns = 0;
+  std::uint64_t load_ms = 0;
   std::vector<IdBytes> ids;
   std::unordered_set<IdBytes, IdHash> missing;
   LookupDone done;

@@ -36,6 +36,23 @@ TEST(Crc32c, HardwareAndTableAgreeOnEveryLengthAndAlignment) {
   }
 }
 
+TEST(Crc32c, LargeDataIsSummedInPartsWithTheSameResult) {
+  std::mt19937 random(2);
+  std::vector<std::uint8_t> data(100'000);
+  for (std::uint8_t& byte : data)
+    byte = static_cast<std::uint8_t>(random());
+  for (const std::size_t parts : {1, 2, 5}) {
+    for (const std::size_t more : {0, 1, 7, 8, 4095, 12287}) {
+      for (const std::size_t start : {0, 1, 5}) {
+        const std::size_t length = parts * 3 * 4096 + more;
+        ASSERT_EQ(crc32c(data.data() + start, length, 77), crc32c_portable(data.data() + start, length, 77))
+            << length << " from " << start;
+        ASSERT_EQ(crc32c(data.data() + start, length - 1), crc32c_portable(data.data() + start, length - 1));
+      }
+    }
+  }
+}
+
 TEST(Crc32c, PiecesEqualTheWhole) {
   const std::string text = "metadata tree of an object";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {

@@ -50,9 +50,9 @@ TEST(Result, SuccessWithoutValueIsAnError) {
 
 TEST(Status, EveryCodeHasItsOwnName) {
   std::set<std::string_view> names;
-  for (std::uint16_t number = 0; number <= 14; ++number)
+  for (std::uint16_t number = 0; number <= 15; ++number)
     names.insert(code_name(static_cast<Code>(number)));
-  EXPECT_EQ(names.size(), 15U);
+  EXPECT_EQ(names.size(), 16U);
   EXPECT_EQ(names.count("Unknown"), 0U);
   EXPECT_EQ(code_name(static_cast<Code>(999)), "Unknown");
 }

@@ -63,6 +63,28 @@ TEST(Client, BuffersStartAtCacheLinesAndLargeOnesAtPages) {
   }
 }
 
+TEST(Client, WhatAnObjectIsWithoutItsPayload) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  for (const Buffers& value : {Buffers{}, Buffers{pattern(10, 1)}, Buffers{pattern(100'000, 1), pattern(7, 2)}}) {
+    const PutItem item = item_of(session, value);
+    const PutResult put = put_one(*client, item);
+    ASSERT_TRUE(put.status.is_ok());
+    const auto found = client->tree(item.id, {});
+    ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+    EXPECT_EQ(found->tree, "tree");
+    EXPECT_EQ(found->generation, put.generation);
+    std::uint64_t bytes = 0;
+    for (const auto& buffer : value)
+      bytes += buffer.size();
+    EXPECT_EQ(found->payload_bytes, bytes);
+    EXPECT_EQ(client->pins_in_use(), 0U);
+    ASSERT_TRUE(client->remove(std::span(&item.id, 1), {}).is_ok());
+    EXPECT_EQ(client->tree(item.id, {}).status().code(), Code::kObjectNotFound);
+  }
+}
+
 TEST(Client, OnePinForManyHoldersAndNoneAfterTheLast) {
   StoreProcess store;
   const auto client = connect(store);

@@ -50,6 +50,46 @@ TEST(Config, WhatIsPassedOnIsReadBackTheSame) {
   EXPECT_EQ(again->log_file, "/tmp/l");
 }
 
+TEST(Config, SpillFoldersAreNamedOnceOrSeveralTimes) {
+  const auto both = parse_config(
+      {"--address=unix:///s", "--spill-path=/a,/b/", "--spill-path=/c", "--spill-quota=1GiB", "--spill-reserve=5MiB"});
+  ASSERT_TRUE(both.is_ok()) << both.status().to_string();
+  EXPECT_EQ(both->spill_paths, (std::vector<std::string>{"/a", "/b", "/c"}));
+  const auto again = parse_config(config_arguments(*both));
+  ASSERT_TRUE(again.is_ok());
+  EXPECT_EQ(again->spill_paths, both->spill_paths);
+  EXPECT_EQ(again->spill_quota_bytes, 1ULL << 30);
+  EXPECT_EQ(again->spill_reserve_bytes, 5ULL << 20);
+  const auto none = parse_config({"--address=unix:///s", "--spill-path=none"});
+  ASSERT_TRUE(none.is_ok());
+  EXPECT_FALSE(none->spill);
+  EXPECT_FALSE(parse_config(config_arguments(*none))->spill);
+  EXPECT_TRUE(parse_config({"--address=unix:///s"})->spill);
+  for (const char* bad : {"--spill-path=relative", "--spill-path=", "--spill-path=/a,", "--spill-path=/a,/a/",
+                          "--spill-path=/a,none", "--spill-quota=0", "--spill-quota=1KiB", "--spill-reserve=1GB"}) {
+    const auto refused = parse_config({"--address=unix:///s", bad});
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << bad;
+    EXPECT_NE(refused.status().message().find("--spill-"), std::string::npos) << refused.status().message();
+  }
+  EXPECT_FALSE(parse_config({"--address=unix:///s", "--spill-path=none", "--spill-path=/a"}).is_ok());
+  EXPECT_FALSE(parse_config({"--address=unix:///s", "--spill-path=/a", "--spill-path=none"}).is_ok());
+}
+
+TEST(Config, SpillFoldersOfFlagsReplaceThoseOfTheFile) {
+  testing::Scratch folder;
+  folder.write("c", "spill-path = /a\nspill-path = /b\nspill-quota = 2GiB\n");
+  folder.write("off", "spill-path = none\n");
+  const auto file = parse_config({"--address=unix:///s", "--config", folder.path("c")});
+  ASSERT_TRUE(file.is_ok()) << file.status().to_string();
+  EXPECT_EQ(file->spill_paths, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(file->spill_quota_bytes, 2ULL << 30);
+  const auto flags = parse_config({"--spill-path=/c", "--address=unix:///s", "--config", folder.path("c")});
+  EXPECT_EQ(flags->spill_paths, (std::vector<std::string>{"/c"}));
+  const auto on = parse_config({"--spill-path=/c", "--address=unix:///s", "--config", folder.path("off")});
+  ASSERT_TRUE(on.is_ok()) << on.status().to_string();
+  EXPECT_TRUE(on->spill);
+}
+
 TEST(Config, AFileMayNotSetWhatIsBetweenTheProcesses) {
   testing::Scratch folder;
   folder.write("c", "role = daemon\n");

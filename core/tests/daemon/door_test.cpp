@@ -101,14 +101,17 @@ TEST(Door, AClientThatDoesNotReadIsClosedAndNobodyElseNotices) {
   list.all_sessions = 1;
   const std::vector<std::uint8_t> frame = frame_bytes(MessageType::kList, 1, to_wire(list), 0);
   Status status;
-  const bool closed = eventually([&] {
+  const auto fills = [&] {
     for (int i = 0; i < 200; ++i) {
       const auto sent = os::send_some(deaf.fd(), frame);
       if (!sent.is_ok()) return true;
       if (sent->would_block || sent->bytes != frame.size()) break;
     }
     return false;
-  });
+  };
+  bool closed = eventually(fills);
+  for (int more = 0; !closed && more < 4; ++more)
+    closed = eventually(fills);  // under TSan it takes long to write so much
   EXPECT_TRUE(closed);
   EXPECT_EQ(other.lookup(IdBytes{1, 7}).code, Code::kOk);
 }
@@ -192,8 +195,8 @@ TEST(Start, WhatCannotWorkIsSaidAtOnce) {
   EXPECT_NE(said.find("4GiB"), std::string::npos) << said;
   EXPECT_EQ(run_to_end({address, "--frobnicate=1"}, folder, said), 2);
   EXPECT_NE(said.find("--frobnicate"), std::string::npos) << said;
-  EXPECT_EQ(run_to_end({address, "--spill-path=/tmp"}, folder, said), 2);  // not in this version: said, not ignored
-  EXPECT_NE(said.find("--spill-path"), std::string::npos) << said;
+  EXPECT_EQ(run_to_end({address, "--spill-path=/tmp"}, folder, said), 1);
+  EXPECT_NE(said.find("is everybody's"), std::string::npos) << said;
   EXPECT_EQ(run_to_end({}, folder, said), 2);
   EXPECT_NE(said.find("--address"), std::string::npos) << said;
   EXPECT_EQ(run_to_end({"--address=tcp://host:1"}, folder, said), 2);

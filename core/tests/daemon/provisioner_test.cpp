@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "os/clock.h"
 #include "os/events.h"
@@ -64,6 +66,33 @@ TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {
   ASSERT_EQ(done.size(), 4U);
   for (const auto& [segment, one] : done)
     EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
+}
+
+TEST(Provisioner, GivesWayToUrgentWorkWhenItHasBegun) {
+  constexpr std::uint64_t kLarge = 1024 * kMiB;
+  auto event = os::create_event_fd();
+  ASSERT_TRUE(event.is_ok());
+  const UniqueFd large = memory(kLarge);
+  Provisioner provisioner;
+  ASSERT_TRUE(provisioner.start(event->get()).is_ok());
+  provisioner.add({1, 1, kLarge, false, os::duplicate(large.get()).take()});
+  const auto deadline = os::Deadline::after_ms(60'000);
+  while (*os::resident_bytes(large.get()) == 0) {
+    ASSERT_FALSE(deadline.passed());
+    std::this_thread::yield();
+  }
+  provisioner.add({2, 1, 4 * kMiB, true, memory(4 * kMiB)});
+  std::vector<std::uint32_t> order;
+  while (order.size() < 2 && !deadline.passed()) {
+    ASSERT_TRUE(os::wait_readable(event->get(), deadline).is_ok());
+    os::clear_event(event->get());
+    for (const Provisioned& one : provisioner.take_finished()) {
+      EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
+      order.push_back(one.segment);
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{2, 1}));
+  EXPECT_GE(*os::resident_bytes(large.get()), kLarge);
 }
 
 TEST(Provisioner, CancelledWorkIsNotReported) {

@@ -176,7 +176,7 @@ Result<SealResult> RawClient::seal_inline(const IdBytes& id, const std::string& 
 LookupResult RawClient::lookup(const IdBytes& id, std::uint32_t timeout_ms) {
   const auto reply = call<LookupReply>(MessageType::kLookup, LookupRequest{{id}, timeout_ms});
   EXPECT_TRUE(reply.is_ok()) << reply.status().to_string();
-  return reply.is_ok() && reply->results.size() == 1 ? reply->results[0] : LookupResult{Code::kInternal, 0, 0};
+  return reply.is_ok() && reply->results.size() == 1 ? reply->results[0] : LookupResult{Code::kInternal, 0, 0, 0, {}};
 }
 
 bool RawClient::remove(const IdBytes& id) {
@@ -204,6 +204,9 @@ void StoreProcess::start() {
   spawn.program = ENTREPOTD_PATH;
   spawn.argv = {"entrepotd", "--address=unix://" + path(), "--log-file=" + folder_.path("log"),
                 "--ready-fd=" + std::to_string(kReadyInChild)};
+  // A full store says so, unless the test wants more: the default folder is not the test's own.
+  const auto spills = [](const std::string& argument) { return argument.starts_with("--spill-path"); };
+  if (std::none_of(arguments_.begin(), arguments_.end(), spills)) spawn.argv.emplace_back("--spill-path=none");
   spawn.argv.insert(spawn.argv.end(), arguments_.begin(), arguments_.end());
   spawn.fds = {{write_end.get(), kReadyInChild}};
   Result<os::Child> child = os::spawn(spawn);

@@ -85,7 +85,7 @@ class RawClient {
 
 class StoreProcess {
  public:
-  // Starts it and waits until it is ready; `arguments` beside address and log file.
+  // Starts it and waits until it is ready; `arguments` beside address and log file. Spills nothing unless they say so.
   explicit StoreProcess(std::vector<std::string> arguments = {"--size=64MiB", "--warm-bytes=8MiB"});
   ~StoreProcess();  // ends whatever is left of it
   StoreProcess(const StoreProcess&) = delete;

@@ -49,6 +49,33 @@ TEST(Directory, ADeletingObjectIsNotFoundAndFailsTheRecheck) {
   EXPECT_FALSE(store.reader.find(numbered_id(1)).has_value());
 }
 
+TEST(Directory, WhatIsNotInMemoryExistsAndIsNotFoundForReading) {
+  FakeStore store;
+  const std::uint32_t slot = store.seal(numbered_id(1));
+  for (const bool out : {false, true}) {
+    if (out) {
+      store.directory.mark_spilled(slot);
+    } else {
+      store.directory.mark_evicting(slot);
+    }
+    EXPECT_FALSE(store.reader.find(numbered_id(1)).has_value());
+    EXPECT_FALSE(store.reader.at(slot, 1, numbered_id(1)).has_value());
+    const auto found = store.reader.find_existing(numbered_id(1));
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->slot, slot);
+    EXPECT_TRUE(store.reader.existing_at(slot, found->generation(), numbered_id(1)).has_value());
+    EXPECT_FALSE(store.reader.existing_at(slot, found->generation() + 1, numbered_id(1)).has_value());
+    EXPECT_FALSE(store.reader.existing_at(slot, found->generation(), numbered_id(2)).has_value());
+    store.directory.mark_sealed(slot);
+    EXPECT_TRUE(store.reader.still_exists(*found));  // it came back meanwhile
+    EXPECT_FALSE(store.reader.recheck(*found));
+  }
+  const Found found = *store.reader.find_existing(numbered_id(1));
+  store.directory.mark_deleting(slot);
+  EXPECT_FALSE(store.reader.still_exists(found));
+  EXPECT_FALSE(store.reader.find_existing(numbered_id(1)).has_value());
+}
+
 TEST(Directory, ASlotReusedByAnotherIdIsNotMistaken) {
   FakeStore store;
   const std::uint32_t slot = store.seal(numbered_id(1));

@@ -164,5 +164,56 @@ TEST(Pins, BatchScansAgreeWithAModel) {
   }
 }
 
+using Noted = std::vector<std::pair<std::uint32_t, PinTarget>>;
+
+Noted drain(PinScanner& scanner) {
+  Noted noted;
+  scanner.drain([&](std::uint32_t client, const PinTarget& target) { noted.emplace_back(client, target); });
+  return noted;
+}
+
+TEST(Accesses, ADrainSeesWhatWasNotedSinceTheLastOneInOrder) {
+  const UniqueFd one = create_pin_table(8).take();
+  PinTable first = attach(one);
+  PinTable second = PinTable::create_private(3).take();
+  first.note(77, 1);  // before the daemon knows the table: not seen
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add(1, one.get(), 8).is_ok());
+  ASSERT_TRUE(scanner.add_private(2, second).is_ok());
+  EXPECT_TRUE(drain(scanner).empty());
+  first.note(0, 1);
+  first.note(5, 0xffff'ffffU);
+  second.note(9, 3);
+  EXPECT_EQ(drain(scanner), (Noted{{1, {0, 1}}, {1, {5, 0xffff'ffffU}}, {2, {9, 3}}}));
+  EXPECT_TRUE(drain(scanner).empty());
+  // The notes lie behind the pins and touch none of them.
+  EXPECT_EQ(first.in_use(), 0U);
+  EXPECT_EQ(scanner.count(1), 0U);
+}
+
+TEST(Accesses, OfMoreThanTheRingHoldsTheLatestAreSeen) {
+  PinTable table = PinTable::create_private(3).take();
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, table).is_ok());
+  for (std::uint32_t i = 0; i < kAccessRing + 10; ++i)
+    table.note(i, 1);
+  const Noted noted = drain(scanner);
+  ASSERT_EQ(noted.size(), kAccessRing);
+  EXPECT_EQ(noted.front().second.slot, 10U);
+  EXPECT_EQ(noted.back().second.slot, kAccessRing + 9);
+}
+
+TEST(Accesses, GarbageInACursorIsBounded) {
+  PinTable table = PinTable::create_private(3).take();
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, table).is_ok());
+  std::memset(table.memory() + sizeof(PinTableHeader) + 3 * 8, 0xff, 8ULL * kAccessRing);
+  auto* header = reinterpret_cast<PinTableHeader*>(table.memory());
+  for (const std::uint32_t cursor : {0xffff'ffffU, 0x8000'0000U, 3U, 0U}) {
+    header->accesses.store(cursor);
+    EXPECT_LE(drain(scanner).size(), kAccessRing);
+  }
+}
+
 }  // namespace
 }  // namespace entrepot

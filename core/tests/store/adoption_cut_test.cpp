@@ -1,50 +1,10 @@
 // The daemon dies at every step of every change; whoever takes over finds the old state or the new one, whole, and
 // nothing leaks.
-#include <functional>
-#include <set>
-
+#include "store/cut.h"
 #include "store/harness.h"
 
 namespace entrepot::testing {
 namespace {
-
-struct Cut {};
-
-// Prepares a store, dies at the n-th step of `change`, adopts, and calls `check(harness, done)`; for all n. `done`: the
-// change went through.
-void at_every_step(const std::function<void(Harness&)>& prepare, const std::function<void(Harness&)>& change,
-                   const std::function<void(Harness&, bool)>& check, std::uint64_t least_steps) {
-  std::set<std::string> places;
-  for (std::uint64_t step = 0;; ++step) {
-    Harness h(8 * kMiB);
-    prepare(h);
-    std::uint64_t passed = 0;
-    bool done = false;
-    sync_hook = [&](std::string_view place) {
-      places.emplace(place);
-      if (passed++ == step) throw Cut{};
-    };
-    try {
-      change(h);
-      done = true;
-    } catch (const Cut&) {
-    }
-    const AdoptionReport report = h.restart();
-    SCOPED_TRACE(::testing::Message() << "cut at step " << step << ", done " << done);
-    EXPECT_EQ(report.objects.lost, 0U);
-    EXPECT_EQ(report.lost_segments, 0U);
-    EXPECT_EQ(report.damaged_entries, 0U);
-    check(h, done);
-    h.restart();  // once more: an adoption leaves what can be adopted
-    check(h, done);
-    h.expect_no_leak();
-    if (::testing::Test::HasFailure()) return;
-    if (done) {
-      EXPECT_GE(step, least_steps) << "the change has fewer steps than it should";
-      return;
-    }
-  }
-}
 
 const IdBytes kA = numbered_id(1);
 const IdBytes kB = numbered_id(2);

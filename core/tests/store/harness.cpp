@@ -48,12 +48,147 @@ MemorySource::Found FakeSource::find(std::uint32_t segment, std::uint32_t genera
   return {it != there.end() && it->second == bytes, true};
 }
 
-Harness::Harness(std::uint64_t capacity, std::uint64_t warm) : memory(make_memory()) {
+// ---- FakeCold ----
+
+Status FakeCold::write(std::uint64_t ticket, const BlobKey& blob, const BlobPlace& from) {
+  if (used() + from.length > quota) return Status(Code::kStoreFull, "the quota is used up", true);
+  const SpillLocation location = next_++;
+  copies[location] = {blob, from.length};
+  waiting.push_back({ticket, false, blob, from.length, location});
+  if (at_once) finish_all();
+  return Status::ok();
+}
+
+Status FakeCold::read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobPlace& to) {
+  const auto it = copies.find(from);
+  EXPECT_TRUE(it != copies.end() && it->second.key == blob && it->second.length == to.length);
+  waiting.push_back({ticket, true, blob, to.length, from});
+  if (at_once) finish_all();
+  return Status::ok();
+}
+
+void FakeCold::release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {
+  const auto it = copies.find(copy);
+  ASSERT_TRUE(it != copies.end()) << "released twice";
+  EXPECT_TRUE(it->second.key == blob && it->second.length == length);
+  for (const Job& job : waiting)
+    EXPECT_NE(job.location, copy) << "released while I/O goes on";
+  copies.erase(it);
+}
+
+void FakeCold::finish_all() {
+  for (const Job& job : std::exchange(waiting, {})) {
+    const Status& status = job.is_read ? read_failure : write_failure;
+    if (!job.is_read && !status.is_ok()) copies.erase(job.location);
+    done_.push_back({job.ticket, job.is_read, status, job.is_read || !status.is_ok() ? 0 : job.location});
+  }
+}
+
+void FakeCold::daemon_died() {
+  for (const Job& job : std::exchange(waiting, {})) {
+    if (!job.is_read) copies.erase(job.location);
+  }
+  done_.clear();
+  for (auto& [location, copy] : copies)
+    copy.adopted = false;
+}
+
+std::vector<SpillCompletion> FakeCold::take_completions() { return std::exchange(done_, {}); }
+
+Status FakeCold::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {
+  const auto it = copies.find(copy);
+  if (it == copies.end() || it->second.key != blob || it->second.length != length) {
+    return Status(Code::kObjectLost, "there is no such copy");
+  }
+  EXPECT_FALSE(std::exchange(it->second.adopted, true)) << "adopted twice";
+  return Status::ok();
+}
+
+Result<SpillLocation> FakeCold::rebind(const ColdBlob& old, const BlobKey& now) {
+  const Status adopted = adopt(old.key, old.location, old.length);
+  if (!adopted.is_ok()) return adopted;
+  copies.erase(old.location);
+  const SpillLocation location = next_++;
+  copies[location] = {now, old.length};
+  return location;
+}
+
+void FakeCold::adopt_end() {
+  std::erase_if(copies, [](const auto& entry) { return !entry.second.adopted; });
+}
+
+void FakeCold::remember(const ColdObject& object) {
+  for (const ColdBlob& blob : object.blobs) {
+    const auto it = copies.find(blob.location);
+    EXPECT_TRUE(it != copies.end() && it->second.key == blob.key && it->second.length == blob.length);
+  }
+  manifest[object.id] = object;
+}
+
+void FakeCold::forget(const IdBytes& id, std::uint32_t generation) {
+  const auto it = manifest.find(id);
+  if (it != manifest.end() && it->second.generation == generation) manifest.erase(it);
+}
+
+std::vector<ColdObject> FakeCold::recover() {
+  std::vector<ColdObject> objects;
+  for (const auto& [id, object] : std::exchange(manifest, {}))
+    objects.push_back(object);
+  return objects;
+}
+
+void FakeCold::discard_all() {
+  copies.clear();
+  manifest.clear();
+}
+
+std::uint64_t FakeCold::used() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [location, copy] : copies)
+    bytes += copy.length;
+  return bytes;
+}
+
+ColdFigures FakeCold::figures() const {
+  ColdFigures figures;
+  figures.used_bytes = used();
+  figures.quota_bytes = quota;
+  return figures;
+}
+
+// ---- Harness ----
+
+void Harness::run_io() {
+  for (int turn = 0; turn < 10'000; ++turn) {
+    const auto before = store->pager().figures().loads + store->pager().figures().evictions + cold.used();
+    cold.finish_all();
+    store->take_cold_completions();
+    store->settle();
+    const auto after = store->pager().figures().loads + store->pager().figures().evictions + cold.used();
+    if (before == after && cold.waiting.empty() && !store->pager().is_working()) return;
+  }
+  ADD_FAILURE() << "I/O without end";
+}
+
+LookupOutcome Harness::get(const IdBytes& id, std::uint64_t load_ms) {
+  std::optional<std::vector<LookupOutcome>> got;
+  store->lookup({0, 77}, {id}, 0, load_ms, [&](auto found) { got = std::move(found); });
+  if (!got) run_io();
+  if (!got) {
+    clock.advance_ms(load_ms + 1);
+    store->tick();
+  }
+  EXPECT_TRUE(got.has_value());
+  return got ? (*got)[0] : LookupOutcome{};
+}
+
+Harness::Harness(std::uint64_t capacity, std::uint64_t warm, bool with_cold)
+    : spills(with_cold), memory(make_memory()) {
   options.capacity_bytes = capacity;
   options.warm_bytes = warm;
   options.host = "host";
   options.version = "1";
-  store = std::make_unique<Store>(memory, source, clock, options);
+  store = std::make_unique<Store>(memory, source, clock, options, spills ? &cold : nullptr);
   source.store = store.get();
   const Status status = store->start_fresh();
   EXPECT_TRUE(status.is_ok()) << status.to_string();
@@ -134,10 +269,25 @@ std::uint32_t Harness::pin(std::uint32_t client, const IdBytes& id) {
   return pins(client).pin(found.slot, found.generation);
 }
 
+void Harness::begin_anew() {
+  sync_hook = {};
+  store.reset();
+  tables_.clear();
+  source.waiting.clear();
+  source.there.clear();
+  cold.daemon_died();
+  memory = make_memory();
+  store = std::make_unique<Store>(memory, source, clock, options, spills ? &cold : nullptr);
+  source.store = store.get();
+  const Status status = store->start_fresh();
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+}
+
 AdoptionReport Harness::restart() {
   sync_hook = {};
   source.waiting.clear();
-  store = std::make_unique<Store>(memory, source, clock, options);
+  cold.daemon_died();
+  store = std::make_unique<Store>(memory, source, clock, options, spills ? &cold : nullptr);
   source.store = store.get();
   store->adopt_clients();
   std::vector<std::uint32_t> gone;
@@ -167,6 +317,11 @@ void Harness::expect_no_leak() {
   for (const std::uint32_t client : clients)
     kill(client);
   store->released();
+  if (spills) run_io();
+  EXPECT_EQ(cold.copies.size(), 0U);
+  EXPECT_EQ(cold.manifest.size(), 0U);
+  EXPECT_EQ(store->objects().clean_bytes(), 0U);
+  EXPECT_EQ(store->objects().spilled_bytes(), 0U);
   EXPECT_EQ(store->objects().count(), 0U);
   EXPECT_EQ(store->objects().deferred(), 0U);
   EXPECT_EQ(store->objects().payload_bytes(), 0U);

@@ -56,9 +56,57 @@ class FakeSource : public MemorySource {
   std::uint64_t punched = 0;
 };
 
+// Cold storage that keeps no bytes: it remembers which copy is where, and does its I/O when the test says so.
+class FakeCold : public ColdStorage {
+ public:
+  struct Copy {
+    BlobKey key;
+    std::uint64_t length = 0;
+    bool adopted = true;
+    auto operator<=>(const Copy&) const = default;
+  };
+  struct Job {
+    std::uint64_t ticket = 0;
+    bool is_read = false;
+    BlobKey key;
+    std::uint64_t length = 0;
+    SpillLocation location = 0;
+  };
+
+  Status write(std::uint64_t ticket, const BlobKey& blob, const BlobPlace& from) override;
+  Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobPlace& to) override;
+  void release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;
+  std::vector<SpillCompletion> take_completions() override;
+  Status adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;
+  Result<SpillLocation> rebind(const ColdBlob& old, const BlobKey& now) override;
+  void adopt_end() override;
+  void remember(const ColdObject& object) override;
+  void forget(const IdBytes& id, std::uint32_t generation) override;
+  std::vector<ColdObject> recover() override;
+  bool had_former() const override { return !manifest.empty(); }
+  void discard_all() override;
+  [[nodiscard]] ColdFigures figures() const override;
+
+  void finish_all();   // what waits is done, well or with `failure`
+  void daemon_died();  // its I/O with it; copies stay
+  std::uint64_t used() const;
+
+  bool at_once = true;
+  std::uint64_t quota = UINT64_MAX;
+  Status write_failure;
+  Status read_failure;
+  std::vector<Job> waiting;
+  std::map<SpillLocation, Copy> copies;
+  std::map<IdBytes, ColdObject> manifest;
+
+ private:
+  std::vector<SpillCompletion> done_;
+  SpillLocation next_ = 1;
+};
+
 class Harness {
  public:
-  explicit Harness(std::uint64_t capacity = 64 * kMiB, std::uint64_t warm = 0);
+  explicit Harness(std::uint64_t capacity = 64 * kMiB, std::uint64_t warm = 0, bool spills = false);
 
   std::uint32_t add_client(const std::string& label = "test");
   void kill(std::uint32_t client);
@@ -79,14 +127,24 @@ class Harness {
   [[nodiscard]] std::uint32_t generation(const IdBytes& id) const { return store->objects().lookup(id).generation; }
   std::uint32_t pin(std::uint32_t client, const IdBytes& id);  // the position
 
+  // Completions of cold storage and what follows from them, until nothing more happens.
+  void run_io();
+  [[nodiscard]] bool is_resident(const IdBytes& id) const { return store->objects().lookup(id).resident; }
+  // As a get of a client does it: waits for a load.
+  LookupOutcome get(const IdBytes& id, std::uint64_t load_ms = 1000);
+
   // The daemon dies where it stands and another takes over; clients are quarantined.
   AdoptionReport restart();
+  // Keeper and daemon die; a new store begins over fresh memory. Clients are gone.
+  void begin_anew();
 
   // Deletes all, ends all clients: then nothing may be in use.
   void expect_no_leak();
 
   FakeClock clock;
   FakeSource source;
+  FakeCold cold;
+  bool spills = false;
   ControlMemory memory;
   StoreOptions options;
   std::unique_ptr<Store> store;

@@ -197,6 +197,24 @@ TEST(StoreFull, ALeaseThatWaitsInVainEndsAtItsDeadline) {
   h.expect_no_leak();
 }
 
+TEST(StoreFull, HolesAreWorthALeaseInOnePiece) {
+  Harness h(32 * kMiB);
+  const auto a = h.add_client();
+  const auto session = h.open();
+  for (std::uint32_t number = 1; number <= 28; ++number)
+    ASSERT_TRUE(h.seal(a, h.blob_spec(a, numbered_id(number), session, kMiB)).status.is_ok());
+  for (std::uint32_t number = 1; number <= 28; number += 2)
+    EXPECT_TRUE(h.remove(numbered_id(number)));
+  h.store->settle();
+  EXPECT_LT(h.store->pool().largest_extent(), 8 * kMiB);
+  const std::uint64_t most = h.store->pool().largest_lease();
+  EXPECT_GE(most, 14 * kMiB);
+  const auto b = h.add_client();
+  EXPECT_EQ(h.lease_error(b, most + 4 * kMiB).code(), Code::kStoreFull);
+  EXPECT_GE(h.lease(b, most).length, most);
+  h.expect_no_leak();
+}
+
 TEST(Warming, TopsUpToItsTargetAndLeasesWaitForMemoryUnderWay) {
   Harness h(64 * kMiB, 16 * kMiB);
   h.source.at_once = false;
@@ -215,6 +233,28 @@ TEST(Warming, TopsUpToItsTargetAndLeasesWaitForMemoryUnderWay) {
   EXPECT_GE(h.store->pool().warm_bytes(), 16 * kMiB);
   EXPECT_LE(h.store->pool().committed_bytes(), 32 * kMiB);
   h.source.at_once = true;
+  h.expect_no_leak();
+}
+
+TEST(Warming, KeepsOneSegmentForALargeValueAndMakesItAgain) {
+  Harness h(96 * kMiB, 48 * kMiB);
+  const auto a = h.add_client();
+  const auto b = h.add_client();
+  const auto made = [&] {  // all that warming makes, when the copies are done
+    h.clock.advance_ms(1'000);
+    for (int round = 0; round < 32; ++round)
+      h.store->settle();
+    return h.source.there.size();
+  };
+  const std::size_t before = made();
+  EXPECT_LT(h.store->pool().committed_bytes(), 48 * kMiB + h.store->pool().small_segment_bytes());
+  const LeaseGrant first = h.lease(a, 32 * kMiB, 32 * kMiB);
+  EXPECT_EQ(h.source.there.size(), before) << "a lease of two thirds of what is kept warm had to wait";
+  EXPECT_EQ(made(), before + 1);
+  const LeaseGrant second = h.lease(b, 32 * kMiB, 32 * kMiB);
+  EXPECT_EQ(h.source.there.size(), before + 1) << "the large segment was not made again";
+  EXPECT_NE(first.segment, second.segment);
+  EXPECT_EQ(made(), before + 1) << "there is no capacity for a third";
   h.expect_no_leak();
 }
 

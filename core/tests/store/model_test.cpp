@@ -10,7 +10,8 @@ namespace {
 
 class Model {
  public:
-  explicit Model(std::uint32_t seed) : random_(seed) {
+  explicit Model(std::uint32_t seed, bool spills, bool drops = false)
+      : random_(seed), drops_(drops), h_(32 * kMiB, 0, spills) {
     for (int i = 0; i < 4; ++i)
       clients_.push_back(h_.add_client());
   }
@@ -33,6 +34,8 @@ class Model {
     std::uint32_t client = 0;
     std::uint32_t position = 0;
     std::uint64_t bytes = 0;
+    IdBytes id{};
+    std::uint32_t generation = 0;
   };
 
   std::uint32_t pick(std::uint32_t below) {
@@ -40,6 +43,8 @@ class Model {
   }
 
   void step() {
+    if (h_.spills && pick(4) == 0) return page();
+    if (drops_ && pick(3) == 0) return say_how_long();
     switch (pick(12)) {
       case 0:
       case 1:
@@ -64,6 +69,52 @@ class Model {
         if (pick(6) == 0) restart();
         h_.clock.advance_ms(pick(500));
         h_.store->tick();
+    }
+  }
+
+  // Some values are made again in no time, some take for ever, some cannot be made again after all.
+  void say_how_long() {
+    const IdBytes id = numbered_id(pick(40));
+    HintSpec spec;
+    spec.fields = kHintRecompute;
+    spec.recompute_ns = pick(4) == 0 ? RecomputeCode::kCannotNs : pick(2) == 0 ? 1000 : 3'600'000'000'000;
+    const Status said = h_.store->hint(std::span(&id, 1), spec)[0];
+    ASSERT_EQ(said.is_ok(), known_.contains(id)) << said.to_string();
+    if (!said.is_ok()) return;
+    if (spec.recompute_ns == RecomputeCode::kCannotNs) {
+      droppable_.erase(id);
+    } else {
+      droppable_[id] = known_[id].generation;
+    }
+  }
+
+  // What only a store with cold storage does.
+  void page() {
+    const std::vector<IdBytes> ids = {numbered_id(pick(40)), numbered_id(pick(40))};
+    switch (pick(4)) {
+      case 0:
+        h_.cold.at_once = pick(2) == 0;
+        for (const Status& status : h_.store->evict(ids)) {
+          ASSERT_TRUE(status.is_ok() || status.code() == Code::kObjectNotFound ||
+                      status.code() == Code::kObjectDropped || status.code() == Code::kInvalidArgument)
+              << status.to_string();
+        }
+        return;
+      case 1:
+        h_.store->lookup({clients_[0], 1}, ids, 0, 1, [](const auto&) {});
+        return;
+      case 2: {
+        const LookupOutcome got = h_.get(ids[0]);
+        if (got.code == Code::kOk) {
+          ASSERT_TRUE(got.resident);
+        } else {
+          // Loading it, or what stands before it, may have dropped another; what is loaded is not.
+          ASSERT_TRUE(got.code == Code::kStoreFull || !known_.contains(ids[0]) || found_dropped(ids[0])) << got.message;
+        }
+        return;
+      }
+      default:
+        h_.run_io();
     }
   }
 
@@ -100,8 +151,10 @@ class Model {
     spec.replace = pick(3) == 0;
     const std::string name = "n" + std::to_string(pick(10));
     if (pick(3) == 0) spec.name = name;
+    find_dropped();  // the lease may have taken somebody's memory
     const SealOutcome outcome = h_.seal(client, spec);
     if (outcome.status.is_ok()) {
+      if (dropped_.erase(id) != 0) not_again_.insert(id);
       std::uint64_t bytes = 0;
       for (const BufferSpec& buffer : spec.buffers)
         bytes += buffer.length;
@@ -124,16 +177,18 @@ class Model {
       ids.push_back(numbered_id(pick(40)));
     const auto removed = h_.store->remove(ids);
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      ASSERT_EQ(removed[i] != 0, known_.contains(ids[i]));
+      ASSERT_EQ(removed[i] != 0, known_.contains(ids[i]) || dropped_.contains(ids[i]));
       known_.erase(ids[i]);
+      dropped_.erase(ids[i]);
+      not_again_.erase(ids[i]);
     }
   }
 
   void pin() {
     const std::uint32_t client = clients_[pick(static_cast<std::uint32_t>(clients_.size()))];
     const IdBytes id = numbered_id(pick(40));
-    if (!known_.contains(id)) return;
-    held_.push_back({client, h_.pin(client, id), known_[id].bytes});
+    if (!known_.contains(id) || !h_.is_resident(id)) return;
+    held_.push_back({client, h_.pin(client, id), known_[id].bytes, id, known_[id].generation});
   }
 
   void unpin() {
@@ -148,7 +203,12 @@ class Model {
     const std::string session = kSessions.at(pick(kSessions.size()));
     const Status status = h_.store->remove_session("scope", session);
     if (!status.is_ok()) return;
-    std::erase_if(known_, [&](const auto& entry) { return entry.second.session == session; });
+    const auto is_its = [&](const auto& entry) { return entry.second.session == session; };
+    for (const auto& [id, known] : known_) {
+      if (known.session == session) not_again_.erase(id);
+    }
+    std::erase_if(known_, is_its);
+    std::erase_if(dropped_, is_its);
   }
 
   void kill() {
@@ -168,7 +228,34 @@ class Model {
     }
   }
 
+  // Whether the object was dropped just now, and might be.
+  bool found_dropped(const IdBytes& id) {
+    if (h_.store->objects().lookup(id).code != Code::kObjectDropped) return false;
+    const auto known = known_.find(id);
+    if (known == known_.end()) return dropped_.contains(id);
+    EXPECT_TRUE(drops_ && droppable_.contains(id) && droppable_[id] == known->second.generation)
+        << "nobody said that it can be made again";
+    EXPECT_FALSE(not_again_.contains(id)) << "it was dropped before";
+    for (const Held& held : held_)
+      EXPECT_FALSE(held.id == id && held.generation == known->second.generation) << "somebody reads it";
+    dropped_[id] = known->second;
+    known_.erase(known);
+    return true;
+  }
+
+  void find_dropped() {
+    std::vector<IdBytes> ids;
+    for (const auto& [id, known] : known_)
+      ids.push_back(id);
+    for (const IdBytes& id : ids)
+      (void)found_dropped(id);
+  }
+
   void check() {
+    find_dropped();
+    ASSERT_EQ(h_.store->objects().dropped(), dropped_.size());
+    for (const auto& [id, known] : dropped_)
+      ASSERT_EQ(h_.store->objects().lookup(id).code, Code::kObjectDropped);
     ASSERT_EQ(h_.store->objects().count(), known_.size());
     std::uint64_t bytes = 0;
     for (const auto& [id, known] : known_) {
@@ -179,6 +266,13 @@ class Model {
     }
     ASSERT_EQ(h_.store->objects().payload_bytes(), bytes);
     ASSERT_LE(h_.store->objects().deferred(), held_.size() + 60);
+    // What is pinned is in memory, every blob of it.
+    for (const Held& held : held_) {
+      const std::uint64_t pin = h_.pins(held.client).pin_at(held.position);
+      const auto slot = static_cast<std::uint32_t>(pin) - 1;
+      for (const std::uint32_t blob : h_.store->objects().blobs_of(slot))
+        ASSERT_TRUE(h_.store->objects().blobs().is_resident(blob));
+    }
     // No two live blobs overlap, and none lies outside of its segment.
     std::set<std::array<std::uint64_t, 3>> ranges;
     const BlobWriter& blobs = h_.store->objects().blobs();
@@ -204,14 +298,23 @@ class Model {
   static constexpr std::array<const char*, 3> kSessions = {"", "run-1", "run-2"};
 
   std::mt19937 random_;
-  Harness h_{32 * kMiB};
+  bool drops_;
+  Harness h_;
   std::vector<std::uint32_t> clients_;
   std::map<IdBytes, Known> known_;
+  std::map<IdBytes, Known> dropped_;
+  std::map<IdBytes, std::uint32_t> droppable_;  // and in which generation
+  std::set<IdBytes> not_again_;                 // those that were dropped once
   std::vector<Held> held_;
 };
 
 class RandomRequests : public ::testing::TestWithParam<std::uint32_t> {};
-TEST_P(RandomRequests, AgreeWithTheModel) { Model(GetParam()).run(1500); }
+TEST_P(RandomRequests, AgreeWithTheModel) { Model(GetParam(), false).run(1500); }
+TEST_P(RandomRequests, AgreeWithTheModelWhileObjectsLeaveMemoryAndComeBack) { Model(GetParam(), true).run(1500); }
+TEST_P(RandomRequests, AgreeWithTheModelWhileObjectsAreDroppedAndMadeAgain) { Model(GetParam(), true, true).run(1500); }
+TEST_P(RandomRequests, AgreeWithTheModelWhereWhatCanBeMadeAgainIsAllThatLeavesMemory) {
+  Model(GetParam(), false, true).run(1500);
+}
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomRequests, ::testing::Range(1U, 13U));
 
 }  // namespace

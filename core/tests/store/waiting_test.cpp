@@ -11,7 +11,8 @@ TEST(Lookup, AnswersAtOnceWhatIsThereAndWhatIsNot) {
   const auto client = h.add_client();
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), h.open(), "v")).status.is_ok());
   Outcomes got;
-  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2)}, 0, [&](auto outcomes) { got = std::move(outcomes); });
+  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2)}, 0, 0,
+                  [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ((*got)[0].code, Code::kOk);
   EXPECT_EQ((*got)[1].code, Code::kObjectNotFound);
@@ -24,7 +25,7 @@ TEST(Lookup, WaitsUntilAllAreSealed) {
   const auto session = h.open();
   Outcomes got;
   // The same ID twice counts once.
-  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2), numbered_id(1)}, 1000,
+  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2), numbered_id(1)}, 1000, 0,
                   [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status.is_ok());
   EXPECT_FALSE(got.has_value());
@@ -41,7 +42,7 @@ TEST(Lookup, SaysAtTheDeadlineWhatThereIs) {
   const auto client = h.add_client();
   const auto session = h.open();
   Outcomes got;
-  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2)}, 1000,
+  h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2)}, 1000, 0,
                   [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status.is_ok());
   h.clock.advance_ms(1000);
@@ -59,8 +60,8 @@ TEST(Lookup, ManyWaitersOfOneIdAndOneOfThemGoes) {
   const auto session = h.open();
   int answered = 0;
   for (std::uint64_t owner = 1; owner <= 5; ++owner) {
-    h.store->lookup({client, owner}, {numbered_id(1)}, 1000, [&](const auto&) { ++answered; });
-    h.store->lookup({client, owner}, {numbered_id(1), numbered_id(2)}, 1000, [&](const auto&) { ++answered; });
+    h.store->lookup({client, owner}, {numbered_id(1)}, 1000, 0, [&](const auto&) { ++answered; });
+    h.store->lookup({client, owner}, {numbered_id(1), numbered_id(2)}, 1000, 0, [&](const auto&) { ++answered; });
   }
   h.store->disconnected(client, 3);
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status.is_ok());
@@ -75,8 +76,8 @@ TEST(Lookup, AnAnswerMayAskAnew) {
   const auto client = h.add_client();
   const auto session = h.open();
   Outcomes second;
-  h.store->lookup({client, 1}, {numbered_id(1)}, 1000, [&](const auto&) {
-    h.store->lookup({client, 1}, {numbered_id(2)}, 1000, [&](auto outcomes) { second = std::move(outcomes); });
+  h.store->lookup({client, 1}, {numbered_id(1)}, 1000, 0, [&](const auto&) {
+    h.store->lookup({client, 1}, {numbered_id(2)}, 1000, 0, [&](auto outcomes) { second = std::move(outcomes); });
   });
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status.is_ok());
   EXPECT_FALSE(second.has_value());

@@ -1,0 +1,367 @@
+// The daemon's dispatch: arbitrary frames, and well-formed requests with arbitrary contents, from several connections,
+// in between which memory comes or does not, disks fail, time passes and clients die. When all are gone nothing may be
+// in use.
+#include <poll.h>
+
+#include <deque>
+
+#include "daemon/server_state.h"
+#include "fuzz/world.h"
+#include "os/memfd.h"
+#include "os/process.h"
+
+namespace entrepot::fuzz {
+namespace {
+
+using testing::numbered_id;
+
+// Fills a message with what the input says, out of numbers that mean something more often than not.
+class Filler {
+ public:
+  Filler(FuzzInput& input, const std::deque<std::uint64_t>& known) : input_(input), known_(known) {}
+  template <class... Ts>
+  void operator()(Ts&... values) {
+    (fill(values), ...);
+  }
+
+ private:
+  template <WireNumber T>
+  void fill(T& value) {
+    const std::uint8_t how = input_.byte();
+    std::uint64_t number = how & 0x1fU;
+    if (how >= 0xe0) {
+      number = input_.number<std::uint64_t>();
+    } else if (how >= 0x80 && !known_.empty()) {
+      number = known_[how % known_.size()];
+    } else if (how >= 0x40) {
+      number = std::uint64_t{how & 0x3fU} << (how & 0x17U);
+    }
+    value = static_cast<T>(number);
+  }
+  void fill(std::string& value) {
+    const std::uint8_t how = input_.byte();
+    if (how < 0xc0) {
+      value = how % 4 == 0 ? "" : std::string(1, static_cast<char>('a' + how % 4));
+    } else {
+      const auto bytes = input_.take(how == 0xff ? 400 : how & 0x1fU);
+      value.assign(bytes.begin(), bytes.end());
+    }
+  }
+  void fill(IdBytes& value) { value = numbered_id(input_.byte() % 8); }
+  template <class T>
+  void fill(std::vector<T>& values) {
+    values.resize(input_.byte() % 4);
+    for (T& value : values)
+      fill(value);
+  }
+  template <class T>
+    requires requires(T& t, Filler& f) { t.fields(f); }
+  void fill(T& value) {
+    value.fields(*this);
+  }
+
+  FuzzInput& input_;
+  const std::deque<std::uint64_t>& known_;
+};
+
+// Segments have a descriptor each, so that leases and mappings are answered as they are by the daemon.
+class HeldSource : public testing::FakeSource {
+ public:
+  explicit HeldSource(KeeperLink& link) : link_(link) {}
+  void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override {
+    auto fd = os::create_memfd("fuzz-segment", bytes);
+    require(fd.is_ok(), "a memfd can be made");
+    require(link_.hold(segment_tag(segment, generation), fd.take()).is_ok(), "it can be held");
+    FakeSource::provision(segment, generation, bytes, urgent);
+  }
+  void drop(std::uint32_t segment, std::uint32_t generation) override {
+    link_.drop(segment_tag(segment, generation));
+    FakeSource::drop(segment, generation);
+  }
+
+ private:
+  KeeperLink& link_;
+};
+
+class Session {
+ public:
+  explicit Session(FuzzInput& input)
+      : input_(input),
+        held_(link_),
+        segments_(link_, provisioner_),
+        store_(world_.memory, held_, world_.clock, world_.options, &world_.cold),
+        state_(config_, link_, world_.memory, store_, segments_, os::Poller::create().take()) {
+    world_.store.reset();
+    held_.store = &store_;
+    require(store_.start_fresh().is_ok(), "an empty store starts");
+  }
+
+  void run() {
+    connect(true);
+    for (int step = 0; step < 400 && !input_.empty(); ++step) {
+      one_step();
+      settle();
+    }
+    end();
+  }
+
+ private:
+  struct Peer {
+    UniqueFd socket;
+    std::uint64_t owner = 0;
+    std::vector<UniqueFd> fds;
+    Bytes came;  // of answers, not cut yet
+  };
+
+  void connect(bool greet) {
+    if (peers_.size() >= 6) return;
+    auto pair = os::socket_pair(os::SocketKind::kStream).take();
+    require(os::set_nonblocking(pair.second.get(), true).is_ok(), "a socket can be non-blocking");
+    Connection* connection = state_.add_connection(
+        std::move(pair.second), {static_cast<std::uint32_t>(os::current_pid()), os::current_uid(), 0});
+    require(connection != nullptr, "a connection can be watched");
+    peers_.push_back({std::move(pair.first), connection->owner, {}, {}});
+    if (greet) send_message(peers_.back(), MessageType::kHello, Hello{}, 0);
+  }
+
+  void one_step() {
+    const std::uint8_t op = input_.byte();
+    if (peers_.empty()) connect(true);
+    Peer& peer = peers_[op / 32 % peers_.size()];
+    switch (op % 32) {
+      case 0:
+        return connect(false);
+      case 1:
+        return connect(true);
+      case 2:  // hangs up
+        peer.socket.reset();
+        return serve(peer);
+      case 3:  // dies
+        if (Connection* connection = state_.find(peer.owner); connection != nullptr && connection->client)
+          state_.client_died(*connection->client);
+        return;
+      case 4:
+        world_.clock.advance_ms(input_.number<std::uint16_t>());
+        return store_.tick();
+      case 5:
+        held_.at_once = (input_.byte() & 1U) != 0;
+        held_.failure = (input_.byte() & 3U) == 1 ? Status(Code::kStoreFull, "no memory", true) : Status::ok();
+        return held_.finish_all();
+      case 6: {
+        const std::uint8_t how = input_.byte();
+        world_.cold.at_once = (how & 1U) != 0;
+        world_.cold.write_failure = (how & 6U) == 2 ? Status(Code::kStoreFull, "disk full", true) : Status::ok();
+        world_.cold.read_failure = (how & 24U) == 8 ? Status(Code::kCorruptData, "bad disk") : Status::ok();
+        return world_.cold.finish_all();
+      }
+      case 7: {  // whatever bytes
+        const auto bytes = input_.take(input_.byte());
+        (void)os::send_some(peer.socket.get(), bytes);
+        return serve(peer);
+      }
+      case 8: {  // a whole frame with whatever body
+        const auto type = static_cast<MessageType>(input_.byte() % 64);
+        const std::size_t fds = input_.byte() % 4;
+        const auto body = input_.take(input_.byte());
+        return send_frame(peer, frame_bytes(type, next_++, body, fds), input_.byte() % 4 == 0 ? 0 : fds);
+      }
+      case 9:
+        return send(peer, MessageType::kHello, Hello{});
+      case 10:
+        return send_frame(peer, frame_bytes(MessageType::kFork, next_++, {}, 0), 0);
+      case 11:
+        return send_frame(peer, frame_bytes(MessageType::kStatus, next_++, {}, 0), 0);
+      case 12:
+      case 13:
+        return send(peer, MessageType::kLease, LeaseRequest{});
+      case 14:
+        return send(peer, MessageType::kUnlease, UnleaseRequest{});
+      case 15:
+      case 16:
+      case 17:
+        return send(peer, MessageType::kSeal, SealRequest{});
+      case 18:
+        return send(peer, MessageType::kLookup, LookupRequest{});
+      case 19:
+        return send(peer, MessageType::kDelete, DeleteRequest{});
+      case 20:
+        return send(peer, MessageType::kEvict, EvictRequest{});
+      case 21:
+      case 22:
+        return send(peer, MessageType::kOpenSession, OpenSessionRequest{});
+      case 23:
+        return send(peer, MessageType::kCloseSession, CloseSessionRequest{});
+      case 24:
+        return send(peer, MessageType::kRemoveSession, RemoveSessionRequest{});
+      case 25:
+        return send(peer, MessageType::kDefineSet, DefineSetRequest{});
+      case 26:
+        return send(peer, MessageType::kHint, HintRequest{});
+      case 27:
+        return send(peer, MessageType::kConsumed, ConsumedRequest{});
+      case 28:
+        return send(peer, static_cast<MessageType>(30 + input_.byte() % 3), NameRequest{});
+      case 29:
+        return send(peer, MessageType::kList, ListRequest{});
+      case 30:
+        return send(peer, MessageType::kInfo, InfoRequest{});
+      default:
+        return send(peer, MessageType::kSegment, SegmentRequest{});
+    }
+  }
+
+  template <class Body>
+  void send(Peer& peer, MessageType type, Body body) {
+    Filler filler(input_, known_);
+    filler(body);
+    send_message(peer, type, body, input_.byte() % 64 == 63 ? 1 : 0);
+  }
+  template <class Body>
+  void send_message(Peer& peer, MessageType type, const Body& body, std::size_t fds) {
+    send_frame(peer, frame_bytes(type, next_++, to_wire(body), fds), fds);
+  }
+  void send_frame(Peer& peer, const Bytes& frame, std::size_t fds) {
+    std::vector<int> shown(fds, link_.fd({HeldKind::kPinTable, 0}));
+    if (!shown.empty() && shown.front() < 0) shown.clear();
+    if (peer.socket.valid()) (void)os::send_some(peer.socket.get(), frame, shown);
+    serve(peer);
+  }
+
+  // What the event loop does with a readable connection.
+  void serve(Peer& peer) {
+    const std::uint64_t owner = peer.owner;
+    Connection* connection = state_.find(owner);
+    bool more = connection != nullptr;
+    while (more) {
+      FrameSocket::Incoming incoming = connection->frames.receive();
+      more = incoming.more;
+      for (IncomingFrame& frame : incoming.frames) {
+        state_.handle(*connection, frame);
+        connection = state_.find(owner);
+        if (connection == nullptr) return;
+        if (connection->closing) return state_.close_connection(owner);
+      }
+      if (!incoming.status.is_ok()) {
+        state_.refuse(owner, 0, incoming.status);
+        return state_.close_connection(owner);
+      }
+    }
+  }
+
+  void settle() {
+    store_.settle();
+    if (!world_.cold.waiting.empty() || world_.cold.at_once) store_.take_cold_completions();
+    for (Peer& peer : peers_)
+      read_answers(peer);
+    std::erase_if(peers_, [&](const Peer& peer) { return state_.find(peer.owner) == nullptr; });
+    state_.stopping = false;
+  }
+
+  void learn(std::uint64_t number) {
+    known_.push_front(number);
+    if (known_.size() > 24) known_.pop_back();
+  }
+  void read_answers(Peer& peer) {
+    if (!peer.socket.valid()) return;
+    Bytes buffer(64U << 10);
+    std::vector<UniqueFd> fds;
+    pollfd ready{peer.socket.get(), POLLIN, 0};
+    while (::poll(&ready, 1, 0) > 0) {
+      const auto got = os::receive_some(peer.socket.get(), buffer, fds);
+      if (!got.is_ok() || got->closed || got->bytes == 0) break;
+      peer.came.insert(peer.came.end(), buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(got->bytes));
+    }
+    for (UniqueFd& fd : fds)
+      if (peer.fds.size() < 64) peer.fds.push_back(std::move(fd));
+    while (peer.came.size() >= sizeof(FrameHeader)) {
+      FrameHeader header{};
+      std::memcpy(&header, peer.came.data(), sizeof(header));
+      require(header.magic == kFrameMagic, "the daemon answers with frames");
+      if (peer.came.size() < sizeof(header) + header.body_bytes) return;
+      const auto body = std::span(peer.came).subspan(sizeof(header), header.body_bytes);
+      if (header.type == MessageType::kReply) {
+        FuzzInput numbers(body.data(), body.size());
+        for (int i = 0; i < 3 && numbers.remaining() >= 4; ++i)  // handles come first in every answer
+          learn(numbers.number<std::uint32_t>());
+        LeaseReply lease;
+        if (body.size() == 33 && from_wire(body, lease)) {
+          learn(lease.offset);
+          learn(lease.length);
+        }
+      } else {
+        ErrorBody error;
+        require(header.type == MessageType::kError && from_wire(body, error), "the daemon answers or refuses");
+        require(error.code != Code::kOk && !error.message.empty(), "a refusal says why");
+      }
+      peer.came.erase(peer.came.begin(),
+                      peer.came.begin() + static_cast<std::ptrdiff_t>(sizeof(header) + header.body_bytes));
+    }
+  }
+
+  void end() {
+    while (!state_.connections.empty())
+      state_.close_connection(state_.connections.begin()->first);
+    std::vector<std::uint32_t> clients;
+    for (const auto& [client, one] : store_.clients().all())
+      clients.push_back(client);
+    for (const std::uint32_t client : clients)
+      state_.client_died(client);
+    world_.store.reset(&store_);  // lent: the check is the world's
+    held_.at_once = true;
+    held_.failure = Status::ok();
+    held_.finish_all();
+    world_.require_no_leak();
+    (void)world_.store.release();
+    for (const auto& [tag, fd] : link_.all())
+      require(tag.kind == HeldKind::kSegment, "no descriptor of a dead client is held");
+  }
+
+  FuzzInput& input_;
+  World world_;
+  DaemonConfig config_;
+  KeeperLink link_{UniqueFd(), {}};
+  HeldSource held_;
+  Provisioner provisioner_;
+  SegmentFiles segments_;
+  Store store_;
+  ServerState state_;
+  std::vector<Peer> peers_;
+  std::deque<std::uint64_t> known_;
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace
+
+// Steps whose bytes the filler turns into a lease, a session, sealed objects and what follows.
+std::vector<Bytes> seeds() {
+  std::vector<Bytes> all;
+  const Bytes open = {21, 1, 1, 0, 0, 0, 0, 2};
+  const Bytes lease = {12, 0x50, 0x51, 0, 1};
+  for (std::uint8_t known = 0x80; known < 0x98; ++known) {
+    Bytes input;
+    append(input, open);
+    append(input, lease);
+    // one object: id, session, flags, no blobs, no buffers, tree, payload, name, set, consumers
+    append(input, {15, 1, 1, known, 1, 0, 0, 1, 2, 3, 0, 1, 1});
+    append(input, {15, 1, 2, known, 0, 1, known, static_cast<std::uint8_t>(known + 1), 0x50, 0, 1, 2, 3, 0, 0, 1});
+    append(input, {18, 1, 1, 10, 0, 1});
+    append(input, {20, 2, 1, 2, 1});
+    append(input, {27, 1, 1, 1, 1});
+    append(input, {30, 1, 1});
+    append(input, {25, known, 0, 1, 3, 0, 1});
+    append(input, {26, 1, 1, 3, 1, 1, 0, 1});
+    append(input, {28, 0, known, 1, 1, 1, 0, 1});
+    append(input, {29, known, 1, 0, 0, 10, 1});
+    append(input, {10, 1, 42, 4, 0xff, 0x7f, 3, 19, 1, 1, 1});
+    all.push_back(input);
+  }
+  return all;
+}
+
+}  // namespace entrepot::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  entrepot::fuzz::FuzzInput input(data, size);
+  entrepot::fuzz::Session(input).run();
+  return 0;
+}

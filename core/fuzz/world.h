@@ -1,0 +1,73 @@
+// A store for fuzz targets: real control memory in memfds, the tests' clock, and memory and disk that hold no bytes.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "base/log.h"
+#include "fuzz/fuzz_input.h"
+#include "store/harness.h"
+
+namespace entrepot::fuzz {
+
+// Small tables: an input is to reach their ends, and a store is made for each input.
+[[nodiscard]] inline std::map<RegionKind, std::uint64_t> small_tables() {
+  return {{RegionKind::kSlots, 512},       {RegionKind::kBlobs, 512},   {RegionKind::kIndex, 4ULL << 12},
+          {RegionKind::kRecords, 4 << 20}, {RegionKind::kSegments, 64}, {RegionKind::kSessions, 32},
+          {RegionKind::kNames, 256},       {RegionKind::kClients, 32},  {RegionKind::kSets, 64},
+          {RegionKind::kConsumptions, 256}};
+}
+
+struct World {
+  World() : memory(ControlMemory::create(testing::numbered_instance(1), small_tables()).take()) {
+    GTEST_FLAG_SET(break_on_failure, true);  // of what the fakes expect
+    set_log_level(LogLevel::kOff);           // a hundred thousand lines say nothing
+    options.capacity_bytes = 8 * testing::kMiB;
+    options.host = "host";
+    options.version = "1";
+    begin();
+    require(store->start_fresh().is_ok(), "an empty store starts");
+  }
+
+  void begin() {
+    store.reset();
+    store = std::make_unique<Store>(memory, source, clock, options, &cold);
+    source.store = store.get();
+  }
+
+  // Everybody dies and all sessions go: then nothing may be in use.
+  void require_no_leak() {
+    source.at_once = cold.at_once = true;
+    source.failure = cold.write_failure = cold.read_failure = Status::ok();
+    source.finish_all();
+    for (const std::uint32_t session : store->sessions().live()) {
+      const std::string scope(store->sessions().scope(session));
+      const std::string name(store->sessions().name(session));
+      require(store->remove_session(scope, name).is_ok(), "a session can be removed");
+    }
+    store->released();
+    for (int turn = 0; turn < 100; ++turn) {
+      cold.finish_all();
+      store->take_cold_completions();
+      store->settle();
+    }
+    require(cold.copies.empty() && cold.manifest.empty(), "no copy is left on disk");
+    require(store->objects().count() == 0 && store->objects().deferred() == 0, "no object is left");
+    require(store->objects().blobs().live() == 0, "no blob is left");
+    require(store->objects().directory().live() == 0, "no slot is left");
+    require(store->names().count() == 0, "no name is left");
+    require(store->pool().blob_bytes() == 0, "no memory is in use");
+    require(store->pool().leased_bytes() == 0, "no memory is leased");
+    require(store->counted_consumptions() == 0, "no consumption is left");
+    require(store->status_json({}).find("\"record_bytes\":0") != std::string::npos, "no record is left");
+  }
+
+  testing::FakeClock clock;
+  testing::FakeSource source;
+  testing::FakeCold cold;
+  ControlMemory memory;
+  StoreOptions options;
+  std::unique_ptr<Store> store;
+};
+
+}  // namespace entrepot::fuzz

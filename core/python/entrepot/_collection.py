@@ -1,0 +1,394 @@
+"""Collections as their readers see them: an ordered set of same-typed objects that together are one logical value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from entrepot import _prefetch
+from entrepot._arguments import mode_number
+from entrepot._collection_tree import Contents, Traits, collection_key
+from entrepot._values import value_of
+from entrepot.codec import CopyMode
+from entrepot.errors import CorruptData, InvalidArgument, ObjectLost, ObjectNotFound
+from entrepot.ids import ObjectID
+from entrepot.views import views
+
+if TYPE_CHECKING:
+    from entrepot import _core
+    from entrepot._store import Store
+
+PREFETCH = 2
+# What is got ahead is pinned, and what is pinned cannot make room for others.
+PREFETCH_PART = 8
+
+
+class Collection:
+    """A sealed collection, or a slice of one. Immutable and thread-safe.
+
+    Made by :meth:`Store.get` or :meth:`Store.get_by_name`. It holds no member: each is got when it is asked for, and
+    let go with the value that was made from it, so that a collection may be larger than memory. It stays usable when
+    the store that it was got from is closed; in a forked process; and pickled, in another process of this host.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        contents: Contents,
+        *,
+        positions: range | None = None,
+        copy: CopyMode = "never",
+        digest: bytes | None = None,
+    ) -> None:
+        # A session of its own: it stays open, so that the members stay, for as long as this lives.
+        self._store = store.session(store.session_name) if positions is None else store
+        self._contents = contents
+        self._positions = range(contents.count) if positions is None else positions
+        self._copy: CopyMode = copy
+        self._digest = digest
+
+    # --- what it is
+
+    @property
+    def id(self) -> ObjectID:
+        """The ID of the collection; a slice has that of the whole."""
+        contents = self._contents
+        return ObjectID.derive(contents.scope, contents.session, collection_key(contents.name))
+
+    @property
+    def name(self) -> str:
+        """Its name, as the session that it was made in knows it."""
+        return self._contents.name
+
+    @property
+    def ids(self) -> list[ObjectID]:
+        """The members' IDs, in order."""
+        return [self._contents.id_of(position) for position in self._positions]
+
+    @property
+    def nbytes(self) -> int:
+        """Payload of all members in bytes."""
+        if len(self._positions) == self._contents.count:
+            return self._contents.nbytes
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Payload of each member in bytes."""
+        return [self._contents.bytes_of(position) for position in self._positions]
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all tables, or of all tensors together; None: the members have none."""
+        counts = self.row_counts
+        return None if counts is None else sum(counts)
+
+    @property
+    def row_counts(self) -> list[int] | None:
+        """Rows of each member; None: they have none."""
+        if self._contents.traits.rows is None:
+            return None
+        return [self._contents.rows_of(position) for position in self._positions]
+
+    @property
+    def type(self) -> str:
+        """The members' type, such as ``"pyarrow.lib.Table"``; ``""`` if there are none."""
+        return self._contents.traits.type
+
+    @property
+    def kind(self) -> str:
+        """``"table"``, ``"tensor"`` or ``"value"``: which of the views below it has."""
+        return self._contents.traits.kind
+
+    @property
+    def traits(self) -> Traits:
+        """What the members have in common, for who reads them as one value."""
+        return self._contents.traits
+
+    @property
+    def layout(self) -> str:
+        """What all members share besides their type, as text: columns of tables, element type of tensors."""
+        return self._contents.traits.layout
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one row of a tensor; None: not tensors, or of rows that differ."""
+        return self._contents.traits.row_shape
+
+    @property
+    def schema(self) -> Any:
+        """The tables' schema, a ``pyarrow.Schema``.
+
+        Raises:
+            InvalidArgument: the members are not tables.
+        """
+        return self._view("schema")
+
+    @property
+    def digest(self) -> bytes:
+        """What tells these contents from any others; a slice has that of the whole."""
+        if self._digest is None:
+            self._digest = self._contents.digest()
+        return self._digest
+
+    @property
+    def positions(self) -> range:
+        """Which members of the whole these are."""
+        return self._positions
+
+    @property
+    def count_sealed(self) -> int:
+        """How many members the whole has."""
+        return self._contents.count
+
+    # --- members
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Collection: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._part(self._positions[index])
+        return self.get(index)
+
+    def get(self, index: int, *, copy: CopyMode | None = None) -> Any:
+        """One member's value.
+
+        Args:
+            index: its place; negative: from the end.
+            copy: as for ``Store.get``; default: as the collection was got.
+
+        Raises:
+            IndexError: there is no such member.
+            ObjectLost: it was deleted, or its bytes are gone.
+        """
+        how = self._copy if copy is None else copy
+        mode = mode_number(how)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"collection {self.name!r} has {len(self)} members, and none at {index}")
+        return self._value(self._pinned(self._positions[index]), how, mode)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterate()
+
+    def iterate(
+        self, *, prefetch: int = PREFETCH, prefetch_bytes: int | None = None, copy: CopyMode | None = None
+    ) -> Iterator[Any]:
+        """The members' values in order, each got when it is asked for.
+
+        When getting a member takes long, because it has to be loaded, the next ones are got ahead by a thread.
+
+        Args:
+            prefetch: how many members to get ahead at most; 0: none.
+            prefetch_bytes: how many bytes to get ahead at most; default: an eighth of the store's capacity.
+            copy: as for ``Store.get``; default: as the collection was got.
+
+        Raises:
+            ObjectLost: a member was deleted, or its bytes are gone.
+            InvalidArgument: a negative number, an unknown copy mode.
+        """
+        if prefetch < 0 or (prefetch_bytes is not None and prefetch_bytes < 0):
+            raise InvalidArgument(
+                f"how far to get ahead is 0 or more, but got prefetch={prefetch}, prefetch_bytes={prefetch_bytes}"
+            )
+        how = self._copy if copy is None else copy
+        return self._iterate(prefetch, prefetch_bytes, how, mode_number(how))
+
+    def _iterate(self, prefetch: int, prefetch_bytes: int | None, copy: CopyMode, mode: int) -> Iterator[Any]:
+        def most_bytes() -> int:
+            if prefetch_bytes is not None:
+                return prefetch_bytes
+            return int(self._store.status()["capacity_bytes"]) // PREFETCH_PART
+
+        pinned = _prefetch.members(
+            self._pinned, self._positions, self._contents.bytes_of, most=prefetch, most_bytes=most_bytes
+        )
+        for found in pinned:
+            held = [self._value(found, copy, mode)]
+            del found  # the member goes when its value does, not when the next one comes
+            yield held.pop()
+
+    def delete(self, *, members: bool = True) -> bool:
+        """Delete the collection, and say whether it was there; who reads a member keeps it.
+
+        Args:
+            members: whether its members are deleted as well.
+        """
+        return self._store.delete(self.id, members=members)
+
+    # --- as one value (these come with the package entrepot_io, and use libraries of the user)
+
+    def to_reader(self, columns: Sequence[str] | None = None) -> Any:
+        """The tables as one stream: a ``pyarrow.RecordBatchReader``. One member at a time is in hand.
+
+        Args:
+            columns: those to read, in this order; default: all.
+
+        Raises:
+            InvalidArgument: the members are not tables, or have no such column.
+        """
+        return self._view("to_reader", columns)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The Arrow C stream of ``to_reader``: what takes Arrow data takes a collection of tables."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> Any:
+        """The tables as one ``pyarrow.Table`` whose chunks look at shared memory; all must fit in memory.
+
+        Raises:
+            InvalidArgument: the members are not tables.
+        """
+        return self._view("to_arrow")
+
+    def to_polars(self) -> Any:
+        """The tables as one ``polars.DataFrame``; all must fit in memory.
+
+        Raises:
+            InvalidArgument: the members are not tables.
+        """
+        return self._view("to_polars")
+
+    def scan_polars(self) -> Any:
+        """The tables as a ``polars.LazyFrame`` that reads member by member, only the columns and rows that it needs.
+
+        Raises:
+            InvalidArgument: the members are not tables.
+        """
+        return self._view("scan_polars")
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """The tables as a ``duckdb.DuckDBPyRelation`` that reads member by member, each time that it is executed.
+
+        Args:
+            connection: of DuckDB; default: DuckDB's default one.
+
+        Raises:
+            InvalidArgument: the members are not tables.
+        """
+        return self._view("to_duckdb", connection)
+
+    def iter_batches(self, rows: int) -> Iterator[Any]:
+        """The rows in batches of one size, the last one smaller, across members.
+
+        Tables give ``pyarrow.RecordBatch``, tensors what they are. A batch inside of one member is a view of it, one
+        over several is a copy.
+
+        Args:
+            rows: of a batch, from 1 on.
+
+        Raises:
+            InvalidArgument: the members have no rows, or rows that differ in shape; or ``rows`` is less than 1.
+        """
+        return cast("Iterator[Any]", self._view("iter_batches", rows))
+
+    def torch_dataset(self, over: str = "rows", transform: Callable[[Any], Any] | None = None) -> Any:
+        """The tensors as a map-style ``torch.utils.data.Dataset``, for any number of workers, forked or spawned.
+
+        Args:
+            over: ``"rows"``: an item is a row of a tensor; ``"members"``: an item is a whole member.
+            transform: called with each item; must be picklable where workers are spawned.
+
+        Raises:
+            InvalidArgument: the members are not tensors, or rows were asked for and they differ in shape.
+        """
+        return self._view("torch_dataset", over, transform)
+
+    # --- within
+
+    def __repr__(self) -> str:
+        what = self.type or "nothing"
+        part = "" if len(self) == self._contents.count else f" (of {self._contents.count})"
+        return f"<entrepot.Collection {self.name!r}: {len(self)}{part} of {what}, {self.nbytes} bytes>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Collection):
+            return NotImplemented
+        return self.id == other.id and self.digest == other.digest and self._positions == other._positions
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.digest, self._positions))
+
+    def __reduce__(self) -> Any:
+        kept = (self._positions.start, len(self._positions), self._positions.step)
+        return (_unpickled, (self._store, self.id, self.name, self.digest, kept, self._copy))
+
+    def _part(self, positions: range, copy: CopyMode | None = None) -> Collection:
+        copy = self._copy if copy is None else copy
+        return Collection(self._store, self._contents, positions=positions, copy=copy, digest=self._digest)
+
+    def _view(self, what: str, *arguments: Any) -> Any:
+        return getattr(views(), what)(self, *arguments)
+
+    def _value(self, found: _core.Object, copy: CopyMode, mode: int) -> Any:
+        allow = self._store._allow_pickle
+        return value_of(found, copy, mode, allow_pickle=allow, store=self._store)
+
+    def _pinned(self, position: int) -> _core.Object:
+        contents = self._contents
+        oid = contents.id_of(position)
+        try:
+            found = self._store._raw().get(oid.binary, 0)
+        except (ObjectNotFound, ObjectLost) as error:
+            lost = CorruptData if isinstance(error, CorruptData) else ObjectLost
+            raise lost(
+                f"member {position} (object {oid}) of collection {contents.name!r} is no longer there: {error}; run "
+                "the task that puts it again, and seal the collection again"
+            ) from error
+        if found.nbytes != contents.bytes_of(position):
+            raise ObjectLost(
+                f"member {position} (object {oid}) of collection {contents.name!r} was replaced after the collection "
+                f"was sealed: it had {contents.bytes_of(position)} bytes and has {found.nbytes}"
+            )
+        return found
+
+
+def referred(
+    store: Store,
+    oid: ObjectID,
+    name: str,
+    digest: bytes,
+    positions: tuple[int, int, int] | None,
+    *,
+    copy: CopyMode,
+) -> Collection:
+    """The collection that a reference names.
+
+    Args:
+        store: where it is.
+        oid, name: what the reference says.
+        digest: of the contents that the reference means.
+        positions: start, length and step of the slice that it means; None: the whole.
+
+    Raises:
+        ObjectLost: it is no longer there, or another one has its place.
+    """
+    try:
+        found = store.get(oid, copy=copy)
+    except ObjectNotFound as error:
+        raise ObjectLost(
+            f"collection {name!r} (object {oid}) is no longer there: it was deleted, or its session ended; run the "
+            "tasks that make it again"
+        ) from error
+    if not isinstance(found, Collection) or found.digest != digest:
+        raise ObjectLost(
+            f"collection {name!r} (object {oid}) was made anew with other members after this reference to it was "
+            "written: read the reference that was written since"
+        )
+    if positions is None:
+        return found
+    start, length, step = positions
+    kept = range(start, start + length * step, step) if step else range(0)
+    if length and (not step or not 0 <= kept[0] < len(found) or not 0 <= kept[-1] < len(found)):
+        raise CorruptData(f"a reference to collection {name!r} means members {positions}, which it does not have")
+    return found._part(kept)
+
+
+def _unpickled(
+    store: Store, oid: ObjectID, name: str, digest: bytes, positions: tuple[int, int, int], copy: CopyMode
+) -> Collection:
+    return referred(store, oid, name, digest, positions, copy=copy)

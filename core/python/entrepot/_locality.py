@@ -1,0 +1,121 @@
+"""Locality sets: groups of objects that are used in one way, and what is said about that way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from entrepot.errors import InvalidArgument
+
+Durability = Literal["write_back", "write_through"]
+Reading = Literal["unknown", "once", "sequential", "loop_sequential", "random"]
+Writing = Literal["once", "append", "random"]
+Lifetime = Literal["job", "consumers", "forever"]
+Operation = Literal["none", "reading", "writing"]
+Policy = Literal["data_aware", "lru", "mru"]
+
+PRIORITIES = range(-8, 9)
+MOST_CONSUMERS = (1 << 32) - 1
+NOT_AGAIN_NS = (1 << 64) - 1  # in a request: it cannot be made again
+
+# Name, values in the order of their numbers, bit in a request, where the number lies in the packed attributes.
+_CHOICES: tuple[tuple[str, tuple[str, ...], int, int], ...] = (
+    ("durability", get_args(Durability), 1, 0),
+    ("reading", get_args(Reading), 2, 4),
+    ("writing", get_args(Writing), 4, 8),
+    ("lifetime", get_args(Lifetime), 8, 12),
+    ("operation", get_args(Operation), 16, 16),
+    ("policy", get_args(Policy), 32, 20),
+)
+_LIFETIME_BIT, _PRIORITY_BIT = 8, 64
+
+
+@dataclass(frozen=True, slots=True)
+class LocalitySet:
+    """A locality set of a session, as it was when the daemon was asked.
+
+    Attributes:
+        name: its name; ``""`` is the session's default set, of all objects that belong to no other.
+        handle: the number by which requests name it; 0 where nothing was said about the default set.
+        durability: ``"write_back"``, copies are written when memory is short; ``"write_through"``, as soon as possible.
+        reading: how it is read: ``"once"``, ``"sequential"`` (in the order of the puts), ``"loop_sequential"`` (so
+            again and again), ``"random"``; ``"unknown"``: inferred from the reads.
+        reading_now: what is assumed at the moment: what was declared, or inferred.
+        writing: ``"once"``, ``"append"``, or ``"random"`` (its objects are replaced soon).
+        lifetime: ``"job"``, as long as the session; ``"consumers"``, until so many have had each object; ``"forever"``.
+        consumers: that number, else 0.
+        operation: what happens to it now: ``"none"``, ``"reading"``, ``"writing"``.
+        policy: ``"data_aware"``, or ``"lru"`` or ``"mru"`` within the set.
+        priority: -8 to 8; each step makes its objects four times as dear.
+        objects, nbytes: what is in it.
+    """
+
+    name: str
+    handle: int
+    durability: Durability
+    reading: Reading
+    reading_now: Reading
+    writing: Writing
+    lifetime: Lifetime
+    consumers: int
+    operation: Operation
+    policy: Policy
+    priority: int
+    objects: int
+    nbytes: int
+
+
+def locality_set(raw: dict[str, Any]) -> LocalitySet:
+    """From the daemon's JSON."""
+    return LocalitySet(**{name: raw[name] for name in LocalitySet.__slots__})
+
+
+def packed(consumers: int | None, priority: int | None, choices: dict[str, str | None]) -> tuple[int, int]:
+    """What a request changes: bits of the attributes that were given, and their values in one number.
+
+    Raises:
+        InvalidArgument: a value that the attribute does not have.
+    """
+    if consumers is not None:
+        if choices.get("lifetime") not in (None, "consumers"):
+            raise InvalidArgument(f"a lifetime of {choices['lifetime']!r} has no number of consumers: leave it out")
+        choices = {**choices, "lifetime": "consumers"}
+    elif choices.get("lifetime") == "consumers":
+        raise InvalidArgument('a lifetime of "consumers" needs their number: give consumers=n')
+    changed = value = 0
+    for name, values, bit, shift in _CHOICES:
+        chosen = choices.get(name)
+        if chosen is None:
+            continue
+        if chosen not in values:
+            raise InvalidArgument(f"{name} is one of {', '.join(map(repr, values))}, but got {chosen!r}")
+        changed |= bit
+        value |= values.index(chosen) << shift
+    if changed & _LIFETIME_BIT:
+        value |= checked_consumers(consumers or 0, 0 if consumers is None else 1) << 32
+    if priority is not None:
+        changed |= _PRIORITY_BIT
+        value |= (checked_priority(priority) & 0xFF) << 24
+    return changed, value
+
+
+def checked_priority(priority: int) -> int:
+    if not isinstance(cast(object, priority), int) or priority not in PRIORITIES:
+        raise InvalidArgument(f"a priority is a whole number from -8 to 8, but got {priority!r}")
+    return priority
+
+
+def checked_recompute(seconds: float) -> int:
+    if not isinstance(cast(object, seconds), (int, float)) or not seconds >= 0:
+        raise InvalidArgument(
+            f"what making an object again takes is a number of seconds, 0 or more (math.inf: it cannot be made again), "
+            f"but got {seconds!r}"
+        )
+    return NOT_AGAIN_NS if seconds == math.inf else min(round(seconds * 1e9), NOT_AGAIN_NS - 1)
+
+
+def checked_consumers(consumers: int, least: int = 1) -> int:
+    if not isinstance(cast(object, consumers), int) or not least <= consumers <= MOST_CONSUMERS:
+        raise InvalidArgument(f"a number of consumers is a whole number, 1 or more, but got {consumers!r}")
+    return consumers

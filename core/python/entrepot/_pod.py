@@ -1,0 +1,59 @@
+"""What a client can tell about the pod it runs in: where the store of its node should be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Where injected pods find the socket of their node's store. The same as in entrepot_io.placement.names, which the core
+# cannot import; a test compares them.
+SOCKET = Path("/run/entrepot/store.sock")
+NODE_VARIABLE = "ENTREPOT_NODE"
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CGROUP = Path("/proc/self/cgroup")
+
+
+def in_pod() -> bool:
+    """Whether this process runs in a pod of Kubernetes.
+
+    The environment says so, unless somebody emptied it; then the mounted service account does, or the control group.
+    """
+    if os.environ.get("KUBERNETES_SERVICE_HOST") or _ACCOUNT.is_dir():
+        return True
+    try:
+        return "kubepods" in _CGROUP.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def node() -> str:
+    """The pod's node for a message, as far as it is known."""
+    name = os.environ.get(NODE_VARIABLE)
+    return f"node {name!r}" if name else "the pod's node"
+
+
+def not_configured() -> str:
+    """Why a client in a pod that was told of no store has none, and what to do."""
+    begin = "no store is configured in this pod, and a private one would die with it"
+    if SOCKET.is_socket():
+        return f"{begin}: the store of {node()} is mounted here, set ENTREPOT_ADDRESS=unix://{SOCKET}"
+    return (
+        f"{begin}: the store of {node()} should listen at unix://{SOCKET}, which is not mounted here; "
+        f"'entrepot inject' adds the mount and ENTREPOT_ADDRESS to a manifest, or mount {SOCKET.parent} of the node"
+    )
+
+
+def not_answering(path: Path) -> str:
+    """Why the store that a client in a pod was told of does not answer, and what to do.
+
+    Args:
+        path: of its socket.
+    """
+    if path.is_socket():
+        return f"the store of {node()} has ended or is starting again: see the pods of its DaemonSet on that node"
+    if path.parent.is_dir():
+        return (
+            f"{path.parent} is there without the socket: {node()} has no store, or what is mounted is not its "
+            "folder; pods with entrepot.dev/store: required only go to nodes that have one"
+        )
+    return f"{path.parent} is not mounted in this pod: inject it ('entrepot inject'), or mount that folder of the node"

@@ -1,0 +1,296 @@
+"""Objects as what they consist of: a tree and raw buffers, which nobody decodes.
+
+For whatever moves objects without looking into them: checkpoints, transfers. What is written here is exactly what was
+read there, so that its type, its ID and its bytes are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from entrepot._info import Receipt
+from entrepot._reports import listing
+from entrepot._small import CODEC as BYTES_CODEC
+from entrepot.codec import unpack_tree
+from entrepot.errors import CorruptData, InvalidArgument, ObjectNotFound
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot import _core
+    from entrepot._store import Store
+
+SMALL_BYTES = 16 << 10  # up to here a payload travels in the message that seals it
+PUT_WAIT_SECONDS = 30.0
+SHARED_FROM_BYTES = 64 << 10  # buffers from here on own their pages, and several objects may refer to them
+_ALIGN = 64
+
+
+class ObjectParts:
+    """A sealed object, pinned as long as this or one of its buffers lives.
+
+    Attributes:
+        id: its ID.
+        generation: which life of that ID.
+        tree: its packed tree.
+        buffers: its buffers, read-only, in shared memory.
+    """
+
+    __slots__ = ("buffers", "generation", "id", "tree")
+
+    def __init__(self, oid: ObjectID, raw: _core.Object) -> None:
+        self.id = oid
+        self.generation = raw.generation
+        self.tree = raw.tree
+        self.buffers = [memoryview(raw.buffer(index, 0)) for index in range(raw.buffer_count)]
+
+    @property
+    def type(self) -> str:
+        """The codec that wrote it."""
+        return unpack_tree(self.tree).codec
+
+    @property
+    def nbytes(self) -> int:
+        """Length of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object in a session's list.
+
+    Attributes:
+        id, generation: which object.
+        nbytes: its payload.
+        names: bound to it in its session.
+    """
+
+    id: ObjectID
+    generation: int
+    nbytes: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallObject:
+    """An object of at most ``SMALL_BYTES``, to be put.
+
+    Attributes:
+        id, tree: as they were read.
+        buffers: its bytes.
+        name: bound in the same step; empty: none.
+    """
+
+    id: ObjectID
+    tree: bytes
+    buffers: Sequence[bytes | memoryview]
+    name: str = ""
+
+
+def read(store: Store, oid: ObjectID, timeout: float = 0) -> ObjectParts:
+    """The parts of an object.
+
+    Raises:
+        ObjectNotFound: it is not sealed here.
+        ObjectLost: its bytes are gone.
+    """
+    return ObjectParts(oid, store._raw().get(oid.binary, timeout))  # pyright: ignore[reportPrivateUsage]
+
+
+def listed(store: Store) -> Iterator[Listed]:
+    """The objects of a store's session, as the daemon lists them; nothing is read or pinned."""
+    raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
+    for one in listing(raw, session):
+        yield _listed(one)
+
+
+def look_up(store: Store, oid: ObjectID) -> Listed:
+    """One object as the daemon lists it.
+
+    Raises:
+        ObjectNotFound: it is not sealed here.
+    """
+    return _listed(json.loads(store._raw().info(oid.binary)))  # pyright: ignore[reportPrivateUsage]
+
+
+def generation_of(store: Store, oid: ObjectID) -> int | None:
+    """The generation of an object that is sealed in the store itself; None: it is not."""
+    return store._raw().generation_of(oid.binary)  # pyright: ignore[reportPrivateUsage]
+
+
+def discard(store: Store, oid: ObjectID) -> None:
+    """Delete an object from the store alone, and not from what keeps a copy of it."""
+    store._raw().delete([oid.binary])  # pyright: ignore[reportPrivateUsage]
+
+
+def put_small(store: Store, objects: Sequence[SmallObject], *, replace: bool = False) -> list[Receipt]:
+    """Seal small objects in one round trip.
+
+    Raises:
+        ObjectExists: an ID holds other content, or a name is taken, and ``replace`` is False.
+        StoreFull: they do not fit.
+    """
+    session = store._session_number  # pyright: ignore[reportPrivateUsage]
+    items: list[Any] = [
+        (one.id.binary, session, replace, False, one.name, one.tree, tuple(one.buffers)) for one in objects
+    ]
+    done = store._raw().put(items, PUT_WAIT_SECONDS)  # pyright: ignore[reportPrivateUsage]
+    return [
+        Receipt(one.id, generation, nbytes, existed)
+        for one, (_, generation, existed, nbytes) in zip(objects, done, strict=True)
+    ]
+
+
+def put_record(store: Store, oid: ObjectID, data: bytes, *, name: str = "", replace: bool = True) -> Receipt:
+    """Seal a few bytes in the store alone, for what an adapter notes down beside values; no durable tier is told.
+
+    Args:
+        store: the session that it belongs to.
+        oid: its ID.
+        data: at most ``SMALL_BYTES``, a little of which the record itself takes.
+        name: bound in the same step; empty: none.
+        replace: whether what is there gives way.
+
+    Raises:
+        ObjectExists: other content is there, and ``replace`` is False.
+        StoreFull: there is no room.
+        StoreUnavailable: the daemon cannot be reached.
+    """
+    item = store._item(data, oid, False, name, replace)  # pyright: ignore[reportPrivateUsage]
+    ((_, generation, existed, nbytes),) = store._raw().put(  # pyright: ignore[reportPrivateUsage]
+        [item], PUT_WAIT_SECONDS
+    )
+    return Receipt(oid, generation, nbytes, existed)
+
+
+def get_record(store: Store, oid: ObjectID) -> bytes | None:
+    """What :func:`put_record` sealed; None: it is not in the store. No durable tier is asked.
+
+    Raises:
+        ObjectLost: its bytes are gone.
+        CorruptData: there is something else under this ID.
+        StoreUnavailable: the daemon cannot be reached.
+    """
+    small = store._raw().get_small(oid.binary)  # pyright: ignore[reportPrivateUsage]
+    if small is not None:
+        return small
+    try:
+        held = read(store, oid)
+    except ObjectNotFound:
+        return None
+    node = unpack_tree(held.tree)
+    if isinstance(node.params, bytes):
+        return node.params
+    if node.codec != BYTES_CODEC or len(held.buffers) != 1:
+        raise CorruptData(f"object {oid} is {node.codec}, and not the bytes that an adapter noted down")
+    return bytes(held.buffers[0])
+
+
+class PartsWriter:
+    """An object whose bytes are written where they stay, and which is sealed then. A context manager.
+
+        with PartsWriter(store, [len(first), len(second)]) as writer:
+            writer.buffers[0][:] = first
+            writer.buffers[1][:] = second
+            writer.seal(oid, tree)
+
+    What is not sealed at its end is dropped.
+
+    Args:
+        store: where.
+        lengths: of its buffers.
+        shared: buffers, by index, that lie in sealed objects already and are referred to: views of ``ObjectParts``,
+            of the same lengths. There is nothing to write in them.
+        wait_seconds: for memory, for each buffer.
+
+    Raises:
+        StoreFull: there is no room.
+        InvalidArgument: all of it is small: use :func:`put_small`; or a shared buffer has another length.
+
+    Attributes:
+        buffers: writable views (of shared ones: those given), which are released at the end.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lengths: Sequence[int],
+        shared: Mapping[int, memoryview] | None = None,
+        *,
+        wait_seconds: float = PUT_WAIT_SECONDS,
+    ) -> None:
+        self._store = store
+        self._wait_seconds = wait_seconds
+        self._blobs: list[_core.WritableBlob] = []
+        self._wholes: list[memoryview] = []
+        self.buffers: list[memoryview] = []
+        shared = shared or {}
+        if sum(lengths) <= SMALL_BYTES:
+            raise InvalidArgument(f"an object of {sum(lengths)} bytes is small: put_small takes those")
+        packed = [0 if i in shared or n >= SHARED_FROM_BYTES else _aligned(n) for i, n in enumerate(lengths)]
+        try:
+            pack = self._create(max(sum(packed), SMALL_BYTES + 1)) if any(packed) else memoryview(b"")
+            at = 0
+            for index, length in enumerate(lengths):
+                if index in shared:
+                    if shared[index].nbytes != length:
+                        raise InvalidArgument(f"shared buffer {index} has not {length} bytes: {shared[index].nbytes}")
+                    self.buffers.append(shared[index])
+                elif length >= SHARED_FROM_BYTES:
+                    self.buffers.append(self._create(length)[:])
+                else:
+                    self.buffers.append(pack[at : at + length])
+                    at += packed[index]
+        except BaseException:
+            self.drop()
+            raise
+
+    def _create(self, nbytes: int) -> memoryview:
+        raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]
+        blob = raw.create(nbytes, self._wait_seconds)
+        self._blobs.append(blob)
+        self._wholes.append(memoryview(blob))
+        return self._wholes[-1]
+
+    def seal(self, oid: ObjectID, tree: bytes, *, name: str = "", replace: bool = False) -> Receipt:
+        """Make it immutable and visible. Nobody may write through views of ``buffers`` from here on.
+
+        Raises:
+            ObjectExists: the ID holds other content, or the name is taken, and ``replace`` is False.
+        """
+        store = self._store
+        session = store._session_number  # pyright: ignore[reportPrivateUsage]
+        item = (oid.binary, session, replace, False, name, tree, tuple(self.buffers))
+        done = store._raw().seal_parts(self._blobs, item)  # pyright: ignore[reportPrivateUsage]
+        self._release()
+        return Receipt(oid, done[1], done[3], done[2])
+
+    def drop(self) -> None:
+        """Give back what was not sealed; doing it twice is fine."""
+        self._release()
+        for blob in self._blobs:
+            blob.drop()
+
+    def _release(self) -> None:
+        for view in (*self.buffers, *self._wholes):
+            with suppress(BufferError):  # somebody else still looks at it
+                if not view.readonly:
+                    view.release()
+        self.buffers, self._wholes = [], []
+
+    def __enter__(self) -> PartsWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+
+def _aligned(nbytes: int) -> int:
+    return (nbytes + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+def _listed(raw: dict[str, Any]) -> Listed:
+    return Listed(ObjectID(raw["id"]), raw["generation"], raw["nbytes"], tuple(raw["names"]))

@@ -1,0 +1,23 @@
+// What put.cpp and writable_blob.cpp share: an object on its way to the daemon.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "client/client.h"
+
+namespace entrepot {
+
+inline std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
+
+struct Client::Planned {
+  std::size_t index = 0;  // of the item and its result
+  const PutItem* item = nullptr;
+  SealObject seal;
+  std::vector<std::uint8_t> shared;  // by buffer: it refers to a sealed blob
+  std::uint64_t copy_bytes = 0;      // what is to be copied into leased memory
+  std::vector<LeasedRange> ranges;   // one for each of seal.blobs
+};
+
+}  // namespace entrepot

@@ -1,0 +1,163 @@
+// Blobs that are written in place and sealed afterwards.
+#include <algorithm>
+
+#include "base/text.h"
+#include "client/planned.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 1ULL << 56;
+
+}  // namespace
+
+Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::uint32_t wait_ms,
+                                                     const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  if (nbytes > kMostBytes) {
+    return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is larger than any store"));
+  }
+  std::shared_ptr<WritableBlob> blob(new WritableBlob);
+  blob->bytes_ = nbytes;
+  const std::uint64_t page = os::page_bytes();
+  if (nbytes <= kInlineMaxBytes) {
+    ASSIGN_OR_RETURN(blob->private_, os::Mapping::anonymous(round_up(std::max<std::uint64_t>(nbytes, 1), page)));
+    blob->data_ = blob->private_.data();
+  } else {
+    const std::uint64_t reserve = round_up(nbytes, page);
+    if (reserve < nbytes)
+      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is beyond all bounds"));
+    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
+    blob->data_ = range.data();
+    blob->range_ = std::move(range);
+  }
+  blob->client_ = shared_from_this();
+  const std::lock_guard lock(blobs_mutex_);
+  blobs_.emplace(blob.get(), 0);
+  return blob;
+}
+
+PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt) {
+  PutResult result;
+  if (blob.state_ != WritableBlob::State::kOpen) {
+    result.status = blob.state_ == WritableBlob::State::kOrphan
+                        ? Status(Code::kNotSealed,
+                                 "this blob was being written by the parent process when this one was forked: "
+                                 "only the parent can seal it; create one of your own here")
+                        : Status(Code::kInvalidArgument, "this blob is sealed or dropped already: create another one");
+    return result;
+  }
+  PutItem whole = item;
+  whole.buffers = {{blob.data_, blob.bytes_}};
+  std::vector<Planned> planned(1);
+  planned[0].item = &whole;
+  planned[0].seal.id = item.id;
+  planned[0].seal.session = item.session;
+  planned[0].seal.flags = item.replace ? kSealReplace : 0;
+  planned[0].seal.tree = item.tree;
+  planned[0].seal.name = item.name;
+  planned[0].seal.locality_set = item.locality_set;
+  planned[0].seal.consumers = item.consumers;
+  if (blob.range_) {
+    planned[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
+    planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
+    planned[0].ranges = {*blob.range_};
+    // Read-only before it is visible: what is sealed is what everybody sees.
+    result.status = leases_.protect(*blob.range_);
+  } else {
+    planned[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
+    planned[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
+    result.status = blob.private_.protect_read_only(0, blob.private_.bytes());
+  }
+  if (!result.status.is_ok()) return result;
+  {
+    const std::lock_guard lock(blobs_mutex_);
+    blobs_.erase(&blob);
+  }
+  std::vector<PutResult> results(1);
+  seal_planned(planned, results, interrupt);
+  blob.state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
+  tidy_leases(interrupt);
+  return results[0];
+}
+
+PutResult Client::seal_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, const PutItem& item,
+                             const Interrupt& interrupt) {
+  std::vector<PutResult> results(1);
+  std::vector<Planned> planned(1);
+  planned[0].item = &item;
+  planned[0].seal.id = item.id;
+  planned[0].seal.session = item.session;
+  planned[0].seal.flags = item.replace ? kSealReplace : 0;
+  planned[0].seal.tree = item.tree;
+  planned[0].seal.name = item.name;
+  planned[0].seal.locality_set = item.locality_set;
+  planned[0].seal.consumers = item.consumers;
+  results[0].status = place_parts(blobs, planned[0]);
+  if (!results[0].status.is_ok()) return results[0];
+  {
+    const std::lock_guard lock(blobs_mutex_);
+    for (const auto& blob : blobs)
+      blobs_.erase(blob.get());
+  }
+  // Unlike a blob of create(), whose view its user may keep, these are not made read-only: see decision 5.
+  seal_planned(planned, results, interrupt);
+  for (const auto& blob : blobs)
+    blob->state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
+  tidy_leases(interrupt);
+  return results[0];
+}
+
+Status Client::place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, Planned& planned) {
+  for (const auto& blob : blobs) {
+    if (blob->state_ != WritableBlob::State::kOpen || blob->client_.get() != this || !blob->range_) {
+      return {
+          Code::kInvalidArgument,
+          "each part of an object is an open blob of this client, of more than 16 KiB: smaller ones travel in a put"};
+    }
+    planned.seal.blobs.push_back({blob->range_->segment(), blob->range_->offset, blob->bytes_});
+    planned.ranges.push_back(*blob->range_);
+  }
+  for (const SourceBuffer& buffer : planned.item->buffers) {
+    SealBuffer& place = planned.seal.buffers.emplace_back(SealBuffer{kInlineBlob, 0, 0, 0});
+    if (buffer.length == 0) continue;
+    const auto* const data = static_cast<const std::byte*>(buffer.data);
+    const auto holds = [&](const std::shared_ptr<WritableBlob>& blob) {
+      return data >= blob->data_ && data < blob->data_ + blob->bytes_;
+    };
+    if (const auto found = std::ranges::find_if(blobs, holds); found != blobs.end()) {
+      const auto offset = static_cast<std::uint64_t>(data - (*found)->data_);
+      if (buffer.length > (*found)->bytes_ - offset) {
+        return {Code::kInvalidArgument, concat("a buffer of ", buffer.length, " bytes at ", offset,
+                                               " ends beyond its blob of ", (*found)->bytes_, " bytes")};
+      }
+      place = {kNewBlob | static_cast<std::uint32_t>(found - blobs.begin()), 0, offset, buffer.length};
+      continue;
+    }
+    const auto range = pinned_->locate(buffer.data, buffer.length);
+    if (!range) {
+      return {Code::kInvalidArgument,
+              "a buffer lies neither in a blob of this call nor in an object that is pinned here"};
+    }
+    place = {range->blob, range->generation, range->offset, buffer.length};
+  }
+  return Status::ok();
+}
+
+WritableBlob::~WritableBlob() { drop(); }
+
+void WritableBlob::drop() {
+  if (state_ != State::kOpen) return;
+  state_ = State::kDropped;
+  if (!client_) return;  // there was no memory for it
+  {
+    const std::lock_guard lock(client_->blobs_mutex_);
+    client_->blobs_.erase(this);
+  }
+  if (range_) {
+    client_->leases_.give_back_protected(*range_);
+  }
+}
+
+}  // namespace entrepot

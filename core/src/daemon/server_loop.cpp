@@ -1,0 +1,261 @@
+#include "daemon/server_loop.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/clock.h"
+#include "os/process.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // where the system gives no descriptor
+constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two lines about that
+constexpr std::uint64_t kHelloNs = 10'000'000'000;
+constexpr std::uint64_t kLoneTryNs = 1'000'000'000;  // between two tries to start a keeper
+constexpr std::uint64_t kMaxSleepNs = 60'000'000'000;
+
+}  // namespace
+
+Status ServerLoop::watch() {
+  const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
+  RETURN_IF_ERROR(state_.poller.add(listening, watch_key(WatchKind::kListen), true, false));
+  RETURN_IF_ERROR(state_.poller.add(signals_.get(), watch_key(WatchKind::kSignals), true, false));
+  RETURN_IF_ERROR(state_.poller.add(provisioner_event_, watch_key(WatchKind::kProvisioner), true, false));
+  RETURN_IF_ERROR(state_.poller.add(spill_event_, watch_key(WatchKind::kSpill), true, false));
+  watch_keeper();
+  state_.watch_adopted_clients();
+  return Status::ok();
+}
+
+void ServerLoop::watch_keeper() {
+  const int channel = state_.link.channel();
+  if (channel < 0 || state_.link.keeper_number() == watched_keeper_) return;
+  // The former channel is closed already, which took it out of the poller.
+  watched_keeper_ = state_.link.keeper_number();
+  if (const Status added = state_.poller.add(channel, watch_key(WatchKind::kKeeper), true, false); !added.is_ok()) {
+    log_error("the keeper cannot be watched: ", added.message());
+  }
+}
+
+int ServerLoop::run() {
+  state_.store.settle();
+  while (!state_.stopping) {
+    const std::uint64_t now = os::monotonic_ns();
+    const std::uint64_t wake = next_wake_ns();
+    const std::uint64_t sleep_ms = wake <= now ? 0 : (wake - now + 999'999) / 1'000'000;
+    auto ready = wait(some_have_more_ ? 0 : sleep_ms);
+    if (!ready.is_ok()) {
+      log_error("waiting for events: ", ready.status().message());
+      return 1;  // the keeper starts another daemon, which adopts all
+    }
+    for (const os::Ready& one : *ready)
+      take_event(one);
+    if (some_have_more_) read_more();
+    state_.store.settle();
+    housekeep();
+  }
+  if (state_.handing_over) {  // as if it had died: nothing is given up
+    provisioner_.stop();
+    return 0;
+  }
+  log_info("ends: ", state_.store.objects().count(), " objects go with it");
+  provisioner_.stop();
+  if (cold_ != nullptr) cold_->discard_all();
+  state_.link.goodbye();
+  return 0;
+}
+
+// After a request the next one is often near, so it is polled for before this thread sleeps.
+Result<std::vector<os::Ready>> ServerLoop::wait(std::uint64_t sleep_ms) {
+  if (std::exchange(answered_, false) && sleep_ms > 0) {
+    Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
+    const bool came = after_request_.poll([&] {
+      ready = state_.poller.wait(os::Deadline::after_ms(0));
+      return !ready.is_ok() || !ready->empty();
+    });
+    if (came) return ready;
+  }
+  return state_.poller.wait(os::Deadline::after_ms(sleep_ms));
+}
+
+void ServerLoop::take_event(const os::Ready& ready) {
+  const auto kind = static_cast<WatchKind>(ready.key >> 56);
+  const std::uint64_t number = ready.key & ((1ULL << 56) - 1);
+  switch (kind) {
+    case WatchKind::kListen:
+      return accept_all();
+    case WatchKind::kSignals:
+      return take_signals();
+    case WatchKind::kKeeper:
+      state_.link.on_readable();
+      return watch_keeper();
+    case WatchKind::kProvisioner:
+      os::clear_event(provisioner_event_);
+      return state_.segments.take_finished();
+    case WatchKind::kSpill:
+      os::clear_event(spill_event_);
+      if (cold_ != nullptr) state_.store.take_cold_completions();
+      return;
+    case WatchKind::kLiveness:
+      if (ready.hangup) state_.client_died(static_cast<std::uint32_t>(number));
+      return;
+    case WatchKind::kConnection:
+      break;
+  }
+  Connection* connection = state_.find(number);
+  if (connection == nullptr) return;  // closed by an event before this one
+  if (ready.writable) {
+    if (const Status flushed = connection->frames.flush(); !flushed.is_ok()) connection->closing = true;
+    state_.update_watch(*connection);
+  }
+  if (!connection->closing && (ready.readable || ready.hangup)) read_from(*connection);
+  // A handler may have closed it (its client died, or came back on another connection).
+  connection = state_.find(number);
+  if (connection != nullptr && connection->closing) state_.close_connection(number);
+}
+
+void ServerLoop::accept_all() {
+  const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
+  while (true) {
+    auto socket = os::accept_unix(listening);
+    if (!socket.is_ok()) return pause_accepting(socket.status());
+    if (!socket->valid()) return;
+    auto peer = os::peer_credentials(socket->get());
+    if (!peer.is_ok()) {
+      log_error("a connection without credentials is closed: ", peer.status().message());
+      continue;
+    }
+    state_.add_connection(std::move(socket).value(), *peer);
+  }
+}
+
+// The connection stays in the queue, so its socket stays readable: watched on, it would be tried without end.
+void ServerLoop::pause_accepting(const Status& why) {
+  const std::uint64_t now = os::monotonic_ns();
+  if (now >= accept_silent_until_ns_) {
+    log_error("a connection cannot be accepted, and waits: ", why.message());
+    accept_silent_until_ns_ = now + kAcceptSilenceNs;
+  }
+  state_.poller.remove(state_.link.fd({HeldKind::kListenSocket, 0}));
+  accept_again_ns_ = now + kAcceptPauseNs;
+}
+
+void ServerLoop::resume_accepting() {
+  const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
+  if (const Status added = state_.poller.add(listening, watch_key(WatchKind::kListen), true, false); !added.is_ok()) {
+    accept_again_ns_ = os::monotonic_ns() + kAcceptPauseNs;
+    return;
+  }
+  accept_again_ns_ = 0;
+}
+
+void ServerLoop::read_from(Connection& connection) {
+  const std::uint64_t owner = connection.owner;
+  FrameSocket::Incoming incoming = connection.frames.receive();
+  connection.has_more = incoming.more;
+  some_have_more_ = some_have_more_ || incoming.more;
+  for (IncomingFrame& frame : incoming.frames) {
+    state_.handle(connection, frame);
+    answered_ = true;
+    if (state_.find(owner) == nullptr) return;
+    if (connection.closing) return;
+  }
+  if (incoming.status.is_ok()) incoming.status = state_.check_held(connection);
+  if (incoming.status.is_ok()) return;
+  if (incoming.status.code() != Code::kStoreUnavailable) {
+    log_warning("connection ", owner, " of process ", connection.peer.pid, ": ", incoming.status.message());
+    state_.refuse(owner, 0, incoming.status);
+  }
+  connection.closing = true;
+}
+
+void ServerLoop::read_more() {
+  some_have_more_ = false;
+  std::vector<std::uint64_t> owners;
+  for (const auto& [owner, connection] : state_.connections) {
+    if (connection->has_more) owners.push_back(owner);
+  }
+  for (const std::uint64_t owner : owners) {
+    Connection* connection = state_.find(owner);
+    if (connection == nullptr) continue;
+    read_from(*connection);
+    connection = state_.find(owner);
+    if (connection != nullptr && connection->closing) state_.close_connection(owner);
+  }
+}
+
+void ServerLoop::take_signals() {
+  while (true) {
+    const auto signal = os::read_signal(signals_.get());
+    if (!signal.is_ok() || *signal == 0) return;
+    if (*signal == SIGCHLD) {
+      while (os::reap()) {
+      }
+      continue;
+    }
+    if (*signal == SIGUSR2) {
+      state_.upgrade_to_own_path();
+      continue;
+    }
+    log_info("signal ", *signal, ": the store ends");
+    state_.stopping = true;
+  }
+}
+
+void ServerLoop::housekeep() {
+  const std::uint64_t now = os::monotonic_ns();
+  if (now >= state_.store.next_deadline_ns()) {
+    state_.store.tick();
+    state_.store.settle();
+  }
+  if (accept_again_ns_ != 0 && now >= accept_again_ns_) resume_accepting();
+  std::vector<std::uint64_t> leaving;
+  for (const auto& [owner, connection] : state_.connections) {
+    const bool silent = !connection->client && now - connection->accepted_ns > kHelloNs;
+    if (connection->closing || silent) leaving.push_back(owner);
+  }
+  for (const std::uint64_t owner : leaving)
+    state_.close_connection(owner);
+  if (state_.link.channel() < 0 && now >= next_lone_try_ns_) {
+    next_lone_try_ns_ = now + kLoneTryNs;
+    state_.link.restart_if_alone();
+  }
+  watch_keeper();
+  if (idle_for_long()) {
+    log_info("idle for ", state_.config.idle_exit_seconds, " s: the store ends");
+    state_.stopping = true;
+  }
+}
+
+bool ServerLoop::idle_for_long() {
+  if (state_.config.idle_exit_seconds == 0) return false;
+  if (!state_.store.is_idle() || !state_.connections.empty()) {
+    idle_since_ns_ = 0;
+    return false;
+  }
+  const std::uint64_t now = os::monotonic_ns();
+  if (idle_since_ns_ == 0) idle_since_ns_ = now;
+  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * kSecondNs;
+}
+
+std::uint64_t ServerLoop::next_wake_ns() const {
+  const std::uint64_t now = os::monotonic_ns();
+  std::uint64_t wake = std::min(now + kMaxSleepNs, state_.store.next_deadline_ns());
+  if (accept_again_ns_ != 0) wake = std::min(wake, accept_again_ns_);
+  if (state_.link.channel() < 0) wake = std::min(wake, next_lone_try_ns_);
+  if (idle_since_ns_ != 0) {
+    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kSecondNs);
+  }
+  for (const auto& [owner, connection] : state_.connections) {
+    if (!connection->client) wake = std::min(wake, connection->accepted_ns + kHelloNs + 1);
+  }
+  return wake;
+}
+
+}  // namespace entrepot

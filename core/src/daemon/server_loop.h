@@ -1,0 +1,63 @@
+// The daemon's event loop: connections, signals, and what its helpers have finished.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "daemon/provisioner.h"
+#include "daemon/server_state.h"
+#include "os/events.h"
+#include "os/spin.h"
+
+namespace entrepot {
+
+// The event loop. Built once the store is fresh or adopted.
+class ServerLoop {
+ public:
+  // `cold` may be null; `spill_event` is its.
+  ServerLoop(ServerState& state, Provisioner& provisioner, ColdStorage* cold, UniqueFd signals, int provisioner_event,
+             int spill_event)
+      : state_(state),
+        provisioner_(provisioner),
+        cold_(cold),
+        signals_(std::move(signals)),
+        provisioner_event_(provisioner_event),
+        spill_event_(spill_event) {}
+
+  [[nodiscard]] Status watch();
+  [[nodiscard]] int run();
+
+ private:
+  [[nodiscard]] Result<std::vector<os::Ready>> wait(std::uint64_t sleep_ms);
+  void take_event(const os::Ready& ready);
+  void accept_all();
+  void pause_accepting(const Status& why);
+  void resume_accepting();
+  void read_from(Connection& connection);
+  void read_more();
+  void take_signals();
+  void housekeep();
+  void watch_keeper();
+  [[nodiscard]] std::uint64_t next_wake_ns() const;
+  [[nodiscard]] bool idle_for_long();
+
+  ServerState& state_;
+  Provisioner& provisioner_;
+  ColdStorage* cold_;
+  UniqueFd signals_;
+  int provisioner_event_;
+  int spill_event_;
+  std::uint64_t watched_keeper_ = 0;
+  std::uint64_t idle_since_ns_ = 0;  // 0: not idle
+  std::uint64_t next_lone_try_ns_ = 0;
+  std::uint64_t accept_again_ns_ = 0;  // 0: the listening socket is watched
+  std::uint64_t accept_silent_until_ns_ = 0;
+  bool some_have_more_ = false;
+  bool answered_ = false;               // a request was taken since the last wait
+  os::SpinGate after_request_{50'000};  // nanoseconds
+};
+
+}  // namespace entrepot

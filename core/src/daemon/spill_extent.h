@@ -1,0 +1,69 @@
+// The format of a copy on disk (docs/formats/spill-files.md) and the word that says where it lies.
+//
+//   | header: identity, length, CRC and stored length of each block; one page, more where the lists need them |
+//   | payload, block by block, or packed: every four blocks begin at a page; padded with zeros |
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "daemon/spill_codec.h"
+#include "store/cold_storage.h"
+
+namespace entrepot {
+
+inline constexpr std::uint64_t kSpillMagic = 0x314c4c4950534e45ULL;  // "ENSPILL1" in memory
+inline constexpr std::uint32_t kSpillVersion = 2;
+inline constexpr std::uint64_t kSpillBlockBytes = 1U << 20;  // one CRC each
+inline constexpr std::uint64_t kMostSpillBytes = std::uint64_t{1} << 40;
+
+// Whose bytes these are. Blob numbers are used again by every store, so its instance belongs to it.
+struct CopyIdentity {
+  InstanceId instance{};
+  BlobKey key;
+  bool operator==(const CopyIdentity&) const = default;
+};
+
+struct SpillHeader {
+  CopyIdentity identity;
+  std::uint64_t length = 0;
+  SpillCodec codec = SpillCodec::kNone;
+  std::vector<std::uint32_t> block_crcs;  // of what is on disk
+  // Of a packed copy: how many bytes each block has on disk; as many as in memory: that one is not packed.
+  std::vector<std::uint32_t> block_bytes;
+};
+
+[[nodiscard]] constexpr std::uint64_t round_up_page(std::uint64_t bytes) {
+  return (bytes + kSpillPage - 1) & ~(kSpillPage - 1);
+}
+[[nodiscard]] constexpr std::uint64_t block_count(std::uint64_t length) {
+  return (length + kSpillBlockBytes - 1) / kSpillBlockBytes;
+}
+[[nodiscard]] std::uint64_t header_bytes(std::uint64_t length);
+// Header and payload, in whole pages; a packed copy takes less.
+[[nodiscard]] std::uint64_t extent_bytes(std::uint64_t length);
+// Of a packed copy, from its header.
+[[nodiscard]] std::uint64_t packed_extent_bytes(const SpillHeader& header);
+inline constexpr std::uint64_t kSpillPieceBytes = 4U << 20;  // whole blocks; what one worker moves at a time
+
+// `out` has header_bytes(header.length) bytes.
+void encode_header(const SpillHeader& header, std::span<std::byte> out);
+// kCorruptData says what does not fit; kVersionMismatch names both versions.
+[[nodiscard]] Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t length);
+
+struct SpillPlace {
+  std::uint16_t file = 0;    // never 0
+  std::uint64_t offset = 0;  // in the file
+  auto operator<=>(const SpillPlace&) const = default;
+};
+
+[[nodiscard]] SpillLocation pack_location(const SpillPlace& place, const BlobKey& blob);
+[[nodiscard]] SpillPlace place_in(SpillLocation location);  // without a look at its check bits
+// kObjectLost if the check bits are not those of this blob.
+[[nodiscard]] Result<SpillPlace> unpack_location(SpillLocation location, const BlobKey& blob);
+
+}  // namespace entrepot

@@ -1,0 +1,260 @@
+#include "daemon/spill_manifest.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "daemon/spill_manifest_format.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kLeastRewriteBytes = 1U << 20;  // a smaller manifest is not worth the while
+constexpr std::uint64_t kBatchBytes = 1U << 20;
+
+Status write_text_at(os::FileIo& io, int fd, const std::string& text, std::uint64_t offset) {
+  // Written from only; the type serves both directions.
+  const os::IoPiece piece{reinterpret_cast<std::byte*>(const_cast<char*>(text.data())), text.size()};
+  return os::write_fully(io, fd, {&piece, 1}, offset);
+}
+
+Result<std::string> read_text_at(os::FileIo& io, int fd, std::uint64_t offset, std::uint64_t bytes) {
+  std::string text(bytes, '\0');
+  const os::IoPiece piece{reinterpret_cast<std::byte*>(text.data()), bytes};
+  RETURN_IF_ERROR(os::read_fully(io, fd, {&piece, 1}, offset));
+  return text;
+}
+
+}  // namespace
+
+SpillManifest::SpillManifest(os::FileIo& io, std::string path, const InstanceId& instance)
+    : io_(io), path_(std::move(path)), instance_(instance) {}
+
+Result<SpillManifest::Replay> SpillManifest::open() {
+  Replay replay;
+  auto fd = io_.open(path_, os::FileUse::kExisting, false);
+  if (!fd.is_ok() && fd.code() == Code::kStoreUnavailable) return replay;  // there is none
+  RETURN_IF_ERROR(fd);
+  ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(fd->get()));
+  ASSIGN_OR_RETURN(const std::string text, read_text_at(io_, fd->get(), 0, bytes));
+  const auto instance = decode_head(text);
+  if (!instance.is_ok() && instance.code() == Code::kVersionMismatch) {
+    return instance.status().with_context(concat("the manifest ", path_));
+  }
+  if (!instance.is_ok()) {
+    replay.dropped_bytes = bytes;
+    replay.damage = instance.status().message();
+    replace_ = true;
+    return replay;
+  }
+  replay.found = true;
+  replay.instance = *instance;
+  std::map<Key, RememberedObject> live;
+  std::uint64_t at = kManifestHeadBytes;
+  while (at < bytes) {
+    auto record = decode_record(std::string_view(text).substr(at));
+    if (!record.is_ok()) {
+      replay.dropped_bytes = bytes - at;
+      replay.damage = record.status().message();
+      break;
+    }
+    if (record->object) {
+      live[record->key] = std::move(*record->object);
+      kept_[record->key] = {at, record->bytes};
+    } else {
+      live.erase(record->key);
+      kept_.erase(record->key);
+    }
+    at += record->bytes;
+  }
+  for (auto& [key, object] : live) {
+    live_bytes_ += kept_.at(key).bytes;
+    replay.objects.push_back(std::move(object));
+  }
+  // What follows must not be taken for a record once others stand before it.
+  if (at < bytes) RETURN_IF_ERROR(io_.truncate(fd->get(), at));
+  size_ = at;
+  fd_ = std::move(fd).value();
+  attached_ = true;
+  return replay;
+}
+
+void SpillManifest::begin_new() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  held_ = true;
+  replace_ = true;
+}
+
+void SpillManifest::finish_new() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  held_ = false;
+}
+
+std::uint64_t SpillManifest::remember(const RememberedObject& object) {
+  Record record{{object.object.id, object.object.generation}, encode_remember(object), false};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pending_.push_back(std::move(record));
+  return ++appended_;
+}
+
+std::uint64_t SpillManifest::forget(const IdBytes& id, std::uint32_t generation) {
+  Record record{{id, generation}, encode_forget(id, generation), true};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pending_.push_back(std::move(record));
+  return ++appended_;
+}
+
+std::uint64_t SpillManifest::appended() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return appended_;
+}
+
+std::string SpillManifest::note() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return note_;
+}
+
+bool SpillManifest::flush() {
+  std::vector<Record> batch;
+  std::uint64_t number = 0;
+  bool replace = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (held_) return true;
+    batch = std::exchange(pending_, {});
+    number = appended_;
+    replace = std::exchange(replace_, false);
+  }
+  if (replace) {  // nothing of what the file says counts
+    kept_.clear();
+    live_bytes_ = 0;
+  }
+  Status done;
+  if (attached_ && !replace) {
+    done = append(batch);
+    if (done.is_ok() && is_mostly_garbage()) done = rewrite();
+  } else {
+    take_into_memory(std::move(batch));
+    done = unsaved_.empty() && kept_.empty() ? io_.remove(path_) : rewrite();
+  }
+  if (!done.is_ok()) detach(done);
+  written_.store(number, std::memory_order_release);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (done.is_ok()) note_.clear();
+  return done.is_ok();
+}
+
+Status SpillManifest::append(const std::vector<Record>& batch) {
+  if (batch.empty()) return Status::ok();
+  std::string text;
+  std::uint64_t at = size_;
+  for (const Record& record : batch) {
+    const auto former = kept_.find(record.key);
+    if (former != kept_.end()) {
+      live_bytes_ -= former->second.bytes;
+      kept_.erase(former);
+    }
+    if (record.is_forget) {
+      unsaved_.erase(record.key);
+    } else {
+      unsaved_[record.key] = record.bytes;  // until it is in the file
+    }
+    text += record.bytes;
+  }
+  RETURN_IF_ERROR(write_text_at(io_, fd_.get(), text, size_));
+  for (const Record& record : batch) {
+    const auto live = unsaved_.find(record.key);
+    if (!record.is_forget && live != unsaved_.end()) {
+      Kept& kept = kept_[record.key];  // of several in one batch the last one counts
+      live_bytes_ += record.bytes.size() - kept.bytes;
+      kept = {at, record.bytes.size()};
+    }
+    at += record.bytes.size();
+  }
+  size_ = at;
+  unsaved_.clear();
+  return Status::ok();
+}
+
+void SpillManifest::take_into_memory(std::vector<Record> batch) {
+  for (Record& record : batch) {
+    const auto former = kept_.find(record.key);
+    if (former != kept_.end()) {
+      live_bytes_ -= former->second.bytes;
+      kept_.erase(former);
+    }
+    if (record.is_forget) {
+      unsaved_.erase(record.key);
+    } else {
+      unsaved_[record.key] = std::move(record.bytes);
+    }
+  }
+}
+
+bool SpillManifest::is_mostly_garbage() const {
+  return size_ > kLeastRewriteBytes && live_bytes_ < (size_ - kManifestHeadBytes) / 2;
+}
+
+// A new file of what is live, whole on the disk before it takes the old one's name.
+Status SpillManifest::rewrite() {
+  const std::string fresh_path = path_ + ".new";
+  RETURN_IF_ERROR(io_.remove(fresh_path));
+  ASSIGN_OR_RETURN(UniqueFd fresh, io_.open(fresh_path, os::FileUse::kNew, false));
+  std::map<Key, Kept> kept;
+  std::uint64_t size = 0;
+  Status done = write_live(fresh.get(), kept, size);
+  if (done.is_ok()) done = io_.sync(fresh.get());
+  if (done.is_ok()) done = io_.rename(fresh_path, path_);
+  if (!done.is_ok()) {
+    if (const Status removed = io_.remove(fresh_path); !removed.is_ok()) log_warning(removed.message());
+    return done;
+  }
+  fd_ = std::move(fresh);
+  attached_ = true;
+  kept_ = std::move(kept);
+  size_ = size;
+  live_bytes_ = size - kManifestHeadBytes;
+  unsaved_.clear();
+  return Status::ok();
+}
+
+Status SpillManifest::write_live(int fd, std::map<Key, Kept>& kept, std::uint64_t& size) {
+  std::string text = encode_head(instance_);
+  std::uint64_t written = 0;
+  const auto add = [&](const Key& key, const std::string& record) -> Status {
+    kept[key] = {written + text.size(), record.size()};
+    text += record;
+    if (text.size() < kBatchBytes) return Status::ok();
+    RETURN_IF_ERROR(write_text_at(io_, fd, text, written));
+    written += text.size();
+    text.clear();
+    return Status::ok();
+  };
+  for (const auto& [key, place] : kept_) {
+    ASSIGN_OR_RETURN(const std::string record, read_text_at(io_, fd_.get(), place.offset, place.bytes));
+    RETURN_IF_ERROR(add(key, record));
+  }
+  for (const auto& [key, record] : unsaved_)
+    RETURN_IF_ERROR(add(key, record));
+  RETURN_IF_ERROR(write_text_at(io_, fd, text, written));
+  size = written + text.size();
+  return Status::ok();
+}
+
+// The descriptor stays: the live records are read from it when there is room for a new file.
+void SpillManifest::detach(const Status& why) {
+  attached_ = false;
+  const Status removed = io_.remove(path_);
+  std::string note = concat(
+      "the manifest cannot be written, so spilled objects do not survive the death of both "
+      "keeper and daemon for now: ",
+      why.message());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (note_ != note) log_warning(note, removed.is_ok() ? "" : "; ", removed.message());
+  note_ = std::move(note);
+}
+
+}  // namespace entrepot

@@ -1,0 +1,181 @@
+#include "daemon/spill_manifest_format.h"
+
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+#include "base/wire.h"
+
+namespace entrepot {
+
+namespace {
+
+struct Head {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t crc;  // of the instance
+  InstanceId instance;
+};
+static_assert(sizeof(Head) == kManifestHeadBytes);
+
+struct WireBlob {
+  std::uint32_t blob = 0;
+  std::uint32_t generation = 0;
+  std::uint64_t length = 0;
+  std::uint64_t location = 0;
+  InstanceId copy_instance{};
+  std::uint32_t copy_blob = 0;
+  std::uint32_t copy_generation = 0;
+  std::uint64_t packed_bytes = 0;
+  template <class V>
+  void fields(V& v) {
+    v(blob, generation, length, location, copy_instance, copy_blob, copy_generation, packed_bytes);
+  }
+};
+
+struct WireObject {
+  IdBytes id{};
+  std::uint32_t generation = 0;
+  std::string scope;
+  std::string session;
+  std::uint64_t ttl_seconds = 0;
+  std::vector<std::string> names;
+  std::uint64_t sealed_unix_ns = 0;
+  std::string record;
+  std::vector<WireBlob> blobs;
+  template <class V>
+  void fields(V& v) {
+    v(id, generation, scope, session, ttl_seconds, names, sealed_unix_ns, record, blobs);
+  }
+};
+
+struct WireForget {
+  IdBytes id{};
+  std::uint32_t generation = 0;
+  template <class V>
+  void fields(V& v) {
+    v(id, generation);
+  }
+};
+
+std::uint32_t frame_crc(std::uint32_t length, std::string_view content) {
+  return Crc32c().add(length).add_bytes(content.data(), content.size()).value();
+}
+
+std::string framed(ManifestRecord kind, const std::vector<std::uint8_t>& body) {
+  std::string content(1, static_cast<char>(kind));
+  content.append(reinterpret_cast<const char*>(body.data()), body.size());
+  const auto length = static_cast<std::uint32_t>(content.size());
+  const std::uint32_t crc = frame_crc(length, content);
+  std::string out(kManifestFrameBytes, '\0');
+  std::memcpy(out.data(), &length, sizeof(length));
+  std::memcpy(out.data() + sizeof(length), &crc, sizeof(crc));
+  return out + content;
+}
+
+Status bad(std::string_view what) { return Status(Code::kCorruptData, std::string(what)); }
+
+template <class T>
+bool read_body(std::string_view body, T& out) {
+  return from_wire({reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}, out);
+}
+
+RememberedObject from_wire_object(WireObject&& wire) {
+  RememberedObject out;
+  ColdObject& object = out.object;
+  object.id = wire.id;
+  object.generation = wire.generation;
+  object.scope = std::move(wire.scope);
+  object.session = std::move(wire.session);
+  object.ttl_seconds = wire.ttl_seconds;
+  object.names = std::move(wire.names);
+  object.sealed_unix_ns = wire.sealed_unix_ns;
+  object.record = std::move(wire.record);
+  for (const WireBlob& blob : wire.blobs) {
+    object.blobs.push_back({{blob.blob, blob.generation}, blob.length, blob.location});
+    out.copies.push_back({{blob.copy_instance, {blob.copy_blob, blob.copy_generation}}, blob.packed_bytes});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string encode_head(const InstanceId& instance) {
+  const Head head{kManifestMagic, kManifestVersion, Crc32c().add_bytes(instance.data(), instance.size()).value(),
+                  instance};
+  std::string out(sizeof(head), '\0');
+  std::memcpy(out.data(), &head, sizeof(head));
+  return out;
+}
+
+Result<InstanceId> decode_head(std::string_view bytes) {
+  Head head{};
+  if (bytes.size() < sizeof(head)) return bad("its head is cut off");
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  if (head.magic != kManifestMagic) return bad("it does not begin with ENSPLMF1");
+  if (head.version != kManifestVersion) {
+    return Status(Code::kVersionMismatch,
+                  concat("it has format ", head.version, "; this version reads format ", kManifestVersion));
+  }
+  if (head.crc != Crc32c().add_bytes(head.instance.data(), head.instance.size()).value()) {
+    return bad("its head is damaged");
+  }
+  return head.instance;
+}
+
+std::string encode_remember(const RememberedObject& remembered) {
+  const ColdObject& object = remembered.object;
+  WireObject wire{object.id,
+                  object.generation,
+                  object.scope,
+                  object.session,
+                  object.ttl_seconds,
+                  object.names,
+                  object.sealed_unix_ns,
+                  object.record,
+                  {}};
+  for (std::size_t i = 0; i < object.blobs.size(); ++i) {
+    const ColdBlob& blob = object.blobs[i];
+    const auto& [copy, packed_bytes] = remembered.copies[i];
+    wire.blobs.push_back({blob.key.blob, blob.key.generation, blob.length, blob.location, copy.instance, copy.key.blob,
+                          copy.key.generation, packed_bytes});
+  }
+  return framed(ManifestRecord::kRemember, to_wire(wire));
+}
+
+std::string encode_forget(const IdBytes& id, std::uint32_t generation) {
+  return framed(ManifestRecord::kForget, to_wire(WireForget{id, generation}));
+}
+
+Result<DecodedRecord> decode_record(std::string_view bytes) {
+  if (bytes.size() < kManifestFrameBytes) return bad("the last record is cut off");
+  std::uint32_t length = 0;
+  std::uint32_t crc = 0;
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  std::memcpy(&crc, bytes.data() + sizeof(length), sizeof(crc));
+  if (length == 0 || length > kMostRecordBytes) return bad(concat("a record claims a length of ", length));
+  if (length > bytes.size() - kManifestFrameBytes) return bad("the last record is cut off");
+  const std::string_view content = bytes.substr(kManifestFrameBytes, length);
+  if (crc != frame_crc(length, content)) return bad("a record's checksum does not fit");
+  DecodedRecord out;
+  out.bytes = kManifestFrameBytes + length;
+  const std::string_view body = content.substr(1);
+  switch (static_cast<ManifestRecord>(content.front())) {
+    case ManifestRecord::kRemember: {
+      WireObject wire;
+      if (!read_body(body, wire)) return bad("a record of an object cannot be read");
+      out.key = {wire.id, wire.generation};
+      out.object = from_wire_object(std::move(wire));
+      return out;
+    }
+    case ManifestRecord::kForget: {
+      WireForget wire;
+      if (!read_body(body, wire)) return bad("a record of an object's end cannot be read");
+      out.key = {wire.id, wire.generation};
+      return out;
+    }
+  }
+  return bad(concat("a record of kind ", static_cast<int>(content.front()), " is unknown"));
+}
+
+}  // namespace entrepot

@@ -1,0 +1,37 @@
+// The bytes of the manifest: a head, then records, each with its length and CRC.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "daemon/spill_manifest.h"
+
+namespace entrepot {
+
+inline constexpr std::uint64_t kManifestHeadBytes = 32;
+inline constexpr std::uint64_t kManifestFrameBytes = 8;  // length and CRC before each record
+inline constexpr std::uint64_t kMostRecordBytes = 256ULL << 20;
+
+enum class ManifestRecord : std::uint8_t { kRemember = 1, kForget = 2 };
+
+[[nodiscard]] std::string encode_head(const InstanceId& instance);
+// kVersionMismatch names both versions, kCorruptData what does not fit.
+[[nodiscard]] Result<InstanceId> decode_head(std::string_view bytes);
+
+[[nodiscard]] std::string encode_remember(const RememberedObject& object);
+[[nodiscard]] std::string encode_forget(const IdBytes& id, std::uint32_t generation);
+
+struct DecodedRecord {
+  SpillManifest::Key key;
+  std::optional<RememberedObject> object;  // none: forget
+  std::uint64_t bytes = 0;                 // with its frame
+};
+// The record at the beginning of `bytes`; kCorruptData if there is none that is whole and right.
+[[nodiscard]] Result<DecodedRecord> decode_record(std::string_view bytes);
+
+}  // namespace entrepot

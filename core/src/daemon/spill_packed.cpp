@@ -1,0 +1,126 @@
+#include "daemon/spill_packed.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kLeastPackedBytes = 64U << 10;  // less is mostly padding
+constexpr std::uint64_t kSampleBytes = 32U << 10;
+constexpr std::uint64_t kSamples = 4;
+constexpr std::uint64_t kLeastGain = 8;  // a part of so many must be saved
+
+std::uint64_t most_packed(std::uint64_t bytes) { return bytes - bytes / kLeastGain; }
+
+Result<BlockPacker*> packer_of(const SpillPacking& packing, SpillBuffers& buffers) {
+  std::unique_ptr<BlockPacker>& packer = buffers.packers[packing.codec];
+  if (packer == nullptr) {
+    ASSIGN_OR_RETURN(packer, open_packer(packing));
+  }
+  return packer.get();
+}
+
+std::uint64_t whole_bytes(const SpillTransfer& transfer, std::uint64_t block) {
+  return std::min(kSpillBlockBytes, transfer.length - block * kSpillBlockBytes);
+}
+
+}  // namespace
+
+Result<bool> is_worth_packing(const SpillTransfer& transfer, const SpillPacking& packing, SpillBuffers& buffers) {
+  if (transfer.length < kLeastPackedBytes) return false;
+  ASSIGN_OR_RETURN(BlockPacker * packer, packer_of(packing, buffers));
+  RETURN_IF_ERROR(buffers.payload.ensure(kSampleBytes));
+  const std::uint64_t apart = (transfer.length - kSampleBytes) / (kSamples - 1);
+  std::uint64_t packed = 0;
+  for (std::uint64_t sample = 0; sample < kSamples; ++sample) {
+    const std::uint64_t size =
+        packer->pack(transfer.data + sample * apart, kSampleBytes, buffers.payload.data(), most_packed(kSampleBytes));
+    packed += size == 0 ? kSampleBytes : size;
+  }
+  return packed <= most_packed(kSamples * kSampleBytes);
+}
+
+Status write_packed(os::FileIo& io, SpillTransfer& transfer, const SpillPacking& packing, SpillBuffers& buffers) {
+  ASSIGN_OR_RETURN(BlockPacker * packer, packer_of(packing, buffers));
+  RETURN_IF_ERROR(buffers.payload.ensure(kSpillPieceBytes + kSpillPage));
+  std::byte* out = buffers.payload.data();
+  const std::uint64_t blocks = block_count(transfer.length);
+  transfer.block_bytes.assign(blocks, 0);
+  std::uint64_t end = header_bytes(transfer.length);
+  std::uint64_t filled = 0;
+  for (std::uint64_t block = 0; block < blocks; ++block) {
+    const std::byte* source = transfer.data + block * kSpillBlockBytes;
+    const std::uint64_t whole = whole_bytes(transfer, block);
+    std::uint64_t size = packer->pack(source, whole, out + filled, most_packed(whole));
+    if (size == 0 || size >= whole) {
+      std::memcpy(out + filled, source, whole);
+      size = whole;
+    }
+    transfer.block_bytes[block] = static_cast<std::uint32_t>(size);
+    transfer.block_crcs[block] = crc32c(out + filled, size);
+    filled += size;
+    const bool piece_ends = (block + 1) % (kSpillPieceBytes / kSpillBlockBytes) == 0 || block + 1 == blocks;
+    if (!piece_ends) continue;
+    const std::uint64_t padded = round_up_page(filled);
+    std::memset(out + filled, 0, padded - filled);
+    const os::IoPiece piece{out, padded};
+    RETURN_IF_ERROR(write_at(io, transfer, {&piece, 1}, end));
+    end += padded;
+    filled = 0;
+  }
+  transfer.extent_used = end;
+  return write_header(io, transfer, buffers);
+}
+
+Status read_packed(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffers) {
+  const SpillFile& file = *transfer.extent.file;
+  const std::uint64_t head = header_bytes(transfer.length);
+  RETURN_IF_ERROR(buffers.header.ensure(head));
+  const os::IoPiece head_piece{buffers.header.data(), head};
+  RETURN_IF_ERROR(with_place(os::read_fully(io, file.fd.get(), {&head_piece, 1}, transfer.extent.offset), transfer));
+  transfer.header.assign(buffers.header.data(), buffers.header.data() + head);
+  const auto header = decode_header(transfer.header, transfer.length);
+  if (!header.is_ok()) return with_place(header.status(), transfer);
+  const SpillPacking packing{header->codec, 1};  // the level is of no matter here
+  if (header->codec == SpillCodec::kNone || packed_extent_bytes(*header) > transfer.extent.bytes) {
+    return with_place(Status(Code::kCorruptData, "it is not the packed copy that was asked for"), transfer);
+  }
+  ASSIGN_OR_RETURN(BlockPacker * packer, packer_of(packing, buffers));
+  RETURN_IF_ERROR(buffers.payload.ensure(kSpillPieceBytes));
+  constexpr std::uint64_t kBlocks = kSpillPieceBytes / kSpillBlockBytes;
+  std::uint64_t at = transfer.extent.offset + head;
+  for (std::uint64_t first = 0; first < header->block_bytes.size(); first += kBlocks) {
+    const std::uint64_t last = std::min<std::uint64_t>(first + kBlocks, header->block_bytes.size());
+    std::uint64_t bytes = 0;
+    for (std::uint64_t block = first; block < last; ++block)
+      bytes += header->block_bytes[block];
+    const os::IoPiece piece{buffers.payload.data(), round_up_page(bytes)};
+    RETURN_IF_ERROR(with_place(os::read_fully(io, file.fd.get(), {&piece, 1}, at), transfer));
+    if (!file.direct) os::drop_from_cache(file.fd.get(), at, piece.bytes);
+    at += piece.bytes;
+    const std::byte* source = buffers.payload.data();
+    for (std::uint64_t block = first; block < last; ++block) {
+      const std::uint64_t size = header->block_bytes[block];
+      const std::uint64_t whole = whole_bytes(transfer, block);
+      std::byte* target = transfer.data + block * kSpillBlockBytes;
+      transfer.block_crcs[block] = crc32c(source, size);
+      if (transfer.block_crcs[block] != header->block_crcs[block]) return Status::ok();  // check_copy() tells
+      if (size == whole) {
+        std::memcpy(target, source, whole);
+      } else if (!packer->unpack(source, size, target, whole)) {
+        return with_place(Status(Code::kCorruptData, concat("block ", block, " does not unpack to ", whole, " bytes")),
+                          transfer);
+      }
+      source += size;
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace entrepot

@@ -1,0 +1,105 @@
+#include "daemon/spill_settings.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/events.h"
+#include "os/files.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kQuotaOfCapacity = 4;
+constexpr std::uint64_t kQuotaShareOfFree = 2;
+constexpr std::uint64_t kReserveShare = 20;
+constexpr std::uint64_t kLeastReserveBytes = 1ULL << 30;
+constexpr std::uint64_t kLeastQuotaBytes = 1ULL << 20;
+
+}  // namespace
+
+Result<SpillOptions> spill_options(os::FileIo& io, const DaemonConfig& config, std::uint64_t capacity_bytes) {
+  SpillOptions options;
+  options.folders = config.spill_paths;
+  const bool by_default = options.folders.empty();
+  if (by_default) options.folders.push_back(default_spill_folder());
+  options.socket_path = config.socket_path;
+  options.packing = config.spill_packing;
+  std::set<std::uint64_t> disks;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t smallest = UINT64_MAX;
+  for (const std::string& folder : options.folders) {
+    const std::string there = os::file_exists(folder) ? folder : os::folder_of(folder);
+    if (!os::file_exists(there)) {
+      return Status(Code::kInvalidArgument, concat("spill folder ", folder, " cannot be made: ", there,
+                                                   " is not there; make it, or name another one"));
+    }
+    const auto space = io.space(there);
+    if (!space.is_ok()) return space.status().with_context(concat("spill folder ", folder));
+    if (by_default && space->in_memory) {
+      return Status(Code::kInvalidArgument,
+                    concat("spill folder ", folder, " lies in memory itself; name one on a disk by --spill-path"));
+    }
+    if (disks.insert(space->device).second) free_bytes += space->free_bytes;
+    smallest = std::min(smallest, space->total_bytes);
+  }
+  options.limits.reserve_bytes = config.spill_reserve_bytes;
+  if (config.spill_reserve_bytes == UINT64_MAX) {
+    options.limits.reserve_bytes = std::max(kLeastReserveBytes, smallest / kReserveShare);
+  }
+  options.limits.quota_bytes = config.spill_quota_bytes;
+  if (config.spill_quota_bytes == UINT64_MAX) {
+    options.limits.quota_bytes =
+        std::max(kLeastQuotaBytes, std::min(kQuotaOfCapacity * capacity_bytes, free_bytes / kQuotaShareOfFree));
+  }
+  return options;
+}
+
+Status check_spill_door(os::FileIo& io, const DaemonConfig& config) {
+  if (config.spill && config.spill_packing.codec != SpillCodec::kNone) {
+    const auto packer = open_packer(config.spill_packing);
+    if (!packer.is_ok()) return packer.status().with_context("--spill-compression");
+  }
+  if (!config.spill || config.spill_paths.empty()) return Status::ok();
+  ASSIGN_OR_RETURN(SpillOptions options, spill_options(io, config, config.capacity_bytes));
+  options.threads = 0;
+  ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
+  const SegmentMemory::Open none = [](std::uint32_t, std::uint32_t) -> Result<UniqueFd> {
+    return Status(Code::kInternal, "there is no segment at the door");
+  };
+  const auto opened = SpillFiles::open(io, options, none, event.get());
+  return opened.is_ok() ? Status::ok() : opened.status();
+}
+
+std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config, std::uint64_t capacity_bytes,
+                                       const InstanceId& instance, SegmentMemory::Open segments, int event_fd,
+                                       std::string& why_not) {
+  if (!config.spill) {
+    why_not = "switched off by --spill-path none";
+    return nullptr;
+  }
+  Result<std::unique_ptr<SpillFiles>> opened = Status(Code::kInternal, "not opened");
+  auto options = spill_options(io, config, capacity_bytes);
+  if (options.is_ok()) {
+    options->instance = instance;
+    opened = SpillFiles::open(io, *options, std::move(segments), event_fd);
+  } else {
+    opened = options.status();
+  }
+  if (!opened.is_ok()) {
+    why_not = opened.status().message();
+    log_warning("nothing is spilled: ", why_not);
+    return nullptr;
+  }
+  for (const SpillFolder& folder : (*opened)->folders()) {
+    log_info("spills to ", folder.path, folder.direct ? "" : " (through the page cache: no direct I/O there)");
+  }
+  log_info("spill quota ", format_bytes(options->limits.quota_bytes), ", left free on each disk ",
+           format_bytes(options->limits.reserve_bytes));
+  return std::move(opened).value();
+}
+
+}  // namespace entrepot

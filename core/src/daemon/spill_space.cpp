@@ -1,0 +1,410 @@
+#include "daemon/spill_space.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/clock.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kLeastFileBytes = 16ULL << 20;
+constexpr std::uint64_t kMostFileBytes = 1ULL << 30;
+constexpr std::uint64_t kQuotaShare = 16;  // a file is this part of the quota
+constexpr std::uint64_t kMostFiles = 60'000;
+constexpr std::uint64_t kLeastPunchBytes = 64U << 10;
+
+std::uint64_t usual_file_bytes(std::uint64_t quota) {
+  return std::clamp(quota / kQuotaShare / kSpillBlockBytes * kSpillBlockBytes, kLeastFileBytes, kMostFileBytes);
+}
+
+}  // namespace
+
+SpillSpace::SpillSpace(os::FileIo& io, std::vector<SpillFolder> folders, SpillLimits limits)
+    : io_(io),
+      folders_(std::move(folders)),
+      limits_(limits),
+      usual_bytes_(usual_file_bytes(limits.quota_bytes)),
+      shy_(folders_.size()) {}
+
+Status SpillSpace::open_found() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  adopting_ = true;
+  for (std::size_t folder = 0; folder < folders_.size(); ++folder) {
+    ASSIGN_OR_RETURN(const std::vector<FoundFile> found, find_spill_files(folders_[folder]));
+    for (const FoundFile& one : found) {
+      auto fd = io_.open(one.path, os::FileUse::kExisting, folders_[folder].direct);
+      const auto bytes = fd.is_ok() ? os::file_bytes(fd->get()) : Result<std::uint64_t>(fd.status());
+      if (!bytes.is_ok() || files_.contains(one.number)) {
+        log_warning("spill file ", one.path,
+                    " is left alone: ", bytes.is_ok() ? "another folder has that number" : bytes.status().message());
+        busy_numbers_.insert(one.number);
+        continue;
+      }
+      auto file = std::make_shared<SpillFile>();
+      file->number = one.number;
+      file->folder = folder;
+      file->path = one.path;
+      file->fd = std::move(fd).value();
+      file->direct = folders_[folder].direct;
+      file->bytes = *bytes / kSpillPage * kSpillPage;
+      file->extents.grow(file->bytes);
+      file_bytes_ += file->bytes;
+      next_number_ = std::max<std::uint16_t>(next_number_, one.number);
+      files_.emplace(one.number, std::move(file));
+    }
+  }
+  return Status::ok();
+}
+
+Status SpillSpace::adopt(const SpillPlace& place, std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto file = files_.find(place.file);
+  if (file == files_.end() || place.offset > file->second->bytes || bytes > file->second->bytes - place.offset) {
+    return Status(Code::kObjectLost, concat("there is no copy at ", place.offset, " of spill file ", place.file,
+                                            file == files_.end() ? ": the file is gone" : ": the file is shorter"));
+  }
+  RETURN_IF_ERROR(file->second->extents.reserve(place.offset, bytes));
+  used_bytes_ += bytes;
+  return Status::ok();
+}
+
+void SpillSpace::adopt_end() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  adopting_ = false;
+  std::vector<std::shared_ptr<SpillFile>> all;
+  for (const auto& [number, file] : files_)
+    all.push_back(file);
+  for (const auto& file : all)
+    emptied(file);
+}
+
+Result<SpillExtent> SpillSpace::find(const SpillPlace& place, std::uint64_t bytes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto file = files_.find(place.file);
+  if (file == files_.end() || place.offset > file->second->bytes || bytes > file->second->bytes - place.offset) {
+    return Status(Code::kObjectLost, concat("there is no copy at ", place.offset, " of spill file ", place.file));
+  }
+  return SpillExtent{file->second, place.offset, bytes};
+}
+
+bool SpillSpace::is_used(const SpillPlace& place) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto file = files_.find(place.file);
+  return file != files_.end() && place.offset < file->second->bytes &&
+         !file->second->extents.is_free(place.offset, kSpillPage);
+}
+
+Status SpillSpace::quota_refusal(std::uint64_t bytes) const {
+  return Status(Code::kStoreFull,
+                concat("the spill quota of ", format_bytes(limits_.quota_bytes), " has no ", format_bytes(bytes),
+                       " left: copies take ", format_bytes(used_bytes_), " in files of ", format_bytes(file_bytes_),
+                       "; delete objects, or give a larger --spill-quota"),
+                true);
+}
+
+Status SpillSpace::check_quota(std::uint64_t bytes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (bytes <= limits_.quota_bytes && used_bytes_ <= limits_.quota_bytes - bytes) return Status::ok();
+  return quota_refusal(bytes);
+}
+
+Result<SpillExtent> SpillSpace::allocate(std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> growing(growing_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::size_t first = next_folder_++ % folders_.size();
+  Status refused;
+  for (std::size_t turn = 0; turn < folders_.size(); ++turn) {
+    const std::size_t folder = (first + turn) % folders_.size();
+    auto extent = take_from_files(folder, bytes);
+    if (!extent) {
+      const Status grown = grow(folder, bytes, lock);
+      if (grown.is_ok()) extent = take_from_files(folder, bytes);
+      if (!grown.is_ok() && (refused.is_ok() || refused.code() == Code::kStoreFull)) refused = grown;
+    }
+    if (!extent) continue;
+    note_.clear();
+    return std::move(*extent);
+  }
+  if (refused.is_ok()) refused = Status(Code::kInternal, "a new spill file has no room");
+  note_ = refused.message();
+  return refused;
+}
+
+std::optional<SpillExtent> SpillSpace::take_from_files(std::size_t folder, std::uint64_t bytes) {
+  if (is_shy(folder)) return std::nullopt;
+  for (const auto& [number, file] : files_) {
+    if (file->folder != folder || file->abandoned || file->extents.largest_free() < bytes) continue;
+    const auto offset = file->extents.allocate(bytes);
+    if (!offset) continue;
+    const std::uint64_t filled = file->holes.within(*offset, bytes);
+    if (filled > quota_left()) {
+      if (const Status freed = file->extents.free(*offset, bytes); !freed.is_ok()) log_error(freed.message());
+      continue;
+    }
+    file->holes.fill(*offset, bytes);
+    file_bytes_ += filled;
+    used_bytes_ += bytes;
+    return SpillExtent{file, *offset, bytes};
+  }
+  return std::nullopt;
+}
+
+std::uint64_t SpillSpace::quota_left() const {
+  return limits_.quota_bytes > file_bytes_ ? limits_.quota_bytes - file_bytes_ : 0;
+}
+
+// Only allocate() takes free ranges, and it is who calls this: what is free stays so while the lock is open.
+void SpillSpace::punch_free(std::unique_lock<std::mutex>& lock) {
+  struct Range {
+    std::shared_ptr<SpillFile> file;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Range> ranges;
+  for (const auto& [number, file] : files_) {
+    file->extents.for_each_free([&, &owner = file](std::uint64_t offset, std::uint64_t bytes) {
+      if (bytes >= kLeastPunchBytes && owner->holes.within(offset, bytes) < bytes) {
+        ranges.push_back({owner, offset, bytes});
+      }
+    });
+  }
+  lock.unlock();
+  for (Range& range : ranges) {
+    // Where the file system cannot, the range counts on.
+    if (!io_.punch(range.file->fd.get(), range.offset, range.bytes).is_ok()) range.bytes = 0;
+  }
+  lock.lock();
+  for (const Range& range : ranges) {
+    if (range.bytes == 0 || !files_.contains(range.file->number)) continue;
+    file_bytes_ += range.file->holes.bytes();
+    range.file->holes.add(range.offset, range.bytes);
+    file_bytes_ -= range.file->holes.bytes();
+  }
+}
+
+// How large a new file in this folder may be; at least `bytes`. One for large copies has room for whole ones of that
+// size, so that nothing is left over when all are of one size.
+Result<std::uint64_t> SpillSpace::admit_file(std::size_t folder, std::uint64_t bytes,
+                                             std::unique_lock<std::mutex>& lock) {
+  if (files_.size() >= kMostFiles) {
+    return Status(Code::kStoreFull, concat("there are ", files_.size(), " spill files already: the most there may be"));
+  }
+  lock.unlock();
+  const auto space = io_.space(folders_[folder].path);
+  lock.lock();
+  RETURN_IF_ERROR(space);
+  const std::uint64_t wanted = (usual_bytes_ + bytes - 1) / bytes * bytes;
+  if (quota_left() < wanted) retire_all_empty();
+  if (quota_left() < bytes) punch_free(lock);
+  if (quota_left() < bytes) return quota_refusal(bytes);
+  const std::uint64_t spare = space->free_bytes > limits_.reserve_bytes ? space->free_bytes - limits_.reserve_bytes : 0;
+  if (spare < bytes) {
+    return Status(Code::kStoreFull,
+                  concat("the disk of ", folders_[folder].path, " has ", format_bytes(space->free_bytes), " free and ",
+                         format_bytes(limits_.reserve_bytes), " of it are left alone (--spill-reserve), so ",
+                         format_bytes(bytes), " more cannot be had"),
+                  true);
+  }
+  return std::min({wanted, quota_left(), spare}) / bytes * bytes;
+}
+
+Status SpillSpace::grow(std::size_t folder, std::uint64_t bytes, std::unique_lock<std::mutex>& lock) {
+  if (is_shy(folder)) {
+    return Status(Code::kStoreFull, concat(folders_[folder].path, " is left alone for a while: ", shy_[folder].why),
+                  true);
+  }
+  ASSIGN_OR_RETURN(const std::uint64_t wanted, admit_file(folder, bytes, lock));
+  const std::uint16_t number = free_number();
+  busy_numbers_.insert(number);
+  file_bytes_ += wanted;
+  lock.unlock();
+  auto made = make_file(folder, number, wanted);
+  lock.lock();
+  busy_numbers_.erase(number);
+  if (!made.is_ok()) {
+    file_bytes_ -= wanted;
+    leave_alone(folder, made.status());
+    log_warning("no new spill file: ", made.status().message());
+    return made.status();
+  }
+  files_.emplace(number, std::move(made).value());
+  return Status::ok();
+}
+
+bool SpillSpace::is_shy(std::size_t folder) const { return shy_[folder].until_ns > os::monotonic_ns(); }
+
+void SpillSpace::leave_alone(std::size_t folder, const Status& why) {
+  shy_[folder] = {os::monotonic_ns() + limits_.shy_ns, why.message()};
+}
+
+Result<std::shared_ptr<SpillFile>> SpillSpace::make_file(std::size_t folder, std::uint16_t number,
+                                                         std::uint64_t bytes) {
+  auto file = std::make_shared<SpillFile>();
+  file->number = number;
+  file->folder = folder;
+  file->path = spill_file_path(folders_[folder], number);
+  file->direct = folders_[folder].direct;
+  file->bytes = bytes;
+  file->extents.grow(bytes);
+  ASSIGN_OR_RETURN(file->fd, io_.open(file->path, os::FileUse::kNew, file->direct));
+  if (const Status taken = io_.preallocate(file->fd.get(), bytes); !taken.is_ok()) {
+    if (const Status removed = io_.remove(file->path); !removed.is_ok()) log_warning(removed.message());
+    return taken.with_context(file->path);
+  }
+  return file;
+}
+
+// kMostFiles is below the range of numbers, so there is one.
+std::uint16_t SpillSpace::free_number() {
+  do {
+    next_number_ = next_number_ == UINT16_MAX ? 1 : static_cast<std::uint16_t>(next_number_ + 1);
+  } while (files_.contains(next_number_) || busy_numbers_.contains(next_number_));
+  return next_number_;
+}
+
+Status SpillSpace::release(const SpillPlace& place, std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = files_.find(place.file);
+  if (found == files_.end()) return Status(Code::kInternal, concat("there is no spill file ", place.file));
+  RETURN_IF_ERROR(found->second->extents.free(place.offset, bytes));
+  used_bytes_ -= bytes;
+  emptied(found->second);
+  return Status::ok();
+}
+
+void SpillSpace::shrink(const SpillExtent& extent, std::uint64_t bytes) {
+  if (bytes >= extent.bytes) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const Status freed = extent.file->extents.free(extent.offset + bytes, extent.bytes - bytes); !freed.is_ok()) {
+    log_error("spill file ", extent.file->path, ": ", freed.message());
+    return;
+  }
+  used_bytes_ -= extent.bytes - bytes;
+}
+
+void SpillSpace::write_failed(const SpillExtent& extent, const Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool full = why.code() == Code::kStoreFull;
+  note_ = why.message();
+  leave_alone(extent.file->folder, why);
+  if (!full && !extent.file->abandoned) {
+    extent.file->abandoned = true;
+    log_error("a spill file is abandoned: ", why.message());
+  }
+  if (const Status freed = extent.file->extents.free(extent.offset, extent.bytes); !freed.is_ok()) {
+    log_error("spill file ", extent.file->path, ": ", freed.message());
+    return;
+  }
+  used_bytes_ -= extent.bytes;
+  emptied(extent.file);
+}
+
+// An empty file is kept for the next copies for a while.
+void SpillSpace::emptied(const std::shared_ptr<SpillFile>& file) {
+  if (file->extents.used_bytes() != 0) return;
+  file->empty_since_ns = os::monotonic_ns();
+  if (file->abandoned || limits_.keep_empty_ns == 0) {
+    retire(files_.find(file->number));
+  } else {
+    has_new_empty_ = true;
+  }
+}
+
+// When the next one is old enough.
+std::uint64_t SpillSpace::retire_old() {
+  if (adopting_) return UINT64_MAX;
+  const std::uint64_t now = os::monotonic_ns();
+  std::uint64_t next = UINT64_MAX;
+  for (auto file = files_.begin(); file != files_.end();) {
+    const auto following = std::next(file);
+    if (file->second->extents.used_bytes() == 0) {
+      const std::uint64_t end = file->second->empty_since_ns + limits_.keep_empty_ns;
+      if (end <= now) {
+        retire(file);
+      } else {
+        next = std::min(next, end);
+      }
+    }
+    file = following;
+  }
+  return next;
+}
+
+void SpillSpace::retire_all_empty() {
+  for (auto file = files_.begin(); file != files_.end();) {
+    const auto next = std::next(file);
+    if (file->second->extents.used_bytes() == 0) retire(file);
+    file = next;
+  }
+}
+
+void SpillSpace::retire(Files::iterator file) {
+  file_bytes_ -= file->second->bytes - file->second->holes.bytes();
+  busy_numbers_.insert(file->first);
+  retired_.push_back(std::move(file->second));
+  files_.erase(file);
+}
+
+bool SpillSpace::wants_sweep() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !retired_.empty() || has_new_empty_;
+}
+
+std::uint64_t SpillSpace::sweep() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  has_new_empty_ = false;
+  const std::uint64_t next = retire_old();
+  std::vector<std::shared_ptr<SpillFile>> retired = std::exchange(retired_, {});
+  lock.unlock();
+  std::vector<std::uint16_t> gone;
+  for (std::shared_ptr<SpillFile>& file : retired) {
+    // One that cannot be removed keeps its number: a new file of that name could not be made either.
+    if (const Status removed = io_.remove(file->path); removed.is_ok()) {
+      gone.push_back(file->number);
+    } else {
+      log_warning("a spill file stays on disk: ", removed.message());
+    }
+    file.reset();  // the last descriptor: the disk has its space again
+  }
+  lock.lock();
+  for (const std::uint16_t number : gone)
+    busy_numbers_.erase(number);
+  return next;
+}
+
+void SpillSpace::remove_all() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    files_.clear();
+    retired_.clear();
+    file_bytes_ = 0;
+    used_bytes_ = 0;
+  }
+  for (const SpillFolder& folder : folders_) {
+    if (const Status removed = remove_store_subfolder(io_, folder.path); !removed.is_ok()) {
+      log_warning("what was spilled stays in ", folder.path, ": ", removed.message());
+    }
+  }
+}
+
+std::uint64_t SpillSpace::used_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return used_bytes_;
+}
+
+std::uint64_t SpillSpace::file_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return file_bytes_;
+}
+
+std::string SpillSpace::note() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return note_;
+}
+
+}  // namespace entrepot

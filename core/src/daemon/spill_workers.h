@@ -1,0 +1,103 @@
+// The threads of spilling. A transfer's pieces are taken by whichever worker is free, those of reads first, so that a
+// large copy moves on all of them at once.
+//
+//   queued ──a worker finds it an extent (writes)──▶ moving (pieces handed out one by one)
+//     moving ──all pieces back, header written or checked──▶ finished     └──a piece failed, the others back──▶
+//     finished
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "daemon/spill_io.h"
+#include "daemon/spill_space.h"
+#include "os/direct_io.h"
+
+namespace entrepot {
+
+struct SpillTotals {
+  std::uint64_t written_bytes = 0;  // of payload
+  std::uint64_t stored_bytes = 0;   // of it on disk, without headers: less if some was packed
+  std::uint64_t read_bytes = 0;
+  std::uint32_t pending_writes = 0;
+  std::uint32_t pending_reads = 0;
+};
+
+class SpillWorkers {
+ public:
+  // Small work beside the transfers, never twice at a time. Returns when it is wanted again by itself (of the monotonic
+  // clock; UINT64_MAX: never).
+  using Chore = std::function<std::uint64_t()>;
+
+  SpillWorkers(os::FileIo& io, SpillSpace& space, SpillPacking packing, Chore chore)
+      : io_(io), space_(space), packing_(packing), chore_(std::move(chore)) {}
+  ~SpillWorkers() { stop(); }
+  SpillWorkers(const SpillWorkers&) = delete;
+  SpillWorkers& operator=(const SpillWorkers&) = delete;
+
+  // `event_fd` is signalled when take_finished() has something; it outlives the workers.
+  void start(int event_fd, std::uint32_t threads);
+  void stop();  // waits for the pieces under way; what is queued is dropped
+
+  void add(std::unique_ptr<SpillTransfer> transfer);
+  void want_chore();
+  [[nodiscard]] bool chore_is_pending() const;  // wanted or running
+  struct Finished {
+    SpillCompletion completion;
+    std::uint64_t extent_used = 0;  // of a packed copy that was written; else 0
+  };
+  [[nodiscard]] std::vector<Finished> take_finished();
+  [[nodiscard]] SpillTotals totals() const;
+
+ private:
+  struct Job {
+    std::unique_ptr<SpillTransfer> transfer;
+    std::uint64_t next = 0;     // first byte not handed out
+    std::uint32_t running = 0;  // pieces under way
+    bool all_handed_out = false;
+    Status failure;  // the first
+  };
+  struct Piece {
+    std::shared_ptr<Job> job;
+    std::uint64_t at = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  void run();
+  [[nodiscard]] bool chore_is_due() const;
+  void run_chore(std::unique_lock<std::mutex>& lock);
+  void begin_write(std::unique_lock<std::mutex>& lock, SpillBuffers& buffers);
+  [[nodiscard]] std::optional<Piece> next_piece();
+  [[nodiscard]] Status move_bytes(const Piece& piece, SpillBuffers& buffers);
+  void move_piece(const Piece& piece, std::unique_lock<std::mutex>& lock, SpillBuffers& buffers);
+  void finish(Job& job, std::unique_lock<std::mutex>& lock, SpillBuffers& buffers);
+
+  os::FileIo& io_;
+  SpillSpace& space_;
+  const SpillPacking packing_;
+  const Chore chore_;
+  int event_fd_ = -1;
+  std::vector<std::thread> threads_;
+
+  mutable std::mutex mutex_;  // guards all below, and the jobs
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Job>> reads_;
+  std::deque<std::shared_ptr<Job>> writes_;  // with an extent
+  std::deque<std::shared_ptr<Job>> new_writes_;
+  std::vector<Finished> finished_;
+  SpillTotals totals_;
+  bool chore_wanted_ = false;
+  bool chore_running_ = false;
+  std::uint64_t chore_again_ns_ = UINT64_MAX;
+  bool stopping_ = false;
+};
+
+}  // namespace entrepot

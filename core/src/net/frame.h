@@ -1,0 +1,79 @@
+// What every frame of the local socket protocol has; net/protocol.h says how they go together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/wire.h"
+#include "entrepot/codes.h"
+
+namespace entrepot {
+
+inline constexpr std::uint16_t kProtocolMajor = 1;
+inline constexpr std::uint16_t kProtocolMinor = 0;          // a peer one minor older or newer is served
+inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
+inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
+inline constexpr std::uint32_t kMaxFds = 16;
+inline constexpr std::uint32_t kMaxBatch = 1U << 16;  // objects in one request
+
+enum class MessageType : std::uint16_t {
+  kReply = 1,
+  kError = 2,
+  kHello = 10,
+  kLease = 11,
+  kUnlease = 12,
+  kSegment = 13,
+  kSeal = 14,
+  kLookup = 15,
+  kDelete = 16,
+  kEvict = 18,
+  kReleased = 17,  // no answer: some pins went while memory_wanted was set
+  kOpenSession = 20,
+  kRemoveSession = 21,
+  kListSessions = 22,
+  kCloseSession = 23,
+  kDefineSet = 24,
+  kListSets = 25,
+  kHint = 26,
+  kConsumed = 27,
+  kBindName = 30,
+  kResolveName = 31,
+  kUnbindName = 32,
+  kList = 33,
+  kInfo = 34,
+  kStatus = 40,
+  kWaitProvisioned = 41,
+  kShutdown = 42,
+  kUpgrade = 44,
+  kFork = 43,  // a second registration for the child of a fork, made by the parent
+};
+
+struct FrameHeader {
+  std::uint32_t magic;
+  MessageType type;
+  std::uint16_t flags;  // 0
+  std::uint32_t body_bytes;
+  std::uint32_t fd_count;
+  std::uint64_t request;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+struct ErrorBody {
+  Code code{};
+  std::uint8_t retryable = 0;
+  std::string message;
+  template <class V>
+  void fields(V& v) {
+    v(code, retryable, message);
+  }
+};
+
+struct Empty {
+  std::uint8_t none = 0;
+  template <class V>
+  void fields(V& v) {
+    v(none);
+  }
+};
+
+}  // namespace entrepot

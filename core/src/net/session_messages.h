@@ -1,0 +1,188 @@
+// Messages about sessions, locality sets and names, and what the store reports of itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "net/frame.h"
+
+namespace entrepot {
+
+struct OpenSessionRequest {
+  std::string scope;
+  std::string session;
+  std::uint8_t set_limits = 0;  // 1: the three below are to be stored; 0: keep what is there, or the defaults
+  std::uint64_t ttl_seconds = 0;
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t limit_objects = 0;
+  std::uint8_t deletes_consumed = 0;  // 1: no, 2: yes, an object whose last consumer had it goes at once; 0: as it is
+  template <class V>
+  void fields(V& v) {
+    v(scope, session, set_limits, ttl_seconds, limit_bytes, limit_objects, deletes_consumed);
+  }
+};
+struct OpenSessionReply {
+  std::uint32_t session = 0;
+  std::uint32_t generation = 0;
+  template <class V>
+  void fields(V& v) {
+    v(session, generation);
+  }
+};
+// CloseSession: this connection has it open no longer; the last use of it is now.
+struct CloseSessionRequest {
+  std::uint32_t session = 0;
+  template <class V>
+  void fields(V& v) {
+    v(session);
+  }
+};
+struct RemoveSessionRequest {
+  std::string scope;
+  std::string session;
+  template <class V>
+  void fields(V& v) {
+    v(scope, session);
+  }
+};
+
+// DefineSet: makes a locality set of the session, or changes it: by its name (empty: the default set), or its handle.
+// `changed`: of SetField (shm/locality.h), which of the others count.
+struct DefineSetRequest {
+  std::uint32_t session = 0;
+  std::uint32_t set = 0;
+  std::string name;
+  std::uint8_t changed = 0;
+  std::uint64_t attributes = 0;  // SetAttributes::pack()
+  template <class V>
+  void fields(V& v) {
+    v(session, set, name, changed, attributes);
+  }
+};
+struct DefineSetReply {
+  std::uint32_t set = 0;
+  std::uint64_t attributes = 0;  // as they are now
+  template <class V>
+  void fields(V& v) {
+    v(set, attributes);
+  }
+};
+struct ListSetsRequest {  // answered with JSON
+  std::uint32_t session = 0;
+  template <class V>
+  void fields(V& v) {
+    v(session);
+  }
+};
+// Hint: what a user says about single objects. `changed`: 1 priority, 2 pinned, 4 locality set, 8 recompute_ns.
+struct HintRequest {
+  std::vector<IdBytes> ids;
+  std::uint8_t changed = 0;
+  std::int8_t priority = 0;
+  std::uint8_t pinned = 0;
+  std::uint32_t locality_set = 0;
+  std::uint64_t recompute_ns = ~0ULL;  // to make them again, so they may be dropped; ~0: they cannot be
+  template <class V>
+  void fields(V& v) {
+    v(ids, changed, priority, pinned, locality_set, recompute_ns);
+  }
+};
+// Consumed: one consumer has had these objects; saying it again changes nothing.
+struct ConsumedRequest {
+  std::vector<IdBytes> ids;
+  std::string consumer;
+  template <class V>
+  void fields(V& v) {
+    v(ids, consumer);
+  }
+};
+struct PerObjectResult {
+  Code code{};
+  std::string message;
+  std::uint32_t left = 0;  // Consumed: consumers still to come
+  template <class V>
+  void fields(V& v) {
+    v(code, message, left);
+  }
+};
+struct PerObjectReply {  // of Hint and Consumed
+  std::vector<PerObjectResult> results;
+  template <class V>
+  void fields(V& v) {
+    v(results);
+  }
+};
+
+struct NameRequest {  // bind, resolve, unbind
+  std::uint32_t session = 0;
+  std::string name;
+  IdBytes id{};                  // bind
+  std::uint8_t replace = 0;      // bind
+  std::uint32_t timeout_ms = 0;  // resolve: wait until it is bound
+  template <class V>
+  void fields(V& v) {
+    v(session, name, id, replace, timeout_ms);
+  }
+};
+struct NameReply {
+  IdBytes id{};
+  std::uint32_t generation = 0;
+  template <class V>
+  void fields(V& v) {
+    v(id, generation);
+  }
+};
+
+// List, Info, Status, ListSessions answer with JSON text (never on a hot path, and readable by people).
+struct ListRequest {
+  std::uint32_t session = 0;
+  std::uint8_t all_sessions = 0;
+  std::string pattern;       // glob over names and hex IDs
+  std::uint32_t cursor = 0;  // first slot to look at
+  std::uint32_t limit = 1000;
+  template <class V>
+  void fields(V& v) {
+    v(session, all_sessions, pattern, cursor, limit);
+  }
+};
+struct InfoRequest {
+  IdBytes id{};
+  template <class V>
+  void fields(V& v) {
+    v(id);
+  }
+};
+struct JsonReply {
+  std::string json;
+  template <class V>
+  void fields(V& v) {
+    v(json);
+  }
+};
+struct WaitRequest {  // kWaitProvisioned
+  std::uint32_t timeout_ms = 0;
+  template <class V>
+  void fields(V& v) {
+    v(timeout_ms);
+  }
+};
+// Upgrade: another build's entrepotd takes the store over, with all that is in it. The answer comes before it does:
+// then this daemon ends, and clients reconnect to the next one as after a death.
+struct UpgradeRequest {
+  std::string program;  // absolute path
+  template <class V>
+  void fields(V& v) {
+    v(program);
+  }
+};
+struct UpgradeReply {
+  std::string version;  // of the program
+  template <class V>
+  void fields(V& v) {
+    v(version);
+  }
+};
+
+}  // namespace entrepot

@@ -1,0 +1,32 @@
+// A shared library that is there or not: looked for when it is wanted, never linked.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace entrepot::os {
+
+class Library {
+ public:
+  // `name` as the loader knows it, such as "liblz4.so.1". kStoreUnavailable if there is none.
+  [[nodiscard]] static Result<std::shared_ptr<const Library>> open(const std::string& name);
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  // Null if it has no function of that name. The caller knows its type.
+  template <class Function>
+  [[nodiscard]] Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(symbol(name));
+  }
+
+ private:
+  explicit Library(void* handle) : handle_(handle) {}
+  [[nodiscard]] void* symbol(const char* name) const;
+
+  void* handle_;
+};
+
+}  // namespace entrepot::os

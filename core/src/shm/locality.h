@@ -1,0 +1,117 @@
+// Locality sets: groups of objects that are used in one way, and what is said about that way. The numbers are part of
+// the control memory's and the socket's formats.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace entrepot {
+
+// When a copy on disk is made: when memory is needed, or as soon as the object is sealed.
+enum class Durability : std::uint8_t { kWriteBack = 0, kWriteThrough = 1 };
+
+// How the set is read. Unknown is inferred from the reads.
+enum class Reading : std::uint8_t { kUnknown = 0, kOnce = 1, kSequential = 2, kLoopSequential = 3, kRandom = 4 };
+
+// How the set is made: all at once, more and more, or replaced here and there.
+enum class Writing : std::uint8_t { kOnce = 0, kAppend = 1, kRandom = 2 };
+
+// How long its objects are needed: as long as their session, until `consumers` have read each, or for ever.
+enum class Lifetime : std::uint8_t { kJob = 0, kConsumers = 1, kForever = 2 };
+
+// What happens to the set at the moment, if the user says so.
+enum class Operation : std::uint8_t { kNone = 0, kReading = 1, kWriting = 2 };
+
+// Who goes first within the set.
+enum class Replacement : std::uint8_t { kDataAware = 0, kLru = 1, kMru = 2 };
+
+inline constexpr int kMinPriority = -8;
+inline constexpr int kMaxPriority = 8;
+
+struct SetAttributes {
+  Durability durability = Durability::kWriteBack;
+  Reading reading = Reading::kUnknown;
+  Writing writing = Writing::kOnce;
+  Lifetime lifetime = Lifetime::kJob;
+  Operation operation = Operation::kNone;
+  Replacement replacement = Replacement::kDataAware;
+  std::int8_t priority = 0;     // kMinPriority .. kMaxPriority; each step makes its objects four times as dear
+  std::uint32_t consumers = 0;  // with Lifetime::kConsumers: how many read each object, unless the put says otherwise
+  bool operator==(const SetAttributes&) const = default;
+
+  // bits 0-3 durability | 4-7 reading | 8-11 writing | 12-15 lifetime | 16-19 operation | 20-23 replacement | 24-31
+  // priority, signed | 32-63 consumers
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    const auto field = [](auto value, int at) { return static_cast<std::uint64_t>(value) << at; };
+    return field(durability, 0) | field(reading, 4) | field(writing, 8) | field(lifetime, 12) | field(operation, 16) |
+           field(replacement, 20) | field(static_cast<std::uint8_t>(priority), 24) | field(consumers, 32);
+  }
+  // Numbers that mean nothing become the defaults.
+  [[nodiscard]] static constexpr SetAttributes unpack(std::uint64_t word) {
+    const auto field = [word](int at, std::uint64_t most) {
+      const std::uint64_t value = (word >> at) & 0xfU;
+      return static_cast<std::uint8_t>(value <= most ? value : 0);
+    };
+    SetAttributes result;
+    result.durability = static_cast<Durability>(field(0, 1));
+    result.reading = static_cast<Reading>(field(4, 4));
+    result.writing = static_cast<Writing>(field(8, 2));
+    result.lifetime = static_cast<Lifetime>(field(12, 2));
+    result.operation = static_cast<Operation>(field(16, 2));
+    result.replacement = static_cast<Replacement>(field(20, 2));
+    const auto priority = static_cast<std::int8_t>(static_cast<std::uint8_t>((word >> 24) & 0xffU));
+    result.priority = priority >= kMinPriority && priority <= kMaxPriority ? priority : std::int8_t{0};
+    result.consumers = static_cast<std::uint32_t>(word >> 32);
+    return result;
+  }
+};
+
+// What making an object again takes, in 16 bits, so that it is part of a word that changes by one store. 0: it cannot
+// be made again, as far as anybody said; else (code - 1) / 1024 is the binary logarithm of its microseconds. A step is
+// 0.07 %.
+struct RecomputeCode {
+  static constexpr std::uint64_t kCannotNs = ~0ULL;
+  static constexpr double kSteps = 1024;
+
+  [[nodiscard]] static std::uint16_t of_ns(std::uint64_t ns) {
+    if (ns == kCannotNs) return 0;
+    const double microseconds = std::max(static_cast<double>(ns) * 1e-3, 1.0);
+    return static_cast<std::uint16_t>(std::min(1 + std::round(kSteps * std::log2(microseconds)), 65535.0));
+  }
+  [[nodiscard]] static double seconds(std::uint16_t code) {  // of a code other than 0
+    return std::exp2((code - 1) / kSteps) * 1e-6;
+  }
+};
+
+// Which attributes a request sets; the others stay what they are.
+enum SetField : std::uint8_t {
+  kSetDurability = 1,
+  kSetReading = 2,
+  kSetWriting = 4,
+  kSetLifetime = 8,  // and consumers
+  kSetOperation = 16,
+  kSetReplacement = 32,
+  kSetPriority = 64,
+};
+
+struct SetChange {
+  std::uint8_t fields = 0;  // of SetField
+  SetAttributes attributes;
+
+  [[nodiscard]] constexpr SetAttributes apply(SetAttributes to) const {
+    if ((fields & kSetDurability) != 0) to.durability = attributes.durability;
+    if ((fields & kSetReading) != 0) to.reading = attributes.reading;
+    if ((fields & kSetWriting) != 0) to.writing = attributes.writing;
+    if ((fields & kSetLifetime) != 0) {
+      to.lifetime = attributes.lifetime;
+      to.consumers = attributes.consumers;
+    }
+    if ((fields & kSetOperation) != 0) to.operation = attributes.operation;
+    if ((fields & kSetReplacement) != 0) to.replacement = attributes.replacement;
+    if ((fields & kSetPriority) != 0) to.priority = attributes.priority;
+    return to;
+  }
+};
+
+}  // namespace entrepot

@@ -1,0 +1,80 @@
+// Objects that are dropped because they can be made again: how they go, and the notes that are left of them.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "store/objects.h"
+#include "store/sync_point.h"
+
+namespace entrepot {
+
+bool ObjectTable::drop(std::uint32_t slot) {
+  const std::vector<std::uint32_t> blobs = blobs_of(slot);
+  const auto is_its_own = [&](std::uint32_t blob) {  // I/O on a blob counts as a reference
+    return blobs_.is_resident(blob) && blobs_.copy(blob) == 0 && blobs_.references(blob) == 1;
+  };
+  if (!is_resident(slot) || blobs.empty() || !std::all_of(blobs.begin(), blobs.end(), is_its_own)) return false;
+
+  const PinTarget target{slot, directory_.generation(slot)};
+  directory_.mark_evicting(slot);
+  ENTREPOT_SYNC_POINT("drop.marked");
+  if (parts_.pins.scan(std::vector{target})[0] != 0) {
+    directory_.mark_sealed(slot);
+    return false;
+  }
+  directory_.mark_dropped(slot);  // from here on it is gone, also for a daemon that follows
+  ENTREPOT_SYNC_POINT("drop.dropped");
+  const Slot& entry = directory_.at(slot);
+  index_.remove(entry.id, slot);
+  --sealed_;
+  payload_bytes_ -= entry.payload_bytes;
+  parts_.sessions.drop_object(entry.session, slot, entry.payload_bytes);
+  if (listener_ != nullptr) listener_->object_ended(slot);
+  parts_.consumptions.forget(slot);
+  ENTREPOT_SYNC_POINT("drop.unlinked");
+  for (const std::uint32_t blob : blobs)
+    drop_user(blob, slot);
+  const Status freed = parts_.records.free(entry.record_offset, entry.record_bytes);
+  if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
+  dropped_[entry.id] = slot;
+  return true;
+}
+
+void ObjectTable::forget_dropped(const IdBytes& id) {
+  const auto it = dropped_.find(id);
+  if (it == dropped_.end()) return;
+  directory_.free(it->second);
+  ENTREPOT_SYNC_POINT("dropped.freed");
+  dropped_.erase(it);
+}
+
+void ObjectTable::forget_dropped_of(std::uint32_t session) {
+  for (auto it = dropped_.begin(); it != dropped_.end();) {
+    if (directory_.at(it->second).session != session) {
+      ++it;
+      continue;
+    }
+    directory_.free(it->second);
+    parts_.names.drop_id(it->first);
+    it = dropped_.erase(it);
+  }
+}
+
+// A note that a daemon before this one left. After the sealed objects: one of them may have taken its place.
+void ObjectTable::adopt_dropped(std::uint32_t slot) {
+  const Slot& entry = directory_.at(slot);
+  const bool stands =
+      parts_.sessions.is_known(entry.session) && !find(entry.id) && dropped_.try_emplace(entry.id, slot).second;
+  if (!stands) directory_.free(slot);
+}
+
+std::string ObjectTable::why_dropped(std::uint32_t slot) const {
+  const Slot& entry = directory_.at(slot);
+  return concat("memory was short, and making it again (",
+                format_seconds(RecomputeCode::seconds(directory_.hints(slot).recompute)),
+                ", as its writer said) was expected to cost less than writing its ", format_bytes(entry.payload_bytes),
+                " to disk and reading them back, or they could not be written");
+}
+
+}  // namespace entrepot

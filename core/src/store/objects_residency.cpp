@@ -1,0 +1,273 @@
+// Objects between memory and cold storage: who uses which blob, moving out, coming back.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "store/objects.h"
+#include "store/sync_point.h"
+
+namespace entrepot {
+
+// ---- users ----
+
+void ObjectTable::add_user(std::uint32_t blob, std::uint32_t slot) {
+  blobs_.add_reference(blob);
+  if (first_user_.size() <= blob) first_user_.resize(std::size_t{blob} + 1, kNoUser);
+  if (first_user_[blob] == kNoUser) {
+    first_user_[blob] = slot;
+  } else {
+    more_users_.emplace(blob, slot);
+  }
+}
+
+void ObjectTable::drop_user(std::uint32_t blob, std::uint32_t slot) {
+  const auto [first, last] = more_users_.equal_range(blob);
+  if (first_user_[blob] == slot) {
+    first_user_[blob] = first == last ? kNoUser : first->second;
+    if (first != last) more_users_.erase(first);
+  } else {
+    const auto its = std::find_if(first, last, [slot](const auto& entry) { return entry.second == slot; });
+    if (its != last) more_users_.erase(its);
+  }
+  let_go_blob(blob);
+}
+
+std::vector<std::uint32_t> ObjectTable::users_of(std::uint32_t blob) const {
+  std::vector<std::uint32_t> slots;
+  if (blob >= first_user_.size() || first_user_[blob] == kNoUser) return slots;
+  slots.push_back(first_user_[blob]);
+  const auto [first, last] = more_users_.equal_range(blob);
+  for (auto entry = first; entry != last; ++entry)
+    slots.push_back(entry->second);
+  return slots;
+}
+
+void ObjectTable::let_go_blob(std::uint32_t blob) {
+  if (blobs_.drop_reference(blob) != 0) return;
+  const BlobPlace place = blobs_.place(blob);
+  const bool resident = blobs_.is_resident(blob);
+  const bool counted = resident || blobs_.state(blob) == BlobState::kSpilled;
+  const SpillLocation copy = blobs_.copy(blob);
+  const BlobKey key = blobs_.key(blob);
+  if (resident && copy != 0) clean_bytes_ -= extent_of(blob);
+  if (counted && !resident) spilled_bytes_ -= place.length;
+  blobs_.free(blob);
+  ENTREPOT_SYNC_POINT("free.blob");
+  if (resident) parts_.pool.release_blob(place.segment, place.offset, place.length);
+  if (copy != 0 && parts_.cold != nullptr) parts_.cold->release(key, copy, place.length);
+}
+
+// ---- figures ----
+
+std::uint64_t ObjectTable::extent_of(std::uint32_t blob) const {
+  const BlobPlace place = blobs_.place(blob);
+  return blob_extent_bytes(place.offset, place.length);
+}
+
+std::vector<std::uint32_t> ObjectTable::blobs_of(std::uint32_t slot) const {
+  std::vector<std::uint32_t> result;
+  const Result<RecordView> view = record(slot);
+  if (!view.is_ok()) return result;
+  result.reserve(view->blobs().size());
+  for (const BlobRef& ref : view->blobs())
+    result.push_back(ref.blob);
+  return result;
+}
+
+bool ObjectTable::is_clean(std::uint32_t slot) const {
+  const std::vector<std::uint32_t> blobs = blobs_of(slot);
+  return !blobs.empty() && std::all_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_.copy(blob) != 0; });
+}
+
+std::uint64_t ObjectTable::resident_bytes(std::uint32_t slot) const {
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t blob : blobs_of(slot)) {
+    if (blobs_.is_resident(blob)) bytes += extent_of(blob);
+  }
+  return bytes;
+}
+
+// ---- out ----
+
+ObjectTable::Eviction ObjectTable::evict(std::span<const std::uint32_t> slots) {
+  // A blob may go if it has a copy and none of its users is pinned. A user that is being deleted is pinned.
+  std::map<std::uint32_t, std::vector<std::uint32_t>> going;  // blob -> users
+  std::set<std::uint32_t> marked;
+  std::vector<PinTarget> targets;
+  for (const std::uint32_t slot : slots) {
+    for (const std::uint32_t blob : blobs_of(slot)) {
+      if (!blobs_.is_resident(blob) || blobs_.copy(blob) == 0 || going.contains(blob)) continue;
+      std::vector<std::uint32_t> users = users_of(blob);
+      if (!std::all_of(users.begin(), users.end(), [&](auto user) { return directory_.is_findable(user); })) continue;
+      for (const std::uint32_t user : users) {
+        if (!is_resident(user) || !marked.insert(user).second) continue;
+        directory_.mark_evicting(user);
+        targets.push_back({user, directory_.generation(user)});
+      }
+      going.emplace(blob, std::move(users));
+    }
+  }
+  ENTREPOT_SYNC_POINT("evict.marked");
+  const std::vector<std::uint8_t> pinned = parts_.pins.scan(targets);
+  std::set<std::uint32_t> stay;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (pinned[i] != 0) stay.insert(targets[i].slot);
+  }
+  std::erase_if(going, [&](const auto& entry) {
+    return std::any_of(entry.second.begin(), entry.second.end(), [&](auto user) { return stay.contains(user); });
+  });
+  std::set<std::uint32_t> leaving;
+  for (const auto& [blob, users] : going)
+    leaving.insert(users.begin(), users.end());
+
+  Eviction result;
+  for (const std::uint32_t slot : marked) {
+    if (leaving.contains(slot)) {
+      directory_.mark_spilled(slot);
+      result.evicted.push_back(slot);
+    } else {
+      directory_.mark_sealed(slot);
+    }
+    ENTREPOT_SYNC_POINT("evict.object");
+  }
+  for (const auto& [blob, users] : going) {
+    const BlobPlace place = blobs_.place(blob);
+    const std::uint64_t extent = extent_of(blob);
+    blobs_.mark_spilled(blob);
+    ENTREPOT_SYNC_POINT("evict.blob");
+    parts_.pool.release_blob(place.segment, place.offset, place.length);
+    clean_bytes_ -= extent;
+    spilled_bytes_ += place.length;
+    result.bytes += extent;
+  }
+  return result;
+}
+
+void ObjectTable::set_copy(std::uint32_t blob, SpillLocation location) {
+  blobs_.set_copy(blob, location);
+  if (blobs_.is_resident(blob)) clean_bytes_ += extent_of(blob);
+}
+
+// ---- back ----
+
+std::vector<std::uint32_t> ObjectTable::blob_arrived(std::uint32_t blob, const BlobPlace& place) {
+  spilled_bytes_ -= place.length;
+  blobs_.publish_again(blob, place, parts_.pool.kind(place.segment));
+  clean_bytes_ += extent_of(blob);
+  ENTREPOT_SYNC_POINT("load.blob");
+  std::vector<std::uint32_t> resident;
+  for (const std::uint32_t user : users_of(blob)) {
+    if (directory_.state(user) != ObjectState::kSpilled) continue;
+    const std::vector<std::uint32_t> blobs = blobs_of(user);
+    if (!std::all_of(blobs.begin(), blobs.end(), [&](auto one) { return blobs_.is_resident(one); })) continue;
+    directory_.mark_sealed(user);
+    ENTREPOT_SYNC_POINT("load.object");
+    resident.push_back(user);
+  }
+  return resident;
+}
+
+void ObjectTable::lose(std::uint32_t slot, std::string why) {
+  const IdBytes id = directory_.at(slot).id;
+  log_error("object ", to_hex(id), " of ", directory_.at(slot).payload_bytes, " bytes is lost: its copy is damaged");
+  unlink(slot);
+  parts_.names.drop_id(id);
+  lost_[id] = std::move(why);
+  collect({{slot, directory_.generation(slot)}});
+}
+
+// ---- the manifest ----
+
+void ObjectTable::remember(std::uint32_t slot) {
+  if (parts_.cold == nullptr || !is_clean(slot)) return;
+  const Slot& entry = directory_.at(slot);
+  const Result<RecordView> view = record(slot);
+  if (!view.is_ok() || !parts_.sessions.is_live(entry.session)) return;
+  ColdObject object;
+  object.id = entry.id;
+  object.generation = directory_.generation(slot);
+  object.scope = parts_.sessions.scope(entry.session);
+  object.session = parts_.sessions.name(entry.session);
+  object.ttl_seconds = parts_.sessions.at(entry.session).ttl_seconds;
+  object.names = parts_.names.names_of(entry.id);
+  object.sealed_unix_ns = entry.sealed_unix_ns;
+  object.record.assign(reinterpret_cast<const char*>(view->bytes().data()), view->bytes().size());
+  for (const BlobRef& ref : view->blobs())
+    object.blobs.push_back({blobs_.key(ref.blob), blobs_.place(ref.blob).length, blobs_.copy(ref.blob)});
+  parts_.cold->remember(object);
+  directory_.set_in_manifest(slot, true);
+}
+
+Status ObjectTable::adopt_cold(const ColdObject& object, std::uint32_t session, RecoveredBlobs& known) {
+  const auto bytes = std::as_bytes(std::span(object.record.data(), object.record.size()));
+  ASSIGN_OR_RETURN(const RecordView view, RecordView::parse(bytes));
+  RETURN_IF_ERROR(view.check_crc());
+  if (view.blobs().size() != object.blobs.size() || object.blobs.empty()) {
+    return Status(Code::kCorruptData, concat("the manifest lists ", object.blobs.size(), " copies for object ",
+                                             to_hex(object.id), ", its record ", view.blobs().size()));
+  }
+  if (find(object.id)) return Status(Code::kObjectExists, concat("object ", to_hex(object.id), " is there already"));
+  std::vector<std::uint32_t> held;
+  const Status done = adopt_cold_held(object, view, session, known, held);
+  for (const std::uint32_t blob : held)
+    let_go_blob(blob);  // its users have it now, or nobody
+  return done;
+}
+
+Status ObjectTable::adopt_cold_held(const ColdObject& object, const RecordView& view, std::uint32_t session,
+                                    RecoveredBlobs& known, std::vector<std::uint32_t>& held) {
+  std::unordered_map<std::uint32_t, BlobRef> numbers;  // as they were -> as they are
+  std::vector<BlobRef> refs;
+  for (std::size_t i = 0; i < object.blobs.size(); ++i) {
+    const ColdBlob& copy = object.blobs[i];
+    auto it = known.find(copy.location);
+    if (it == known.end() || !blobs_.is_there(it->second.blob, it->second.generation)) {
+      ASSIGN_OR_RETURN(const std::uint32_t blob, blobs_.allocate());
+      const Result<SpillLocation> location = parts_.cold->rebind(copy, {blob, blobs_.next_generation(blob)});
+      if (!location.is_ok()) {
+        blobs_.abandon(blob);
+        return location.status();
+      }
+      const BlobRef ref{blob, blobs_.publish_spilled(blob, copy.length, *location)};
+      spilled_bytes_ += copy.length;
+      it = known.insert_or_assign(copy.location, ref).first;
+    }
+    hold_blob(it->second.blob);
+    held.push_back(it->second.blob);
+    refs.push_back(it->second);
+    numbers[view.blobs()[i].blob] = it->second;
+  }
+  std::vector<BufferRef> buffers(view.buffers().begin(), view.buffers().end());
+  SlotFields fields;
+  for (BufferRef& buffer : buffers) {
+    fields.payload_bytes += buffer.length;
+    if (buffer.blob == kInlineBlob) continue;
+    const BlobRef& now = numbers[buffer.blob];
+    buffer.blob = now.blob;
+    buffer.generation = now.generation;
+  }
+  const std::string_view payload(reinterpret_cast<const char*>(view.payload().data()), view.payload().size());
+  fields.id = object.id;
+  fields.session = session;
+  fields.sealed_unix_ns = object.sealed_unix_ns;
+  ASSIGN_OR_RETURN(const std::uint32_t slot, directory_.allocate());
+  const Result<std::uint64_t> record = parts_.records.write({buffers, refs, view.tree(), payload}, fields.record_bytes);
+  if (!record.is_ok()) {
+    directory_.abandon(slot);
+    return record.status();
+  }
+  fields.record_offset = *record;
+  // The same life as before: whoever still has a reference to it finds it.
+  directory_.table().set_next_generation(slot, object.generation);
+  directory_.publish(slot, fields, ObjectState::kSpilled, MemoryKind::kUnknown);
+  for (const BlobRef& ref : refs)
+    add_user(ref.blob, slot);
+  ++sealed_;
+  payload_bytes_ += fields.payload_bytes;
+  parts_.sessions.add_object(session, slot, fields.payload_bytes);
+  return index_.insert(object.id, slot);
+}
+
+}  // namespace entrepot

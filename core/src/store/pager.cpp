@@ -1,0 +1,368 @@
+#include "store/pager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kMostWritingBytes = 256U << 20;  // at once, unless somebody waits for more
+constexpr std::uint64_t kExchangeSlack = 64U << 10;      // headers and rounding on disk
+constexpr std::uint64_t kReclaimStep = 32U << 20;
+constexpr std::uint64_t kRetryWritesNs = 1'000'000'000;  // after a write failed
+constexpr std::uint64_t kWriteAheadNs = 10'000'000;      // until it is looked again, where nothing had to be written
+
+}  // namespace
+
+Pager::Pager(ObjectTable& objects, SegmentPool& pool, PinScanner& pins, const SetTable& sets, ColdStorage* cold,
+             const Clock& clock, const StoreOptions& options)
+    : objects_(&objects), pool_(&pool), pins_(&pins), sets_(&sets), cold_(cold), clock_(&clock), options_(options) {}
+
+void Pager::tell(const IdBytes& id) const {
+  if (changed_) changed_(id);
+}
+
+// ---- births and ends ----
+
+void Pager::admit(std::uint32_t slot) {
+  const Slot& entry = objects_->directory().at(slot);
+  policy_.admit(slot, sets_->policy_number(entry.session, entry.locality_set), objects_->resident_bytes(slot),
+                clock_->monotonic_ns(), objects_->directory().generation(slot));
+  policy_.set_clean(slot, objects_->is_clean(slot));
+  const SlotHints hints = objects_->directory().hints(slot);
+  if (hints.priority != 0) policy_.set_priority(slot, hints.priority);
+  if (hints.pinned) policy_.set_pinned(slot, true);
+  if (hints.dead) policy_.set_dead(slot, true);
+  if (hints.may_drop() != 0) policy_.set_recompute(slot, hints.may_drop());
+}
+
+void Pager::adopted() {
+  const DirectoryWriter& directory = objects_->directory();
+  for (std::uint32_t slot = 0; slot < directory.size(); ++slot) {
+    if (!directory.is_findable(slot)) continue;
+    if (!enabled()) {
+      hints_changed(slot);
+      continue;
+    }
+    if (objects_->resident_bytes(slot) != 0) admit(slot);
+    follow(slot);
+    objects_->remember(slot);  // what the former daemon had noted last may not have reached the disk
+  }
+}
+
+void Pager::follow(std::uint32_t slot) {
+  const Slot& entry = objects_->directory().at(slot);
+  if (objects_->blobs_of(slot).empty()) return;
+  read_ahead_.add(slot, sets_->policy_number(entry.session, entry.locality_set),
+                  objects_->directory().generation(slot));
+}
+
+void Pager::object_sealed(std::uint32_t slot) {
+  if (!enabled()) return;
+  admit(slot);
+  follow(slot);
+}
+
+void Pager::object_ended(std::uint32_t slot) {
+  policy_.forget(slot);
+  if (!enabled()) return;
+  held_until_.erase(slot);
+  leave_.erase(slot);
+  ahead_.erase(slot);
+  read_ahead_.remove(slot);
+  drop_load(slot);
+}
+
+void Pager::hints_changed(std::uint32_t slot) {
+  const Slot& entry = objects_->directory().at(slot);
+  const SlotHints hints = objects_->directory().hints(slot);
+  // Without cold storage only what is dead or can be made again can go, so only that is known to the policy.
+  const bool can_go = hints.dead || hints.may_drop() != 0;
+  if (!enabled() && can_go && !policy_.is_admitted(slot) && objects_->resident_bytes(slot) != 0) admit(slot);
+  policy_.move(slot, sets_->policy_number(entry.session, entry.locality_set));
+  read_ahead_.move(slot, sets_->policy_number(entry.session, entry.locality_set));
+  policy_.set_priority(slot, hints.priority);
+  policy_.set_pinned(slot, hints.pinned);
+  policy_.set_dead(slot, hints.dead);
+  policy_.set_recompute(slot, hints.may_drop());
+}
+
+bool Pager::is_held(std::uint32_t slot) const {
+  const auto it = held_until_.find(slot);
+  return it != held_until_.end() && clock_->monotonic_ns() < it->second;
+}
+
+std::unordered_set<std::uint32_t> Pager::pinned_slots() const {
+  std::unordered_set<std::uint32_t> slots;
+  pins_->for_each([&](std::uint32_t, const PinTarget& target) { slots.insert(target.slot); });
+  return slots;
+}
+
+std::uint64_t Pager::spillable_bytes() const {
+  if (!enabled()) return 0;
+  const auto pinned = pinned_slots();
+  std::uint64_t pinned_bytes = 0;
+  for (const std::uint32_t slot : pinned) {
+    if (slot < objects_->directory().size() && objects_->directory().is_findable(slot)) {
+      pinned_bytes += objects_->resident_bytes(slot);
+    }
+  }
+  const std::uint64_t resident = pool_->blob_bytes();
+  return resident > pinned_bytes ? resident - pinned_bytes : 0;
+}
+
+// ---- out ----
+
+void Pager::begin_writes(std::uint32_t slot) {
+  const BlobWriter& blobs = objects_->blobs();
+  for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+    if (!blobs.is_resident(blob) || blobs.copy(blob) != 0 || blobs_written_.contains(blob)) continue;
+    const BlobPlace place = blobs.place(blob);
+    const std::uint64_t ticket = next_ticket_++;
+    const Status begun = cold_->write(ticket, {blob, blobs.generation(blob)}, place);
+    if (!begun.is_ok()) {
+      retry_writes_ns_ = clock_->monotonic_ns() + kRetryWritesNs;
+      return;
+    }
+    objects_->hold_blob(blob);
+    write_rate_.begin(clock_->monotonic_ns());
+    blobs_written_.insert(blob);
+    writes_.emplace(ticket, Write{blob, place.length});
+    writing_bytes_ += place.length;
+  }
+}
+
+void Pager::written(const Write& write, const SpillCompletion& done) {
+  blobs_written_.erase(write.blob);
+  writing_bytes_ -= write.bytes;
+  write_rate_.end(clock_->monotonic_ns(), done.status.is_ok() ? write.bytes : 0);
+  measured();
+  ahead_stale_ = true;
+  if (!done.status.is_ok()) {
+    ++figures_.failed_writes;
+    retry_writes_ns_ = clock_->monotonic_ns() + kRetryWritesNs;
+    if (!std::exchange(write_failing_, true)) {  // once for a series of failures
+      log_warning("copies cannot be written: ", done.status.message());
+    }
+    for (const std::uint32_t slot : objects_->users_of(write.blob))
+      leave_.erase(slot);
+  } else {
+    if (std::exchange(write_failing_, false)) log_info("copies can be written again");
+    objects_->set_copy(write.blob, done.location);
+    std::vector<std::uint32_t> leaving;
+    for (const std::uint32_t slot : objects_->users_of(write.blob)) {
+      if (!objects_->directory().is_findable(slot) || !objects_->is_clean(slot)) continue;
+      policy_.set_clean(slot, true);
+      objects_->remember(slot);
+      if (leave_.erase(slot) != 0) leaving.push_back(slot);
+    }
+    for (const std::uint32_t slot : leaving)
+      static_cast<void>(evict(slot).is_ok());  // pinned meanwhile: it stays, as it would have before
+  }
+  objects_->let_go_blob(write.blob);
+}
+
+bool Pager::drop_dead(std::uint32_t slot) {
+  if (!policy_.is_dead(slot)) return false;
+  const IdBytes id = objects_->directory().at(slot).id;
+  static_cast<void>(objects_->remove(std::span(&id, 1)));
+  ++figures_.dropped_dead;
+  return true;
+}
+
+Status Pager::evict(std::uint32_t slot) {
+  if (!enabled()) {
+    return Status(Code::kInvalidArgument, "this store has no folder to spill to: start it with --spill-path DIR");
+  }
+  if (objects_->directory().hints(slot).pinned) {
+    return Status(Code::kInvalidArgument, concat("object ", to_hex(objects_->directory().at(slot).id),
+                                                 " was pinned to memory by its user: unpin it first"));
+  }
+  if (!objects_->is_clean(slot)) {
+    if (objects_->blobs_of(slot).empty()) return Status::ok();  // it lives in its record, and stays
+    leave_.insert(slot);
+    begin_writes(slot);
+    return Status::ok();
+  }
+  largest_out_ = std::max(largest_out_, objects_->resident_bytes(slot));
+  static_cast<void>(move_out({slot}));
+  return Status::ok();
+}
+
+void Pager::note_reads() {
+  const std::uint64_t now = clock_->monotonic_ns();
+  const DirectoryWriter& directory = objects_->directory();
+  pins_->drain([&](std::uint32_t client, const PinTarget& read) {
+    if (!directory.is_live(read.slot, read.generation)) return;
+    policy_.touch(read.slot, now, client + 1);
+    used(read.slot, client + 1);
+    held_until_.erase(read.slot);  // it was loaded for this reader, who has pinned it
+  });
+}
+
+bool Pager::reclaim(std::uint64_t bytes, Purpose purpose) {
+  if (!enabled() && policy_.size() == 0) return false;
+  note_reads();
+  const auto pinned = pinned_slots();
+  const std::uint64_t now = clock_->monotonic_ns();
+  std::vector<std::uint32_t> victims = find_victims(std::max(bytes, kReclaimStep), purpose, pinned);
+  const auto drops = [this](std::uint32_t slot) { return drop_dead(slot) || (enabled() && drop_cheaper(slot)); };
+  const bool dropped = std::erase_if(victims, drops) != 0;
+  if (!enabled()) return dropped || drop_unwritten(bytes, pinned);
+  bool writing = false;
+  for (const std::uint32_t slot : victims) {
+    if (objects_->is_clean(slot)) continue;
+    if (writing_bytes_ < std::max(kMostWritingBytes, bytes) && now >= retry_writes_ns_) begin_writes(slot);
+    writing = writing || is_being_written(slot);
+  }
+  if (evict_clean(victims, bytes, purpose) || dropped) return true;
+  if (writing) return false;  // there will be memory when that is done
+  // Who should go cannot be written (the disk is full, say) or shares its blobs with what is pinned: then others.
+  const std::unordered_set<std::uint32_t> tried(victims.begin(), victims.end());
+  const auto others = [&](std::uint32_t slot) {
+    return !pinned.contains(slot) && !is_held(slot) && !loads_.contains(slot) && !ahead_.contains(slot) &&
+           !tried.contains(slot) && objects_->is_clean(slot);
+  };
+  if (evict_clean(policy_.victims(std::max(bytes, kReclaimStep), now, others), bytes, purpose)) return true;
+  return purpose != Purpose::kAhead && drop_unwritten(bytes, pinned);
+}
+
+// What is being read ahead of goes only when nothing else could, and never for more reading ahead.
+std::vector<std::uint32_t> Pager::find_victims(std::uint64_t bytes, Purpose purpose,
+                                               const std::unordered_set<std::uint32_t>& pinned) const {
+  const auto find = [&](bool spare_ahead) {
+    return policy_.victims(bytes, clock_->monotonic_ns(), [&](std::uint32_t slot) {
+      return !pinned.contains(slot) && !is_held(slot) && !loads_.contains(slot) &&
+             !(spare_ahead && ahead_.contains(slot));
+    });
+  };
+  std::vector<std::uint32_t> victims = find(true);
+  if (victims.empty() && !ahead_.empty() && purpose != Purpose::kAhead) victims = find(false);
+  return victims;
+}
+
+bool Pager::is_being_written(std::uint32_t slot) const {
+  const std::vector<std::uint32_t> blobs = objects_->blobs_of(slot);
+  return std::any_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_written_.contains(blob); });
+}
+
+// Of these, in order, what has a copy, until it is enough. Whether memory came free.
+bool Pager::evict_clean(const std::vector<std::uint32_t>& slots, std::uint64_t enough, Purpose purpose) {
+  std::vector<std::uint32_t> clean;
+  std::uint64_t bytes = 0;
+  std::uint64_t spare = purpose == Purpose::kNew ? exchangeable_bytes() : UINT64_MAX;
+  for (const std::uint32_t slot : slots) {
+    if (!objects_->is_clean(slot)) continue;
+    const std::uint64_t size = objects_->resident_bytes(slot);
+    const std::uint64_t largest = std::max(largest_out_, size);
+    if (spare < size + largest + largest / 8 + kExchangeSlack) continue;
+    spare -= size;
+    largest_out_ = largest;
+    clean.push_back(slot);
+    bytes += size;
+    if (bytes >= enough) break;
+  }
+  return !clean.empty() && move_out(clean) != 0;
+}
+
+// To bring an object back when memory is full, another one has to go: one that has a copy, or one for which cold
+// storage has room. If new values took both, what is out could never come back: so much is not given to them.
+std::uint64_t Pager::exchangeable_bytes() const {
+  const ColdFigures cold = cold_->figures();
+  const bool takes_more = cold.note.empty() && clock_->monotonic_ns() >= retry_writes_ns_;
+  const std::uint64_t room = takes_more && cold.quota_bytes > cold.used_bytes ? cold.quota_bytes - cold.used_bytes : 0;
+  return objects_->clean_bytes() + room;
+}
+
+std::uint64_t Pager::move_out(const std::vector<std::uint32_t>& slots) {
+  const ObjectTable::Eviction done = objects_->evict(slots);
+  for (const std::uint32_t slot : done.evicted) {
+    held_until_.erase(slot);
+    admit(slot);  // with what is left of it in memory
+  }
+  for (const std::uint32_t slot : slots) {
+    if (objects_->resident_bytes(slot) == 0) policy_.forget(slot);
+  }
+  for (const std::uint32_t slot : done.evicted) {
+    if (objects_->resident_bytes(slot) == 0) policy_.forget(slot);
+  }
+  figures_.evictions += done.evicted.size();
+  figures_.evicted_bytes += done.bytes;
+  return done.bytes;
+}
+
+std::uint64_t Pager::dirty_bytes() const {
+  const std::uint64_t taken = pool_->blob_bytes() + pool_->leased_bytes() + pool_->record_bytes();
+  const std::uint64_t clean = objects_->clean_bytes();
+  return taken > clean ? taken - clean : 0;
+}
+
+// Copies ahead of demand, so that memory can be had at once when it is needed. What is written stays resident.
+void Pager::write_ahead() {
+  const std::uint64_t percent = options_.capacity_bytes / 100;
+  const std::uint64_t dirty = dirty_bytes();
+  if (dirty > percent * options_.spill_high_percent) writing_ahead_ = true;
+  if (dirty - std::min(dirty, writing_bytes_) <= percent * options_.spill_low_percent) writing_ahead_ = false;
+  if (!writing_ahead_ || writing_bytes_ > kMostWritingBytes / 2) return;
+  if (clock_->monotonic_ns() < std::max(retry_writes_ns_, next_write_ahead_ns_)) return;
+  note_reads();
+  const auto allowed = [&](std::uint32_t slot) {
+    if (objects_->is_clean(slot) || policy_.is_dead(slot)) return false;
+    const std::vector<std::uint32_t> blobs = objects_->blobs_of(slot);
+    return std::none_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_written_.contains(blob); });
+  };
+  const std::uint64_t excess = dirty - percent * options_.spill_low_percent;
+  const std::uint64_t now = clock_->monotonic_ns();
+  bool writes = false;
+  bool spared = false;
+  for (const std::uint32_t slot : policy_.victims(std::min(excess, kMostWritingBytes), now, allowed)) {
+    if (writing_bytes_ > kMostWritingBytes || now < retry_writes_ns_) return;
+    if (policy_.is_cheaper_dropped(slot, now)) {  // it leaves without a copy
+      spared = true;
+      continue;
+    }
+    begin_writes(slot);
+    writes = true;
+  }
+  if (spared && !writes) next_write_ahead_ns_ = now + kWriteAheadNs;
+}
+
+// ---- time ----
+
+void Pager::take_completions() {
+  if (!enabled()) return;
+  for (const SpillCompletion& done : cold_->take_completions()) {
+    if (done.is_read) {
+      const auto it = reads_.find(done.ticket);
+      if (it == reads_.end()) continue;
+      const Read read = it->second;
+      reads_.erase(it);
+      read_done(read, done);
+    } else {
+      const auto it = writes_.find(done.ticket);
+      if (it == writes_.end()) continue;
+      const Write write = it->second;
+      writes_.erase(it);
+      written(write, done);
+    }
+  }
+}
+
+void Pager::work() {
+  if (!enabled()) return;
+  if (objects_->spilled_bytes() == 0) largest_out_ = 0;
+  look_at_readers();
+  try_loads();
+  load_ahead();
+  write_ahead();
+  if (held_until_.size() > 1024) {
+    const std::uint64_t now = clock_->monotonic_ns();
+    std::erase_if(held_until_, [now](const auto& entry) { return entry.second <= now; });
+  }
+}
+
+}  // namespace entrepot

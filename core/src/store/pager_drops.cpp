@@ -1,0 +1,49 @@
+// What leaves memory without being written, because it can be made again. Whoever wrote an object has said what that
+// takes (SlotHints::recompute), and by that that it can be done at all; nothing else is ever dropped.
+#include "store/pager.h"
+
+namespace entrepot {
+
+bool Pager::may_drop(std::uint32_t slot) const {
+  const SlotHints hints = objects_->directory().hints(slot);
+  return hints.may_drop() != 0 && !hints.pinned;
+}
+
+bool Pager::drop_cheaper(std::uint32_t slot) {
+  return policy_.is_cheaper_dropped(slot, clock_->monotonic_ns()) && drop(slot);
+}
+
+bool Pager::drop(std::uint32_t slot) {
+  if (!may_drop(slot)) return false;
+  const std::uint64_t bytes = objects_->resident_bytes(slot);
+  if (!objects_->drop(slot)) return false;
+  ++figures_.dropped;
+  figures_.dropped_bytes += bytes;
+  return true;
+}
+
+// Nothing else could go, and nothing can be written: then what can be made again goes whatever that takes, before a
+// value that is needed now does not fit. Whether memory came free.
+bool Pager::drop_unwritten(std::uint64_t bytes, const std::unordered_set<std::uint32_t>& pinned) {
+  if (takes_writes() || !writes_.empty()) return false;
+  const auto allowed = [&](std::uint32_t slot) {
+    return may_drop(slot) && !pinned.contains(slot) && !is_held(slot) && !loads_.contains(slot);
+  };
+  bool dropped = false;
+  for (const std::uint32_t slot : policy_.victims(bytes, clock_->monotonic_ns(), allowed))
+    dropped = drop(slot) || dropped;
+  return dropped;
+}
+
+bool Pager::takes_writes() const {
+  return enabled() && clock_->monotonic_ns() >= retry_writes_ns_ && cold_->figures().note.empty();
+}
+
+void Pager::measured() {
+  EvictionCosts costs;
+  costs.write_ns_per_byte = write_rate_.ns_per_byte();
+  costs.read_ns_per_byte = read_rate_.ns_per_byte();
+  policy_.set_measured(costs);
+}
+
+}  // namespace entrepot

@@ -1,0 +1,170 @@
+#include "store/read_ahead.h"
+
+#include <algorithm>
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint32_t kReach = 4;  // so far apart readers that share a run may be
+constexpr std::uint32_t kKnownSteps = 2;
+constexpr std::uint32_t kRunsOfReader = 2;         // a third one begins in place of the older
+constexpr std::uint64_t kQuietNs = 2'000'000'000;  // a run without a use is over
+constexpr std::uint32_t kFar = 0xffff'ffffU;
+
+}  // namespace
+
+void ReadAhead::add(std::uint32_t slot, std::uint32_t set, std::uint32_t order) {
+  remove(slot);
+  if (slot >= slots_.size()) slots_.resize(slot + 1);
+  slots_[slot] = {set, order, true};
+  places_.insert_or_assign(places_.end(), {set, order}, slot);
+}
+
+void ReadAhead::remove(std::uint32_t slot) {
+  if (slot >= slots_.size() || !slots_[slot].used) return;
+  const Place place = slots_[slot];
+  slots_[slot].used = false;
+  const auto at = places_.find({place.set, place.order});
+  if (at == places_.end() || at->second != slot) return;
+  // A run whose last object ends goes on from the one before, so that a consumer may delete what it has had.
+  for (Run& run : runs_) {
+    if (!run.used || run.set != place.set || run.order != place.order) continue;
+    Places::const_iterator before = at;
+    Run back = run;
+    back.backward = !run.backward;
+    if (next(before, back)) {
+      run.order = before->first.second;
+    } else {
+      run.used = false;
+    }
+  }
+  places_.erase(at);
+}
+
+void ReadAhead::move(std::uint32_t slot, std::uint32_t set) {
+  if (slot >= slots_.size() || !slots_[slot].used || slots_[slot].set == set) return;
+  const std::uint32_t order = slots_[slot].order;
+  add(slot, set, order);
+}
+
+bool ReadAhead::next(Places::const_iterator& at, const Run& run) const {
+  if (at == places_.end()) return false;
+  if (run.backward) {
+    if (at == places_.begin()) return false;
+    --at;
+  } else if (++at == places_.end()) {
+    return false;
+  }
+  return at->first.first == run.set;
+}
+
+// In the run's direction; kFar if it is not within reach.
+std::uint32_t ReadAhead::distance(const Run& from, std::uint32_t order) const {
+  auto at = places_.find({from.set, from.order});
+  for (std::uint32_t steps = 1; steps <= kReach && next(at, from); ++steps) {
+    if (at->first.second == order) return steps;
+  }
+  return kFar;
+}
+
+bool ReadAhead::follow(Run& run, std::uint32_t order) const {
+  if (order == run.order) return true;
+  const std::uint32_t ahead = distance(run, order);
+  Run turned = run;
+  turned.backward = !run.backward;
+  const std::uint32_t behind = ahead == kFar ? distance(turned, order) : kFar;
+  if (ahead == kFar && behind == 1 && run.steps == 0 && !run.declared) {
+    run.backward = !run.backward;
+  } else if (ahead == kFar) {
+    return behind != kFar && run.steps != 0;  // somebody who shares the run is a little late
+  }
+  run.order = order;
+  if (ahead == 1 || behind == 1) ++run.steps;
+  return true;
+}
+
+bool ReadAhead::has_reader(const Run& run, std::uint32_t reader) {
+  return std::find(run.readers.begin(), run.readers.end(), reader) != run.readers.end();
+}
+
+bool ReadAhead::follow_own(std::uint32_t set, std::uint32_t order, std::uint32_t reader, std::uint64_t now_ns) {
+  for (Run& run : runs_) {
+    if (!run.used || run.set != set || !has_reader(run, reader)) continue;
+    const std::uint32_t before = run.order;
+    if (!follow(run, order)) continue;
+    run.used_ns = now_ns;
+    if (run.order != before) ++steps_;
+    return true;
+  }
+  return false;
+}
+
+// A reader that has no run yet may share another's.
+bool ReadAhead::join(std::uint32_t set, std::uint32_t order, std::uint32_t reader, std::uint64_t now_ns) {
+  for (Run& run : runs_) {
+    if (!run.used || run.set != set) continue;
+    const auto room = std::find(run.readers.begin(), run.readers.end(), kNobody);
+    if (room == run.readers.end() || !follow(run, order)) continue;
+    *room = reader;
+    run.used_ns = now_ns;
+    ++steps_;
+    return true;
+  }
+  return false;
+}
+
+// The reader is elsewhere: what it was on has to prove itself anew. How many runs it is on.
+std::uint32_t ReadAhead::leave_behind(std::uint32_t set, std::uint32_t reader) {
+  std::uint32_t has = 0;
+  for (Run& run : runs_) {
+    if (!run.used || run.set != set || !has_reader(run, reader)) continue;
+    ++has;
+    run.steps = 0;
+    run.declared = false;
+  }
+  return has;
+}
+
+void ReadAhead::touch(std::uint32_t slot, std::uint32_t reader, Reading declared, std::uint64_t now_ns) {
+  if (slot >= slots_.size() || !slots_[slot].used || declared == Reading::kRandom) return;
+  const Place place = slots_[slot];
+  if (follow_own(place.set, place.order, reader, now_ns)) return;
+  const std::uint32_t has = leave_behind(place.set, reader);
+  if (has == 0 && join(place.set, place.order, reader, now_ns)) return;
+  Run& run = replaceable(place.set, reader, has);
+  run = {};
+  run.set = place.set;
+  run.order = place.order;
+  run.readers[0] = reader;
+  run.used = true;
+  run.declared = declared == Reading::kSequential || declared == Reading::kLoopSequential;
+  run.used_ns = now_ns;
+  ++steps_;
+}
+
+// Of a reader that is on two runs, the older one; else a free one, or the one that was not used for longest.
+ReadAhead::Run& ReadAhead::replaceable(std::uint32_t set, std::uint32_t reader, std::uint32_t has) {
+  const auto older = [](const Run& one, const Run& other) { return one.used_ns < other.used_ns; };
+  if (has >= kRunsOfReader) {
+    Run* its = nullptr;
+    for (Run& run : runs_) {
+      if (!run.used || run.set != set || !has_reader(run, reader)) continue;
+      if (its == nullptr || older(run, *its)) its = &run;
+    }
+    return *its;
+  }
+  const auto free = std::find_if(runs_.begin(), runs_.end(), [](const Run& run) { return !run.used; });
+  return free != runs_.end() ? *free : *std::min_element(runs_.begin(), runs_.end(), older);
+}
+
+std::vector<const ReadAhead::Run*> ReadAhead::active(std::uint64_t now_ns) const {
+  std::vector<const Run*> found;
+  for (const Run& run : runs_) {
+    const bool is_known = run.declared || run.steps >= kKnownSteps;
+    if (run.used && is_known && now_ns < run.used_ns + kQuietNs) found.push_back(&run);
+  }
+  std::sort(found.begin(), found.end(), [](const Run* one, const Run* other) { return one->used_ns > other->used_ns; });
+  return found;
+}
+
+}  // namespace entrepot

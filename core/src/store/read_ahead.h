@@ -1,0 +1,83 @@
+// Which objects will be asked for next: followed are runs of uses in the order of sealing within a locality set,
+// forward or backward, by one reader or by several that share the work.
+//
+//   a run: begun (one use) ──two steps to neighbours──▶ known: reads ahead ──its reader is elsewhere──▶ has to prove
+//          └──its set is declared a scan──▶ known at once   └──no use for two seconds──▶ rests       itself anew
+//
+// A reader may be on two runs at a time (two inputs read side by side), up to four readers on one.
+// It only tells; the pager loads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "shm/locality.h"
+
+namespace entrepot {
+
+// Guarded by the daemon's thread.
+class ReadAhead {
+ public:
+  // Objects with payload that can leave memory. `order`: unique, grows from seal to seal.
+  void add(std::uint32_t slot, std::uint32_t set, std::uint32_t order);
+  void remove(std::uint32_t slot);
+  void move(std::uint32_t slot, std::uint32_t set);
+
+  // Somebody reads the object, or asks for it. `declared`: how its set is said to be read.
+  void touch(std::uint32_t slot, std::uint32_t reader, Reading declared, std::uint64_t now_ns);
+
+  // Calls begin(number of runs) for each run, the last used first, and then visit(slot) for what follows on it, the
+  // nearest first, until visit is false.
+  template <class Begin, class Visit>
+  void for_each_ahead(std::uint64_t now_ns, Begin&& begin, Visit&& visit) const {
+    const std::vector<const Run*> runs = active(now_ns);
+    for (const Run* run : runs) {
+      begin(runs.size());
+      auto at = places_.find({run->set, run->order});
+      while (next(at, *run) && visit(at->second)) {
+      }
+    }
+  }
+  [[nodiscard]] bool is_active(std::uint64_t now_ns) const { return !active(now_ns).empty(); }
+  // Counts the steps of all runs: another number means that there may be something new ahead.
+  [[nodiscard]] std::uint64_t steps() const { return steps_; }
+
+ private:
+  using Places = std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>;  // (set, order) -> slot
+  struct Place {
+    std::uint32_t set = 0;
+    std::uint32_t order = 0;
+    bool used = false;
+  };
+  static constexpr std::uint32_t kNobody = 0xffff'ffffU;
+  struct Run {
+    std::uint32_t set = 0;
+    std::uint32_t order = 0;  // of the last use
+    std::array<std::uint32_t, 4> readers{kNobody, kNobody, kNobody, kNobody};
+    std::uint32_t steps = 0;  // to direct neighbours, since a reader of it was elsewhere
+    bool used = false;
+    bool backward = false;
+    bool declared = false;
+    std::uint64_t used_ns = 0;
+  };
+
+  [[nodiscard]] std::vector<const Run*> active(std::uint64_t now_ns) const;
+  [[nodiscard]] bool next(Places::const_iterator& at, const Run& run) const;
+  [[nodiscard]] std::uint32_t distance(const Run& from, std::uint32_t order) const;
+  [[nodiscard]] bool follow(Run& run, std::uint32_t order) const;
+  [[nodiscard]] static bool has_reader(const Run& run, std::uint32_t reader);
+  [[nodiscard]] bool follow_own(std::uint32_t set, std::uint32_t order, std::uint32_t reader, std::uint64_t now_ns);
+  [[nodiscard]] bool join(std::uint32_t set, std::uint32_t order, std::uint32_t reader, std::uint64_t now_ns);
+  [[nodiscard]] std::uint32_t leave_behind(std::uint32_t set, std::uint32_t reader);
+  [[nodiscard]] Run& replaceable(std::uint32_t set, std::uint32_t reader, std::uint32_t has);
+
+  Places places_;
+  std::vector<Place> slots_;
+  std::array<Run, 8> runs_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace entrepot

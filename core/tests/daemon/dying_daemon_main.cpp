@@ -1,0 +1,23 @@
+// An entrepotd that takes over well as a keeper, and whose daemon ends at once.
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/config.h"
+#include "daemon/keeper.h"
+#include "daemon/takeover.h"
+
+int main(int argc, char** argv) {
+  const auto config = entrepot::parse_config(std::vector<std::string>(argv + 1, argv + argc));
+  if (!config.is_ok()) return 2;
+  if (config->role == entrepot::Role::kCandidate) {
+    std::printf("%s\n", entrepot::takeover_line().c_str());
+    return 0;
+  }
+  if (config->role == entrepot::Role::kDaemon) return 1;
+  entrepot::KeeperOptions options;
+  options.daemon_arguments = config_arguments(*config);
+  options.socket_path = config->socket_path;
+  return entrepot::Keeper(std::move(options)).run_estate(entrepot::UniqueFd(config->estate_fd));
+}

@@ -1,0 +1,186 @@
+// What the tests of spilling share: a disk that fails when it is told to, segments of their own, waiting for
+// completions.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/spill_files.h"
+#include "os/direct_io.h"
+#include "os/events.h"
+#include "os/mapping.h"
+#include "os/memfd.h"
+#include "os/scratch.h"
+
+namespace entrepot::testing {
+
+inline constexpr std::uint64_t kMiB = 1U << 20;
+
+// The real disk, except for the n-th call of a kind.
+class FaultyIo : public os::FileIo {
+ public:
+  enum class Fault : std::uint8_t { kNone, kNoSpace, kBroken, kShort, kTorn };
+
+  // The next `count` writes after the first `after` ones; torn: half is written and all of it claimed.
+  void fail_writes(Fault fault, int after = 0, int count = 1) {
+    count_.store(count);
+    after_.store(after);
+    fault_.store(fault);
+  }
+  void fail_reads(int count) { bad_reads_.store(count); }
+  void heal() { fault_.store(Fault::kNone); }
+  std::atomic<bool> refuses_direct{false};
+  std::atomic<bool> refuses_files{false};  // no new file can be given its space
+  std::atomic<bool> refuses_removal{false};
+  std::atomic<std::uint64_t> free_bytes{UINT64_MAX};  // UINT64_MAX: what the disk says
+  std::atomic<int> injected{0};
+
+  Result<UniqueFd> open(const std::string& path, os::FileUse use, bool direct) override {
+    if (direct && refuses_direct.load()) return Status(Code::kUnsupportedType, "no direct I/O here");
+    return FileIo::open(path, use, direct);
+  }
+  Status preallocate(int fd, std::uint64_t bytes) override {
+    if (refuses_files.load()) return no_space();
+    return FileIo::preallocate(fd, bytes);
+  }
+  Result<std::uint64_t> write_some(int fd, std::span<const os::IoPiece> pieces, std::uint64_t offset) override {
+    switch (take_fault()) {
+      case Fault::kNoSpace:
+        return no_space();
+      case Fault::kBroken:
+        return Status(Code::kInternal, "writing: Input/output error (errno 5)");
+      case Fault::kShort:
+        return FileIo::write_some(fd, half(pieces), offset);
+      case Fault::kTorn: {
+        std::uint64_t all = 0;
+        for (const auto& piece : pieces)
+          all += piece.bytes;
+        const auto moved = FileIo::write_some(fd, half(pieces), offset);
+        return moved.is_ok() ? Result<std::uint64_t>(all) : moved;
+      }
+      case Fault::kNone:
+        break;
+    }
+    return FileIo::write_some(fd, pieces, offset);
+  }
+  Result<std::uint64_t> read_some(int fd, std::span<const os::IoPiece> pieces, std::uint64_t offset) override {
+    if (bad_reads_.load() > 0 && bad_reads_.fetch_sub(1) > 0) {
+      ++injected;
+      return Status(Code::kInternal, "reading: Input/output error (errno 5)");
+    }
+    return FileIo::read_some(fd, pieces, offset);
+  }
+  Status remove(const std::string& path) override {
+    if (refuses_removal.load()) return Status(Code::kInternal, "removing: Input/output error (errno 5)");
+    return FileIo::remove(path);
+  }
+  Result<os::DiskSpace> space(const std::string& folder) override {
+    auto found = FileIo::space(folder);
+    if (found.is_ok() && free_bytes.load() != UINT64_MAX) found->free_bytes = free_bytes.load();
+    return found;
+  }
+
+ private:
+  static Status no_space() { return Status(Code::kStoreFull, "writing: No space left on device (errno 28)"); }
+  Fault take_fault() {
+    if (fault_.load() == Fault::kNone) return Fault::kNone;
+    if (after_.fetch_sub(1) > 0) return Fault::kNone;
+    if (count_.fetch_sub(1) <= 0) return Fault::kNone;
+    ++injected;
+    return fault_.load();
+  }
+  // The first piece that has two pages or more loses its second half; else the pieces after the first go.
+  static std::vector<os::IoPiece> half(std::span<const os::IoPiece> pieces) {
+    std::vector<os::IoPiece> out;
+    for (os::IoPiece piece : pieces) {
+      if (piece.bytes >= 2 * os::kDirectAlign) {
+        piece.bytes = piece.bytes / 2 / os::kDirectAlign * os::kDirectAlign;
+        out.push_back(piece);
+        return out;
+      }
+      if (piece.bytes > 0) out.push_back(piece);
+    }
+    if (out.size() > 1) out.pop_back();
+    return out;
+  }
+
+  std::atomic<Fault> fault_{Fault::kNone};
+  std::atomic<int> after_{0};
+  std::atomic<int> count_{0};
+  std::atomic<int> bad_reads_{0};
+};
+
+// Segments whose bytes the test sees.
+class TestSegments {
+ public:
+  std::uint32_t add(std::uint64_t bytes) {
+    auto fd = os::create_memfd("spill-test", bytes);
+    EXPECT_TRUE(fd.is_ok());
+    auto mapping = os::Mapping::map(fd->get(), 0, bytes, os::Access::kReadWrite);
+    EXPECT_TRUE(mapping.is_ok());
+    const auto number = static_cast<std::uint32_t>(all_.size());
+    all_.push_back({fd.take(), mapping.take()});
+    return number;
+  }
+  std::byte* data(const BlobPlace& place) { return all_[place.segment].memory.data() + place.offset; }
+  void fill(const BlobPlace& place, std::uint64_t seed);
+  // Text-like: packs to less than half. `random_blocks`: of so many mebibytes one does not pack at all; 0: all do.
+  void fill_text(const BlobPlace& place, std::uint64_t seed, std::uint64_t random_blocks = 0);
+  [[nodiscard]] std::string bytes(const BlobPlace& place) {
+    return {reinterpret_cast<const char*>(data(place)), place.length};
+  }
+  [[nodiscard]] SegmentMemory::Open opener() {
+    return [this](std::uint32_t segment, std::uint32_t) -> Result<UniqueFd> {
+      if (segment >= all_.size()) return Status(Code::kInternal, "there is no such segment");
+      return os::duplicate(all_[segment].fd.get());
+    };
+  }
+
+ private:
+  struct One {
+    UniqueFd fd;
+    os::Mapping memory;
+  };
+  std::vector<One> all_;
+};
+
+// Cold storage in a folder of the test's own; can be ended and opened again as the next daemon would.
+class SpillHarness {
+ public:
+  explicit SpillHarness(std::uint64_t quota = 64 * kMiB, std::size_t folders = 1);
+
+  [[nodiscard]] Status open();  // errors as of SpillFiles::open
+  void must_open();
+  void die() { files.reset(); }  // as SIGKILL would: what is queued is lost, what is on disk stays
+  [[nodiscard]] SpillCompletion wait(std::uint64_t ticket);
+  [[nodiscard]] Result<SpillLocation> spill(const BlobKey& blob, const BlobPlace& from);
+  [[nodiscard]] Status load(const BlobKey& blob, SpillLocation from, const BlobPlace& to);
+  // Until the workers have written the manifest and given files back.
+  void settle_manifest();
+  [[nodiscard]] std::string folder(std::size_t number = 0) const { return options.folders[number]; }
+  [[nodiscard]] std::string subfolder(std::size_t number = 0) const;
+  [[nodiscard]] std::vector<std::string> spill_paths(std::size_t number = 0) const;
+
+  Scratch scratch;
+  FaultyIo io;
+  TestSegments segments;
+  SpillOptions options;
+  std::unique_ptr<SpillFiles> files;
+
+ private:
+  UniqueFd event_;
+  std::map<std::uint64_t, SpillCompletion> done_;
+  std::uint64_t next_ticket_ = 1;
+};
+
+// The file's byte at `offset`, its bits turned over.
+void flip_byte(const std::string& path, std::uint64_t offset);
+
+}  // namespace entrepot::testing

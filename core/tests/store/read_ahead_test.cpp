@@ -1,0 +1,347 @@
+// Who reads in order gets what follows before asking for it; who does not, does not; and nobody pays for it.
+#include "store/read_ahead.h"
+
+#include <algorithm>
+#include <random>
+
+#include "store/harness.h"
+
+namespace entrepot::testing {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+std::vector<std::uint32_t> ahead(const ReadAhead& runs, std::uint64_t now, std::size_t most = 3) {
+  std::vector<std::uint32_t> found;
+  std::size_t count = 0;
+  runs.for_each_ahead(
+      now, [&](std::size_t) { count = 0; },
+      [&](std::uint32_t slot) {
+        if (count++ == most) return false;
+        found.push_back(slot);
+        return true;
+      });
+  return found;
+}
+
+ReadAhead hundred(std::uint32_t set = 1) {
+  ReadAhead runs;
+  for (std::uint32_t i = 0; i < 100; ++i)
+    runs.add(i, set, 1000 + 2 * i);  // orders have gaps where others were sealed
+  return runs;
+}
+
+TEST(ReadAhead, TwoStepsMakeARunForwardOrBackward) {
+  ReadAhead runs = hundred();
+  runs.touch(10, 1, Reading::kUnknown, kSecond);
+  runs.touch(11, 1, Reading::kUnknown, kSecond);
+  EXPECT_FALSE(runs.is_active(kSecond));
+  runs.touch(12, 1, Reading::kUnknown, kSecond);
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{13, 14, 15}));
+  runs.touch(12, 1, Reading::kUnknown, kSecond);  // the same again is no step and no break
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{13, 14, 15}));
+
+  ReadAhead back = hundred();
+  for (const std::uint32_t slot : {50U, 49U, 48U})
+    back.touch(slot, 1, Reading::kUnknown, kSecond);
+  EXPECT_EQ(ahead(back, kSecond), (std::vector<std::uint32_t>{47, 46, 45}));
+  for (const std::uint32_t slot : {2U, 1U, 0U})
+    back.touch(slot, 2, Reading::kUnknown, 2 * kSecond);
+  EXPECT_EQ(ahead(back, 2 * kSecond), (std::vector<std::uint32_t>{47, 46, 45})) << "before the first there is nothing";
+}
+
+TEST(ReadAhead, ADeclaredScanNeedsNoProofAndARandomSetHasNone) {
+  ReadAhead runs = hundred();
+  runs.touch(7, 1, Reading::kLoopSequential, kSecond);
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{8, 9, 10}));
+  ReadAhead random = hundred();
+  for (const std::uint32_t slot : {1U, 2U, 3U, 4U})
+    random.touch(slot, 1, Reading::kRandom, kSecond);
+  EXPECT_FALSE(random.is_active(kSecond));
+}
+
+TEST(ReadAhead, ARunEndsWhenItsReaderJumpsAboutOrIsQuiet) {
+  ReadAhead runs = hundred();
+  for (const std::uint32_t slot : {1U, 2U, 3U})
+    runs.touch(slot, 1, Reading::kUnknown, kSecond);
+  EXPECT_TRUE(runs.is_active(2 * kSecond));
+  EXPECT_FALSE(runs.is_active(4 * kSecond)) << "nobody used it for longer than two seconds";
+  runs.touch(4, 1, Reading::kUnknown, 4 * kSecond);
+  EXPECT_TRUE(runs.is_active(4 * kSecond));
+  runs.touch(90, 1, Reading::kUnknown, 4 * kSecond + 1);
+  EXPECT_FALSE(runs.is_active(4 * kSecond + 1));
+}
+
+TEST(ReadAhead, TwoInputsReadSideBySideAreTwoRuns) {
+  ReadAhead runs = hundred();
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    runs.touch(10 + i, 1, Reading::kUnknown, kSecond + 2 * i);
+    runs.touch(60 + i, 1, Reading::kUnknown, kSecond + 2 * i + 1);
+  }
+  EXPECT_EQ(ahead(runs, 2 * kSecond), (std::vector<std::uint32_t>{64, 65, 66, 14, 15, 16}));
+}
+
+// In a small set a reader that jumps about is near one of its runs now and then.
+TEST(ReadAhead, RandomReadsAreHardlyEverARun) {
+  ReadAhead runs = hundred();
+  std::mt19937 random(11);
+  std::uint32_t active = 0;
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    runs.touch(static_cast<std::uint32_t>(random() % 100), 1 + i % 3, Reading::kUnknown, kSecond + i);
+    active += runs.is_active(kSecond + i) ? 1 : 0;
+  }
+  EXPECT_LT(active, 200U);
+}
+
+TEST(ReadAhead, ReadersThatShareARunMoveItTogether) {
+  ReadAhead runs = hundred();
+  for (const std::uint32_t slot : {0U, 1U, 2U, 4U, 3U, 6U, 5U, 7U})
+    runs.touch(slot, 1 + slot % 2, Reading::kUnknown, kSecond);
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{8, 9, 10}));
+}
+
+TEST(ReadAhead, WhatEndsOrMovesAwayIsNotAhead) {
+  ReadAhead runs = hundred();
+  for (const std::uint32_t slot : {1U, 2U, 3U})
+    runs.touch(slot, 1, Reading::kUnknown, kSecond);
+  runs.remove(4);
+  runs.move(5, 9);
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{6, 7, 8}));
+  runs.remove(3);  // a consumer deletes what it has had
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{6, 7, 8}));
+  runs.touch(6, 1, Reading::kUnknown, kSecond);
+  EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{7, 8, 9}));
+  for (std::uint32_t slot = 0; slot < 100; ++slot)
+    runs.remove(slot);
+  EXPECT_FALSE(runs.is_active(kSecond));
+}
+
+// Whatever happens, what is said to be ahead is there, of one set, and in order.
+TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
+  for (std::uint32_t seed = 0; seed < 50; ++seed) {
+    std::mt19937 generator(seed);
+    const auto random = [&] { return static_cast<std::uint32_t>(generator()); };
+    ReadAhead runs;
+    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> there;
+    std::uint32_t order = 0;
+    std::uint64_t now = kSecond;
+    std::uint32_t at = 0;
+    for (int step = 0; step < 2000; ++step) {
+      const std::uint32_t slot = random() % 40;
+      const std::uint32_t what = random() % 10;
+      if (what < 3) {
+        there[slot] = {random() % 3, ++order};
+        runs.add(slot, there[slot].first, there[slot].second);
+      } else if (what == 3) {
+        there.erase(slot);
+        runs.remove(slot);
+      } else if (what == 4 && there.contains(slot)) {
+        there[slot].first = random() % 3;
+        runs.move(slot, there[slot].first);
+      } else {
+        at = random() % 4 == 0 ? slot : at + 1;
+        runs.touch(at % 40, random() % 3, random() % 5 == 0 ? Reading::kSequential : Reading::kUnknown, now);
+      }
+      now += random() % 100'000'000;
+      std::pair<std::uint32_t, std::uint32_t> last{};
+      bool first = true;
+      int direction = 0;
+      runs.for_each_ahead(
+          now,
+          [&](std::size_t) {
+            first = true;
+            direction = 0;
+          },
+          [&](std::uint32_t one) {
+            EXPECT_TRUE(there.contains(one)) << "seed " << seed;
+            const auto place = there[one];
+            if (!first) {
+              EXPECT_EQ(place.first, last.first);
+              const int its = place.second > last.second ? 1 : -1;
+              EXPECT_TRUE(direction == 0 || direction == its);
+              direction = its;
+            }
+            first = false;
+            last = place;
+            return true;
+          });
+      ASSERT_FALSE(HasFailure()) << "seed " << seed << " step " << step;
+    }
+  }
+}
+
+// ---- in the store ----
+
+class LoadAhead : public ::testing::Test {
+ protected:
+  // Sixteen fit.
+  void SetUp() override {
+    for (std::uint64_t i = 0; i < 64; ++i)
+      put(i);
+    h.clock.advance_ms(3000);
+    h.store->tick();
+    ASSERT_GT(h.store->objects().spilled_bytes(), 90 * kMiB);
+  }
+  void put(std::uint64_t number) {
+    std::optional<Result<LeaseGrant>> got;
+    h.store->lease({client, 9}, 2 * kMiB, 2 * kMiB, 1000, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+    if (!got) h.run_io();
+    ASSERT_TRUE(got && got->is_ok());
+    SealSpec spec;
+    spec.id = numbered_id(number);
+    spec.session = session;
+    spec.blobs = {{(*got)->segment, (*got)->offset, 2 * kMiB}};
+    spec.buffers = {{kNewBlobBit, 0, 0, 2 * kMiB}};
+    spec.tree = "tree";
+    ASSERT_TRUE(h.seal(client, spec).status.is_ok());
+  }
+  void read(std::uint64_t number) {
+    const LookupOutcome got = h.get(numbered_id(number));
+    ASSERT_TRUE(got.resident) << number << ": " << got.message;
+    use(number);
+    h.run_io();
+  }
+  // As a client's get of what is resident: a note, and no message.
+  void use(std::uint64_t number) {
+    const LookupOutcome got = h.store->objects().lookup(numbered_id(number));
+    h.pins(client).note(got.slot, got.generation);
+  }
+  [[nodiscard]] bool resident(std::uint64_t number) const { return h.is_resident(numbered_id(number)); }
+  [[nodiscard]] std::uint64_t loads_ahead() const { return h.store->pager().figures().loads_ahead; }
+
+  Harness h{32 * kMiB, 0, true};
+  std::uint32_t client = h.add_client();
+  std::uint32_t session = h.open("run");
+};
+
+TEST_F(LoadAhead, WhoReadsInOrderFindsWhatFollows) {
+  read(0);
+  read(1);
+  EXPECT_EQ(loads_ahead(), 0U) << "two reads are no run";
+  read(2);
+  EXPECT_TRUE(resident(3) && resident(4));
+  EXPECT_FALSE(resident(5)) << "no more than a quarter of the memory, for two objects";
+  const std::uint64_t before = h.store->pager().figures().loads;
+  for (std::uint64_t i = 3; i < 40; ++i) {
+    EXPECT_TRUE(resident(i)) << i;
+    use(i);
+    h.clock.advance_ms(70);
+    ASSERT_LE(h.store->next_deadline_ns(), h.clock.monotonic_ns()) << "reads that send no message are looked for";
+    h.store->tick();
+    h.run_io();
+  }
+  EXPECT_LE(h.store->pager().figures().loads - before, 40U) << "nothing was loaded twice";
+  h.expect_no_leak();
+}
+
+TEST_F(LoadAhead, WhoReadsHereAndTherePaysNothing) {
+  std::mt19937 random(4);
+  std::uint64_t last = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::uint64_t number = random() % 64;
+    while (std::max(number, last) - std::min(number, last) <= 8)
+      number = random() % 64;
+    last = number;
+    read(number);
+  }
+  EXPECT_EQ(loads_ahead(), 0U);
+  h.expect_no_leak();
+}
+
+TEST_F(LoadAhead, WhatIsAheadStaysUntilItIsReadOrTheRunIsOver) {
+  for (std::uint64_t i = 0; i < 3; ++i)
+    read(i);
+  ASSERT_TRUE(resident(3) && resident(4));
+  for (std::uint64_t i = 100; i < 130; ++i) {
+    put(i);
+    ASSERT_TRUE(resident(3) && resident(4)) << i;
+  }
+  h.clock.advance_ms(2100);
+  h.store->tick();
+  for (std::uint64_t i = 130; i < 170; ++i)
+    put(i);
+  EXPECT_FALSE(resident(3) || resident(4));
+  h.expect_no_leak();
+}
+
+TEST_F(LoadAhead, WhatIsPinnedIsNoPriceForIt) {
+  std::vector<std::uint32_t> positions;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    if (resident(i)) positions.push_back(h.pin(client, numbered_id(i)));
+  }
+  h.pins(client).unpin(positions.back());  // room for one
+  positions.pop_back();
+  std::vector<std::uint64_t> out;
+  for (std::uint64_t i = 0; i < 60 && out.size() < 3; ++i) {
+    if (!resident(i)) out.push_back(i);
+  }
+  ASSERT_EQ(out, (std::vector<std::uint64_t>{0, 1, 2}));
+  for (const std::uint64_t i : out) {
+    const LookupOutcome got = h.get(numbered_id(i));
+    ASSERT_TRUE(got.resident) << i << ": " << got.message;
+    h.clock.advance_ms(300);
+  }
+  EXPECT_EQ(loads_ahead(), 0U);
+  for (const std::uint32_t position : positions)
+    h.pins(client).unpin(position);
+  h.expect_no_leak();
+}
+
+TEST_F(LoadAhead, WhoAsksOvertakesWhatNobodyAskedFor) {
+  for (std::uint64_t i = 0; i < 2; ++i)
+    read(i);
+  h.cold.at_once = false;
+  std::optional<std::vector<LookupOutcome>> third;
+  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
+  h.store->settle();
+  ASSERT_FALSE(third);
+  std::size_t reads = 0;
+  for (const FakeCold::Job& job : h.cold.waiting)
+    reads += job.is_read ? 1 : 0;
+  EXPECT_EQ(reads, 3U) << "the one that was asked for, and two ahead";
+  // Somebody asks for one that is on its way: the same read serves.
+  std::optional<std::vector<LookupOutcome>> fourth;
+  h.store->lookup({client, 2}, {numbered_id(3)}, 0, 1000, [&](auto found) { fourth = std::move(found); });
+  h.cold.at_once = true;
+  h.run_io();
+  ASSERT_TRUE(third && fourth);
+  EXPECT_TRUE((*third)[0].resident && (*fourth)[0].resident);
+  h.expect_no_leak();
+}
+
+TEST_F(LoadAhead, DeletedOnItsWay) {
+  for (std::uint64_t i = 0; i < 2; ++i)
+    read(i);
+  h.cold.at_once = false;
+  std::optional<std::vector<LookupOutcome>> third;
+  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
+  h.store->settle();
+  for (std::uint64_t i = 3; i < 8; ++i)
+    EXPECT_TRUE(h.remove(numbered_id(i)));
+  h.cold.at_once = true;
+  h.run_io();
+  EXPECT_TRUE(third && (*third)[0].resident);
+  h.expect_no_leak();
+}
+
+TEST_F(LoadAhead, AReadThatFailsAheadIsTriedWhenSomebodyAsks) {
+  for (std::uint64_t i = 0; i < 2; ++i)
+    read(i);
+  h.cold.at_once = false;
+  std::optional<std::vector<LookupOutcome>> third;
+  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
+  h.store->settle();
+  h.cold.read_failure = Status(Code::kInternal, "the disk does not answer");
+  h.cold.at_once = true;
+  h.cold.finish_all();
+  h.store->take_cold_completions();
+  h.cold.read_failure = Status();
+  h.run_io();
+  EXPECT_TRUE(third.has_value());
+  for (std::uint64_t i = 2; i < 8; ++i)
+    read(i);
+  h.expect_no_leak();
+}
+
+}  // namespace
+}  // namespace entrepot::testing
