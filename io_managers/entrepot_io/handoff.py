@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from entrepot import _pod, parts
 from entrepot.codec import CopyMode
 from entrepot.errors import ObjectLost, ObjectNotFound
 
@@ -23,12 +24,15 @@ from entrepot_io.connections import scope_store, session_store
 from entrepot_io.describe import shape_of, type_name
 from entrepot_io.keys import object_name
 from entrepot_io.reference import Reference
+from entrepot_io.use import SetUse
 
 if TYPE_CHECKING:
     from entrepot import Store
 
 
-def put_value(store: Store, key: str | None, value: Any, *, replace: bool = True) -> Reference:
+def put_value(
+    store: Store, key: str | None, value: Any, *, replace: bool = True, used: SetUse | None = None
+) -> Reference:
     """Write a value and say where it is.
 
     Args:
@@ -37,6 +41,7 @@ def put_value(store: Store, key: str | None, value: Any, *, replace: bool = True
         value: anything that a codec takes.
         replace: whether a value that an earlier attempt wrote under this key gives way. Without it, identical content
             is success and other content an error.
+        used: the locality set that it belongs to; default: the session's.
 
     Raises:
         ObjectExists: ``replace`` is off and other content is there.
@@ -44,10 +49,13 @@ def put_value(store: Store, key: str | None, value: Any, *, replace: bool = True
         UnsupportedType: no codec takes it.
         StoreUnavailable: the store cannot be reached.
     """
+    within = None if used is None else used.in_session(store)
     if key is None:
-        receipt = store.put_versioned(value)
+        receipt = store.put_versioned(value, locality_set=within)
     else:
-        receipt = store.put_versioned(value, id=store.derive(key), name=object_name(key), replace=replace)
+        receipt = store.put_versioned(
+            value, id=store.derive(key), name=object_name(key), replace=replace, locality_set=within
+        )
     return Reference(
         scope=store.scope,
         session=store.session_name,
@@ -77,6 +85,8 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
     """
     # In its own session, so that reading counts as a use of it and puts off its end.
     store = session_store(address, reference.scope, reference.session, None)
+    if _recalled(store, reference):
+        return store.get(reference.id, copy=copy)
     check_instance(store, reference)
     try:
         value, generation = store.get_versioned(reference.id, copy=copy)
@@ -105,7 +115,7 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
         ObjectLost: it was written, but lives in another store or is no longer there.
         StoreUnavailable: the store cannot be reached.
     """
-    if recorded is not None:
+    if recorded is not None and not _recalled(store, recorded):
         check_instance(store, recorded)
     oid = store.derive(key)
     try:
@@ -134,14 +144,7 @@ def delete_value(reference: Reference, *, address: str | None = None) -> bool:
         StoreUnavailable: the store cannot be reached.
     """
     store = scope_store(address, reference.scope)
-    if store.instance_id != reference.instance:
-        return False
-    try:
-        if store.generation_of(reference.id) != reference.generation:
-            return False
-    except ObjectNotFound:
-        return False
-    return store.delete(reference.id)
+    return _is_here(store, reference) and store.delete(reference.id)
 
 
 def delete_by_key(store: Store, key: str) -> bool:
@@ -168,10 +171,12 @@ def key_exists(store: Store, key: str) -> bool:
 def check_instance(store: Store, reference: Reference) -> None:
     """Refuse a reference into another store.
 
+    A store that took over what an earlier one had on disk has its objects, in the same generations: they are meant.
+
     Raises:
         ObjectLost: naming the host where the value lives.
     """
-    if store.instance_id == reference.instance:
+    if store.instance_id == reference.instance or _is_here(store, reference):
         return
     if reference.host == store.host:
         where = (
@@ -181,9 +186,27 @@ def check_instance(store: Store, reference: Reference) -> None:
     else:
         where = (
             f"lives on host {reference.host!r} (instance {reference.instance}), and this task runs on the store of "
-            f"host {store.host!r}: run it on {reference.host!r}, "
+            f"host {store.host!r}: run it on {reference.host!r}{_drawn_there(reference)}, "
         )
     raise ObjectLost(f"{reference} {where}or run the task that wrote it again")
+
+
+def _drawn_there(reference: Reference) -> str:
+    if not _pod.in_pod():
+        return ""
+    return f" (entrepot.dev/requires: {reference.id} and entrepot.dev/locality: required on its pod see to that)"
+
+
+def _is_here(store: Store, reference: Reference) -> bool:
+    mine = store.instance_id == reference.instance or store.host == reference.host
+    return mine and parts.generation_of(store, reference.id) == reference.generation
+
+
+def _recalled(store: Store, reference: Reference) -> bool:
+    """Whether exactly this value came back from the durable tier, because the store (after a reboot, say) lacks it."""
+    if store.durable is None or _is_here(store, reference):
+        return False
+    return store.recall(reference.id, life=(reference.instance, reference.generation))
 
 
 def _lost(reference: Reference) -> ObjectLost:

@@ -37,6 +37,15 @@ def run_session(host: str, *run: str) -> str:
     return shorten(join([host, *run]), MAX_SESSION_BYTES)
 
 
+def kedro_session_in_airflow(dag_id: str, run_id: str) -> str:
+    """The session of Kedro datasets whose nodes are tasks of one DAG run.
+
+    >>> kedro_session_in_airflow("etl", "manual__1")
+    'kedro/airflow/etl/manual__1'
+    """
+    return run_session("kedro", "airflow", dag_id, run_id)
+
+
 def parse_ttl(value: float | str | None) -> float:
     """Seconds that a session lives after its last use.
 

@@ -1,4 +1,4 @@
-"""Codecs of the data libraries: NumPy, Arrow, pandas and Polars.
+"""Codecs of the data libraries: NumPy, Arrow, pandas, Polars and PyTorch.
 
 Importing this package imports none of them: the specs name types and codecs as strings, and the registry imports a
 codec's module when a value of its type is put or an object of that codec is read.
@@ -14,6 +14,7 @@ _PANDAS_ARRAYS = "entrepot_io.codecs.pandas_arrays"
 _PANDAS_INDEX = "entrepot_io.codecs.pandas_index"
 _PANDAS_FRAMES = "entrepot_io.codecs.pandas_frames"
 _POLARS = "entrepot_io.codecs.polars_frames"
+_TORCH = "entrepot_io.codecs.torch_tensors"
 
 # pandas 3 gives its classes their public module; pandas 2 the module that defines them.
 _PANDAS_ARRAY_TYPES = (
@@ -113,5 +114,6 @@ def codec_specs() -> list[CodecSpec]:
         ),
         CodecSpec("polars.DataFrame", f"{_POLARS}:DataFrameCodec", ("polars.dataframe.frame:DataFrame",)),
         CodecSpec("polars.Series", f"{_POLARS}:SeriesCodec", ("polars.series.series:Series",)),
+        CodecSpec("torch.Tensor", f"{_TORCH}:TensorCodec", ("torch:Tensor",)),
         CodecSpec("polars.LazyFrame", f"{_POLARS}:LazyFrameCodec", ("polars.lazyframe.frame:LazyFrame",)),
     ]

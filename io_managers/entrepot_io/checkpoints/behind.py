@@ -1,0 +1,199 @@
+"""Writing behind: a thread of the putting process writes what was put, and whoever must be sure waits for it.
+
+added --thread--> written           (deleted meanwhile: nothing to write)
+  |         `--fails--> tried again --fails--> kept as a failure, which the next flush raises
+  `--fork, in the child--> the parent's affair alone
+
+The end of the process waits for all that was put off, and for the thread. What is put even later, by what runs at the
+interpreter's own end, is written by whoever puts it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable, Timeout
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+TRIES = 3
+PAUSE_SECONDS = 0.5  # before the second try, twice that before the third
+EXIT_SECONDS = 300.0  # that the end of the process waits
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    address: str
+    scope: str
+    session: str
+
+
+class Behind:
+    """What one process has still to write to one URL. Thread-safe.
+
+    Args:
+        save: writes one object of a store.
+        url: for people.
+        exit_seconds: that the end of the process waits.
+    """
+
+    def __init__(
+        self, save: Callable[[Store, ObjectID], None], url: str, *, exit_seconds: float = EXIT_SECONDS
+    ) -> None:
+        self._save = save
+        self._url = url
+        self._exit_seconds = exit_seconds
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[ObjectID, _Session] = OrderedDict()  # this and the following: guarded by _changed
+        self._writing: ObjectID | None = None
+        self._failed: dict[ObjectID, EntrepotError] = {}
+        self._thread: threading.Thread | None = None
+        self._ending = False
+
+    def add(self, store: Store, oid: ObjectID) -> None:
+        """Write this object soon; at once, where the process ends.
+
+        Raises:
+            What ``save`` raises, where the process ends.
+        """
+        with self._changed:
+            ending = self._ending
+            first = self._thread is None and not ending
+            if not ending:
+                self._waiting[oid] = _Session(store.address, store.scope, store.session_name)
+            self._failed.pop(oid, None)
+            if first:
+                self._thread = threading.Thread(target=self._run, name="entrepot-durable", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if ending:
+            self._save(store, oid)
+        elif first:
+            _at_exit(self._at_exit)
+
+    def discard(self, oid: ObjectID) -> None:
+        """It was deleted: do not write it; returns when it is not being written."""
+        with self._changed:
+            self._waiting.pop(oid, None)
+            self._failed.pop(oid, None)
+            self._changed.wait_for(lambda: self._writing != oid)
+
+    def abandon(self) -> list[ObjectID]:
+        """Forget what has not begun to be written, and say what that was."""
+        with self._changed:
+            left = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
+        return left
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until nothing is left to write.
+
+        Raises:
+            Timeout: it took longer.
+            StoreUnavailable, AccessDenied, StoreFull, ...: why an object could not be written; it is given up then.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._waiting and self._writing is None, timeout):
+                left = len(self._waiting) + (self._writing is not None)
+                raise Timeout(f"{left} objects are not yet written to {self._url} after {timeout} s")
+            failed, self._failed = self._failed, {}
+        if failed:
+            oid, error = next(iter(failed.items()))
+            raise type(error)(
+                f"{len(failed)} objects could not be made durable at {self._url}; the first, {oid}: {error}. They are "
+                "in the store: make_durable() tries again, and so does 'entrepot stop'"
+            ) from error
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._ending)
+                if not self._waiting:
+                    return
+            with ExitStack() as opened:
+                stores: dict[_Session, Store] = {}
+                while self._next(stores, opened):
+                    pass
+
+    def _next(self, stores: dict[_Session, Store], opened: ExitStack) -> bool:
+        """Write one object; False when there is none."""
+        with self._changed:
+            if not self._waiting:
+                return False
+            oid, session = self._waiting.popitem(last=False)
+            self._writing = oid
+        error: EntrepotError | None = None
+        try:
+            error = self._tried(stores, opened, session, oid)
+        except Exception as wrong:  # a bug: the one who waits is told, and the thread goes on
+            error = EntrepotError(f"{type(wrong).__name__}: {wrong}")
+        finally:
+            with self._changed:
+                if error is not None and oid not in self._waiting:
+                    self._failed[oid] = error
+                self._writing = None
+                self._changed.notify_all()
+        return True
+
+    def _tried(
+        self, stores: dict[_Session, Store], opened: ExitStack, session: _Session, oid: ObjectID
+    ) -> EntrepotError | None:
+        import entrepot
+
+        failure: EntrepotError | None = None
+        for attempt in range(TRIES):
+            try:
+                if session not in stores:
+                    # Not the putter's own: that may be closed by now. This one keeps the session open meanwhile.
+                    stores[session] = opened.enter_context(
+                        entrepot.connect(session.address, scope=session.scope, session=session.session, durable=False)
+                    )
+                self._save(stores[session], oid)
+                return None
+            except ObjectNotFound:
+                return None  # deleted meanwhile
+            except StoreUnavailable as error:
+                failure = error
+            except EntrepotError as error:
+                return error
+            time.sleep(PAUSE_SECONDS * 2**attempt if attempt + 1 < TRIES else 0)
+        return failure
+
+    def _at_exit(self) -> None:
+        with self._changed:
+            self._ending = True
+            thread = self._thread
+            self._changed.notify_all()
+        end = time.monotonic() + self._exit_seconds
+        try:
+            self.flush(self._exit_seconds)
+        except EntrepotError as error:
+            print(f"entrepot: {error}", file=sys.stderr)
+        # It closes its connections yet: the interpreter must not end under it.
+        if thread is not None:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+def _at_exit(function: Callable[[], None]) -> None:
+    # Saving uses thread pools, which the interpreter shuts before it runs what atexit has; their own hook is earlier.
+    register = getattr(threading, "_register_atexit", None)
+    if register is None:
+        import atexit
+
+        register = atexit.register
+    register(function)

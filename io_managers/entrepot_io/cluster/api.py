@@ -1,0 +1,368 @@
+"""Requests to the API server: read, watch, write. One connection, kept open, for one thread."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from entrepot.errors import EntrepotError
+
+from entrepot_io.cluster.access import Access
+from entrepot_io.cluster.errors import ClusterUnavailable, ListExpired, ResourceNotFound, refused
+
+REQUEST_SECONDS = 15.0  # for one try
+PATIENCE_SECONDS = 30.0  # for all tries of a request together
+WATCH_SECONDS = 300  # after which the server ends a watch, and another begins where it ended
+SILENCE_SECONDS = 100.0  # the server says something every minute; a connection that is quiet for longer is dead
+PAGE = 500
+LIST_TRIES = 3
+MAX_ANSWER_BYTES = 256 << 20
+T = TypeVar("T")
+Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+_LATER = frozenset({429, 500, 502, 503, 504})
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class Api:
+    """The API server of one cluster.
+
+    Args:
+        access: where it is, and who asks.
+        patience: seconds for which a request that may succeed later is tried again; 0: once only.
+    """
+
+    def __init__(self, access: Access, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._access = access
+        self._patience = patience
+        self._connection: http.client.HTTPConnection | None = None
+        self._watched: socket.socket | None = None
+        self._aborted = False  # written by another thread, before it looks for what is watched
+        self._server_time: tuple[datetime, float] | None = None
+
+    @property
+    def access(self) -> Access:
+        """Where the server is, and who asks."""
+        return self._access
+
+    def now(self) -> datetime:
+        """The time by the server's clock where it has said it, else by this machine's."""
+        if self._server_time is None:
+            return datetime.now(timezone.utc)
+        said, at = self._server_time
+        return datetime.fromtimestamp(said.timestamp() + time.monotonic() - at, timezone.utc)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Read one resource.
+
+        Args:
+            path: such as ``/api/v1/nodes/a``.
+
+        Raises:
+            ResourceNotFound: it is not there.
+            AccessDenied: whoever asks may not.
+            ClusterRefused, ClusterUnavailable: anything else that went wrong.
+        """
+        return self._ask("GET", path)
+
+    def read_all(self, path: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+        """Read all resources of a collection, page by page.
+
+        Args:
+            path: such as ``/api/v1/nodes``.
+            labels, fields: selectors; empty: all.
+
+        Raises:
+            As :meth:`get`.
+        """
+        return self.through(list, path, labels=labels, fields=fields)
+
+    def through(
+        self, take: Callable[[Iterator[dict[str, Any]]], T], path: str, *, labels: str = "", fields: str = ""
+    ) -> T:
+        """Have all resources of a collection read by a function that need not hold them; returns what it returns.
+
+        Args:
+            take: reads them. It is called again, with all of them, if it took so long that the list expired.
+            path, labels, fields: as for :meth:`read_all`.
+
+        Raises:
+            As :meth:`get`.
+        """
+        tries = LIST_TRIES
+        while True:
+            pages = self.pages(path, labels=labels, fields=fields)
+            try:
+                return take(one for page in pages for one in page["items"])
+            except ListExpired:  # a change that was compacted away meanwhile: begin again
+                tries -= 1
+                if not tries:
+                    raise
+
+    def pages(self, path: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+        """Read a collection page by page, for those who do not want to hold all of it.
+
+        Args:
+            path, labels, fields: as for :meth:`read_all`.
+
+        Yields:
+            The pages: ``items``, and ``metadata`` with the ``resourceVersion`` of all of them.
+
+        Raises:
+            ListExpired: it took too long: begin again. As :meth:`get` besides.
+        """
+        query: dict[str, Any] = {"limit": PAGE, "labelSelector": labels, "fieldSelector": fields}
+        while True:
+            page = self._ask("GET", path, {key: value for key, value in query.items() if value})
+            metadata = page.get("metadata") or {}
+            yield {"items": page.get("items") or [], "metadata": metadata}
+            query["continue"] = metadata.get("continue")
+            if not query["continue"]:
+                return
+
+    def watch(
+        self, path: str, version: str, *, labels: str = "", fields: str = "", seconds: int = WATCH_SECONDS
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Changes of a collection as they happen, until the server ends the watch. Nothing is tried again.
+
+        Args:
+            path, labels, fields: as for :meth:`read_all`.
+            version: the ``resourceVersion`` from which on.
+            seconds: after which the server ends it.
+
+        Yields:
+            ``ADDED``, ``MODIFIED`` or ``DELETED`` with the resource; ``BOOKMARK`` with one that has nothing but a
+            ``resourceVersion``, the first at once, when the watch has begun.
+
+        Raises:
+            ListExpired: the server does not remember that version: read the collection again.
+            ClusterUnavailable: the connection broke, or said nothing for too long.
+            AccessDenied, ClusterRefused, ResourceNotFound: as :meth:`get`.
+        """
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": seconds}
+        query |= {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
+        target = f"{self._access.prefix}{quote(path)}?{urlencode(query)}"
+        self.close()
+        try:
+            self._connection = self._connect(SILENCE_SECONDS)
+            self._connection.connect()
+            self._watched = self._connection.sock  # the connection lets go of it where the server ends it
+            if self._aborted:
+                raise ClusterUnavailable(f"WATCH {path}: it was given up before it began")
+            headers = {"Accept": "application/json", "User-Agent": "entrepot", **self._access.headers()}
+            self._connection.request("GET", target, headers=headers)
+            answer = self._connection.getresponse()
+            self._note_time(answer.headers.get("Date"))
+            if answer.status != 200:
+                if answer.status == 401:
+                    self._access.refresh()
+                raise _failure("WATCH", path, answer.status, _read(answer)[1])
+            yield "BOOKMARK", {"metadata": {"resourceVersion": version}}
+            while line := answer.readline(MAX_ANSWER_BYTES):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise _failure("WATCH", path, int(event["object"].get("code") or 500), event["object"])
+                yield event["type"], event["object"]
+        except EntrepotError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise ClusterUnavailable(f"WATCH {path}: the connection to {self._access.server} broke: {error}") from error
+        finally:
+            self._watched = None
+            self.close()
+
+    def abort(self) -> None:
+        """Break a watch from another thread, so that whoever reads from it stops. None begins afterwards."""
+        self._aborted = True
+        sock = self._watched
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a resource that is not there yet.
+
+        Args:
+            path: of the collection.
+            manifest: of the resource.
+
+        Raises:
+            As :meth:`get`; ``ClusterRefused`` with the status 409 if it is there already, by a lost answer also if this
+            request made it.
+        """
+        return self._ask("POST", path, {}, manifest)
+
+    def replace(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Write a whole resource, if it still is as it was read.
+
+        Args:
+            path: of the resource.
+            manifest: with the ``resourceVersion`` that was read.
+
+        Raises:
+            As :meth:`get`; ``ClusterRefused`` with the status 409 if it was changed since.
+        """
+        return self._ask("PUT", path, {}, manifest)
+
+    def edit(self, path: str, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Change places of a resource, all or nothing, by a JSON patch (RFC 6902).
+
+        Args:
+            path: of the resource.
+            steps: the patch. Its ``test`` steps say what must be as it was.
+
+        Raises:
+            As :meth:`get`; ``ClusterRefused`` with the status 422 if a test failed or the result is not allowed.
+        """
+        return self._ask("PATCH", path, {}, steps, "application/json-patch+json")
+
+    def apply(self, path: str, manifest: Mapping[str, Any], manager: str) -> dict[str, Any]:
+        """Server-side apply: what the manifest has becomes so, and belongs to the manager.
+
+        Args:
+            path: of the resource, or of its status.
+            manifest: with ``apiVersion``, ``kind`` and the name.
+            manager: the field manager. Fields that others own are taken over.
+
+        Raises:
+            As :meth:`get`.
+        """
+        query = {"fieldManager": manager, "force": "true"}
+        return self._ask("PATCH", path, query, manifest, "application/apply-patch+yaml")
+
+    def delete(self, path: str, *, version: str | None = None) -> bool:
+        """Delete one resource, and say whether it was there.
+
+        Args:
+            path: of the resource.
+            version: only if its ``resourceVersion`` still is this one.
+
+        Raises:
+            As :meth:`get`; ``ClusterRefused`` with the status 409 if it has another version.
+        """
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if version is not None:
+            options["preconditions"] = {"resourceVersion": version}
+        try:
+            self._ask("DELETE", path, {}, options)
+        except ResourceNotFound:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Body | None = None,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:
+        """One request, tried again while that makes sense: each of these may be done twice."""
+        target = quote(path) + (f"?{urlencode(query)}" if query else "")
+        end = time.monotonic() + self._patience
+        pause = _FIRST_PAUSE_SECONDS
+        renewed = False
+        while True:
+            asked_to_wait = 0.0
+            try:
+                status, headers, said = self._try(method, target, body, kind)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if isinstance(error, ssl.SSLCertVerificationError):
+                    raise ClusterUnavailable(
+                        f"the certificate of the API server {self._access.server} is not trusted: {error}; give its "
+                        "certificate authority in the kubeconfig"
+                    ) from error
+                told = f"{method} {path}: the API server {self._access.server} does not answer: {error}"
+                failure: EntrepotError = ClusterUnavailable(told)
+                failure.__cause__ = error
+            else:
+                if 200 <= status < 300:
+                    return said if isinstance(said, dict) else {}
+                if status == 401 and not renewed:
+                    renewed = True
+                    if self._access.refresh():
+                        continue
+                failure = _failure(method, path, status, said)
+                if status not in _LATER:
+                    raise failure
+                asked_to_wait = _seconds(headers.get("Retry-After"))
+            wait = max(asked_to_wait, pause * random.uniform(0.5, 1.0))
+            if time.monotonic() + wait > end:
+                raise failure
+            time.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _try(self, method: str, target: str, body: Body | None, kind: str) -> tuple[int, Mapping[str, str], Any]:
+        headers = {"Accept": "application/json", "User-Agent": "entrepot", **self._access.headers()}
+        data = None
+        if body is not None:
+            data = json.dumps(body, separators=(",", ":")).encode()
+            headers["Content-Type"] = kind
+        connection = self._connection or self._connect()
+        self._connection = connection
+        connection.request(method, self._access.prefix + target, body=data, headers=headers)
+        answer = connection.getresponse()
+        is_json, said = _read(answer)
+        self._note_time(answer.headers.get("Date"))
+        if answer.will_close:
+            self.close()
+        if not is_json and 200 <= answer.status < 300:
+            raise http.client.HTTPException(f"an answer that is not JSON: {said[:200]!r}")
+        return answer.status, dict(answer.headers.items()), said
+
+    def _connect(self, timeout: float = REQUEST_SECONDS) -> http.client.HTTPConnection:
+        parts = urlsplit(self._access.server)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port or 80, timeout=timeout)
+        return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=self._access.tls())
+
+    def _note_time(self, text: str | None) -> None:
+        if text is None:
+            return
+        try:
+            said = parsedate_to_datetime(text)
+        except ValueError:
+            return  # a proxy's own idea of a date; this machine's clock will do
+        # A Date has whole seconds: what it says of the same second leaves our time alone, or that would go back.
+        if self._server_time is None or not 0 <= (self.now() - said).total_seconds() < 1:
+            self._server_time = (said, time.monotonic())
+
+
+def _read(answer: http.client.HTTPResponse) -> tuple[bool, Any]:
+    """The body of an answer, and whether it was JSON."""
+    text = answer.read(MAX_ANSWER_BYTES + 1)
+    if len(text) > MAX_ANSWER_BYTES:
+        raise http.client.HTTPException(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+    try:
+        return True, json.loads(text) if text else {}
+    except ValueError:
+        return False, text.decode("utf-8", "replace")
+
+
+def _failure(method: str, path: str, status: int, said: Any) -> EntrepotError:
+    """The error for an answer that is no success."""
+    failure = refused(method, path, status, said)
+    return ClusterUnavailable(str(failure)) if status in _LATER else failure
+
+
+def _seconds(text: str | None) -> float:
+    """What ``Retry-After`` says; dates are not used by the API server."""
+    return float(text) if text is not None and text.isdecimal() else 0.0

@@ -1,0 +1,332 @@
+"""What Entrepot keeps in a cluster's API: LocalObject, GlobalObject, and the Lease of a store's objects.
+
+Small classes, equal if they say the same: whether something has to be written is a comparison. The schemas are with the
+package ``entrepot_operator``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
+
+from entrepot.errors import InvalidArgument
+from entrepot.ids import ObjectID
+
+from entrepot_io.placement.names import GROUP
+
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+MAX_NAMES = 8
+MAX_NAME_LENGTH = 253
+MAX_TYPE_LENGTH = 128
+MAX_MEMBERS = 2048
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "entrepot-publisher"
+LEASE_LABEL = f"{GROUP}/lease"
+NODE_ANNOTATION = f"{GROUP}/node"
+
+AVAILABLE = "Available"
+COMPLETE = "Complete"
+
+State = Literal["InMemory", "OnDisk", "Lost"]
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that holds of a resource, or does not.
+
+    Attributes:
+        type: such as ``"Available"``.
+        status: whether it holds; None: nobody knows.
+        reason: for programs, in CamelCase.
+        message: for people.
+        since: when ``status`` last changed. Two conditions that differ in this alone are equal.
+    """
+
+    type: str
+    status: bool | None
+    reason: str
+    message: str
+    since: datetime = field(default=datetime.fromtimestamp(0, timezone.utc), compare=False)
+
+    def following(self, before: Condition | None, now: datetime) -> Condition:
+        """This condition with the time since when it holds, given the one that stood there."""
+        since = before.since if before is not None and before.status == self.status else now
+        return Condition(self.type, self.status, self.reason, self.message, since)
+
+    def to_dict(self, generation: int | None = None) -> dict[str, Any]:
+        """As it stands in ``status.conditions``."""
+        said: dict[str, Any] = {
+            "type": self.type,
+            "status": "Unknown" if self.status is None else str(self.status),
+            "reason": self.reason,
+            "message": self.message,
+            "lastTransitionTime": self.since.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        if generation is not None:
+            said["observedGeneration"] = generation
+        return said
+
+    @classmethod
+    def among(cls, listed: Any, type_name: str) -> Condition | None:
+        """The condition of a type among those of a resource."""
+        for one in listed or []:
+            if isinstance(one, Mapping) and one.get("type") == type_name:
+                status = {"True": True, "False": False}.get(str(one.get("status")))
+                return cls(
+                    type_name,
+                    status,
+                    str(one.get("reason") or ""),
+                    str(one.get("message") or ""),
+                    moment(one.get("lastTransitionTime")) or datetime.fromtimestamp(0, timezone.utc),
+                )
+        return None
+
+
+@dataclass(frozen=True)
+class LocalObject:
+    """An object that the store of one node holds.
+
+    Attributes:
+        object_id: its ID.
+        node, store: of which node's store, and which Store that belongs to.
+        lease: the Lease without which this counts for nothing.
+        instance, generation: which daemon, which life of the ID.
+        bytes: its payload; of a collection, that of its members there.
+        scope, session: where it belongs.
+        type: the codec that wrote it.
+        names: bound to it.
+        persisted: whether its session is durable.
+        members: of a collection: how many; None: it is none.
+        member_of: the collection that it is a part of, and its place there.
+        state: where its bytes are; None: nobody has said yet.
+        available: the condition; None: nobody has said yet.
+    """
+
+    object_id: ObjectID
+    node: str
+    store: str
+    lease: str
+    instance: str
+    generation: int
+    bytes: int
+    scope: str
+    session: str
+    type: str = ""
+    names: tuple[str, ...] = ()
+    persisted: bool = False
+    members: int | None = None
+    member_of: tuple[ObjectID, int] | None = None
+    state: State | None = None
+    available: Condition | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the API: the ID, and what tells nodes and stores apart."""
+        return f"{self.object_id}-{site_digest(self.store, self.node)}"
+
+    def spec(self) -> dict[str, Any]:
+        """Its spec."""
+        said: dict[str, Any] = {
+            "objectID": str(self.object_id),
+            "node": self.node,
+            "store": self.store,
+            "lease": self.lease,
+            "instance": self.instance,
+            "generation": self.generation,
+            "bytes": self.bytes,
+            "scope": self.scope,
+            "session": self.session,
+        }
+        if self.type:
+            said["type"] = self.type
+        if self.names:
+            said["names"] = list(self.names)
+        if self.persisted:
+            said["persisted"] = True
+        if self.members is not None:
+            said["collection"] = {"members": self.members}
+        if self.member_of is not None:
+            said["memberOf"] = {"objectID": str(self.member_of[0]), "index": self.member_of[1]}
+        return said
+
+    @classmethod
+    def parse(cls, resource: Mapping[str, Any]) -> LocalObject:
+        """Read a resource.
+
+        Raises:
+            InvalidArgument: it is none that this version's schema allows.
+        """
+        try:
+            spec, status = resource["spec"], resource.get("status") or {}
+            owner = spec.get("memberOf")
+            return cls(
+                object_id=ObjectID(spec["objectID"]),
+                node=str(spec["node"]),
+                store=str(spec["store"]),
+                lease=str(spec["lease"]),
+                instance=str(spec["instance"]),
+                generation=int(spec["generation"]),
+                bytes=int(spec["bytes"]),
+                scope=str(spec["scope"]),
+                session=str(spec["session"]),
+                type=str(spec.get("type") or ""),
+                names=tuple(spec.get("names") or ()),
+                persisted=bool(spec.get("persisted")),
+                members=None if spec.get("collection") is None else int(spec["collection"]["members"]),
+                member_of=None if owner is None else (ObjectID(owner["objectID"]), int(owner["index"])),
+                state=status.get("state"),
+                available=Condition.among(status.get("conditions"), AVAILABLE),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _unreadable("LocalObject", resource, error) from error
+
+
+@dataclass(frozen=True)
+class GlobalObject:
+    """A collection.
+
+    Attributes:
+        object_id: which one. Generations are each store's own, so there is none.
+        member_count, bytes: of all members.
+        scope, session: where it belongs.
+        type: the codec of all members, if they have one in common.
+        names: bound to it.
+        members: in their order; None: left out, because they are too many.
+        complete: the condition; None: nobody has said yet.
+    """
+
+    object_id: ObjectID
+    member_count: int
+    bytes: int
+    scope: str
+    session: str
+    type: str = ""
+    names: tuple[str, ...] = ()
+    members: tuple[ObjectID, ...] | None = None
+    complete: Condition | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the API."""
+        return str(self.object_id)
+
+    def spec(self) -> dict[str, Any]:
+        """Its spec."""
+        said: dict[str, Any] = {
+            "objectID": str(self.object_id),
+            "memberCount": self.member_count,
+            "bytes": self.bytes,
+            "scope": self.scope,
+            "session": self.session,
+        }
+        if self.type:
+            said["type"] = self.type
+        if self.names:
+            said["names"] = list(self.names)
+        if self.members is not None:
+            said["members"] = [str(one) for one in self.members]
+        return said
+
+    @classmethod
+    def parse(cls, resource: Mapping[str, Any]) -> GlobalObject:
+        """Read a resource.
+
+        Raises:
+            InvalidArgument: it is none that this version's schema allows.
+        """
+        try:
+            spec, status = resource["spec"], resource.get("status") or {}
+            members = spec.get("members")
+            return cls(
+                object_id=ObjectID(spec["objectID"]),
+                member_count=int(spec["memberCount"]),
+                bytes=int(spec["bytes"]),
+                scope=str(spec["scope"]),
+                session=str(spec["session"]),
+                type=str(spec.get("type") or ""),
+                names=tuple(spec.get("names") or ()),
+                members=None if members is None else tuple(ObjectID(one) for one in members),
+                complete=Condition.among(status.get("conditions"), COMPLETE),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _unreadable("GlobalObject", resource, error) from error
+
+
+@dataclass(frozen=True)
+class StoreLease:
+    """That the store of a node was there at some time, and for how long that counts.
+
+    Attributes:
+        name: in its namespace.
+        renewed: when; None: never.
+        seconds: how long.
+    """
+
+    name: str
+    renewed: datetime | None
+    seconds: int
+
+    def live(self, now: datetime) -> bool:
+        """Whether it has not run out."""
+        return self.renewed is not None and now < self.renewed + timedelta(seconds=self.seconds)
+
+    @classmethod
+    def parse(cls, resource: Mapping[str, Any]) -> StoreLease:
+        """Read a Lease."""
+        spec = resource.get("spec") or {}
+        return cls(
+            str(resource["metadata"]["name"]), moment(spec.get("renewTime")), int(spec.get("leaseDurationSeconds") or 0)
+        )
+
+
+def site_digest(store: str, node: str) -> str:
+    """What tells the stores of a namespace apart, short enough for names and labels."""
+    return hashlib.sha256(f"{store}/{node}".encode()).hexdigest()[:10]
+
+
+def lease_name(store: str, node: str) -> str:
+    """The name of the Lease of a node's store."""
+    return f"entrepot-{store[:40].rstrip('-')}-{site_digest(store, node)}"
+
+
+def resource_path(plural: str, namespace: str | None, name: str = "") -> str:
+    """The path of our resources in the API.
+
+    Args:
+        plural: such as ``"localobjects"``.
+        namespace: None: all of them together.
+        name: of one; empty: the collection.
+    """
+    within = "" if namespace is None else f"/namespaces/{namespace}"
+    return f"/apis/{API_VERSION}{within}/{plural}" + (f"/{name}" if name else "")
+
+
+def lease_path(namespace: str | None, name: str = "") -> str:
+    """The path of Leases in the API; as :func:`resource_path`."""
+    within = "" if namespace is None else f"/namespaces/{namespace}"
+    return f"/apis/coordination.k8s.io/v1{within}/leases" + (f"/{name}" if name else "")
+
+
+def moment(text: Any) -> datetime | None:
+    """A time as Kubernetes writes it, with or without fractions of a second; None: there is none, or it is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
+
+
+def _unreadable(kind: str, resource: Mapping[str, Any], error: Exception) -> InvalidArgument:
+    name = (resource.get("metadata") or {}).get("name") if isinstance(resource, Mapping) else None
+    return InvalidArgument(
+        f"the {kind} {name!r} cannot be read ({type(error).__name__}: {error}): the cluster's CRDs are of another "
+        f"version than {API_VERSION}, or somebody changed them"
+    )

@@ -1,0 +1,59 @@
+"""Collections of tables as Polars frames, eager and lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from entrepot_io.collections import tables
+
+if TYPE_CHECKING:
+    from entrepot import Collection
+
+
+def frame(collection: Collection) -> pl.DataFrame:
+    """All tables as one frame."""
+    tables.check(collection)
+    parts = [_frame_of(value, None) for value in collection]
+    return pl.concat(parts, rechunk=False) if parts else pl.DataFrame(schema=_schema(collection))
+
+
+def scan(collection: Collection) -> pl.LazyFrame:
+    """All tables as a lazy frame; each member is read when it is its turn, and none after the last row wanted."""
+    tables.check(collection)
+
+    def source(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        left = n_rows
+        # Where rows are counted the end is near: a member got ahead may be one that nobody wants.
+        values = iter(collection) if n_rows is None else collection.iterate(prefetch=0)
+        for value in values:
+            made = _frame_of(value, with_columns)
+            del value
+            if left is not None:
+                made = made.head(left)
+                left -= made.height
+            yield made if predicate is None else made.filter(predicate)
+            del made
+            if left == 0:
+                return
+
+    return register_io_source(source, schema=_schema(collection), is_pure=True)
+
+
+def _schema(collection: Collection) -> Any:
+    if collection.type == "polars.DataFrame" and len(collection):
+        return collection[0].schema  # exact, where Arrow knows no such type
+    return _frame_of(tables.schema_of(collection).empty_table(), None).schema
+
+
+def _frame_of(value: Any, columns: list[str] | None) -> pl.DataFrame:
+    if isinstance(value, pl.DataFrame):
+        return value if columns is None else value.select(columns)
+    made = pl.from_arrow(tables.as_table(value, None, columns))
+    assert isinstance(made, pl.DataFrame)
+    return made

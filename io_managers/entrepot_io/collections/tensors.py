@@ -1,0 +1,70 @@
+"""Collections of tensors: NumPy arrays, or PyTorch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from entrepot.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from entrepot import Collection
+
+
+def check(collection: Collection, *, rows: bool) -> None:
+    """Refuse what is not tensors.
+
+    Args:
+        collection: any.
+        rows: whether the members must have rows, all of one shape.
+
+    Raises:
+        InvalidArgument: they are not, or do not.
+    """
+    if collection.kind != "tensor":
+        what = collection.type or "nothing"
+        raise InvalidArgument(
+            f"collection {collection.name!r} holds {what}, not tensors: members that are NumPy arrays or PyTorch "
+            "tensors can be read as one"
+        )
+    if rows and collection.row_shape is None:
+        raise InvalidArgument(
+            f"the tensors of collection {collection.name!r} have no rows, or rows of different shapes: read it member "
+            "by member"
+        )
+
+
+def batches(collection: Collection, rows: int) -> Iterator[Any]:
+    """Tensors of so many rows each, the last one smaller."""
+    check(collection, rows=True)
+    return _equal_batches(collection, rows)
+
+
+def _equal_batches(collection: Collection, rows: int) -> Iterator[Any]:
+    waiting: list[Any] = []
+    held = 0
+    for member in collection:
+        at, length = 0, int(member.shape[0])
+        while held + length - at >= rows:
+            waiting.append(member[at : at + rows - held])
+            at += rows - held
+            done, waiting, held = waiting, [], 0
+            yield _joined(done)
+        if at < length:
+            waiting.append(member[at:])
+            held += length - at
+        del member
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if type(parts[0]).__module__.partition(".")[0] == "torch":
+        import torch  # pyright: ignore[reportMissingImports]
+
+        return torch.cat(parts)
+    import numpy as np
+
+    return np.concatenate(parts)

@@ -1,0 +1,117 @@
+"""Collections of tensors as PyTorch data sets.
+
+PyTorch has no read-only tensors: writing to one that looks at shared memory of the store would end the process. So a
+row is a copy, and a member a private image of its pages, of which the kernel copies those that are written. A batch of
+rows of one member is copied once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+from torch.utils.data import Dataset  # pyright: ignore[reportMissingImports]
+
+from entrepot_io.collections.shuffling import BLOCKS, BlockShuffle
+
+if TYPE_CHECKING:
+    from entrepot import Collection
+
+
+class Members(Dataset):  # type: ignore[misc]
+    """One item a member.
+
+    Args:
+        collection: of tensors.
+        transform: called with each item; None: nothing is.
+    """
+
+    def __init__(self, collection: Collection, transform: Callable[[Any], Any] | None) -> None:
+        self._collection = collection
+        self._transform = transform
+
+    def __len__(self) -> int:
+        return len(self._collection)
+
+    def __getitem__(self, index: int) -> Any:
+        item = torch.as_tensor(self._collection.get(index, copy="on_write"))
+        return item if self._transform is None else self._transform(item)
+
+
+class Rows(Dataset):  # type: ignore[misc]
+    """One item a row, over all members. The member that was read last stays in hand; of a shuffled order, so many.
+
+    Args:
+        collection: of tensors whose rows have one shape.
+        transform: called with each item; None: nothing is.
+    """
+
+    def __init__(self, collection: Collection, transform: Callable[[Any], Any] | None) -> None:
+        self._collection = collection
+        self._transform = transform
+        self._ends = list(accumulate(collection.row_counts or []))
+        self._held: OrderedDict[int, Any] = OrderedDict()  # members by number, the one that was read last at the end
+        self._most_held = 1
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def shuffled(self, blocks: int = BLOCKS, seed: int | None = None) -> BlockShuffle:
+        """A sampler for a loader of this data set whose random order reads each member once a pass.
+
+            DataLoader(data, sampler=data.shuffled(blocks=8), batch_size=64)
+
+        Args:
+            blocks: how many members, in random order, have their rows shuffled together. Each worker holds so many in
+                memory, where nothing makes room for others, so choose it by the store's capacity.
+            seed: the same seed gives the same orders, pass for pass; None: from the system.
+
+        Raises:
+            InvalidArgument: ``blocks`` is less than 1.
+        """
+        order = BlockShuffle(self._collection.row_counts or [], blocks, seed)
+        self._most_held = blocks
+        return order
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """The items of a batch, as PyTorch's loader asks for them: each member is read once."""
+        places: dict[int, list[tuple[int, int]]] = {}
+        for at, index in enumerate(indexes):
+            member, row = self._place(index)
+            places.setdefault(member, []).append((at, row))
+        items: list[Any] = [None] * len(indexes)
+        for member, wanted in places.items():
+            value = self._member(member)
+            rows = value[[row for _, row in wanted]]  # one copy of all of them
+            copied = rows if isinstance(rows, torch.Tensor) else torch.from_numpy(np.asarray(rows))
+            for (at, _), item in zip(wanted, copied, strict=True):
+                items[at] = item if self._transform is None else self._transform(item)
+        return items
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": OrderedDict()}
+
+    def _place(self, index: int) -> tuple[int, int]:
+        length = len(self)
+        if not -length <= index < length:
+            raise IndexError(f"the data set has {length} rows, and none at {index}")
+        index %= length
+        member = bisect_right(self._ends, index)
+        return member, index - (self._ends[member - 1] if member else 0)
+
+    def _member(self, number: int) -> Any:
+        if number in self._held:
+            self._held.move_to_end(number)
+        else:
+            while len(self._held) >= self._most_held:  # first let go, then get
+                self._held.popitem(last=False)
+            self._held[number] = self._collection.get(number)
+        return self._held[number]

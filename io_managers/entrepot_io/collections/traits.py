@@ -1,0 +1,86 @@
+"""What a member is: a table with columns, a tensor with rows, or any other value."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from entrepot.views import TABLE, TENSOR, Traits
+
+from entrepot_io.describe import type_name
+
+# A layout is compared and shown; of wider tables it ends in a digest of the rest.
+_LAYOUT_CHARACTERS = 2000
+
+
+def describe(value: Any) -> Traits:
+    """What a collection must know about a member.
+
+    Args:
+        value: anything; only the library that made it is used.
+    """
+    kind = type_name(value)
+    root = type(value).__module__.partition(".")[0]
+    if root == "pyarrow" and kind in ("pyarrow.Table", "pyarrow.RecordBatch"):
+        return _arrow_table(value, kind)
+    if root == "pandas" and kind == "pandas.DataFrame":
+        return _pandas_table(value, kind)
+    if root == "polars" and kind == "polars.DataFrame":
+        return _polars_table(value, kind)
+    if root == "numpy" and kind in ("numpy.ndarray", "numpy.memmap") and not value.dtype.hasobject:
+        return _tensor(value, "numpy.ndarray")
+    if root == "torch" and kind == "torch.Tensor":
+        return _tensor(value, kind)
+    return Traits(kind)
+
+
+def layout_of(schema: Any) -> str:
+    """An Arrow schema as text to compare: names and types of the columns, without metadata."""
+    return _shortened(f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema)
+
+
+def _arrow_table(value: Any, kind: str) -> Traits:
+    schema = value.schema
+    message = schema.serialize().to_pybytes()
+    return Traits(kind, TABLE, layout_of(schema), value.num_rows, schema=message)
+
+
+def _polars_table(value: Any, kind: str) -> Traits:
+    layout = _shortened(f"{name}: {dtype}" for name, dtype in value.schema.items())
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return Traits(kind, TABLE, layout, value.height)
+    try:
+        message = value.clear().to_arrow().schema.serialize().to_pybytes()
+    except Exception:  # columns of any objects: Polars raises errors of several kinds
+        return Traits(kind, TABLE, layout, value.height)
+    return Traits(kind, TABLE, layout, value.height, schema=message)
+
+
+def _pandas_table(value: Any, kind: str) -> Traits:
+    columns = _shortened(f"{name}: {dtype}" for name, dtype in zip(value.columns, value.dtypes, strict=True))
+    try:
+        import pyarrow as pa
+    except ImportError:
+        return Traits(kind, TABLE, columns, len(value))
+    try:
+        schema = pa.Schema.from_pandas(value)
+    except (pa.ArrowException, TypeError):  # columns of any objects: members all the same, but not one Arrow stream
+        return Traits(kind, TABLE, columns, len(value))
+    return Traits(kind, TABLE, layout_of(schema), len(value), schema=schema.serialize().to_pybytes())
+
+
+def _tensor(value: Any, kind: str) -> Traits:
+    layout = f"{value.dtype} with {value.ndim} axes"
+    if value.ndim == 0:
+        return Traits(kind, TENSOR, layout)
+    return Traits(kind, TENSOR, layout, int(value.shape[0]), tuple(int(length) for length in value.shape[1:]))
+
+
+def _shortened(parts: Any) -> str:
+    text = ", ".join(parts)
+    if len(text) <= _LAYOUT_CHARACTERS:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{text[:_LAYOUT_CHARACTERS]}... ({digest})"

@@ -1,0 +1,189 @@
+"""Where locations come from: a file, the store of this node, or both.
+
+Each source is a mapping ``{ID: {node: bytes}}``, which is all that ``inject`` asks for; another source is another
+mapping.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from entrepot.errors import InvalidArgument, ObjectNotFound, VersionMismatch
+from entrepot.ids import ObjectID
+
+from entrepot_io.placement import manifests
+from entrepot_io.placement.names import NODE_VARIABLE
+from entrepot_io.placement.nodes import Node
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+FORMAT_VERSION = 1
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]i?)?B?")
+_UNITS = {unit: 1000 ** (place + 1) for place, unit in enumerate("KMGTPE")}
+_UNITS |= {f"{unit}i": 1024 ** (place + 1) for place, unit in enumerate("KMGTPE")}
+
+
+@dataclass
+class Places:
+    """What a file says.
+
+    Attributes:
+        objects: bytes by object and node.
+        nodes: the cluster's nodes; None: it says nothing about them.
+    """
+
+    objects: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    nodes: dict[str, Node] | None = None
+
+
+def read_places(text: str, name: str) -> Places:
+    """Read a file of locations, YAML or JSON.
+
+    Either ``{ID: {node: bytes}}`` alone, or that under ``objects`` beside ``nodes: {NAME: {labels, taints,
+    unschedulable}}`` and ``version: 1``. Bytes are numbers, or texts such as ``1.5Gi``.
+
+    Args:
+        text: what the file holds.
+        name: of the file, for messages.
+
+    Raises:
+        InvalidArgument: it holds something else; the message names the place in it.
+        VersionMismatch: a newer version wrote it.
+    """
+    contents = [part.content for part in manifests.read(text, name).parts if part.content is not None]
+    if len(contents) != 1 or not isinstance(contents[0], dict):
+        raise InvalidArgument(f"{name}: locations are one mapping {{ID: {{node: bytes}}}}")
+    content = contents[0]
+    if "objects" not in content and "nodes" not in content and "version" not in content:
+        content = {"objects": content}
+    version = content.get("version", FORMAT_VERSION)
+    if not isinstance(version, int) or version < 1:
+        raise InvalidArgument(f"{name}: the version is a number from 1 on, not {version!r}")
+    if version > FORMAT_VERSION:
+        raise VersionMismatch(
+            f"{name} has format version {version}, this installation reads up to {FORMAT_VERSION}: "
+            "upgrade entrepot here"
+        )
+    unknown = sorted(set(content) - {"version", "objects", "nodes"})
+    if unknown:
+        raise InvalidArgument(f"{name}: unknown key {unknown[0]!r}; known are version, objects, nodes")
+    objects: dict[str, dict[str, int]] = {}
+    for key, places in _mapping(content.get("objects") or {}, f"{name}: objects").items():
+        try:
+            oid = str(ObjectID(key))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name}: {error}") from None
+        where = f"{name}: the locations of {key}"
+        objects[oid] = {
+            node: _bytes(count, f"{where} on {node}") for node, count in _mapping(places or {}, where).items()
+        }
+    nodes = None
+    if content.get("nodes") is not None:
+        listed = _mapping(content["nodes"], f"{name}: nodes")
+        nodes = {node: _node(known, f"{name}: node {node}") for node, known in listed.items()}
+    return Places(objects, nodes)
+
+
+class StoreLocations(Mapping[str, Mapping[str, int]]):
+    """What the store of one node holds; it is asked when an object is looked up, once for each.
+
+    Args:
+        store: connected.
+        node: the name of its node; default: ENTREPOT_NODE, or this host's name.
+    """
+
+    def __init__(self, store: Store, node: str | None = None) -> None:
+        self._store = store
+        self._node = node or node_name()
+        self._known: dict[str, dict[str, int] | None] = {}
+
+    def __getitem__(self, key: Any) -> Mapping[str, int]:
+        oid = str(key)
+        if oid not in self._known:
+            try:
+                info = self._store.info(ObjectID(oid))
+            except ObjectNotFound:
+                self._known[oid] = None
+            else:
+                count = info.collection["nbytes"] if info.collection is not None else info.nbytes
+                self._known[oid] = {self._node: int(count)}
+        found = self._known[oid]
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([str(one.id) for one in self._store.list()])
+
+    def __len__(self) -> int:
+        return len(self._store.list())
+
+
+class Merged(Mapping[str, Mapping[str, int]]):
+    """Several sources as one: an object is where any of them says; two that speak of one node: the larger count.
+
+    Args:
+        sources: the sources.
+    """
+
+    def __init__(self, *sources: Mapping[Any, Mapping[str, int]]) -> None:
+        self._sources = sources
+
+    def __getitem__(self, key: Any) -> Mapping[str, int]:
+        found = [places for source in self._sources if (places := source.get(key)) is not None]
+        if not found:
+            raise KeyError(key)
+        merged: dict[str, int] = {}
+        for places in found:
+            for node, count in places.items():
+                merged[node] = max(count, merged.get(node, 0))
+        return merged
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({key: None for source in self._sources for key in source})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def node_name() -> str:
+    """The name of this node: ENTREPOT_NODE, which an injected pod has, or else the host's name."""
+    return os.environ.get(NODE_VARIABLE) or socket.gethostname()
+
+
+def _node(known: Any, where: str) -> Node:
+    known = _mapping(known or {}, where)
+    unknown = sorted(set(known) - {"labels", "taints", "unschedulable"})
+    if unknown:
+        raise InvalidArgument(f"{where}: unknown key {unknown[0]!r}; known are labels, taints, unschedulable")
+    labels = _mapping(known.get("labels") or {}, f"{where}: labels")
+    for label, value in labels.items():
+        if not isinstance(value, str):
+            raise InvalidArgument(f"{where}: label {label} is a text, but got {value!r}: put it in quotes")
+    taints = known.get("taints") or []
+    if not isinstance(taints, list) or not all(isinstance(one, dict) for one in taints):
+        raise InvalidArgument(f"{where}: taints are a list of mappings, but got {taints!r}")
+    unschedulable = known.get("unschedulable", False)
+    if not isinstance(unschedulable, bool):
+        raise InvalidArgument(f"{where}: unschedulable is true or false, not {unschedulable!r}")
+    return Node(labels, taints, unschedulable)
+
+
+def _bytes(value: Any, where: str) -> int:
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
+        return int(float(match.group(1)) * _UNITS[match.group(2)]) if match.group(2) else int(float(match.group(1)))
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise InvalidArgument(f"{where} are a number of bytes or a text such as 1.5Gi, not {value!r}")
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{where} are a mapping, but got {type(value).__name__} {value!r}")
+    return value

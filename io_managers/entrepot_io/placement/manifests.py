@@ -1,0 +1,218 @@
+"""Files of Kubernetes documents: read, changed, written again with their comments and their order.
+
+A document that does not change is written exactly as it was read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from entrepot.errors import InvalidArgument
+
+from entrepot_io.placement import trees
+
+Form = Literal["yaml", "json"]
+_SEPARATOR = re.compile(r"^---[ \t]*(#.*)?$")
+_ADVICE = "YAML needs ruamel.yaml: pip install 'entrepot[inject]', or give JSON"
+
+
+@dataclass
+class Part:
+    """One document of a file.
+
+    Attributes:
+        source: its text.
+        separator: the line above it, with its end; empty for a first document without one.
+        tree: with comments, for YAML.
+        content: plain; None: nothing but comments.
+        changed: what it is to become; None: it stays as it is.
+    """
+
+    source: str
+    separator: str
+    tree: Any
+    content: Any
+    changed: Any = None
+
+
+@dataclass
+class Manifest:
+    """The documents of one file.
+
+    Attributes:
+        name: of the file, for messages.
+        form: what it is written in.
+        parts: the documents.
+    """
+
+    name: str
+    form: Form
+    parts: list[Part]
+
+
+def read(text: str, name: str) -> Manifest:
+    """The documents in a text.
+
+    Args:
+        text: YAML or JSON.
+        name: of the file, for messages.
+
+    Raises:
+        InvalidArgument: it is neither, or YAML cannot be read here; the message has name and line.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            content = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            if not _has_yaml():
+                raise InvalidArgument(f"{name} is not valid JSON: {error}; {_ADVICE}") from None
+        else:
+            return Manifest(name, "json", [Part(text, "", None, content)])
+    if not _has_yaml():
+        raise InvalidArgument(f"{name} is not JSON; {_ADVICE}")
+    parts: list[Part] = []
+    line = 1
+    for separator, source in _split(text):
+        tree = _load(source, name, line + bool(separator))
+        line += separator.count("\n") + source.count("\n")
+        try:
+            content = None if tree is None else trees.plain(tree)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name}: {error}") from None
+        parts.append(Part(source, separator, tree, content))
+    return Manifest(name, "yaml", parts)
+
+
+def write(manifests: list[Manifest], form: Form | None) -> str:
+    """The documents of all files as one text.
+
+    Args:
+        manifests: the files.
+        form: what to write; None: as the first file is written.
+    """
+    parts = [part for manifest in manifests for part in manifest.parts]
+    if (form or manifests[0].form) == "json":
+        contents = [part.content if part.changed is None else part.changed for part in parts]
+        contents = [one for one in contents if one is not None]
+        if len(contents) != 1:
+            contents = [{"apiVersion": "v1", "kind": "List", "items": contents}]
+        return json.dumps(contents[0], indent=2, ensure_ascii=False) + "\n"
+    texts: list[str] = []
+    for part in parts:
+        separator = part.separator
+        if texts and not separator:
+            separator = "---\n"
+        if texts and not texts[-1].endswith("\n"):
+            texts[-1] += "\n"
+        texts.append(separator + _text(part))
+    return "".join(texts)
+
+
+def _text(part: Part) -> str:
+    if part.changed is None and part.tree is not None:
+        return part.source
+    if part.tree is None:
+        return part.source if part.content is None else _dump(_from_json(part), part.source)
+    trees.update(part.tree, part.changed)
+    text = _dump(part.tree, part.source)
+    if _means(text, part.changed):
+        return text
+    return _dump(trees.fresh(part.changed), part.source)  # what a document means goes before its comments
+
+
+def _means(text: str, content: Any) -> bool:
+    """Whether a text reads as it should; comments in odd places can mislead what writes them."""
+    try:
+        return bool(trees.plain(_load(text, "what was written", 1)) == content)
+    except InvalidArgument:
+        return False
+
+
+def _from_json(part: Part) -> Any:
+    if not _has_yaml():
+        raise InvalidArgument(_ADVICE)
+    return trees.fresh(part.content if part.changed is None else part.changed)
+
+
+def _dump(tree: Any, source: str) -> str:
+    import io
+
+    yaml = _yaml()
+    mapping, sequence, offset = _indents(source)
+    yaml.indent(mapping=mapping, sequence=sequence, offset=offset)
+    out = io.StringIO()
+    yaml.dump(tree, out)
+    text = out.getvalue()
+    return text.replace("\n", "\r\n") if "\r\n" in source else text
+
+
+def _load(source: str, name: str, line: int) -> Any:
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        return _yaml().load(source.replace("\r\n", "\n"))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f"{name}, line {line + mark.line}, column {mark.column + 1}" if mark is not None else name
+        raise InvalidArgument(f"{at}: {error.problem or error.context or 'not valid YAML'}") from None
+    except Exception as error:  # a date that is none, a depth beyond Python's, and what else a parser stumbles over
+        raise InvalidArgument(f"{name}, in the document at line {line}: {type(error).__name__}: {error}") from error
+
+
+def _yaml() -> Any:
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 20  # nothing is folded
+    return yaml
+
+
+def _has_yaml() -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec("ruamel.yaml") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """Each document's text with the line that separates it from what is above; a text begins with one or not."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.splitlines(keepends=True):
+        if _SEPARATOR.match(line.rstrip("\r\n")):
+            found.append((line, []))
+        else:
+            found[-1][1].append(line)
+    if not "".join(found[0][1]) and len(found) > 1:
+        found = found[1:]
+    return [(separator, "".join(lines)) for separator, lines in found]
+
+
+def _indents(source: str) -> tuple[int, int, int]:
+    """How far mappings, and the texts and dashes of lists, are indented; what most of the document does."""
+    mappings: dict[int, int] = {}
+    dashes: dict[int, int] = {}
+    parent: int | None = None
+    for line in source.splitlines():
+        stripped = line.lstrip(" ")
+        if not stripped or stripped.startswith("#"):
+            continue
+        column = len(line) - len(stripped)
+        if parent is not None:
+            if stripped.startswith("- "):
+                dashes[column - parent] = dashes.get(column - parent, 0) + 1
+            elif column > parent:
+                mappings[column - parent] = mappings.get(column - parent, 0) + 1
+        while stripped.startswith("- "):
+            inner = stripped[2:].lstrip(" ")
+            column += len(stripped) - len(inner)
+            stripped = inner
+        parent = column if re.match(r"[^\s#'\"{\[][^#]*:\s*(#.*)?$", stripped) else None
+    mapping = max(mappings, key=lambda one: mappings[one], default=2)
+    offset = max(0, max(dashes, key=lambda one: dashes[one], default=0))
+    return mapping, offset + 2, offset

@@ -1,0 +1,126 @@
+"""Whether a pod's own constraints let it run on a node, as far as the node is known: yes, no, or nobody can say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+
+NODE_NAME_FIELD = "metadata.name"
+_KEPT_OFF = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True)
+class Node:
+    """What is known of one node.
+
+    Attributes:
+        labels: its labels.
+        taints: its taints, as in its spec.
+        unschedulable: it was cordoned.
+        complete: whether ``labels`` are all that it has; if not, what a label says that is not among them is unknown.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: Sequence[Mapping[str, Any]] = ()
+    unschedulable: bool = False
+    complete: bool = True
+
+
+class Constraints:
+    """What a pod's own spec demands of its node: node selector, required node affinity, tolerations.
+
+    Args:
+        spec: the pod's spec.
+        terms: its required node selector terms; None: it has none, every node will do.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], terms: Sequence[Any] | None) -> None:
+        self._selector = spec.get("nodeSelector") or {}
+        self._terms = terms
+        self._tolerations = spec.get("tolerations") or []
+
+    def allow(self, name: str, node: Node) -> bool | None:
+        """Whether the pod may run on the node; None: it depends on labels that are not known.
+
+        Raises:
+            InvalidArgument: an operator that Kubernetes does not know.
+        """
+        if node.unschedulable or not self._tolerates(node):
+            return False
+        answers = [_equals(node, key, value) for key, value in self._selector.items()]
+        if self._terms is not None:
+            answers.append(_any([_term_allows(term, name, node) for term in self._terms]))
+        return _all(answers)
+
+    def _tolerates(self, node: Node) -> bool:
+        return all(
+            any(_tolerates(toleration, taint) for toleration in self._tolerations)
+            for taint in node.taints
+            if taint.get("effect") in _KEPT_OFF
+        )
+
+
+def _term_allows(term: Mapping[str, Any], name: str, node: Node) -> bool | None:
+    """Whether one node selector term matches; one without any expression matches nothing, as in Kubernetes."""
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not expressions and not fields:
+        return False
+    by_name = Node(labels={NODE_NAME_FIELD: name})
+    return _all([_matches(one, node) for one in expressions] + [_matches(one, by_name) for one in fields])
+
+
+def _matches(expression: Mapping[str, Any], node: Node) -> bool | None:
+    key, operator = expression.get("key"), expression.get("operator")
+    if not isinstance(key, str) or not isinstance(operator, str):
+        raise InvalidArgument(f"an expression of a node selector term has a key and an operator, but got {expression}")
+    values = expression.get("values") or []
+    here = key in node.labels
+    if not here and not node.complete:
+        return None
+    value = node.labels.get(key)
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    if operator == "Exists":
+        return here
+    if operator == "DoesNotExist":
+        return not here
+    if operator in ("Gt", "Lt"):
+        try:
+            left, right = int(str(value)), int(str(values[0]))
+        except (ValueError, IndexError):
+            return False
+        return left > right if operator == "Gt" else left < right
+    raise InvalidArgument(
+        f"the operator of {key} is In, NotIn, Exists, DoesNotExist, Gt or Lt, not {operator!r}: the API server would "
+        "refuse the pod"
+    )
+
+
+def _equals(node: Node, key: str, value: Any) -> bool | None:
+    if key not in node.labels:
+        return False if node.complete else None
+    return bool(node.labels[key] == value)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    if not key:
+        return bool(operator == "Exists")
+    if key != taint.get("key"):
+        return False
+    return bool(operator == "Exists" or (toleration.get("value") or "") == (taint.get("value") or ""))
+
+
+def _all(answers: list[bool | None]) -> bool | None:
+    return False if False in answers else None if None in answers else True
+
+
+def _any(answers: list[bool | None]) -> bool | None:
+    return True if True in answers else None if None in answers else False

@@ -1,0 +1,267 @@
+"""Changes put into a YAML tree that remembers its comments, its order and its quotes.
+
+The tree is one of ruamel.yaml's. What did not change is not touched. What is added comes behind what was there, and
+before the comments that follow it, which belong to what comes next.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+
+# Plain words that are no texts, to Kubernetes' YAML 1.1 or to YAML 1.2.
+_WORDS = frozenset({"", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+MAX_VALUES = 200_000
+MAX_DEPTH = 100
+_TRUE, _FALSE = ("yes", "on"), ("no", "off")
+
+
+def plain(node: Any) -> Any:
+    """What Kubernetes understands by a tree: YAML 1.1, where ``0644`` is octal and ``yes`` is true.
+
+    Raises:
+        InvalidArgument: there is something in it that Kubernetes has no use for, such as a tag, or it has so many
+            values as only aliases of aliases make.
+    """
+    return _plain(node, iter(range(MAX_VALUES)), 0)
+
+
+def _plain(node: Any, left: Iterator[int], depth: int) -> Any:
+    if next(left, None) is None or depth > MAX_DEPTH:
+        raise InvalidArgument(f"a document has at most {MAX_VALUES} values, nested at most {MAX_DEPTH} deep")
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
+    from ruamel.yaml.scalarint import HexInt, OctalInt, ScalarInt
+    from ruamel.yaml.scalarstring import ScalarString
+
+    if isinstance(node, CommentedMap):
+        return {_key(key): _plain(value, left, depth + 1) for key, value in node.items()}
+    if isinstance(node, CommentedSeq):
+        return [_plain(value, left, depth + 1) for value in node]
+    if isinstance(node, ScalarString):
+        return str(node)
+    if isinstance(node, str):
+        lowered = node.lower()
+        return True if lowered in _TRUE else False if lowered in _FALSE else node
+    if isinstance(node, ScalarInt):
+        digits = getattr(node, "_width", None)
+        if digits and not isinstance(node, (HexInt, OctalInt)) and set(str(int(node))) <= set("01234567"):
+            return int(str(int(node)), 8)
+        return int(node)
+    if isinstance(node, bool) or node is None:
+        return node
+    if isinstance(node, float):
+        return float(node)
+    if isinstance(node, int):
+        return int(node)
+    if isinstance(node, (datetime.date, datetime.datetime)):
+        return node.isoformat()
+    if isinstance(node, TaggedScalar):
+        raise InvalidArgument(f"Kubernetes knows no YAML tags, but here is {node.tag.value} {node.value!r}")
+    raise InvalidArgument(f"Kubernetes' YAML has mappings, lists and scalars, but here is a {type(node).__name__}")
+
+
+def update(tree: Any, changed: Any) -> None:
+    """Change a tree into what ``changed`` says, where that differs from ``plain(tree)``.
+
+    Args:
+        tree: a mapping.
+        changed: the same mapping, plain, changed.
+    """
+    _flatten(tree)
+    counts: dict[int, int] = {}
+    _count(tree, counts)
+    _update_map(tree, changed, {identity for identity, count in counts.items() if count > 1})
+
+
+def _update_map(tree: Any, changed: dict[str, Any], shared: set[int]) -> None:
+    tail = None
+    if tree and (any(key not in tree for key in changed) or list(tree)[-1] not in changed):
+        tail = _take_tail(tree)
+    for key in [key for key in tree if key not in changed]:
+        del tree[key]
+    for key, value in changed.items():
+        if key not in tree:
+            tree[key] = fresh(value)
+        elif plain(tree[key]) != value:
+            tree[key] = _changed(_own(tree, key, shared), value, shared)
+            tokens = tree.ca.items.get(key)
+            if tokens and len(tokens) > 3 and tokens[2] is None and not tokens[3]:  # emptied by _take_head
+                tokens[3] = None
+    if tail and tree:
+        _give_tail(tree, tail)
+
+
+def _update_seq(tree: Any, changed: list[Any], shared: set[int]) -> None:
+    now = [plain(one) for one in tree]
+    begin = 0
+    while begin < min(len(now), len(changed)) and now[begin] == changed[begin]:
+        begin += 1
+    end = 0
+    while end < min(len(now), len(changed)) - begin and now[-1 - end] == changed[-1 - end]:
+        end += 1
+    tail = _take_tail(tree) if tree and len(now) != len(changed) else None
+    middle = changed[begin : len(changed) - end]
+    old = len(now) - end - begin
+    for place in range(begin, begin + min(old, len(middle))):
+        tree[place] = _changed(_own(tree, place, shared), changed[place], shared)
+    for _ in range(begin + len(middle), begin + old):
+        del tree[begin + len(middle)]
+    in_front = begin == old == 0 and bool(now) and bool(middle) and isinstance(middle[-1], dict)
+    head = _take_head(tree) if in_front else ""
+    for place in range(begin + old, begin + len(middle)):
+        tree.insert(place, fresh(changed[place]))
+    if head:
+        _give_tail(tree[len(middle) - 1], head)
+    if tail and tree:
+        _give_tail(tree, tail)
+
+
+def _own(holder: Any, key: Any, shared: set[int]) -> Any:
+    """What is at a place; if an alias shows it elsewhere too, a copy of it, which takes its place."""
+    if id(holder[key]) not in shared:
+        return holder[key]
+    made = copy.deepcopy(holder[key])
+    _without_anchors(made)
+    made.ca.comment = None  # it stood beside the anchor
+    tokens = holder.ca.items.get(key)
+    if tokens is not None:
+        holder.ca.items[key] = [*tokens[:3], None]
+    holder[key] = made
+    return made
+
+
+def _changed(node: Any, value: Any, shared: set[int]) -> Any:
+    """A node brought to a value."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    if not (isinstance(node, CommentedMap) and isinstance(value, dict)) and not (
+        isinstance(node, CommentedSeq) and isinstance(value, list)
+    ):
+        return fresh(value)
+    if isinstance(value, dict):
+        _update_map(node, value, shared)
+    else:
+        _update_seq(node, value, shared)
+    return node
+
+
+def _flatten(node: Any) -> None:
+    """Write out what merge keys bring: a change of what they refer to would reach further than it should."""
+    if not isinstance(node, (dict, list)):
+        return
+    for value in node.values() if isinstance(node, dict) else node:
+        _flatten(value)
+    if getattr(node, "_yaml_merge", None):
+        inherited = {key: node[key] for key in node if key not in node._ok}  # type: ignore[union-attr]
+        del node._yaml_merge  # type: ignore[union-attr]
+        for key, value in inherited.items():
+            node[key] = value
+
+
+def _count(node: Any, counts: dict[int, int]) -> None:
+    """How often each collection is met; what lies in one that is met twice is too, so that its copy is deep."""
+    if not isinstance(node, (dict, list)):
+        return
+    counts[id(node)] = counts.get(id(node), 0) + 1
+    for value in node.values() if isinstance(node, dict) else node:
+        _count(value, counts)
+
+
+def _without_anchors(node: Any) -> None:
+    if isinstance(node, (dict, list)):
+        if node.yaml_anchor() is not None:  # type: ignore[union-attr]
+            node.yaml_set_anchor(None, always_dump=False)  # type: ignore[union-attr]
+        for value in node.values() if isinstance(node, dict) else node:
+            _without_anchors(value)
+
+
+def fresh(value: Any) -> Any:
+    """A tree of plain values; texts are put in quotes where a reader of YAML might take them for something else."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, SingleQuotedScalarString
+
+    if isinstance(value, dict):
+        return CommentedMap((key, fresh(one)) for key, one in value.items())
+    if isinstance(value, list):
+        made = CommentedSeq(fresh(one) for one in value)
+        if value and all(isinstance(one, str) for one in value):
+            made.fa.set_flow_style()
+        return made
+    if isinstance(value, str):
+        if value.startswith(("{", "[")):
+            return SingleQuotedScalarString(value)
+        if value.lower() in _WORDS or not (value[0].isalpha() or value[0] == "/"):
+            return DoubleQuotedScalarString(value)
+    return value
+
+
+def _last(node: Any) -> tuple[Any, Any]:
+    """The innermost collection at a block collection's end, and the last key or place in it."""
+    key: Any = list(node)[-1] if isinstance(node, dict) else len(node) - 1
+    child: Any = node[key]
+    inner = bool(child) and isinstance(child, (dict, list)) and not child.fa.flow_style()  # type: ignore[union-attr]
+    return _last(child) if inner else (node, key)
+
+
+def _beside(holder: Any) -> int:
+    """Where a collection keeps the comment beside one of its values."""
+    return 2 if isinstance(holder, dict) else 0
+
+
+def _take_head(node: Any) -> str:
+    """Take away the lines of comment above a list's first entry, and return them."""
+    beside, above = (*(node.ca.comment or ()), None, None)[:2]
+    text = ""
+    if beside is not None and not isinstance(beside, list):
+        first, newline, text = beside.value.partition("\n")
+        beside.value = first + newline
+    if above:
+        text += "".join(" " * token.start_mark.column + token.value for token in above)
+        above.clear()  # whoever holds the list has the same
+        node.ca.comment = None if beside is None else [beside, None]
+    return text
+
+
+def _take_tail(node: Any) -> str | None:
+    """Take away the lines of comment behind a collection, and return them; what stands beside its last value stays."""
+    if node.fa.flow_style():
+        return None
+    holder, key = _last(node)
+    place = _beside(holder)
+    tokens = holder.ca.items.get(key)
+    token = tokens[place] if tokens and len(tokens) > place else None
+    if token is None or isinstance(token, list):
+        return None
+    beside, newline, tail = token.value.partition("\n")
+    if not tail:
+        return None
+    if beside:
+        token.value = beside + newline
+    else:
+        tokens[place] = None
+    return str(tail)
+
+
+def _give_tail(node: Any, tail: str) -> None:
+    from ruamel.yaml.error import CommentMark
+    from ruamel.yaml.tokens import CommentToken
+
+    if node.fa.flow_style():
+        return
+    holder, key = _last(node)
+    place = _beside(holder)
+    tokens = holder.ca.items.setdefault(key, [None] * (4 if place else 2))
+    if tokens[place] is None:
+        tokens[place] = CommentToken("\n" + tail, CommentMark(0), None)
+    else:
+        tokens[place].value = tokens[place].value.rstrip("\n") + "\n" + tail
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise InvalidArgument(f"the keys of a Kubernetes document are texts, but here is {key!r}: put it in quotes")
+    return str(key)

@@ -1,0 +1,402 @@
+"""Checkpoints by policy: whether an output gets one, written now or behind, found again when it is needed.
+
+decided --sync--> written, entered in the catalog, older ones pruned
+   |
+   `--async--> noted as pending in the store --behind--> written, ... and the note removed
+                        |
+                        `-- queue full, process killed, wait over: left to ``settle`` at the run's end, by any process
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from entrepot import parts
+from entrepot.errors import CorruptData, EntrepotError, ObjectNotFound, StoreUnavailable, Timeout
+from entrepot.ids import ObjectID
+
+from entrepot_io.checkpoints.behind import TRIES, Behind
+from entrepot_io.policy import lineage, records
+from entrepot_io.policy.catalog import Catalogs, Entry
+from entrepot_io.policy.conditions import Decision
+from entrepot_io.policy.events import EventLog
+from entrepot_io.policy.lineage import ObjectRef
+from entrepot_io.policy.model import CheckpointRule, Policy
+from entrepot_io.policy.statistics import Statistics
+from entrepot_io.policy.subject import Subject, Task
+from entrepot_io.policy.targets import Target, part
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+    from entrepot_io.checkpoints.places import Unsettled
+
+PENDING = "entrepot.pending/"
+SWEEP = "entrepot.sweep/"
+COLLECTION_REFERENCE = "entrepot.collection_reference"
+MAX_TAGS = 32
+_NAME_BYTES = 60
+
+
+@dataclass
+class SettleReport:
+    """What the end of a run did about checkpoints that were put off.
+
+    Attributes:
+        written: how many are whole now.
+        abandoned: keys of those that are not.
+        swept: how many chunks of pruned checkpoints were removed.
+        problems: what went wrong, in words.
+    """
+
+    written: int = 0
+    abandoned: list[str] = field(default_factory=list[str])
+    swept: int = 0
+    problems: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True)
+class _Job:
+    rule: CheckpointRule
+    subject: Subject
+    ref: ObjectRef
+
+
+class Checkpoints:
+    """What one process does about checkpoints. Thread-safe.
+
+    Args:
+        policy: that decides.
+        statistics: told how fast targets are.
+        log: told what happened.
+    """
+
+    def __init__(self, policy: Policy, statistics: Statistics, log: EventLog) -> None:
+        self._policy = policy
+        self._statistics = statistics
+        self._log = log
+        self.catalogs = Catalogs(policy.all_targets())
+        self._lock = threading.Lock()
+        self._jobs: dict[ObjectID, _Job] = {}  # guarded by _lock, like the following
+        self._tries: dict[ObjectID, int] = {}
+        self._behind = Behind(self._save_behind, "the targets of the policy", exit_seconds=policy.wait_seconds)
+        os.register_at_fork(after_in_child=self._after_fork_in_child)
+
+    def _after_fork_in_child(self) -> None:
+        # What the parent put off is its own affair; another thread of it may have held the lock.
+        self._lock = threading.Lock()
+        self._jobs = {}
+        self._tries = {}
+        self.catalogs.forget()
+
+    # --- writing
+
+    def write(self, store: Store, decision: Decision, subject: Subject, ref: ObjectRef) -> None:
+        """Do what was decided about an output that was just written.
+
+        Args:
+            store: the session of the output.
+            decision: of :func:`~entrepot_io.policy.conditions.decide`.
+            subject: the output.
+            ref: the output, in the life that was just written; its lineage is written already.
+
+        Raises:
+            What saving raises, for a sync checkpoint where the policy says ``on_error: fail``.
+        """
+        rule = decision.rule
+        if not decision.write or rule is None:
+            if rule is not None:
+                self._tell("checkpoint_skipped", subject, ref, rule, text=decision.reason)
+            return
+        job = _Job(rule, subject, ref)
+        try:
+            if rule.mode == "async":
+                self._put_off(store, job)
+            else:
+                self._save(store, job, decision.reason)
+        except EntrepotError as error:
+            self._tell("checkpoint_failed", subject, ref, rule, text=str(error))
+            if self._policy.fail_on_error and rule.mode == "sync":
+                raise type(error)(
+                    f"the checkpoint that {rule.mark.short} asks for failed, and the policy says 'on_error: fail': "
+                    f"{error}"
+                ) from error
+
+    def _put_off(self, store: Store, job: _Job) -> None:
+        # Noted first: from here on any process can write it, also after this one was killed.
+        records.put(store, PENDING + str(job.ref.id), _pending_out(job), name=PENDING + str(job.ref.id))
+        with self._lock:
+            full = len(self._jobs) >= self._policy.queue and job.ref.id not in self._jobs
+            if not full:
+                self._jobs[job.ref.id] = job
+        if full:
+            self._tell(
+                "checkpoint_skipped",
+                job.subject,
+                job.ref,
+                job.rule,
+                text=f"{self._policy.queue} checkpoints wait already (queue); it is left to the run's end",
+            )
+            return
+        self._behind.add(store, job.ref.id)
+
+    def _save_behind(self, store: Store, oid: ObjectID) -> None:
+        with self._lock:
+            job = self._jobs.get(oid)
+        if job is None:
+            return  # abandoned
+        try:
+            self._save(store, job, "behind")
+            records.remove(store, PENDING + str(oid))
+        except StoreUnavailable as error:
+            with self._lock:
+                self._tries[oid] = self._tries.get(oid, 0) + 1
+                if self._tries[oid] < TRIES:
+                    raise  # tried again after a pause
+            text = f"{error}. It stays pending until the run's end"
+            self._tell("checkpoint_failed", job.subject, job.ref, job.rule, text=text)
+        except ObjectNotFound:
+            self._tell(
+                "checkpoint_skipped", job.subject, job.ref, job.rule, text="it was deleted before it was written"
+            )
+            records.remove(store, PENDING + str(oid))
+        except EntrepotError as error:
+            self._tell("checkpoint_failed", job.subject, job.ref, job.rule, text=str(error))
+        with self._lock:
+            self._tries.pop(oid, None)
+            if self._jobs.get(oid) is job:
+                del self._jobs[oid]
+
+    def _save(self, store: Store, job: _Job, why: str) -> bool:
+        """Write a checkpoint to the first target that takes it; False: the value was replaced meanwhile."""
+        failure: EntrepotError | None = None
+        for target in job.rule.targets:
+            try:
+                saved = self._save_to(store, job, target, why)
+            except (ObjectNotFound, CorruptData):
+                raise  # the object's own trouble, which another target does not mend
+            except EntrepotError as error:
+                failure = error
+                self._tell("checkpoint_failed", job.subject, job.ref, job.rule, text=f"target {target.name!r}: {error}")
+            else:
+                failure = None  # it knows this frame and all that called it: a cycle, which would keep their values
+                return saved
+        assert failure is not None, "a rule that writes has a target"
+        try:
+            raise failure
+        finally:
+            failure = None
+
+    def _save_to(self, store: Store, job: _Job, target: Target, why: str) -> bool:
+        from entrepot_io.checkpoints.keeping import remove_checkpoint
+        from entrepot_io.checkpoints.places import open_place
+        from entrepot_io.checkpoints.saving import save
+
+        ref, task = job.ref, job.subject.task
+        if parts.generation_of(store, ref.id) not in (None, ref.generation):
+            return False  # a later attempt wrote it again, and sees to its own checkpoint
+        catalog = self.catalogs.of(target)
+        root = target.root(task=task, scope=store.scope, session=store.session_name)
+        url = f"{root}/{_checkpoint_name(ref)}"
+        begun = time.monotonic()
+        wanted = [*_value_ids(store, ref.id), *lineage.page_ids(store, ref)]
+        unsettled: Unsettled = {}
+        report = save(store, wanted, url, storage_options=target.options, unsettled=unsettled)
+        if parts.generation_of(store, ref.id) not in (None, ref.generation):
+            place, name = open_place(url, target.options).split()
+            remove_checkpoint(place, name)
+            return False
+        entry = Entry(url, store.scope, ref, task, report.nbytes, time.time(), job.rule.mark.short)
+        catalog.add(entry, kept=job.rule.keep is not None, unsettled=unsettled)
+        seconds = time.monotonic() - begun
+        self._tell("checkpoint_written", job.subject, ref, job.rule, seconds=seconds, nbytes=report.nbytes,
+                   text=f"{url} ({why})")  # fmt: skip
+        self._statistics.written(target.template, report.written_bytes, seconds)
+        if job.rule.keep is not None and (gone := catalog.prune(entry, job.rule.keep)):
+            self._tell("checkpoint_pruned", job.subject, ref, job.rule, text=", ".join(gone))
+            for one in dict.fromkeys(one.rpartition("/")[0] for one in gone):
+                # In the store, because the process that sees to the run's end may be another one.
+                name = SWEEP + hashlib.sha256(one.encode()).hexdigest()[:32]
+                with suppress(EntrepotError):  # a full store: 'entrepot checkpoints prune' removes them as well
+                    records.put(store, name, {"root": one, "target": target.template}, name=name)
+        return True
+
+    def flush(self, wait_seconds: float | None = None) -> bool:
+        """Wait for what this process put off, and for nobody else's; for hosts that end processes without their exit.
+
+        Args:
+            wait_seconds: at most; None: as the policy says.
+
+        Returns:
+            Whether all of it is written; what is not stays pending until the run's end.
+        """
+        try:
+            self._behind.flush(self._policy.wait_seconds if wait_seconds is None else wait_seconds)
+        except EntrepotError:
+            return False  # told in the event log by whoever failed; the note in the store stays
+        return True
+
+    # --- the end of a run
+
+    def settle(self, store: Store, wait_seconds: float | None = None) -> SettleReport:
+        """See to the checkpoints of a session that were put off: written, or safely abandoned.
+
+        Call it when the run is over, in any process; what another process left pending is written too.
+
+        Args:
+            store: the session.
+            wait_seconds: that it may take; None: as the policy says.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        end = time.monotonic() + (self._policy.wait_seconds if wait_seconds is None else wait_seconds)
+        report = SettleReport()
+        try:
+            self._behind.flush(max(0.0, end - time.monotonic()))
+        except Timeout:
+            for oid in self._behind.abandon():
+                with self._lock:
+                    self._jobs.pop(oid, None)
+        except EntrepotError as error:
+            report.problems.append(str(error))
+        else:
+            with self._lock:
+                self._jobs.clear()
+        for name in _names(store, PENDING):
+            job = self._job_of(store, name)
+            if job is None:
+                continue
+            if time.monotonic() >= end:
+                report.abandoned.append(job.ref.key or str(job.ref.id))
+                self._tell("checkpoint_abandoned", job.subject, job.ref, job.rule, text="the time to wait was over")
+                continue
+            try:
+                report.written += self._save(store, job, "at the run's end")
+                records.remove(store, name)
+            except ObjectNotFound:
+                records.remove(store, name)
+            except EntrepotError as error:
+                report.abandoned.append(job.ref.key or str(job.ref.id))
+                report.problems.append(str(error))
+        report.swept = self._sweep(store, end, report)
+        return report
+
+    def _job_of(self, store: Store, name: str) -> _Job | None:
+        said = records.get(store, name)
+        if said is None:
+            return None  # written meanwhile
+        subject, ref = _pending_in(said)
+        rule = self._policy.checkpoint_rule(subject)
+        if rule is None or not rule.targets:
+            records.remove(store, name)  # the policy of today has none for it
+            return None
+        return _Job(rule, subject, ref)
+
+    def _sweep(self, store: Store, end: float, report: SettleReport) -> int:
+        """Remove chunks that no checkpoint names any more, under roots where something was pruned."""
+        from entrepot_io.checkpoints.keeping import prune
+
+        chunks = 0
+        for name in _names(store, SWEEP):
+            if time.monotonic() >= end:
+                break  # the note stays
+            said = records.get(store, name) or {}
+            root, template = str(said.get("root", "")), said.get("target")
+            target = next((one for one in self._policy.all_targets() if one.template == template), None)
+            try:
+                if target is not None and root:
+                    chunks += prune(root, storage_options=target.options).chunks
+            except EntrepotError as error:
+                report.problems.append(f"chunks under {root} were not removed: {error}")
+            records.remove(store, name)
+        return chunks
+
+    def _tell(self, kind: str, subject: Subject, ref: ObjectRef, rule: CheckpointRule, **said: Any) -> None:
+        self._log.add(kind, of=subject.task, object=str(ref.id), key=ref.key, rule=rule.mark.short, **said)
+
+
+def recompute_seconds(store: Store, own_seconds: float, inputs: tuple[ObjectRef, ...], *, most: int = 256) -> float:
+    """What making a value again takes: its task, and the tasks before it whose outputs are in no checkpoint.
+
+    Args:
+        store: any session of the scope.
+        own_seconds: what its own task takes.
+        inputs: what that task reads.
+        most: how many objects are looked at.
+    """
+    tasks: dict[Task, float] = {}
+    seen: set[ObjectID] = set()
+    waiting = list(inputs)
+    while waiting and len(seen) < most:
+        ref = waiting.pop()
+        if ref.id in seen:
+            continue
+        seen.add(ref.id)
+        known = lineage.read(store, ref)
+        if known is None or known.checkpointed:
+            continue
+        tasks[known.task] = max(known.seconds, tasks.get(known.task, 0.0))
+        waiting.extend(known.inputs)
+    return own_seconds + sum(tasks.values())
+
+
+def _names(store: Store, prefix: str) -> list[str]:
+    return [name for one in store.list(f"{prefix}*") for name in one.names if name.startswith(prefix)]
+
+
+def _value_ids(store: Store, oid: ObjectID) -> list[ObjectID]:
+    """The objects that a value consists of: of a collection that a host was handed, the collection itself too."""
+    from entrepot import Collection
+
+    if parts.read(store, oid).type != COLLECTION_REFERENCE:
+        return [oid]
+    value = store.get(oid)
+    return [oid, value.id] if isinstance(value, Collection) else [oid]
+
+
+def _checkpoint_name(ref: ObjectRef) -> str:
+    from entrepot_io.keys import shorten
+
+    readable = shorten(part(ref.key).replace("%", "_").replace("~", "_"), _NAME_BYTES) if ref.key else "object"
+    return f"{readable.replace(':', '_')}-{ref.id}-{ref.generation}"
+
+
+def _pending_out(job: _Job) -> dict[str, Any]:
+    subject, ref, task = job.subject, job.ref, job.subject.task
+    return {
+        "ref": [ref.session, str(ref.id), ref.key[:512], ref.instance, ref.generation],
+        "task": [task.host, task.pipeline, task.run, task.name],
+        "asset": subject.asset,
+        "dataset": subject.dataset,
+        "tags": sorted(subject.tags)[:MAX_TAGS],
+        "type": subject.type,
+        "nbytes": subject.nbytes,
+        "fan_out": subject.fan_out,
+    }
+
+
+def _pending_in(said: dict[str, Any]) -> tuple[Subject, ObjectRef]:
+    try:
+        session, oid, key, instance, generation = said["ref"]
+        ref = ObjectRef(str(session), ObjectID(oid), str(key), str(instance), int(generation))
+        host, pipeline, run, name = said["task"]
+        subject = Subject(
+            Task(str(host), str(pipeline), str(run), str(name)),
+            key=ref.key,
+            asset=str(said["asset"]),
+            dataset=str(said["dataset"]),
+            tags=frozenset(map(str, said["tags"])),
+            type=str(said["type"]),
+            nbytes=said["nbytes"],
+            fan_out=said["fan_out"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData(f"a pending checkpoint cannot be read: {error}") from error
+    return subject, ref

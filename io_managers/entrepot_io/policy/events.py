@@ -1,0 +1,276 @@
+"""The event log: what happened, to which object, by which rule, how long it took.
+
+One file for each scope and host, a JSON object a line, only ever appended to. At half of ``max_bytes`` the file becomes
+the older half and a new one is begun, so that both together stay within bounds. It is a file and not in the store,
+because it tells of the store's death too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from entrepot_io.keys import shorten
+from entrepot_io.policy.definition import DEFAULT_EVENT_BYTES
+from entrepot_io.policy.subject import Task
+
+FORMAT_VERSION = 1
+VARIABLE = "ENTREPOT_EVENTS"
+TEXT_MAX_BYTES = 2048
+FOLLOW_SECONDS = 0.2
+_OLDER = ".older"
+
+KINDS = (
+    "checkpoint_written",
+    "checkpoint_skipped",
+    "checkpoint_queued",
+    "checkpoint_failed",
+    "checkpoint_abandoned",
+    "checkpoint_pruned",
+    "checkpoint_damaged",
+    "droppable",
+    "not_droppable",
+    "object_lost",
+    "object_dropped",
+    "instance_lost",
+    "daemon_lost",
+    "store_full",
+    "task_failed",
+    "reloaded",
+    "reread",
+    "retried",
+    "evicted",
+    "rerun_planned",
+    "rerun_done",
+    "recovered",
+    "gave_up",
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the log.
+
+    Attributes:
+        kind: what happened, one of ``KINDS``.
+        task: to which task's value, or which task.
+        object: ID of the object; empty: none.
+        key: its key.
+        rule: by which rule, as file and line; empty: by none.
+        seconds: how long it took; None: it took no time.
+        nbytes: how many bytes; None: that does not apply.
+        text: the rest, in words.
+        time: seconds since 1970.
+        host, pid: where.
+    """
+
+    kind: str
+    task: str = ""
+    pipeline: str = ""
+    run: str = ""
+    object: str = ""
+    key: str = ""
+    rule: str = ""
+    seconds: float | None = None
+    nbytes: int | None = None
+    text: str = ""
+    time: float = field(default_factory=time.time)
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+    def to_line(self) -> bytes:
+        """As the file has it."""
+        said = {name: value for name, value in asdict(self).items() if value not in ("", None)}
+        said["text"] = shorten(self.text, TEXT_MAX_BYTES)
+        return json.dumps({"v": FORMAT_VERSION, **said}, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Event | None:
+        """Read a line; None: it is none that this version knows, or was cut short."""
+        try:
+            said = json.loads(line)
+            if not isinstance(said, dict) or said.pop("v") > FORMAT_VERSION:
+                return None
+            return cls(**said)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.time))
+        whose = "/".join(part for part in (self.pipeline, self.task) if part)
+        what = f"{self.key or self.object}" if self.key or self.object else ""
+        took = f" in {self.seconds:.3f} s" if self.seconds is not None else ""
+        by = f" [{self.rule}]" if self.rule else ""
+        words = f": {self.text}" if self.text else ""
+        return f"{when} {self.kind}{' ' + whose if whose else ''}{' ' + what if what else ''}{took}{by}{words}"
+
+
+class EventLog:
+    """The log of one scope. Thread-safe, and safe for any number of processes.
+
+    A log that cannot be written never stops a task: that is said once, on standard error.
+
+    Args:
+        scope: whose.
+        folder: where; None: ENTREPOT_EVENTS, else that of the user's state.
+        max_bytes: what it may take.
+        enabled: whether anything is written.
+    """
+
+    def __init__(
+        self,
+        scope: str,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        max_bytes: int = DEFAULT_EVENT_BYTES,
+        enabled: bool = True,
+    ) -> None:
+        self.path = log_file(scope, folder)
+        self._half = max(4096, max_bytes // 2)
+        self._enabled = enabled
+        self._told = False
+        self._watchers: tuple[Callable[[Event], object], ...] = ()
+
+    def watch(self, watcher: Callable[[Event], object]) -> None:
+        """Have every further event of this process told to ``watcher`` too, be the log written or not.
+
+        Args:
+            watcher: a host's own way to show it, such as the log of the task; must not raise.
+        """
+        self._watchers = (*self._watchers, watcher)
+
+    def add(self, kind: str, *, of: Task | None = None, **said: Any) -> Event:
+        """Write an event down, and return it.
+
+        Args:
+            kind: what happened.
+            of: the task that it is about.
+            said: the other fields of :class:`Event`.
+        """
+        if of is not None:
+            said |= {"task": of.name, "pipeline": of.pipeline, "run": of.run}
+        event = Event(kind, **said)
+        if self._enabled:
+            try:
+                self._append(event.to_line())
+            except OSError as error:
+                if not self._told:
+                    self._told = True
+                    print(f"entrepot: events cannot be written to {self.path}: {error}", file=sys.stderr)
+        for watcher in self._watchers:
+            watcher(event)
+        return event
+
+    def _append(self, line: bytes) -> None:
+        try:
+            file = self._open()
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self._open()
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_size + len(line) > self._half:
+                file = self._turned(file)
+            os.write(file, line)
+        finally:
+            os.close(file)  # lets go of the lock
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _turned(self, file: int) -> int:
+        """Begin a new file, unless somebody else did while we waited for the lock."""
+        there = os.stat(self.path)
+        if (there.st_dev, there.st_ino) == (os.fstat(file).st_dev, os.fstat(file).st_ino):
+            os.rename(self.path, older_file(self.path))
+        os.close(file)
+        fresh = self._open()
+        fcntl.flock(fresh, fcntl.LOCK_EX)
+        return fresh
+
+
+def read_events(path: Path, *, older_only: bool = False) -> Iterator[Event]:
+    """All events of a log, oldest first; lines that are none are left out.
+
+    Args:
+        path: of the log.
+        older_only: only those of its older half, which :func:`follow` leaves out.
+    """
+    for one in (older_file(path),) if older_only else (older_file(path), path):
+        try:
+            lines = one.read_bytes().splitlines()
+        except FileNotFoundError:
+            continue
+        yield from (event for line in lines if (event := Event.from_line(line)) is not None)
+
+
+def follow(path: Path, stop: float | None = None) -> Iterator[Event | None]:
+    """Events of the newer half of a log, then those that are written; None each time there is none, after a pause.
+
+    Args:
+        path: of the log.
+        stop: ``time.monotonic()`` at which to end; None: never.
+    """
+    file, at, rest = _inode(path), 0, b""
+    while stop is None or time.monotonic() < stop:
+        data = b""
+        if _inode(path) != file:
+            if file is not None:
+                data, _ = _tail(older_file(path), at)  # what came before the turn
+            file, at = _inode(path), 0
+        more, at = _tail(path, at)
+        *lines, rest = (rest + data + more).split(b"\n")
+        found = [event for line in lines if (event := Event.from_line(line)) is not None]
+        yield from found
+        if not found:
+            yield None
+            time.sleep(FOLLOW_SECONDS)
+
+
+def log_file(scope: str, folder: str | os.PathLike[str] | None = None) -> Path:
+    """Where the log of a scope is on this host."""
+    return Path(folder or default_folder()) / f"{_file_name(scope)}.jsonl"
+
+
+def default_folder() -> Path:
+    """ENTREPOT_EVENTS, or ``entrepot/events`` in the folder of the user's state."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "entrepot" / "events"
+
+
+def older_file(path: Path) -> Path:
+    """The older half of a log."""
+    return path.with_name(path.name + _OLDER)
+
+
+def _file_name(scope: str) -> str:
+    from urllib.parse import quote
+
+    return shorten(quote(scope, safe="").replace(".", "%2E"), 200) or "_"
+
+
+def _tail(path: Path, start: int) -> tuple[bytes, int]:
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+    except FileNotFoundError:
+        return b"", start
+    return data, start + len(data)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None

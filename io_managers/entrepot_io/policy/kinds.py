@@ -1,0 +1,299 @@
+"""Kinds of values in a policy: each reads a node, says what is wrong with it, and describes itself as JSON schema.
+
+A policy's definition is made of these once (``definition``); what is read and what editors are told cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from entrepot_io.policy.nodes import Listing, Node, Scalar, Table
+from entrepot_io.policy.problems import Problem
+
+SHOWN = 60
+MOST = 10**12  # of any number; nothing in a policy is larger
+
+Problems = list[Problem]
+Schema = dict[str, Any]
+
+
+class Kind(ABC):
+    """What a value may be."""
+
+    @abstractmethod
+    def read(self, node: Node, problems: Problems) -> Any:
+        """The value, or None with a problem added."""
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The same as JSON schema."""
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    """A text.
+
+    Attributes:
+        what: it is, for messages: "a glob".
+        pattern: that it fits as a whole; in the part of regular expressions that Python and ECMAScript share.
+        example: one that fits.
+    """
+
+    what: str
+    pattern: str = ".+"
+    example: str = ""
+
+    def read(self, node: Node, problems: Problems) -> str | None:
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            if re.fullmatch(self.pattern, node.value, re.DOTALL):
+                return node.value
+        elif isinstance(node, Scalar) and node.value is not None:
+            wrong(node, problems, f"{self.what}; in YAML this is no text: put it in quotes")
+            return None
+        wrong(node, problems, self.what + (f", such as {self.example!r}" if self.example else ""))
+        return None
+
+    def schema(self) -> Schema:
+        # DOTALL has no letter in ECMAScript; [\s\S] means the same in both.
+        return {"type": "string", "pattern": whole(self.pattern.replace(".+", r"[\s\S]+"))}
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+    def read(self, node: Node, problems: Problems) -> str | None:
+        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value in self.words:
+            return node.value
+        wrong(node, problems, "one of " + ", ".join(self.words))
+        return None
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.words)}
+
+
+@dataclass(frozen=True)
+class Switch(Kind):
+    """True or false."""
+
+    def read(self, node: Node, problems: Problems) -> bool | None:
+        if isinstance(node, Scalar) and isinstance(node.value, bool):
+            return node.value
+        wrong(node, problems, "true or false")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Whole(Kind):
+    """A whole number from ``least`` on."""
+
+    least: int = 0
+    most: int = MOST
+
+    def read(self, node: Node, problems: Problems) -> int | None:
+        number = number_of(node)
+        if number is not None and self.least <= number <= self.most and number == int(number):
+            return int(number)
+        wrong(node, problems, f"a whole number from {self.least} to {self.most}")
+        return None
+
+    def schema(self) -> Schema:
+        # JSON schema's "integer" takes 2.0 too, and so does read().
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A number from ``least`` to ``most``."""
+
+    least: float = 0.0
+    most: float = float(MOST)
+
+    def read(self, node: Node, problems: Problems) -> float | None:
+        if (number := number_of(node)) is not None and self.least <= number <= self.most:
+            return float(number)
+        wrong(node, problems, f"a number from {self.least:g} to {self.most:g}")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "number", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True)
+class Measure(Kind):
+    """A number, or a text of a number and a unit.
+
+    Attributes:
+        what: it is: "a time".
+        units: what a number with this unit is multiplied by.
+        example: a text.
+    """
+
+    what: str
+    units: Mapping[str, float]
+    example: str
+
+    @property
+    def pattern(self) -> str:
+        """Of the text form."""
+        names = "|".join(sorted((re.escape(unit) for unit in self.units), key=len, reverse=True))
+        return rf"[0-9]{{1,12}}(\.[0-9]{{1,9}})? ?({names})"
+
+    def read(self, node: Node, problems: Problems) -> float | None:
+        number = number_of(node)
+        if number is not None and 0 <= number <= MOST:
+            return float(number)
+        if isinstance(node, Scalar) and isinstance(node.value, str) and re.fullmatch(self.pattern, node.value):
+            return self.parse(node.value)
+        wrong(node, problems, f"{self.what}, such as {self.example!r}")
+        return None
+
+    def parse(self, text: str) -> float:
+        """The number that a text of the right form means."""
+        number = re.match(r"[0-9.]+", text)
+        assert number is not None
+        return float(number[0]) * self.units[text[number.end() :].strip()]
+
+    def schema(self) -> Schema:
+        return {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": MOST},
+                {"type": "string", "pattern": whole(self.pattern)},
+            ]
+        }
+
+
+SECONDS = Measure("a time in seconds", {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}, "90s")
+BYTES = Measure(
+    "a number of bytes",
+    {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    | {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
+    "64MiB",
+)
+COUNT = Measure("a number", {"": 1.0}, "3")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One side of a range.
+
+    Attributes:
+        sign: ``>``, ``>=``, ``<`` or ``<=``.
+        number: the limit.
+        text: as it was written.
+    """
+
+    sign: str
+    number: float
+    text: str
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is on the right side."""
+        if self.sign == ">":
+            return number > self.number
+        if self.sign == ">=":
+            return number >= self.number
+        return number < self.number if self.sign == "<" else number <= self.number
+
+
+@dataclass(frozen=True)
+class Comparison(Kind):
+    """A text such as ``">60"`` or ``"<=1GiB"``."""
+
+    measure: Measure
+
+    @property
+    def _pattern(self) -> str:
+        bare = r"[0-9]{1,12}(\.[0-9]{1,9})?"
+        return rf"(>=|<=|>|<) ?({bare}|{self.measure.pattern})"
+
+    def read(self, node: Node, problems: Problems) -> Bound | None:
+        if isinstance(node, Scalar) and isinstance(node.value, str) and re.fullmatch(self._pattern, node.value):
+            sign = ">=" if node.value[:2] == ">=" else "<=" if node.value[:2] == "<=" else node.value[0]
+            rest = node.value[len(sign) :].strip()
+            number = float(rest) if re.fullmatch(r"[0-9.]+", rest) else self.measure.parse(rest)
+            return Bound(sign, number, node.value)
+        wrong(node, problems, f"a comparison with {self.measure.what}, such as '>{self.measure.example}'")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": whole(self._pattern)}
+
+
+@dataclass(frozen=True)
+class Several(Kind):
+    """A list with at least one item, or, with ``bare``, one item alone."""
+
+    item: Kind
+    bare: bool = False
+
+    def read(self, node: Node, problems: Problems) -> tuple[Any, ...] | None:
+        if isinstance(node, Listing):
+            if not node.items:
+                wrong(node, problems, "a list with at least one item")
+                return None
+            found = [self.item.read(one, problems) for one in node.items]
+            return None if any(one is None for one in found) else tuple(found)
+        if self.bare:
+            one = self.item.read(node, problems)
+            return None if one is None else (one,)
+        wrong(node, problems, "a list")
+        return None
+
+    def schema(self) -> Schema:
+        items = {"type": "array", "items": self.item.schema(), "minItems": 1}
+        return {"anyOf": [self.item.schema(), items]} if self.bare else items
+
+
+@dataclass(frozen=True)
+class Scalars(Kind):
+    """A mapping to texts, numbers and switches, nested as one likes: what is handed on as it is."""
+
+    def read(self, node: Node, problems: Problems) -> dict[str, Any] | None:
+        if isinstance(node, Table):
+            return {name: _python(value) for name, (_, value) in node.entries.items()}
+        wrong(node, problems, "a mapping")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+
+def whole(pattern: str) -> str:
+    """A pattern for the whole of a text, in Python as in ECMAScript (where ``$`` is the very end)."""
+    return rf"^(?:{pattern})$(?!\n)"
+
+
+def number_of(node: Node) -> float | None:
+    """The number that a node is, if it is one."""
+    if isinstance(node, Scalar) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+        return node.value
+    return None
+
+
+def _python(node: Node) -> Any:
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Listing):
+        return [_python(item) for item in node.items]
+    return {name: _python(value) for name, (_, value) in node.entries.items()}
+
+
+def wrong(node: Node, problems: Problems, wanted: str) -> None:
+    """Note that a node is something else than what is wanted there."""
+    if isinstance(node, Scalar):
+        shown = "nothing" if node.value is None else repr(node.value)
+    else:
+        shown = "a list" if isinstance(node, Listing) else "a mapping"
+    if len(shown) > SHOWN:
+        shown = shown[:SHOWN] + "..."
+    problems.append(Problem(node.mark, f"this is {shown}, and should be {wanted}"))

@@ -1,0 +1,104 @@
+"""Matching: which outputs and tasks a rule is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from entrepot_io.policy.kinds import Bound
+from entrepot_io.policy.subject import Subject
+
+_WILD = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class Match:
+    """What has to fit; nothing said fits everything.
+
+    Attributes:
+        globs: by key of the match; one of the globs of each key has to fit.
+        size: bounds on the bytes of the value, which all hold.
+    """
+
+    globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    size: tuple[Bound, ...] = ()
+
+    def covers(self, subject: Subject) -> bool:
+        """Whether a subject fits. A bound on the size does not fit what has no size."""
+        if not all(
+            any(fnmatchcase(text, glob) for text in _texts(subject, key) for glob in globs)
+            for key, globs in self.globs.items()
+        ):
+            return False
+        return not self.size or (subject.nbytes is not None and all(one.holds(subject.nbytes) for one in self.size))
+
+    def hides(self, later: Match) -> bool:
+        """Whether everything that ``later`` fits is sure to fit this one, so that ``later`` never decides.
+
+        Only what is certain counts: two globs that mean the same in other words are not noticed.
+        """
+        for key, globs in self.globs.items():
+            others = later.globs.get(key)
+            if others is None:
+                # A key that every subject has some text for, and a glob that takes any text.
+                if "*" in globs and key in ("task", "pipeline", "key", "type", "host"):
+                    continue
+                return False
+            if not all(any(_wider(glob, other) for glob in globs) for other in others):
+                return False
+        return all(any(_stricter(other, mine) for other in later.size) for mine in self.size)
+
+    def __str__(self) -> str:
+        said = [f"{key}: {' | '.join(globs)}" for key, globs in self.globs.items()]
+        said += [f"size: {one.text}" for one in self.size]
+        return ", ".join(said) or "everything"
+
+
+def empty_range(bounds: tuple[Bound, ...]) -> bool:
+    """Whether no number from 0 on keeps all bounds."""
+    low, low_open, high, high_open = 0.0, False, float("inf"), False
+    for one in bounds:
+        strict = one.sign in (">", "<")
+        if one.sign.startswith(">"):
+            if (one.number, strict) > (low, low_open):
+                low, low_open = one.number, strict
+        elif one.number < high or (one.number == high and strict):
+            high, high_open = one.number, strict
+    return low > high or (low == high and (low_open or high_open))
+
+
+def _texts(subject: Subject, key: str) -> tuple[str, ...]:
+    task = subject.task
+    if key == "tag":
+        return tuple(subject.tags)
+    if key == "task":
+        return _task_names(task.name)
+    if key in ("host", "pipeline"):
+        return (getattr(task, key),)
+    text: str = getattr(subject, key)
+    # No asset is not an asset with an empty name: "*" is for all that have one.
+    return (text,) if text or key in ("key", "type") else ()
+
+
+def _task_names(name: str) -> tuple[str, ...]:
+    """A mapped instance, ``train[3]``, goes by the name of its task too."""
+    return (name, name.rpartition("[")[0]) if name.endswith("]") and not name.startswith("[") else (name,)
+
+
+def _wider(glob: str, other: str) -> bool:
+    if glob in ("*", other):
+        return True
+    if not _WILD & set(other):
+        return fnmatchcase(other, glob)
+    head = glob[:-1]
+    return glob.endswith("*") and not _WILD & set(head) and other.startswith(head)
+
+
+def _stricter(one: Bound, than: Bound) -> bool:
+    """Whether every number that keeps ``one`` keeps ``than``."""
+    if one.sign[0] != than.sign[0]:
+        return False
+    if one.number == than.number:
+        return one.sign == than.sign or len(one.sign) == 1
+    return one.number > than.number if one.sign[0] == ">" else one.number < than.number

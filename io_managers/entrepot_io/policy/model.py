@@ -1,0 +1,191 @@
+"""A policy that was read and found right: rules in the order of the file, each knowing its line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from entrepot_io.policy.definition import (
+    DEFAULT_BACKOFF_SECONDS,
+    DEFAULT_EVENT_BYTES,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_BACKOFF_SECONDS,
+    DEFAULT_MAX_TASKS,
+    DEFAULT_QUEUE,
+    DEFAULT_WAIT_SECONDS,
+)
+from entrepot_io.policy.kinds import Bound
+from entrepot_io.policy.matching import Match
+from entrepot_io.policy.problems import Mark
+from entrepot_io.policy.subject import Subject
+from entrepot_io.policy.targets import Target
+
+Mode = Literal["sync", "async"]
+
+
+@dataclass(frozen=True)
+class When:
+    """The condition of a checkpoint rule.
+
+    Attributes:
+        kind: ``"always"``, ``"never"``, ``"auto"``, or ``"bounds"``: all that follow hold.
+        recompute_seconds, size, fan_out: bounds; none: any.
+    """
+
+    kind: Literal["always", "never", "auto", "bounds"] = "always"
+    recompute_seconds: tuple[Bound, ...] = ()
+    size: tuple[Bound, ...] = ()
+    fan_out: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckpointRule:
+    """One rule of ``checkpoint``.
+
+    Attributes:
+        mark: where it is.
+        match: which outputs it decides on.
+        every: only in every n-th run of the task.
+        when: on which condition.
+        mode: whether the task waits.
+        keep: how many checkpoints of an output stay; None: all.
+        targets: where to: the target and, after it, its fallbacks. Empty for ``never``.
+    """
+
+    mark: Mark
+    match: Match
+    every: int
+    when: When
+    mode: Mode
+    keep: int | None
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True)
+class MemoryRule:
+    """One rule of ``memory``.
+
+    Attributes:
+        mark: where it is.
+        match: which outputs it decides on.
+        recompute: whether they may be dropped and made again.
+    """
+
+    mark: Mark
+    match: Match
+    recompute: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a failover rule.
+
+    Attributes:
+        name: which.
+        attempts, delay, factor, max_delay: of a retry.
+        reason: of a fail; empty: none was given.
+    """
+
+    name: str
+    attempts: int = DEFAULT_MAX_ATTEMPTS
+    delay: float = DEFAULT_BACKOFF_SECONDS
+    factor: float = 2.0
+    max_delay: float = DEFAULT_MAX_BACKOFF_SECONDS
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class FailoverRule:
+    """One rule of ``failover``.
+
+    Attributes:
+        mark: where it is.
+        events: on which.
+        match: whose.
+        steps: in order.
+        max_attempts: how often the steps are gone through.
+        backoff, max_backoff: seconds before the second attempt, doubled each time, up to the second number.
+        max_tasks: the most tasks that may be rerun for one loss.
+    """
+
+    mark: Mark
+    events: tuple[str, ...]
+    match: Match
+    steps: tuple[Step, ...]
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    backoff: float = DEFAULT_BACKOFF_SECONDS
+    max_backoff: float = DEFAULT_MAX_BACKOFF_SECONDS
+    max_tasks: int = DEFAULT_MAX_TASKS
+
+
+@dataclass(frozen=True)
+class EventSettings:
+    """Where the event log is.
+
+    Attributes:
+        enabled: whether there is one.
+        folder: None: that of the user's state.
+        max_bytes: what it may take.
+    """
+
+    enabled: bool = True
+    folder: str | None = None
+    max_bytes: int = DEFAULT_EVENT_BYTES
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one file says, with the environment's overrides.
+
+    Attributes:
+        source: the file.
+        digest: of its text and the overrides; two processes with the same digest decide alike.
+        targets: by name.
+        checkpoints: the rules.
+        enabled: whether checkpoints are written; those that are there are read in any case.
+        failover: the rules.
+        queue: async: how many checkpoints may wait in a process.
+        wait_seconds: async: how long the end of a run waits.
+        fail_on_error: whether a task fails whose sync checkpoint fails.
+        failures_per_day: what ``auto`` assumes before it has seen any.
+        events: of the log.
+        memory: the rules of what may be dropped, the section's own ``recompute`` the last of them.
+        overhead: seconds that having a task run again takes beside its own; None: as the host does it.
+    """
+
+    source: str
+    digest: str
+    targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    checkpoints: tuple[CheckpointRule, ...] = ()
+    failover: tuple[FailoverRule, ...] = ()
+    enabled: bool = True
+    queue: int = DEFAULT_QUEUE
+    wait_seconds: float = DEFAULT_WAIT_SECONDS
+    fail_on_error: bool = False
+    failures_per_day: float = 0.1
+    events: EventSettings = field(default_factory=EventSettings)
+    memory: tuple[MemoryRule, ...] = ()
+    overhead: float | None = None
+
+    def checkpoint_rule(self, subject: Subject) -> CheckpointRule | None:
+        """The first rule that matches an output; None: none does, or checkpoints are switched off."""
+        if not self.enabled:
+            return None
+        return next((rule for rule in self.checkpoints if rule.match.covers(subject)), None)
+
+    def memory_rule(self, subject: Subject) -> MemoryRule | None:
+        """The first rule of ``memory`` that matches an output; None: there are none."""
+        return next((rule for rule in self.memory if rule.match.covers(subject)), None)
+
+    def failover_rule(self, event: str, subject: Subject) -> FailoverRule | None:
+        """The first rule for an event that matches; None: none does."""
+        return next((rule for rule in self.failover if event in rule.events and rule.match.covers(subject)), None)
+
+    def all_targets(self) -> tuple[Target, ...]:
+        """Every target that a rule names, each once, in the order of the rules."""
+        found: dict[str, Target] = {}
+        for rule in self.checkpoints:
+            for target in rule.targets:
+                found.setdefault(target.template, target)
+        return tuple(found.values())

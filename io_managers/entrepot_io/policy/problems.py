@@ -1,0 +1,61 @@
+"""What is wrong with a policy, and where: every problem names its file, line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from entrepot.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a policy.
+
+    Attributes:
+        source: the file, or the environment variable that set the value.
+        line, column: from 1 on; 0 for what has no lines.
+    """
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+    @property
+    def short(self) -> str:
+        """File and line, as logs name a rule."""
+        return f"{self.source}:{self.line}" if self.line else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        mark: where.
+        text: what, with which value, and what to do.
+    """
+
+    mark: Mark
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.mark}: {self.text}"
+
+
+class PolicyError(InvalidArgument):
+    """A policy that cannot be used. The message has a line for each problem.
+
+    Attributes:
+        problems: all that was found, in the order of the file.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda one: (one.mark.source, one.mark.line, one.mark.column)))
+        super().__init__("\n".join(map(str, self.problems)))
+
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[tuple[Problem, ...]]]:
+        return (PolicyError, (self.problems,))

@@ -1,0 +1,437 @@
+"""What a host plugin uses: one object for a process, one for each task that runs in it.
+
+    runtime = PolicyRuntime.of_environment("kedro", scope=scope)      # None: there is no policy
+    with runtime.task(Task("kedro", "pipeline", run_id, "train")) as task:
+        value = task.read(reference, lambda: get_value(reference))
+        reference = task.write(store, lambda: put_value(store, key, result))
+    runtime.run_ended(store)
+
+Reads become the inputs of what the task writes; that is its lineage.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from entrepot.codec import CopyMode
+from entrepot.errors import EntrepotError
+
+from entrepot_io.connections import session_store
+from entrepot_io.policy import lineage
+from entrepot_io.policy.checkpointing import Checkpoints, SettleReport, recompute_seconds
+from entrepot_io.policy.checks import probe as probed
+from entrepot_io.policy.conditions import Decision, decide
+from entrepot_io.policy.costs import (
+    DEFAULT_BYTES_PER_SECOND,
+    DEFAULT_LATENCY_SECONDS,
+    DEFAULT_LIFETIME_SECONDS,
+    Estimate,
+    chance_of_loss,
+    loss_rate,
+    transfer_seconds,
+)
+from entrepot_io.policy.definition import DEFAULT_MAX_TASKS, DEFAULT_OVERHEAD_SECONDS
+from entrepot_io.policy.events import EventLog
+from entrepot_io.policy.failover import Failover
+from entrepot_io.policy.lineage import Lineage, ObjectRef
+from entrepot_io.policy.model import Policy
+from entrepot_io.policy.planning import Graph, Graphs, Plan
+from entrepot_io.policy.problems import PolicyError
+from entrepot_io.policy.reading import find_policy
+from entrepot_io.policy.remaking import allow_drop
+from entrepot_io.policy.rerunning import Rerunner, Retry, StoreGraph
+from entrepot_io.policy.restoring import Restorer
+from entrepot_io.policy.statistics import Statistics
+from entrepot_io.policy.subject import Subject, Task
+from entrepot_io.reference import Reference
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from entrepot import Store
+
+T = TypeVar("T")
+
+
+class PolicyRuntime:
+    """A policy at work in one process. Thread-safe.
+
+    Args:
+        policy: the rules.
+        scope: the deployment.
+        address: of the store; None: what ``entrepot.connect`` finds.
+        graph: what the host itself knows of who makes what; asked where the store's lineage is gone with the store.
+        rerunner: runs tasks again from within a read; None: the host catches ``RerunNeeded``.
+        sleep, shared_reruns: as for :class:`~entrepot_io.policy.failover.Failover`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        scope: str,
+        address: str | None = None,
+        graph: Graph | None = None,
+        rerunner: Rerunner | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+        shared_reruns: bool = False,
+    ) -> None:
+        self.policy = policy
+        self.scope = scope
+        self._address = address
+        self.log = EventLog(
+            scope, policy.events.folder, max_bytes=policy.events.max_bytes, enabled=policy.events.enabled
+        )
+        self.statistics = Statistics(lambda: self.session(""))
+        self.checkpoints = Checkpoints(policy, self.statistics, self.log)
+        self.restorer = Restorer(self.checkpoints.catalogs, self.session, self.statistics, self.log)
+        self._host_graph = graph
+        self._overhead = policy.overhead
+        if self._overhead is None:
+            self._overhead = DEFAULT_OVERHEAD_SECONDS if rerunner is None else 0.0
+        self.graph = Graphs(StoreGraph(lambda: self.session("")), graph)
+        self.failover = Failover(
+            policy,
+            self.restorer,
+            self.statistics,
+            self.log,
+            self.graph,
+            self._subject_of,
+            self.session,
+            rerunner,
+            sleep,
+            shared_reruns,
+        )
+
+    @classmethod
+    def of_environment(
+        cls,
+        *,
+        scope: str,
+        path: str | None = None,
+        address: str | None = None,
+        graph: Graph | None = None,
+        rerunner: Rerunner | None = None,
+        probe: bool = False,
+        shared_reruns: bool = False,
+    ) -> PolicyRuntime | None:
+        """The policy in force in this process; None: there is none.
+
+        Args:
+            scope: the deployment.
+            path: the file, from the host's own settings; None: what ENTREPOT_POLICY names.
+            address, graph, rerunner, shared_reruns: as for the class.
+            probe: whether to try the targets, for the process that begins a run: missing credentials are said then,
+                and not when the first checkpoint is written.
+
+        Raises:
+            PolicyError: it cannot be used, or a target cannot be written; file and line are in the message.
+            InvalidArgument: there is no such file.
+        """
+        policy = find_policy(path)
+        if policy is None:
+            return None
+        if probe and policy.enabled and (problems := probed(policy.all_targets())):
+            raise PolicyError(problems)
+        return cls(policy, scope=scope, address=address, graph=graph, rerunner=rerunner, shared_reruns=shared_reruns)
+
+    def session(self, name: str) -> Store:
+        """A session of the scope, over this process's connection.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        return session_store(self._address, self.scope, name, None)
+
+    def task(self, task: Task, *, begun: float | None = None, **said: object) -> TaskRun:
+        """A task that begins now.
+
+        Args:
+            task: which.
+            begun: ``time.monotonic()`` when it really began, for a host that says so late; None: now.
+            said: what else rules may match: ``asset``, ``dataset``, ``tags``, ``fan_out`` of :class:`Subject`.
+        """
+        return TaskRun(self, Subject(task, **said), begun)  # type: ignore[arg-type]
+
+    def read(
+        self,
+        reference: Reference | ObjectRef,
+        read: Callable[[], T],
+        *,
+        of: Subject | None = None,
+        copy: CopyMode = "never",
+        expected: bool = True,
+    ) -> T:
+        """Read a value outside any task; see :meth:`TaskRun.read`."""
+        ref = ObjectRef.of(reference) if isinstance(reference, Reference) else reference
+
+        def opened() -> Store:
+            return self.session(ref.session)
+
+        return self.failover.read(of, ref, opened, read, copy=copy, expected=expected)
+
+    def _subject_of(self, ref: ObjectRef) -> Subject:
+        """What rules see of a value of which only the reference is known: its lineage, or the host, says the rest."""
+        with suppress(EntrepotError):  # the store may be away: that is what rules are about to be asked for
+            known = lineage.read(self.session(""), ref)
+            if known is not None:
+                return known.subject()
+        graph = self._host_graph
+        describe = getattr(graph, "subject", None)  # of a graph that knows dataset and tags as well
+        said: Subject | None = None if describe is None else describe(ref)
+        if said is not None:
+            return said
+        task = None if graph is None else graph.maker(ref)
+        return Subject(task or Task("", "", "", ""), key=ref.key)
+
+    def task_failed(self, subject: Subject, attempt: int, error: BaseException | str) -> Retry:
+        """What the policy says about a task that failed.
+
+        Args:
+            subject: which.
+            attempt: how many attempts there were, from 1 on.
+            error: why it failed.
+        """
+        self.statistics.attempt_failed(subject.task)
+        rule = self.failover.rule("task_failed", subject)
+        by = rule.mark.short
+        self.log.add("task_failed", of=subject.task, rule=by, text=f"attempt {attempt}: {error}")
+        step = next((one for one in rule.steps if one.name in ("retry", "fail")), None)
+        if step is None or step.name == "fail":
+            reason = step.reason if step is not None and step.reason else "the policy says fail"
+        elif attempt > step.attempts:
+            reason = f"{step.attempts} retries were tried"
+        else:
+            delay = min(step.delay * step.factor ** (attempt - 1), step.max_delay)
+            self.log.add("retried", of=subject.task, rule=by, text=f"in {delay:g} s, {attempt} of {step.attempts}")
+            return Retry(True, delay, by, f"retry {attempt} of {step.attempts}")
+        self.log.add("gave_up", of=subject.task, rule=by, text=reason)
+        return Retry(False, 0.0, by, reason)
+
+    def plan(self, lost: Sequence[ObjectRef], max_tasks: int = DEFAULT_MAX_TASKS) -> Plan:
+        """Which tasks bring objects back; for hooks and commands that do not come from a read.
+
+        Raises:
+            NoPlan: none does.
+            StoreUnavailable: the store cannot be reached.
+        """
+        gone = [ref for ref in lost if self.restorer.survival(ref) == "gone"]
+        return self.failover.plan(gone, max_tasks)
+
+    def survives(self, ref: ObjectRef) -> bool:
+        """Whether a value can be had without its task running again: in the store, or from a checkpoint.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        return self.restorer.survival(ref) != "gone"
+
+    def run_ended(self, store: Store, wait_seconds: float | None = None) -> SettleReport:
+        """See to checkpoints that were put off; call it when a run is over, whatever became of it.
+
+        Args:
+            store: the run's session.
+            wait_seconds: that it may take; None: what the policy says.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        return self.checkpoints.settle(store, wait_seconds)
+
+    def used(self, ref: ObjectRef) -> None:
+        """Measure how long values are needed, where a rule with ``when: auto`` wants to know."""
+        if not any(rule.when.kind == "auto" for rule in self.policy.checkpoints):
+            return
+        with suppress(EntrepotError):  # a measurement less
+            known = lineage.read(self.session(ref.session), ref)
+            if known is not None:
+                self.statistics.output_read(known.task, max(0.0, time.time() - known.created))
+
+    # --- deciding
+
+    def decide(
+        self, store: Store, subject: Subject, run_number: int, seconds: float, inputs: Sequence[ObjectRef]
+    ) -> Decision:
+        """Whether an output is checkpointed, and why.
+
+        Args:
+            store: its session.
+            subject: the output, its size known.
+            run_number: of its task.
+            seconds: that the task took.
+            inputs: what it read.
+        """
+        rule = self.policy.checkpoint_rule(subject)
+
+        def recompute() -> float:
+            return recompute_seconds(store, seconds, tuple(inputs))
+
+        def estimate() -> Estimate:
+            assert rule is not None
+            template, nbytes = rule.targets[0].template, subject.nbytes or 0
+            target, losses = self.statistics.target(template), self.statistics.losses()
+            known = self.statistics.task(subject.task)
+            watched = max(0.0, time.time() - losses.since) if losses.since else 0.0
+            rate = loss_rate(losses.losses, watched, self.policy.failures_per_day)
+            lifetime = known.lifetime or DEFAULT_LIFETIME_SECONDS
+            latency = target.latency or DEFAULT_LATENCY_SECONDS
+            return Estimate(
+                recompute=recompute(),
+                write=transfer_seconds(nbytes, target.write_rate or DEFAULT_BYTES_PER_SECOND, latency),
+                load=transfer_seconds(nbytes, target.read_rate or DEFAULT_BYTES_PER_SECOND, latency),
+                chance=chance_of_loss(rate, lifetime),
+                lifetime=lifetime,
+            )
+
+        return decide(rule, subject, run_number, recompute=recompute, estimate=estimate)
+
+    def allow_drop(self, store: Store, subject: Subject, own: Lineage, decision: Decision) -> None:
+        """Tell the store what making an output again takes, if a rule of ``memory`` says so and it is sure to work.
+
+        Args:
+            store: its session.
+            subject: the output.
+            own: its lineage, which is in the store.
+            decision: about its checkpoint.
+        """
+        rule = self.policy.memory_rule(subject)
+        if rule is None or not rule.recompute:
+            return
+        assert self._overhead is not None
+        allow_drop(
+            store,
+            rule,
+            subject,
+            own,
+            self.log,
+            may_rerun=self.failover.forbids,
+            overhead=self._overhead,
+            most_tasks=self.failover.rule("object_dropped", subject).max_tasks,
+            waits_for_checkpoint=decision.write and decision.rule is not None and decision.rule.mode == "async",
+        )
+
+
+class TaskRun:
+    """One attempt of one task; a context manager. Thread-safe, for hosts that read inputs in threads.
+
+    Attributes:
+        subject: what rules see of it.
+    """
+
+    def __init__(self, runtime: PolicyRuntime, subject: Subject, begun: float | None = None) -> None:
+        self.subject = subject
+        self._runtime = runtime
+        self._begun = time.monotonic() if begun is None else begun
+        self._lock = threading.Lock()
+        self._inputs: list[ObjectRef] = []  # guarded by _lock, like the next
+        self._nbytes = 0
+        self._number = 0
+
+    @property
+    def inputs(self) -> tuple[ObjectRef, ...]:
+        """What was read until now."""
+        with self._lock:
+            return tuple(self._inputs)
+
+    def read(
+        self,
+        reference: Reference | ObjectRef,
+        read: Callable[[], T],
+        *,
+        of: Subject | None = None,
+        copy: CopyMode = "never",
+        expected: bool = True,
+    ) -> T:
+        """Read an input; if it is lost, do what the policy says.
+
+        Args:
+            reference: what is read.
+            read: the host's own way to read it.
+            of: the task that made it, where the host knows; None: what its lineage says.
+            copy: as the host reads.
+            expected: whether the host knows that it was written; if not, what nobody knows of is ``ObjectNotFound``.
+
+        Raises:
+            RerunNeeded: the host has to run tasks again.
+            ObjectLost, ObjectNotFound, StoreUnavailable, ...: the policy gave up; the message says what was tried.
+        """
+        ref = ObjectRef.of(reference) if isinstance(reference, Reference) else reference
+        value = self._runtime.read(ref, read, of=of, copy=copy, expected=expected)
+        with self._lock:
+            self._inputs.append(ref)
+        self._runtime.used(ref)
+        return value
+
+    def write(self, store: Store, put: Callable[[], Reference], **said: object) -> Reference:
+        """Write an output, note its lineage, and checkpoint it if the policy says so.
+
+        Args:
+            store: the session that it goes to.
+            put: the host's own way to write it.
+            said: what rules may match of this output: ``asset``, ``dataset``, ``tags``, ``fan_out``.
+
+        Raises:
+            StoreFull, StoreUnavailable: the policy gave up.
+            What else ``put`` raises; and, for a sync checkpoint with ``on_error: fail``, what saving raises.
+        """
+        runtime = self._runtime
+        subject = replace(self.subject, **said) if said else self.subject  # type: ignore[arg-type]
+
+        def opened() -> Store:
+            return runtime.session(store.session_name)
+
+        reference = runtime.failover.write(subject, opened, put)
+        self._wrote(store, reference, subject.of_value(
+            key=reference.key or "", type=reference.type, nbytes=reference.nbytes
+        ))  # fmt: skip
+        return reference
+
+    def _wrote(self, store: Store, reference: Reference, subject: Subject) -> None:
+        runtime, ref, task = self._runtime, ObjectRef.of(reference), subject.task
+        with self._lock:
+            self._nbytes += reference.nbytes
+            inputs, complete = lineage.distinct(self._inputs)
+            number = self._number
+        if not number:
+            number = runtime.statistics.run_begun(task)
+            with self._lock:
+                self._number = number
+        seconds = time.monotonic() - self._begun
+        decision = runtime.decide(store, subject, number, seconds, inputs)
+        own = Lineage(
+            ref,
+            task,
+            inputs,
+            complete,
+            seconds,
+            time.time(),
+            decision.write,
+            subject.asset,
+            subject.dataset,
+            tuple(sorted(subject.tags)),
+            subject.type,
+            subject.nbytes,
+        )
+        kept = True
+        try:
+            lineage.write(store, own)
+        except EntrepotError as error:
+            # The value is there; without its lineage it is rerun by what the host knows.
+            kept = False
+            runtime.log.add("checkpoint_failed", of=task, object=str(ref.id), text=f"its lineage was not kept: {error}")
+        runtime.checkpoints.write(store, decision, subject, ref)
+        if kept:  # after the checkpoint, which reads the value
+            runtime.allow_drop(store, subject, own, decision)
+
+    def __enter__(self) -> TaskRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        # A failure is counted by task_failed(), which the host calls where it knows the number of the attempt.
+        if kind is None:
+            self._runtime.statistics.run_ended(self.subject.task, time.monotonic() - self._begun, self._nbytes)

@@ -1,0 +1,139 @@
+"""Mappings in a policy: sections with known keys, and mappings of names that the user chooses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from entrepot_io.policy.kinds import Kind, Problems, Schema, whole, wrong
+from entrepot_io.policy.nodes import Node, Table
+from entrepot_io.policy.problems import Mark, Problem
+
+
+@dataclass(frozen=True)
+class Named(Kind):
+    """A mapping of names that the user chooses."""
+
+    what: str
+    pattern: str
+    value: Kind
+
+    def read(self, node: Node, problems: Problems) -> dict[str, Any] | None:
+        if not isinstance(node, Table):
+            wrong(node, problems, "a mapping")
+            return None
+        found: dict[str, Any] = {}
+        for name, (mark, value) in node.entries.items():
+            if not re.fullmatch(self.pattern, name):
+                problems.append(Problem(mark, f"{name!r} cannot be {self.what}: it has to fit {self.pattern}"))
+            found[name] = self.value.read(value, problems)
+        return None if any(one is None for one in found.values()) else found
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": whole(self.pattern)},
+            "additionalProperties": self.value.schema(),
+        }
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a section.
+
+    Attributes:
+        kind: of its value.
+        doc: a sentence for people; the reference and the schema have it.
+        default: as the reference shows it.
+        required: whether the section needs it.
+    """
+
+    kind: Kind
+    doc: str
+    default: str = ""
+    required: bool = False
+
+
+@dataclass(slots=True)
+class Said:
+    """What a section says.
+
+    Attributes:
+        mark: where it begins.
+        values: by key; what is left out is not in it.
+        marks: where each value is.
+    """
+
+    mark: Mark
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    marks: dict[str, Mark] = field(default_factory=dict[str, Mark])
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value, or the default."""
+        return self.values.get(key, default)
+
+    def at(self, key: str) -> Mark:
+        """Where a value is; the section's own place if it is left out."""
+        return self.marks.get(key, self.mark)
+
+
+@dataclass(frozen=True)
+class Section(Kind):
+    """A mapping with known keys.
+
+    Attributes:
+        name: for messages.
+        fields: by key.
+        single: whether it has exactly one of them.
+    """
+
+    name: str
+    fields: Mapping[str, Field]
+    single: bool = False
+
+    def read(self, node: Node, problems: Problems) -> Said | None:
+        if not isinstance(node, Table):
+            wrong(node, problems, f"{self.name}: a mapping with {', '.join(self.fields)}")
+            return None
+        before = len(problems)
+        said = Said(node.mark)
+        for key, (mark, value) in node.entries.items():
+            if key not in self.fields:
+                problems.append(Problem(mark, f"{self.name} has no key {key!r}; known are {', '.join(self.fields)}"))
+                continue
+            said.values[key] = self.fields[key].kind.read(value, problems)
+            said.marks[key] = mark
+        for key, known in self.fields.items():
+            if known.required and key not in node.entries:
+                problems.append(Problem(node.mark, f"{self.name} has no {key!r}: {known.doc}"))
+        if self.single and len(node.entries) != 1:
+            problems.append(Problem(node.mark, f"{self.name} has exactly one of {', '.join(self.fields)}"))
+        return said if len(problems) == before else None
+
+    def schema(self) -> Schema:
+        made: Schema = {
+            "type": "object",
+            "properties": {key: {**one.kind.schema(), "description": one.doc} for key, one in self.fields.items()},
+            "additionalProperties": False,
+        }
+        if required := [key for key, one in self.fields.items() if one.required]:
+            made["required"] = required
+        if self.single:
+            made |= {"minProperties": 1, "maxProperties": 1}
+        return made
+
+
+@dataclass(frozen=True)
+class Either(Kind):
+    """Scalars are of one kind, mappings of another."""
+
+    scalar: Kind
+    table: Kind
+
+    def read(self, node: Node, problems: Problems) -> Any:
+        return (self.table if isinstance(node, Table) else self.scalar).read(node, problems)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self.scalar.schema(), self.table.schema()]}

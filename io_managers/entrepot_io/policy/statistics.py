@@ -1,0 +1,226 @@
+"""What was measured, kept in the store: of each task its time, failures and bytes, of each target its speed.
+
+Records are small, and as many as ``MAX_TASKS``; the one that was written longest ago gives way. They are in a session
+of their own in the scope, so that they outlive runs. Two processes that write one at the same time may lose one of two
+measurements, which a running mean does not mind. Nor does a task have to end because the store has no room for them, or
+is away: what cannot be read counts as never measured, what cannot be written is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from entrepot.errors import EntrepotError
+
+from entrepot_io.policy import records
+from entrepot_io.policy.subject import Task
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+SESSION = "entrepot.statistics"
+TTL_SECONDS = 90 * 86400.0
+MAX_TASKS = 4096
+WEIGHT = 0.3  # of the newest in a running mean
+_TASK, _TARGET, _LOSSES = "task/", "target/", "losses"
+
+S = TypeVar("S", "TaskStatistics", "TargetStatistics", "LossStatistics")
+
+
+@dataclass
+class TaskStatistics:
+    """One task over all its runs.
+
+    Attributes:
+        runs: how many it ended.
+        failures: how many attempts failed.
+        seconds: running mean of what a run took.
+        nbytes: running mean of what it wrote, in bytes.
+        lifetime: running mean of the seconds from an output's writing to its last known read; 0: none was seen.
+        last_run: the last that was counted, so that a retry is no run of its own.
+    """
+
+    runs: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    nbytes: float = 0.0
+    lifetime: float = 0.0
+    last_run: str = ""
+
+
+@dataclass
+class TargetStatistics:
+    """One target.
+
+    Attributes:
+        writes: how many checkpoints were written there.
+        write_rate: running mean, bytes a second.
+        loads: how many were loaded.
+        read_rate: running mean, bytes a second.
+        latency: running mean of the seconds that a checkpoint of few bytes takes.
+    """
+
+    writes: int = 0
+    write_rate: float = 0.0
+    loads: int = 0
+    read_rate: float = 0.0
+    latency: float = 0.0
+
+
+@dataclass
+class LossStatistics:
+    """Losses of values in this store.
+
+    Attributes:
+        losses: how many were noticed, each loss of a store once.
+        since: when the first measurement was, in seconds since 1970; 0: none.
+        last_instance: the store in which the last one was noticed.
+    """
+
+    losses: int = 0
+    since: float = 0.0
+    last_instance: str = ""
+
+
+class Statistics:
+    """The measurements of a scope. Thread-safe, as far as one store is.
+
+    Args:
+        open_store: any session of the scope.
+    """
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._own: Store | None = None
+
+    def task(self, task: Task) -> TaskStatistics:
+        """What is known of a task."""
+        return self._read(_TASK + _task_name(task), TaskStatistics)
+
+    def target(self, template: str) -> TargetStatistics:
+        """What is known of a target."""
+        return self._read(_TARGET + _digest(template), TargetStatistics)
+
+    def losses(self) -> LossStatistics:
+        """What is known of losses."""
+        return self._read(_LOSSES, LossStatistics)
+
+    def run_begun(self, task: Task) -> int:
+        """Count a run, unless it is a retry of the last one; the number of the run, from 1 on."""
+        known = self.task(task)
+        if known.last_run != task.run or not known.runs:
+            known.runs += 1
+            known.last_run = task.run
+            self._write(_TASK + _task_name(task), known, bound=known.runs == 1)
+        return known.runs
+
+    def run_ended(self, task: Task, seconds: float, nbytes: int) -> None:
+        """Count what a run took and wrote."""
+        known = self.task(task)
+        first = known.seconds == 0.0
+        known.seconds = mean(known.seconds, seconds, first)
+        known.nbytes = mean(known.nbytes, nbytes, first)
+        self._write(_TASK + _task_name(task), known)
+        self._watched()
+
+    def attempt_failed(self, task: Task) -> None:
+        """Count a failure."""
+        known = self.task(task)
+        known.failures += 1
+        self._write(_TASK + _task_name(task), known)
+
+    def output_read(self, task: Task, age_seconds: float) -> None:
+        """An output of a task was read, so long after it was written."""
+        known = self.task(task)
+        # The last use is what counts: a later one replaces, an earlier one hardly pulls.
+        known.lifetime = max(age_seconds, mean(known.lifetime, age_seconds, known.lifetime == 0.0))
+        self._write(_TASK + _task_name(task), known)
+
+    def written(self, template: str, nbytes: int, seconds: float) -> None:
+        """A checkpoint was written."""
+        known = self.target(template)
+        if nbytes < 1 << 20:
+            known.latency = mean(known.latency, seconds, known.latency == 0.0)
+        else:
+            known.write_rate = mean(known.write_rate, nbytes / max(seconds, 1e-6), known.write_rate == 0.0)
+        known.writes += 1
+        self._write(_TARGET + _digest(template), known)
+
+    def loaded(self, template: str, nbytes: int, seconds: float) -> None:
+        """A checkpoint was loaded."""
+        known = self.target(template)
+        if nbytes >= 1 << 20:
+            known.read_rate = mean(known.read_rate, nbytes / max(seconds, 1e-6), known.read_rate == 0.0)
+        known.loads += 1
+        self._write(_TARGET + _digest(template), known)
+
+    def lost(self, instance: str) -> None:
+        """Values of a store were lost; noticed for many values, it is one loss."""
+        known = self.losses()
+        if known.last_instance != instance:
+            known.losses += 1
+            known.last_instance = instance
+            known.since = known.since or time.time()
+            self._write(_LOSSES, known)
+
+    def _watched(self) -> None:
+        known = self.losses()
+        if not known.since:
+            known.since = time.time()
+            self._write(_LOSSES, known)
+
+    # --- records
+
+    def _read(self, key: str, kind: type[S]) -> S:
+        try:
+            said = records.get(self._open_store(), key, session=SESSION) or {}
+            return kind(**{one.name: _like(said[one.name], one.default) for one in fields(kind) if one.name in said})
+        except (EntrepotError, TypeError, ValueError):
+            return kind()
+
+    def _write(
+        self, key: str, said: TaskStatistics | TargetStatistics | LossStatistics, *, bound: bool = False
+    ) -> None:
+        with suppress(EntrepotError):
+            # Kept open: to close the session of a durable scope would wait for all that is written behind.
+            store = self._own
+            if store is None or store.closed:
+                store = self._own = self._open_store().session(SESSION, ttl=TTL_SECONDS)
+            if bound:
+                _make_room(store)
+            records.put(store, key, asdict(said), name=key)
+
+
+def mean(known: float, new: float, first: bool = False) -> float:
+    """A running mean with the new value in it."""
+    return new if first else known + WEIGHT * (new - known)
+
+
+def _make_room(store: Store) -> None:
+    found = store.list(f"{_TASK}*")
+    found.sort(key=lambda one: one.created)
+    for one in found[: max(0, len(found) - MAX_TASKS + 1)]:
+        for name in one.names:
+            records.remove(store, name)
+
+
+def _task_name(task: Task) -> str:
+    """A task over all its runs."""
+    return _digest("\0".join((task.host, task.pipeline, task.name)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _like(value: Any, default: Any) -> Any:
+    if isinstance(default, float):
+        return float(value)
+    if not isinstance(value, type(default)):
+        raise TypeError(f"{value!r} is no {type(default).__name__}")
+    return value

@@ -1,0 +1,54 @@
+"""What rules look at: an output of a task, or a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of one run of one host: what can be run again.
+
+    Attributes:
+        host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
+        pipeline: DAG, job or pipeline.
+        run: which run of it.
+        name: the task, as the host itself names it within the run (mapped instances included).
+    """
+
+    host: str
+    pipeline: str
+    run: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}/{self.name}" if self.pipeline else self.name
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a rule is matched with. What a host does not have is empty.
+
+    Attributes:
+        task: whose it is.
+        key: its key in the store.
+        asset: the asset key, its parts joined by ``/``.
+        dataset: the name in Kedro's catalog.
+        tags: of the task or the asset, ``name`` or ``name=value``.
+        type: of the value.
+        nbytes: of the value; None before there is one.
+        fan_out: how many tasks read it; None: nobody knows.
+    """
+
+    task: Task
+    key: str = ""
+    asset: str = ""
+    dataset: str = ""
+    tags: frozenset[str] = field(default_factory=frozenset[str])
+    type: str = ""
+    nbytes: int | None = None
+    fan_out: int | None = None
+
+    def of_value(self, *, key: str, type: str, nbytes: int) -> Subject:
+        """The same, when its value is known."""
+        return replace(self, key=key, type=type, nbytes=nbytes)
