@@ -7,17 +7,40 @@ Importing this package imports nothing heavy, because Airflow loads it in all it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from entrepot.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from entrepot_airflow.callbacks import FailoverNotifier as FailoverNotifier
+    from entrepot_airflow.callbacks import on_failure as on_failure
+    from entrepot_airflow.callbacks import on_retry as on_retry
+    from entrepot_airflow.pod_callbacks import FollowData as FollowData
+    from entrepot_airflow.pods import pod_override as pod_override
+    from entrepot_airflow.remembering import last_checkpoint as last_checkpoint
+    from entrepot_airflow.retrying import PolicyRetries as PolicyRetries
     from entrepot_airflow.xcom import EntrepotXComBackend as EntrepotXComBackend
 
-__all__ = ["EntrepotXComBackend"]
+_HOME = {
+    "EntrepotXComBackend": "xcom",
+    "FailoverNotifier": "callbacks",
+    "FollowData": "pod_callbacks",
+    "PolicyRetries": "retrying",
+    "last_checkpoint": "remembering",
+    "on_failure": "callbacks",
+    "on_retry": "callbacks",
+    "pod_override": "pods",
+}
 
+__all__ = [
+    "EntrepotXComBackend",
+    "FailoverNotifier",
+    "FollowData",
+    "PolicyRetries",
+    "last_checkpoint",
+    "on_failure",
+    "on_retry",
+    "pod_override",
+]
 
-def __getattr__(name: str) -> Any:
-    if name == "EntrepotXComBackend":
-        from entrepot_airflow.xcom import EntrepotXComBackend
-
-        return EntrepotXComBackend
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

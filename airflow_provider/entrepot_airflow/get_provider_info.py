@@ -21,6 +21,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "entrepot",
         "name": "Entrepot",
         "description": "XComs handed over by object ID, through shared memory.",
+        "notifications": ["entrepot_airflow.callbacks.FailoverNotifier"],
         "config": {
             "entrepot": {
                 "description": "How EntrepotXComBackend hands values over. ENTREPOT_* variables win over this section.",
@@ -48,6 +49,29 @@ def get_provider_info() -> dict[str, Any]:
                         example="0",
                         default="4096",
                         kind="integer",
+                    ),
+                    "policy": option(
+                        "File that says what is checkpointed and what happens when something is lost. Unset: nothing.",
+                        example="/etc/entrepot/policy.yaml",
+                    ),
+                    "locations": option(
+                        "Where objects are, for pods that follow them: references, a file's absolute path, or another "
+                        "source's NAME:REST. Unset: pods are left alone.",
+                        example="/etc/entrepot/locations.yaml",
+                    ),
+                    "socket_folder": option(
+                        "Folder of the store's socket on the nodes, which pods get.",
+                        example="/run/entrepot",
+                        default="/run/entrepot",
+                    ),
+                    "shared_memory": option(
+                        "Limit of /dev/shm in pods, such as 4Gi; none: it is not mounted. Unset: the pod's own limit.",
+                        example="4Gi",
+                    ),
+                    "rerun_timeout": option(
+                        "How long a task waits for the scheduler to clear the tasks whose values it misses.",
+                        example="2m",
+                        default="60s",
                     ),
                 },
             }

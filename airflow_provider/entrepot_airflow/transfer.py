@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,9 @@ from entrepot_io.handoff import delete_value, get_value, put_value
 from entrepot_io.keys import airflow_key
 from entrepot_io.plain import stays_inline
 from entrepot_io.reference import Reference
-from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import run_session
-from entrepot_io.settings import Settings, resolve
+
+from entrepot_airflow.configuration import default_scope, policy_path, settings
 
 
 @dataclass(frozen=True)
@@ -33,22 +32,6 @@ class Coordinate:
     key: str | None
 
 
-def settings() -> Settings:
-    """``ENTREPOT_*``, then the section ``[entrepot]`` of Airflow's configuration, then defaults."""
-    from airflow.sdk.configuration import conf
-
-    def configured(name: str) -> str | None:
-        found = conf.get("entrepot", name, fallback=None)
-        return None if found is None else str(found)
-
-    return resolve(configured=configured)
-
-
-def default_scope() -> str:
-    """The scope of this Airflow installation, from its home folder."""
-    return folder_scope("airflow", os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
-
-
 def outgoing(value: Any, coordinate: Coordinate) -> Any:
     """What Airflow keeps in place of ``value``: a reference as a JSON object, or the value if it is small and plain."""
     now = settings()
@@ -60,14 +43,33 @@ def outgoing(value: Any, coordinate: Coordinate) -> Any:
         # Not from a task: nothing to derive an ID from, so it gets a random one in a session that ends by itself.
         store = session_store(now.address, scope, run_session("airflow", "detached"), now.session_ttl)
         return put_value(store, None, value).to_dict()
-    store = session_store(now.address, scope, run_session("airflow", at.dag_id, at.run_id), now.session_ttl)
-    return put_value(store, airflow_key(at.dag_id, at.task_id, at.map_index, at.key), value).to_dict()
+    session = run_session("airflow", at.dag_id, at.run_id)
+    key = airflow_key(at.dag_id, at.task_id, at.map_index, at.key)
+
+    def put() -> Reference:
+        # Connected here, so that a policy that tries again does it with a connection of its own.
+        return put_value(session_store(now.address, scope, session, now.session_ttl), key, value)
+
+    if policy_path():
+        from entrepot_airflow.recovery import write
+
+        return write(coordinate, put, lambda: session_store(now.address, scope, session, now.session_ttl))
+    return put().to_dict()
 
 
 def incoming(entry: object) -> Any:
     """The value that a stored reference names."""
     now = settings()
-    return get_value(Reference.parse(entry), address=now.address, copy=now.copy)
+    reference = Reference.parse(entry)
+
+    def get() -> Any:
+        return get_value(reference, address=now.address, copy=now.copy)
+
+    if policy_path():
+        from entrepot_airflow.recovery import read
+
+        return read(reference, get, now.copy)
+    return get()
 
 
 def discard(entry: object) -> bool:

@@ -1,16 +1,48 @@
 """Entrepot for Dagster: an IO manager that hands values over by object ID, through shared memory.
 
 Definitions(assets=[...], resources={"io_manager": EntrepotIOManager()})
+
+With a policy (ENTREPOT_POLICY, or the IO manager's ``policy``) there are ``policy_sensors()`` for the definitions,
+``policy_retries()`` and ``policy_failure_hook`` for a job, and ``python -m entrepot_dagster``.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dagster_shared.libraries import DagsterLibraryRegistry
+from entrepot.lazy import lazy_names
 
 from entrepot_dagster.io_manager import EntrepotIOManager
 
-__all__ = ["EntrepotIOManager"]
+if TYPE_CHECKING:
+    from entrepot_dagster.hooks import policy_failure_hook as policy_failure_hook
+    from entrepot_dagster.hooks import policy_retries as policy_retries
+    from entrepot_dagster.k8s import entrepot_k8s_job_executor as entrepot_k8s_job_executor
+    from entrepot_dagster.pod_tags import placement_tags as placement_tags
+    from entrepot_dagster.rerun import rerun as rerun_failed
+    from entrepot_dagster.sensors import policy_sensors as policy_sensors
+
+_HOME = {
+    "entrepot_k8s_job_executor": "k8s",
+    "placement_tags": "pod_tags",
+    "policy_failure_hook": "hooks",
+    "policy_retries": "hooks",
+    "policy_sensors": "sensors",
+    "rerun_failed": "rerun:rerun",
+}
+__all__ = [
+    "EntrepotIOManager",
+    "entrepot_k8s_job_executor",
+    "placement_tags",
+    "policy_failure_hook",
+    "policy_retries",
+    "policy_sensors",
+    "rerun_failed",
+]
 
 __version__ = "0.1.0"
 
 DagsterLibraryRegistry.register("entrepot-dagster", __version__, is_dagster_package=False)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

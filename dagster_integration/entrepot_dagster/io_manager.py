@@ -6,11 +6,14 @@ key, of none it is ``None``; an output of several partitions is refused.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     ConfigurableIOManager,
     DagsterInstance,
+    EnvVar,
     InitResourceContext,
     InputContext,
     JsonMetadataValue,
@@ -22,10 +25,17 @@ from entrepot_io.connections import session_store
 from entrepot_io.handoff import get_by_key, put_value
 from entrepot_io.reference import Reference
 from entrepot_io.settings import Settings, resolve
+from entrepot_io.use import set_use
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.places import Place, asset_place, default_scope, output_place
 from entrepot_dagster.records import REFERENCE, recorded_asset, recorded_output
+
+if TYPE_CHECKING:
+    from entrepot_dagster.at_work import Binding, StepRuns
+
+LOCALITY_SET = "entrepot/locality_set"
+POLICY = "ENTREPOT_POLICY"
 
 
 class EntrepotIOManager(ConfigurableIOManager):
@@ -44,29 +54,81 @@ class EntrepotIOManager(ConfigurableIOManager):
         default=None, description="How long a run's outputs are kept after their last use; unset: 24 hours."
     )
 
+    policy: str | None = Field(
+        default=None, description="File of the policy for checkpoints and failover; unset: ENTREPOT_POLICY; off: none."
+    )
+
     _instance: DagsterInstance | None = PrivateAttr(default=None)
+    _steps: Any = PrivateAttr(default=None)  # StepRuns, once there is a policy
+
+    def __init__(self, **data: Any) -> None:
+        """Take the settings; a policy is read now, so that what is wrong with it is said where definitions are loaded.
+
+        Raises:
+            PolicyError: it cannot be used; file and line are in the message.
+            InvalidArgument: there is no such file.
+        """
+        super().__init__(**data)
+        if self._has_policy() and not isinstance(self.policy, EnvVar):  # whose value is known when a step runs
+            from entrepot_io.policy import find_policy
+
+            find_policy(self.policy)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Remember the instance; the store is connected to when the first value goes through."""
+        """Remember the instance; the store is connected to when the first value goes through.
+
+        Raises:
+            PolicyError: the policy cannot be used, or before a run's first step, its targets cannot be written.
+        """
         self._instance = context.instance
+        self._steps = None
+        at_work = self.at_work()
+        if at_work is not None and context.run is not None and self._instance is not None:
+            from entrepot_dagster.at_work import remember_run, try_targets
+
+            try_targets(at_work.runtime.policy, self._instance, context.run.run_id)
+            remember_run(context.run.run_id, at_work)
+
+    def at_work(self) -> Binding | None:
+        """The policy of this IO manager in this process; None: there is none.
+
+        Raises:
+            PolicyError, InvalidArgument: it cannot be used.
+        """
+        steps = self._step_runs()
+        return None if steps is None else steps.at_work
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output and record its reference as metadata.
 
+        The metadata ``entrepot/locality_set`` of its definition, a name or a mapping of ``name`` and attributes, says
+        how it is used.
+
         Raises:
-            InvalidArgument: the output belongs to several partitions.
+            InvalidArgument: the output belongs to several partitions; or its locality set is not said in this way.
             StoreFull: it does not fit.
             UnsupportedType: no codec takes it.
             StoreUnavailable: the store cannot be reached.
         """
         place = self._output_place(context)
         settings = self._settings()
-        reference = put_value(self._store(place, settings), place.key, obj)
+        used = set_use((context.definition_metadata or {}).get(LOCALITY_SET))
+
+        def put() -> Reference:
+            return put_value(self._store(place, settings), place.key, obj, used=used)
+
+        told: Mapping[str, MetadataValue[Any]] = {}
+        steps = self._step_runs()
+        if steps is None:
+            reference = put()
+        else:
+            reference, told = steps.write(context, place, lambda: self._store(place, settings), put)
         metadata: dict[str, MetadataValue[Any]] = {
             "entrepot/id": MetadataValue.text(str(reference.id)),
             "entrepot/type": MetadataValue.text(reference.type),
             "entrepot/bytes": MetadataValue.int(reference.nbytes),
             REFERENCE: JsonMetadataValue(reference.to_dict()),
+            **told,
         }
         if reference.shape is not None:
             metadata["entrepot/shape"] = MetadataValue.text(" x ".join(map(str, reference.shape)))
@@ -123,22 +185,49 @@ class EntrepotIOManager(ConfigurableIOManager):
             recorded = recorded_asset(self._instance, context.asset_key, partition)
             if recorded is not None and recorded.key != place.key:
                 recorded = None
-        return self._read(place, recorded)
+        return self._read(context, place, recorded, lambda: None)
 
     def _load_output(self, context: InputContext) -> Any:
         identifier = context.get_identifier()
         place = output_place(identifier)
-        try:
-            return self._read(place, None)
-        except ObjectNotFound:
-            recorded = None if self._instance is None else recorded_output(self._instance, identifier[0], place.key)
-            if recorded is None:
-                raise
-            return self._read(place, recorded)  # now says what was lost, and where
 
-    def _read(self, place: Place, recorded: Reference | None) -> Any:
+        def find() -> Reference | None:
+            return None if self._instance is None else recorded_output(self._instance, identifier[0], place.key)
+
+        return self._read(context, place, None, find)
+
+    def _read(
+        self, context: InputContext, place: Place, recorded: Reference | None, find: Callable[[], Reference | None]
+    ) -> Any:
         settings = self._settings()
-        return get_by_key(self._store(place, settings), place.key, copy=settings.copy, recorded=recorded)
+
+        def get(known: Reference | None) -> Any:
+            return get_by_key(self._store(place, settings), place.key, copy=settings.copy, recorded=known)
+
+        steps = self._step_runs()
+        if steps is not None:
+            return steps.read(context, place, recorded, find, get)
+        try:
+            return get(recorded)
+        except ObjectNotFound:
+            known = find()
+            if known is None:
+                raise
+            return get(known)  # now says what was lost, and where
+
+    def _has_policy(self) -> bool:
+        return self.policy is not None or bool(os.environ.get(POLICY))
+
+    def _step_runs(self) -> StepRuns | None:
+        if self._steps is None and self._has_policy():
+            from entrepot_dagster.at_work import StepRuns, binding
+
+            settings = self._settings()
+            scope = settings.scope or default_scope(self._instance)
+            at_work = binding(self.policy, scope, settings.address, self._instance)
+            self._steps = None if at_work is None else StepRuns(at_work)
+        steps: StepRuns | None = self._steps
+        return steps
 
     def _settings(self) -> Settings:
         return resolve(

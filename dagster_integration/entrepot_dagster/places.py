@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from dagster import DagsterInstance
 from entrepot_io.keys import dagster_asset_key, dagster_output_key
@@ -55,6 +56,26 @@ def output_place(identifier: Sequence[str]) -> Place:
     if identifier[0] == _VERSIONED:
         return Place(SCOPE_SESSION, dagster_output_key(identifier))
     return Place(run_session("dagster", identifier[0]), dagster_output_key(identifier[1:]))
+
+
+def run_of_session(session: str) -> str | None:
+    """The run whose outputs are in a session, ``None`` if it is no session of a run."""
+    prefix = run_session("dagster", "")
+    return unescape(session.removeprefix(prefix)) if session.startswith(prefix) else None
+
+
+def asset_of_key(key: str) -> tuple[list[str], str | None] | None:
+    """Path and partition of the asset that a key names, ``None`` if it names an op's output."""
+    kind, colon, rest = key.partition(":")
+    if kind != "asset" or not colon:
+        return None
+    path, at, partition = rest.partition("@")
+    return [unescape(part) for part in path.split("/")], partition if at else None
+
+
+def unescape(part: str) -> str:
+    """What :mod:`entrepot_io.keys` escaped."""
+    return unquote(part)
 
 
 def _storage_id(instance: DagsterInstance) -> str | None:

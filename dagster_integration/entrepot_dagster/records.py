@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from dagster import AssetKey, AssetRecordsFilter, DagsterEventType, DagsterInstance, JsonMetadataValue
+from entrepot_io.keys import dagster_output_key
 from entrepot_io.reference import Reference
 
 REFERENCE = "entrepot/reference"
@@ -25,7 +27,7 @@ def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | No
     wanted = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
     records = instance.fetch_materializations(wanted, limit=1).records
     materialization = records[0].asset_materialization if records else None
-    return None if materialization is None else _reference(materialization.metadata)
+    return None if materialization is None else reference_of(materialization.metadata)
 
 
 def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Reference | None:
@@ -40,12 +42,36 @@ def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Referen
         InvalidReference: the log holds a damaged one.
     """
     for entry in reversed(instance.all_logs(run_id, of_type=DagsterEventType.HANDLED_OUTPUT)):
-        reference = _reference(getattr(entry.get_dagster_event().event_specific_data, "metadata", {}))
+        reference = reference_of(getattr(entry.get_dagster_event().event_specific_data, "metadata", {}))
         if reference is not None and reference.key == key:
             return reference
     return None
 
 
-def _reference(metadata: Mapping[str, Any]) -> Reference | None:
+def recorded_outputs(instance: DagsterInstance, run_id: str) -> dict[tuple[str, ...], Reference]:
+    """The references of all outputs of a run, by step key, output name and, of dynamic outputs, mapping key.
+
+    Raises:
+        InvalidReference: the log holds a damaged one.
+    """
+    found: dict[tuple[str, ...], Reference] = {}
+    for entry in instance.all_logs(run_id, of_type=DagsterEventType.HANDLED_OUTPUT):
+        data = entry.get_dagster_event().event_specific_data
+        reference = reference_of(getattr(data, "metadata", {}))
+        if reference is None or entry.step_key is None:
+            continue
+        name: str = getattr(data, "output_name", "")
+        prefix = dagster_output_key([entry.step_key, name])
+        mapping = (reference.key or "").removeprefix(prefix)
+        found[(entry.step_key, name, *([unquote(mapping[1:])] if mapping.startswith("/") else []))] = reference
+    return found
+
+
+def reference_of(metadata: Mapping[str, Any]) -> Reference | None:
+    """The reference that metadata of an output have, ``None`` if another IO manager wrote it.
+
+    Raises:
+        InvalidReference: it is damaged.
+    """
     entry = metadata.get(REFERENCE)
     return Reference.parse(entry.data) if isinstance(entry, JsonMetadataValue) else None

@@ -2,10 +2,23 @@
 
 "{name}":
   type: entrepot_kedro.EntrepotDataset
+
+Importing this package imports little: Kedro imports it for the hooks of every project, whether it uses the dataset or
+not.
 """
 
 from __future__ import annotations
 
-from entrepot_kedro.dataset import EntrepotDataset
+from typing import TYPE_CHECKING
 
-__all__ = ["EntrepotDataset"]
+from entrepot.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from entrepot_kedro.dataset import EntrepotDataset as EntrepotDataset
+    from entrepot_kedro.placement import node_annotations as node_annotations
+    from entrepot_kedro.runner import EntrepotParallelRunner as EntrepotParallelRunner
+
+_HOME = {"EntrepotDataset": "dataset", "EntrepotParallelRunner": "runner", "node_annotations": "placement"}
+__all__ = ["EntrepotDataset", "EntrepotParallelRunner", "node_annotations"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

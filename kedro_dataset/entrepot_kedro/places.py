@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entrepot_io.scopes import folder_scope
-from entrepot_io.sessions import run_session
+from entrepot_io.sessions import kedro_session_in_airflow, run_session
 from kedro.utils import find_kedro_project
 
 # Datasets that were made in Python, outside a catalog with versions, belong to the process that made them.
@@ -34,8 +34,8 @@ class Session:
     ends_with_run: bool
 
 
-def default_scope() -> str:
-    """The scope of this Kedro project, from its folder."""
+def project_folder() -> Path:
+    """The folder of this Kedro project; outside of one, the current folder."""
     from kedro.framework import project
 
     package = project.PACKAGE_NAME
@@ -44,7 +44,12 @@ def default_scope() -> str:
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin is not None:
             here = Path(spec.origin).parent
-    return folder_scope("kedro", find_kedro_project(here) or here)
+    return find_kedro_project(here) or here
+
+
+def default_scope() -> str:
+    """The scope of this Kedro project, from its folder."""
+    return folder_scope("kedro", project_folder())
 
 
 def session_of(session: str | None, save_version: str | None) -> Session:
@@ -60,5 +65,5 @@ def session_of(session: str | None, save_version: str | None) -> Session:
         return Session(session, ends_with_run=False)
     dag, run = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")
     if dag and run:
-        return Session(run_session("kedro", "airflow", dag, run), ends_with_run=False)
+        return Session(kedro_session_in_airflow(dag, run), ends_with_run=False)
     return Session(run_session("kedro", save_version or _PROCESS_RUN), ends_with_run=True)

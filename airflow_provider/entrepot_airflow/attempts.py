@@ -1,0 +1,176 @@
+"""The attempt of a task instance that this process runs, as the policy sees it.
+
+Airflow reads inputs while it renders a task's arguments and pushes the result when the task's context is gone already:
+what belongs together is told by the task instance.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from entrepot_io.keys import UNMAPPED
+from entrepot_io.policy import PolicyRuntime, Task
+from entrepot_io.policy.events import Event
+from entrepot_io.policy.runtime import TaskRun
+
+from entrepot_airflow.transfer import Coordinate
+
+log = logging.getLogger(__name__)
+HOST = "airflow"
+MAX_HAPPENED = 32  # events that an attempt keeps
+# What is told in the task's log, and how loudly.
+_LEVELS = {
+    "checkpoint_written": logging.INFO,
+    "reloaded": logging.INFO,
+    "reread": logging.INFO,
+    "evicted": logging.INFO,
+    "rerun_planned": logging.INFO,
+    "recovered": logging.INFO,
+    "retried": logging.INFO,
+    "checkpoint_skipped": logging.DEBUG,
+    "checkpoint_pruned": logging.DEBUG,
+    "object_dropped": logging.INFO,
+    "droppable": logging.DEBUG,
+    "not_droppable": logging.DEBUG,
+}
+_UNREMARKABLE = frozenset(
+    {"checkpoint_written", "checkpoint_skipped", "checkpoint_pruned", "droppable", "not_droppable"}
+)
+
+
+@dataclass
+class Attempt:
+    """One attempt.
+
+    Attributes:
+        task: which task instance, as plans name it.
+        run: through which its values go.
+        ti: Airflow's task instance; None: a caller of the backend gave only names.
+        happened: what befell it, the last of it.
+        written: events of checkpoints that it wrote, by the object's ID.
+        failure_told: whether its failure is in the event log already.
+    """
+
+    task: Task
+    run: TaskRun
+    ti: Any = None
+    happened: list[Event] = field(default_factory=list[Event])
+    written: dict[str, Event] = field(default_factory=dict[str, Event])
+    failure_told: bool = False
+
+
+_lock = threading.Lock()
+_of_thread = threading.local()  # .attempt: whose values this thread writes
+_now: tuple[object, Attempt] | None = None  # guarded by _lock; what tells attempts apart, and the last one
+
+
+def task_name(task_id: str, map_index: int | None) -> str:
+    """A task instance within its run: ``train``, or ``train[3]``."""
+    return task_id if map_index is None or map_index == UNMAPPED else f"{task_id}[{map_index}]"
+
+
+def task_of(ti: Any) -> Task:
+    """A task instance of Airflow, be it the task's own or the database's."""
+    return Task(HOST, ti.dag_id, ti.run_id, task_name(ti.task_id, ti.map_index))
+
+
+def instance_of(task: Task) -> tuple[str, int]:
+    """Task ID and map index of what :func:`task_name` named."""
+    head, bracket, index = task.name.rpartition("[")
+    if bracket and index.endswith("]") and index[:-1].isdigit():
+        return head, int(index[:-1])
+    return task.name, UNMAPPED
+
+
+def said_of(ti: Any) -> dict[str, Any]:
+    """What rules may match beside the task's name: the DAG's tags, the asset that it makes, who reads it."""
+    task = getattr(ti, "task", None)
+    if task is None:
+        return {}
+    dag = getattr(task, "dag", None)
+    outlets = [name for one in getattr(task, "outlets", None) or () if (name := getattr(one, "name", None))]
+    return {
+        "tags": frozenset(str(tag) for tag in getattr(dag, "tags", None) or ()),
+        "asset": str(outlets[0]) if len(outlets) == 1 else "",
+        "fan_out": len(task.downstream_task_ids),
+    }
+
+
+def begin(runtime: PolicyRuntime, ti: Any) -> Attempt:
+    """The attempt of a task instance, the same one until another begins."""
+    global _now
+    key = (str(ti.id), ti.try_number, str(getattr(ti, "start_date", None)))
+    with _lock:
+        if _now is None or _now[0] != key:
+            task = task_of(ti)
+            run = runtime.task(task, **said_of(ti))
+            run.__enter__()
+            _now = (key, Attempt(task, run, ti))
+        return _now[1]
+
+
+def current(runtime: PolicyRuntime) -> Attempt | None:
+    """The attempt whose code runs here; None: this is no task."""
+    from airflow.sdk import get_current_context
+
+    try:
+        context: Any = get_current_context()
+    except RuntimeError:
+        return None
+    return begin(runtime, context["ti"])
+
+
+def last() -> Attempt | None:
+    """The attempt that was begun last in this process, be it over."""
+    with _lock:
+        return None if _now is None else _now[1]
+
+
+def writer(runtime: PolicyRuntime, at: Coordinate) -> Attempt:
+    """The attempt that pushes an XCom; one of no known inputs where it is not the one that this process runs."""
+    task = Task(HOST, at.dag_id or "", at.run_id or "", task_name(at.task_id or "", at.map_index))
+    known = current(runtime) or last()
+    return known if known is not None and known.task == task else Attempt(task, runtime.task(task))
+
+
+def ended(attempt: Attempt) -> None:
+    """Note that an attempt ended well, so that its time counts."""
+    attempt.run.__exit__(None, None, None)
+
+
+@contextmanager
+def writing(attempt: Attempt) -> Iterator[None]:
+    """Have what this thread meets told to an attempt, be it the one that the process runs or not."""
+    before = getattr(_of_thread, "attempt", None)
+    _of_thread.attempt = attempt
+    try:
+        yield
+    finally:
+        _of_thread.attempt = before
+
+
+def tell(event: Event) -> None:
+    """Write an event into the task's log, and keep it for what the attempt writes next."""
+    log.log(_LEVELS.get(event.kind, logging.WARNING), "Entrepot: %s", event)
+    attempt = getattr(_of_thread, "attempt", None) or last()
+    if attempt is None:
+        return
+    if event.kind == "checkpoint_written":
+        attempt.written[event.object] = event
+    elif event.kind not in _UNREMARKABLE:
+        attempt.happened.append(event)
+        del attempt.happened[:-MAX_HAPPENED]
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,84 @@
+"""Callbacks for tasks, and a notifier: what befell a task, and what the policy does about it.
+
+Airflow calls them in the task's process when it raises; after a kill in another process or, on the last try, never. So
+they tell, and nothing depends on them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from airflow.sdk import BaseNotifier
+from entrepot_io.policy.events import Event, read_events
+
+from entrepot_airflow.attempts import task_of
+from entrepot_airflow.runtimes import runtime
+
+log = logging.getLogger(__name__)
+MOST_TOLD = 50
+
+
+def on_failure(context: Any) -> None:
+    """For ``on_failure_callback``: writes what happened to the task in this run into its log."""
+    log.error("%s", summary(context, "failed"))
+
+
+def on_retry(context: Any) -> None:
+    """For ``on_retry_callback``: the same, where another attempt follows."""
+    log.warning("%s", summary(context, "is tried again"))
+
+
+def summary(context: Any, what: str) -> str:
+    """What happened to a task in this run, for people.
+
+    Args:
+        context: the task's, or the DAG's.
+        what: became of it.
+    """
+    ti = context.get("ti") or context.get("task_instance")
+    if ti is None:
+        return f"Entrepot: {context.get('run_id') or 'the run'} {what}"
+    events = list(events_of(ti))
+    told = "\n".join(f"  {event}" for event in events[-MOST_TOLD:]) or "  nothing that the policy knows of"
+    return f"Entrepot: {task_of(ti)} {what}. In this run:\n{told}"
+
+
+def events_of(ti: Any) -> Iterator[Event]:
+    """Events of a task instance's run that concern it, or what it writes; oldest first.
+
+    Args:
+        ti: Airflow's task instance.
+    """
+    policy = runtime()
+    if policy is None:
+        return
+    task = task_of(ti)
+    for event in read_events(policy.log.path):
+        if (event.pipeline, event.run, event.task) == (task.pipeline, task.run, task.name):
+            yield event
+
+
+class FailoverNotifier(BaseNotifier):
+    """Hands a summary to whoever should hear of it; for any ``on_..._callback`` of a task.
+
+    Args:
+        send: takes the text, for example a function that posts it; None: the log.
+        what: became of the task, in words.
+    """
+
+    template_fields = ("what",)
+
+    def __init__(self, send: Callable[[str], object] | None = None, what: str = "failed") -> None:
+        super().__init__()
+        self.send = send
+        self.what = what
+
+    def notify(self, context: Any) -> None:
+        """Send it."""
+        text = summary(context, self.what)
+        if self.send is None:
+            log.error("%s", text)
+        else:
+            self.send(text)

@@ -1,0 +1,46 @@
+"""What the deployment says: ``ENTREPOT_*``, then ``[entrepot]`` of Airflow's configuration, then defaults."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from entrepot_io.scopes import folder_scope
+from entrepot_io.settings import Settings, resolve
+
+POLICY_VARIABLE = "ENTREPOT_POLICY"
+_AIRFLOWS_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
+
+
+def option(name: str) -> str | None:
+    """An option of the section ``[entrepot]``; None: it is not set."""
+    from airflow.sdk.configuration import conf
+
+    found = conf.get("entrepot", name, fallback=None)
+    return None if found is None else str(found)
+
+
+def settings() -> Settings:
+    """How values are handed over."""
+    return resolve(configured=option)
+
+
+def default_scope() -> str:
+    """The scope of this Airflow installation, from its home folder."""
+    return folder_scope("airflow", os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
+
+
+def policy_path() -> str:
+    """The policy's file; empty: there is no policy, and none of its code is loaded. Cheap: every value asks."""
+    named = os.environ.get(POLICY_VARIABLE)
+    return _configured_policy(os.environ.get(_AIRFLOWS_VARIABLE)) if named is None else named
+
+
+@lru_cache(maxsize=1)
+def _configured_policy(said: str | None) -> str:
+    return said or option("policy") or ""
+
+
+def places_pods() -> bool:
+    """Whether pods follow their data; if not, none of that code is loaded."""
+    return bool(os.environ.get("ENTREPOT_LOCATIONS") or option("locations"))

@@ -1,0 +1,135 @@
+"""Pods of tasks that follow their data: what Airflow's executor makes for an attempt, and what authors say about it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from entrepot.errors import EntrepotError
+from entrepot_io.keys import UNMAPPED
+from entrepot_io.placement import wishes
+from entrepot_io.placement.hosted import Placer, brief, placer
+from entrepot_io.reference import Reference
+from entrepot_io.sessions import kedro_session_in_airflow
+
+from entrepot_airflow.configuration import option
+
+if TYPE_CHECKING:
+    from entrepot.ids import ObjectID
+    from entrepot_io.placement.asked import Locality, StoreWish
+    from kubernetes.client import V1Pod
+
+log = logging.getLogger(__name__)
+_EXECUTORS = "kubernetes_executor"  # the label of pods that run a task instance
+
+
+def mutate(pod: Any) -> None:
+    """Change a pod that is about to be made, for Airflow's ``pod_mutation_hook``.
+
+    A pod of the Kubernetes executor is drawn to what its task instance reads, as the database says now. Any other pod
+    is changed only if its annotations ask for it.
+
+    Raises:
+        InvalidArgument: an annotation about placement, or an option, cannot be understood; the task fails and says so.
+    """
+    by = placer(option)
+    if by is None:
+        return
+    annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
+    if labels.get(_EXECUTORS) == "True" and annotations.get("run_id"):
+        dag_id, run_id = annotations["dag_id"], annotations["run_id"]
+        index = int(annotations.get("map_index", UNMAPPED))
+        references = _references(dag_id, annotations["task_id"], run_id, index, wishes.reads(annotations))
+        put(pod, by, references, dag_id, run_id)
+    elif wishes.asks(annotations):
+        done = by.place(pod)
+        if done is not None:
+            pod.metadata, pod.spec = done.pod.metadata, done.pod.spec
+
+
+def put(pod: Any, by: Placer, references: Iterable[Reference], dag_id: str, run_id: str) -> None:
+    """Have a pod follow what it reads; the given pod is changed.
+
+    Args:
+        pod: about to be made.
+        by: what places it.
+        references: that it reads.
+        dag_id, run_id: the run that it belongs to.
+
+    Raises:
+        InvalidArgument: an annotation about placement cannot be understood.
+    """
+    keyed = wishes.keyed(wishes.of_pod(pod))
+    ids = [] if keyed is None else keyed.ids(kedro_session_in_airflow(dag_id, run_id))
+    done = by.place(pod, references, ids)
+    if done is None:
+        return
+    pod.metadata, pod.spec = done.pod.metadata, done.pod.spec
+    log.info("Entrepot: pod %s %s", pod.metadata.name, brief(done))
+
+
+def _references(
+    dag_id: str, task_id: str, run_id: str, map_index: int, reads: tuple[str, ...] | None
+) -> list[Reference]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from entrepot_airflow.upstream import references_of
+
+    try:
+        return references_of(dag_id, task_id, run_id, map_index, reads)
+    except (SQLAlchemyError, EntrepotError) as error:
+        log.warning("Entrepot: what %s of %s reads cannot be known now: %s", task_id, dag_id, error)
+        return []
+
+
+def pod_override(
+    pod: V1Pod | None = None,
+    *,
+    reads: Iterable[str] | None = None,
+    requires: Iterable[str | bytes | ObjectID] | None = None,
+    locality: Locality | None = None,
+    store: StoreWish | None = None,
+    mounts: bool | None = None,
+    containers: Iterable[str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> V1Pod:
+    """A ``pod_override`` for a task's ``executor_config``: what its author knows about where it should run.
+
+    It says nothing about nodes: those are looked up for each attempt, when its pod is made.
+
+    Args:
+        pod: to say it on; default: a new one. It is not changed.
+        reads: tasks whose XComs it reads, ``"load"`` or ``"load[3]"`` (a mapped instance); default: its direct
+            upstream tasks. ``[]``: it reads nothing.
+        requires: IDs of more objects that it reads.
+        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of it; or ``"off"``.
+        store: whether only nodes with a store will do: ``"preferred"`` (default), ``"required"`` or ``"off"``.
+        mounts: whether socket, shared memory and environment are put into the pod; default: True.
+        containers: into which of its containers; default: all. The task's own is called ``base``.
+        annotations: more of them, such as those of ``entrepot_kedro.node_annotations``.
+
+    Raises:
+        InvalidArgument: an argument is out of its range.
+    """
+    from kubernetes.client import V1ObjectMeta, V1Pod
+
+    made = {
+        **(annotations or {}),
+        **wishes.annotate(
+            reads=reads,
+            requires=requires,
+            locality=locality,
+            store=store,
+            mounts=mounts,
+            containers=containers,
+        ),
+    }
+    if pod is None:
+        return V1Pod(metadata=V1ObjectMeta(annotations=made))
+    import copy
+
+    changed = copy.deepcopy(pod)
+    changed.metadata = changed.metadata or V1ObjectMeta()
+    changed.metadata.annotations = {**(changed.metadata.annotations or {}), **made}
+    return changed

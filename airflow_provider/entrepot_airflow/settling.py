@@ -1,0 +1,38 @@
+"""``python -m entrepot_airflow.settling SCOPE SESSION``: the end of a run, in a process of its own.
+
+It writes what tasks put off and nobody wrote, so that neither a task nor the scheduler waits for a slow target.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from entrepot.errors import EntrepotError
+from entrepot_io.policy import PolicyRuntime
+
+
+def main(scope: str, session: str) -> int:
+    """Settle a session.
+
+    Args:
+        scope: the installation.
+        session: of the run.
+
+    Returns:
+        The exit status: 0, or 1 if something was left.
+    """
+    try:
+        runtime = PolicyRuntime.of_environment(scope=scope)
+        if runtime is None:
+            return 0
+        report = runtime.run_ended(runtime.session(session))
+    except EntrepotError as error:
+        print(f"entrepot: the end of {session} was not settled: {error}", file=sys.stderr)
+        return 1
+    for problem in (*report.problems, *(f"{key} is in no checkpoint" for key in report.abandoned)):
+        print(f"entrepot: {session}: {problem}", file=sys.stderr)
+    return 1 if report.problems or report.abandoned else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,163 @@
+"""What a task instance reads, from Airflow's database: for the scheduler's process, before there is a task's.
+
+A serialized DAG says which task comes after which, and what a mapped task is expanded over; not which arguments are
+XComs. So a task is taken to read whatever its direct upstream tasks pushed, unless its pod says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from entrepot_io.keys import UNMAPPED
+from entrepot_io.reference import Reference, is_reference
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+MOST = 10_000  # XComs that one look takes
+BAG_SECONDS = 60.0
+_NAMED = re.compile(r"(?P<task>.+?)(?:\[(?P<index>\d+)\])?")
+
+
+_lock = threading.Lock()
+_bag: tuple[float, Any] | None = None  # guarded by _lock; when it was made
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One XCom.
+
+    Attributes:
+        task_id, map_index, key: of it.
+        value: that Airflow keeps.
+    """
+
+    task_id: str
+    map_index: int
+    key: str
+    value: Any
+
+
+def references_of(
+    dag_id: str, task_id: str, run_id: str, map_index: int, reads: Sequence[str] | None = None
+) -> list[Reference]:
+    """The references that a task instance will read.
+
+    Args:
+        dag_id, task_id, run_id, map_index: the instance; -1: it is not mapped.
+        reads: tasks whose XComs it reads, ``"load"`` or ``"load[3]"``; None: its direct upstream tasks.
+
+    Raises:
+        SQLAlchemyError: the database does not answer.
+        InvalidReference: an XCom was changed in the database.
+    """
+    from airflow.utils.session import create_session
+
+    # Not the scheduler's own session of this thread, which this would commit and close.
+    with create_session(scoped=False) as session:
+        if reads is not None:
+            named = [instance_named(one) for one in reads]
+            entries = _entries(session, dag_id, run_id, {task for task, _ in named})
+            wanted = [one for one in entries if {(one.task_id, None), (one.task_id, one.map_index)} & set(named)]
+        else:
+            task = _task(session, dag_id, task_id, run_id)
+            if task is None or not task.upstream_task_ids:
+                return []
+            entries = _entries(session, dag_id, run_id, task.upstream_task_ids)
+            wanted = narrowed(task, map_index, entries)
+        return [Reference.parse(one.value) for one in wanted if is_reference(one.value)]
+
+
+def instance_named(name: str) -> tuple[str, int | None]:
+    """Task and map index of ``load`` or ``load[3]``.
+
+    >>> instance_named("group.load"), instance_named("load[3]")
+    (('group.load', None), ('load', 3))
+    """
+    match = _NAMED.fullmatch(name)
+    index = None if match is None else match["index"]
+    return (name, None) if match is None or index is None else (match["task"], int(index))
+
+
+def narrowed(task: Any, map_index: int, entries: Sequence[Entry]) -> list[Entry]:
+    """Those entries of upstream tasks that one instance of a task reads.
+
+    Args:
+        task: of the serialized DAG.
+        map_index: of the instance.
+        entries: by task and map index, ascending.
+    """
+    group = task.get_closest_mapped_task_group()
+    only = _expanded_over(task) if map_index != UNMAPPED else None
+    found: list[Entry] = []
+    for name in dict.fromkeys(one.task_id for one in entries):
+        own = [one for one in entries if one.task_id == name]
+        upstream = task.dag.get_task(name)
+        if map_index != UNMAPPED and group is not None and upstream.get_closest_mapped_task_group() is group:
+            own = [one for one in own if one.map_index == map_index]
+        elif only is not None and only[0] == name and any(one.map_index != UNMAPPED for one in own):
+            # What it is expanded over are the values that there are: an instance that was skipped leaves no gap.
+            own = [one for one in own if one.key == only[1]][map_index : map_index + 1]
+        found += own
+    return found
+
+
+def _expanded_over(task: Any) -> tuple[str, str] | None:
+    """The task and the key whose values are dealt one by one to the instances of a mapped task; None: it is not so."""
+    if not task.is_mapped:
+        return None
+    value = task._get_specified_expand_input().value
+    if not isinstance(value, dict) or len(value) != 1:
+        return None
+    (argument,) = value.values()
+    operator, key = getattr(argument, "operator", None), getattr(argument, "key", None)
+    return None if operator is None or not isinstance(key, str) else (operator.task_id, key)
+
+
+def _task(session: Session, dag_id: str, task_id: str, run_id: str) -> Any:
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import select
+
+    run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    dag = None if run is None else _dags().get_dag_for_run(run, session=session)
+    return None if dag is None or not dag.has_task(task_id) else dag.get_task(task_id)
+
+
+def _dags() -> Any:
+    """Airflow's bag of serialized DAGs, because reading one takes long; made anew now and then: it forgets nothing."""
+    from airflow.models.dagbag import DBDagBag
+
+    global _bag
+    now = time.monotonic()
+    with _lock:
+        if _bag is None or now - _bag[0] > BAG_SECONDS:
+            _bag = (now, DBDagBag(load_op_links=False))
+        return _bag[1]
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _entries(session: Session, dag_id: str, run_id: str, tasks: Iterable[str]) -> list[Entry]:
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import select
+
+    columns = (XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
+    query = (
+        select(*columns)
+        .where(XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.task_id.in_(list(tasks)))
+        .order_by(XComModel.task_id, XComModel.map_index, XComModel.key)
+        .limit(MOST)
+    )
+    return [Entry(*row) for row in session.execute(query).all()]

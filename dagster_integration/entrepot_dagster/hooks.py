@@ -1,0 +1,125 @@
+"""What the policy does about steps that fail: their retries, and the hook that counts and explains a failure.
+
+Dagster calls a failure hook once, in the process of the last attempt, and not at all if that was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dagster import DagsterEventType, Failure, HookContext, RetryPolicy, failure_hook
+from entrepot_io.policy import Subject, Task, find_policy
+
+from entrepot_dagster.places import default_scope
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+    from entrepot_io.policy import Retry
+    from entrepot_io.policy.model import Step
+
+    from entrepot_dagster.at_work import Binding
+
+
+class PolicyRetries(RetryPolicy):
+    """Retries with the delays of a policy's ``retry`` step, which Dagster's own two kinds of back-off do not have."""
+
+    _step: Step
+
+    @classmethod
+    def of(cls, step: Step) -> PolicyRetries:
+        """The retries of a step of a rule for ``task_failed``."""
+        made = cls(max_retries=step.attempts, delay=step.delay)
+        made._step = step
+        return made
+
+    def calculate_delay(self, attempt_num: int) -> float:
+        """Seconds before a retry, the first of which is number 1."""
+        return min(self._step.delay * self._step.factor ** (attempt_num - 1), self._step.max_delay)
+
+
+def policy_retries(
+    task: str = "", *, job: str = "", tags: Iterable[str] = (), policy: str | None = None
+) -> RetryPolicy | None:
+    """The retries that the policy's rules for ``task_failed`` give, for ``op_retry_policy`` of a job or of one op.
+
+    Dagster knows retries by op and by job, not by rule: the one of a job follows the first rule that matches any task
+    name; an op whose rule is another needs its own.
+
+    Args:
+        task: step key, for rules that match one.
+        job: its job, for rules that match pipelines.
+        tags: of the op, ``name`` or ``name=value``.
+        policy: file of the policy; None: what ENTREPOT_POLICY names.
+
+    Returns:
+        None, if there is no policy, or it says ``fail``: the step is not retried.
+
+    Raises:
+        PolicyError, InvalidArgument: the policy cannot be used; file and line are in the message.
+    """
+    found = find_policy(policy)
+    if found is None:
+        return None
+    rule = found.failover_rule("task_failed", Subject(Task("dagster", job, "", task), tags=frozenset(tags)))
+    step = None if rule is None else next((one for one in rule.steps if one.name in ("retry", "fail")), None)
+    return None if step is None or step.name == "fail" else PolicyRetries.of(step)
+
+
+@failure_hook(name="entrepot_policy")
+def policy_failure_hook(context: HookContext) -> None:
+    """Count a failed step, and say in its log what the policy has for it."""
+    at_work = _binding_of(context.instance, context.run_id)
+    if at_work is None:
+        return
+    error = context.op_exception
+    if isinstance(error, Failure) and not error.allow_retries and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    task = Task("dagster", context.job_name, context.run_id, context.step_key)
+    tags = frozenset(f"{name}={value}" if value else name for name, value in context.op.tags.items())
+    said = step_failed(at_work, context.instance, Subject(task, tags=tags), error or "it does not say why")
+    if said is None:
+        return
+    if said.again:
+        context.log.warning(
+            f"entrepot: the policy ({said.rule}) has {context.step_key} tried again ({said.reason}), which its own "
+            f"retries do not: give it retry_policy=policy_retries({context.step_key!r})"
+        )
+    else:
+        context.log.error(f"entrepot: {context.step_key} failed for good: {said.reason} (policy {said.rule})")
+
+
+def step_failed(
+    at_work: Binding, instance: DagsterInstance, subject: Subject, error: BaseException | str
+) -> Retry | None:
+    """Count a step that failed in its last attempt.
+
+    Args:
+        at_work: the policy.
+        instance: that the run is in.
+        subject: the step.
+        error: why it failed.
+
+    Returns:
+        What the policy says; None: it failed of a lost value, about which the read itself said all.
+    """
+    from entrepot.errors import ObjectLost, ObjectNotFound
+
+    if isinstance(error, (ObjectLost, ObjectNotFound)):
+        return None
+    retried = instance.all_logs(subject.task.run, of_type=DagsterEventType.STEP_UP_FOR_RETRY)
+    attempt = 1 + sum(entry.step_key == subject.task.name for entry in retried)
+    return at_work.runtime.task_failed(subject, attempt, error)
+
+
+def _binding_of(instance: DagsterInstance, run_id: str) -> Binding | None:
+    """The policy of the run's IO manager; where the step has none, that of the environment."""
+    from entrepot_dagster.at_work import binding, binding_of_run
+
+    found = binding_of_run(run_id)
+    if found is not None:
+        return found
+    from entrepot_io.settings import resolve
+
+    settings = resolve()
+    return binding(None, settings.scope or default_scope(instance), settings.address, instance)

@@ -1,0 +1,127 @@
+"""What a step reads, from the plan and the event log: for the process that launches steps, before there is a step's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dagster import AssetKey, DagsterInstance
+from dagster._core.execution.plan.outputs import StepOutputHandle
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+from entrepot_io.reference import Reference
+
+from entrepot_dagster.places import asset_of_key
+from entrepot_dagster.records import recorded_asset, recorded_outputs
+
+
+class RecordedOutputs:
+    """The references in the event logs of a run and of those that it re-executes, each log read once.
+
+    Args:
+        instance: whose logs.
+        run_id: the run.
+        known_state: what the run knows of steps that ran before; None: nothing.
+    """
+
+    def __init__(self, instance: DagsterInstance, run_id: str, known_state: Any) -> None:
+        self._instance = instance
+        self._run_id = run_id
+        self._parent = None if known_state is None else known_state.parent_state
+        self._logs: dict[str, dict[tuple[str, ...], Reference]] = {}
+
+    def of_handle(self, handle: StepOutputHandle) -> Reference | None:
+        """The reference of one output; None: it is not in the store."""
+        run_id, past = self._run_id, self._parent
+        while past is not None and handle in past.produced_outputs:
+            run_id, past = past.run_id, past.parent_state
+        mapping = [handle.mapping_key] if handle.mapping_key is not None else []
+        return self._log(run_id).get((handle.step_key, handle.output_name, *mapping))
+
+    def of_step(self, step_key: str) -> Iterator[Reference]:
+        """The references of all outputs of a step, by its latest run that wrote any."""
+        runs, past = [self._run_id], self._parent
+        while past is not None:
+            runs.append(past.run_id)
+            past = past.parent_state
+        for run_id in runs:
+            found = [reference for key, reference in self._log(run_id).items() if key[0] == step_key]
+            if found:
+                yield from found
+                return
+
+    def _log(self, run_id: str) -> dict[tuple[str, ...], Reference]:
+        if run_id not in self._logs:
+            self._logs[run_id] = recorded_outputs(self._instance, run_id)
+        return self._logs[run_id]
+
+
+def references_of(
+    instance: DagsterInstance, step_context: Any, known_state: Any, reads: Sequence[str] | None
+) -> list[Reference]:
+    """The references of what a step reads.
+
+    Args:
+        instance: whose event log to read.
+        step_context: of the step, as a step handler has it.
+        known_state: what the run knows of steps that ran before; None: nothing.
+        reads: instead of its inputs: keys of steps, and of assets as ``asset:raw/orders``.
+
+    Raises:
+        InvalidReference: the log holds a damaged one.
+    """
+    recorded = RecordedOutputs(instance, step_context.run_id, known_state)
+    partition = step_context.dagster_run.tags.get(PARTITION_NAME_TAG)
+    found: dict[object, Reference] = {}
+    for reference in (
+        _inputs(instance, step_context, recorded, partition)
+        if reads is None
+        else named_references(instance, recorded, reads, partition)
+    ):
+        found[reference.id] = reference
+    return list(found.values())
+
+
+def _inputs(
+    instance: DagsterInstance, step_context: Any, recorded: RecordedOutputs, partition: str | None
+) -> Iterator[Reference]:
+    layer = step_context.job.get_definition().asset_layer
+    for step_input in step_context.step.step_inputs:
+        handles = step_input.get_step_output_handle_dependencies()
+        for handle in handles:
+            reference = recorded.of_handle(handle)
+            if reference is not None:
+                yield reference
+        if not handles:  # nobody makes it in this run: an asset that was materialized before, or no object at all
+            key = layer.get_asset_key_for_node_input(step_context.node_handle, step_input.name)
+            if key is not None:
+                yield from _asset(instance, key, partition)
+
+
+def named_references(
+    instance: DagsterInstance, recorded: RecordedOutputs, reads: Sequence[str], partition: str | None
+) -> Iterator[Reference]:
+    """The references of what an author names.
+
+    Args:
+        instance: whose event log to read.
+        recorded: what the run has made.
+        reads: keys of steps, and of assets as ``asset:raw/orders`` or ``asset:raw/orders@partition``.
+        partition: of the run; None: it has none.
+
+    Raises:
+        InvalidReference: the log holds a damaged one.
+    """
+    for name in reads:
+        path = asset_of_key(name)
+        if path is None:
+            yield from recorded.of_step(name)
+        else:
+            yield from _asset(instance, AssetKey(path[0]), path[1] or partition)
+
+
+def _asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Iterator[Reference]:
+    """An asset's partition of this run; if it has none of that name, whatever was materialized last."""
+    reference = None if partition is None else recorded_asset(instance, key, partition)
+    reference = reference or recorded_asset(instance, key, None)
+    if reference is not None:
+        yield reference

@@ -1,0 +1,69 @@
+"""Which objects the nodes of a task read, for whoever makes its pod: Airflow's executor, Dagster's, or a manifest.
+
+A dataset's ID follows from its name and session, so it takes no run to know what a task will read. Datasets of the
+run's own session are named by their keys: the host puts its run's session in when it makes the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from entrepot.errors import InvalidArgument
+from entrepot_io.keys import kedro_key
+from entrepot_io.placement import wishes
+from kedro.pipeline import Pipeline
+from kedro.pipeline.node import Node
+
+from entrepot_kedro.runs import stored
+
+if TYPE_CHECKING:
+    from entrepot_io.placement.asked import Locality, StoreWish
+
+
+def node_annotations(
+    nodes: Pipeline | Iterable[Node],
+    catalog: Any,
+    *,
+    session: str | None = None,
+    locality: Locality | None = None,
+    store: StoreWish | None = None,
+) -> dict[str, str]:
+    """Annotations for the pod of a task that runs these nodes.
+
+    Args:
+        nodes: what runs in one pod; what they hand to each other does not count.
+        catalog: of the project. Versioned datasets do not count: which version is read, only the store can tell.
+        session: of the run; default: that of the DAG run, where Airflow makes the pod. Elsewhere it is needed, and the
+            nodes get the same as ``ENTREPOT_SESSION``.
+        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of it; or ``"off"``.
+        store: whether only nodes with a store will do: ``"preferred"`` (default), ``"required"`` or ``"off"``.
+
+    Raises:
+        InvalidArgument: datasets of the run have different scopes.
+    """
+    pipeline = nodes if isinstance(nodes, Pipeline) else Pipeline(list(nodes))
+    wanted = pipeline.inputs()
+    known: list[str] = []
+    keys: dict[str, str] = {}  # to their scopes
+    for name, dataset in stored(catalog, pipeline, Pipeline([])).items():
+        if name not in wanted or dataset.is_versioned:
+            continue
+        if dataset.session.ends_with_run:
+            keys[kedro_key(dataset.name)] = dataset.scope
+        else:
+            known.append(str(dataset.reference().id))
+    scopes = sorted(set(keys.values()))
+    if len(scopes) > 1:
+        raise InvalidArgument(
+            f"the nodes read datasets of the scopes {', '.join(scopes)}, and a pod's annotations have one: give the "
+            "datasets the same scope, or those of other scopes a session"
+        )
+    return wishes.annotate(
+        requires=known or None,
+        keys=list(keys) or None,
+        scope=scopes[0] if scopes else None,
+        session=session,
+        locality=locality,
+        store=store,
+    )

@@ -1,0 +1,109 @@
+"""A parallel runner that survives the death of a node's process.
+
+Kedro's own ParallelRunner has one pool: a worker that is killed takes the pool, and all nodes that run in it, with it.
+Here each worker is a pool of its own, so a death is that of one node, and the policy says whether it runs again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from kedro.runner import ParallelRunner
+from kedro.runner.task import Task
+
+from entrepot_kedro import policies
+
+
+class NodeKilled(RuntimeError):
+    """The process in which a node ran is gone, and the policy does not have it run again."""
+
+
+class EntrepotParallelRunner(ParallelRunner):
+    """ParallelRunner with a process for each node that runs, so that a killed one can be tried again.
+
+    ``kedro run --runner entrepot_kedro.EntrepotParallelRunner``. Without a policy a killed node fails, as in Kedro's.
+    """
+
+    def _get_executor(self, max_workers: int) -> Executor:
+        named = os.environ.get("KEDRO_MP_CONTEXT")
+        context = multiprocessing.get_context(named if named in ("fork", "spawn", "forkserver") else None)
+        return _Workers(max_workers, context)
+
+
+class _Workers(ProcessPoolExecutor):
+    """An executor of single processes. A ProcessPoolExecutor by its type, by which Kedro tells that it has to pickle.
+
+    Args:
+        max_workers: how many processes.
+        context: how they are started.
+    """
+
+    def __init__(self, max_workers: int, context: BaseContext) -> None:
+        super().__init__(1, mp_context=context)
+        self._context = context
+        self._free: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
+        self._all: list[ProcessPoolExecutor] = []
+        self._guard = threading.Lock()
+        for _ in range(max_workers):
+            self._free.put(self._new(context))
+        self._threads = ThreadPoolExecutor(max_workers, thread_name_prefix="entrepot-nodes")
+
+    def _new(self, context: BaseContext) -> ProcessPoolExecutor:
+        made = ProcessPoolExecutor(1, mp_context=context)
+        # Forked now, in the main thread and before a node runs: a fork beside busy threads may inherit a held lock.
+        made.submit(os.getpid)
+        with self._guard:
+            self._all.append(made)
+        return made
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a node in a process of its own."""
+        return self._threads.submit(self._run, fn, args, kwargs)
+
+    def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        worker = self._free.get()
+        number = 1
+        try:
+            while True:
+                try:
+                    return worker.submit(fn, *args, **kwargs).result()
+                except BrokenProcessPool as error:
+                    worker.shutdown(wait=False)
+                    self._judge(fn, number, error)
+                    # Other threads are busy now, so this one is started anew and not forked.
+                    forks = self._context.get_start_method() == "fork"
+                    worker = self._new(multiprocessing.get_context("spawn") if forks else self._context)
+                number += 1
+        finally:
+            self._free.put(worker)
+
+    def _judge(self, fn: Callable[..., Any], number: int, error: BrokenProcessPool) -> None:
+        """Wait until the node may run again; raise if it may not."""
+        binding = policies.current()
+        if binding is None or not isinstance(fn, Task):
+            raise error
+        said = binding.task_failed(fn.node, number, "its process was killed")
+        if not said.again:
+            raise NodeKilled(
+                f"node {fn.node.name!r}: its process was killed, and it does not run again: {said.reason} "
+                f"(policy {said.rule})"
+            ) from error
+        time.sleep(said.delay)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes."""
+        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+        with self._guard:
+            workers, self._all = self._all, []
+        for worker in workers:
+            worker.shutdown(wait=wait, cancel_futures=cancel_futures)
+        super().shutdown(wait=wait, cancel_futures=cancel_futures)

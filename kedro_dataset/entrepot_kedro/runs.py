@@ -1,0 +1,176 @@
+"""What is known of the run of a pipeline: its nodes, which of its datasets are objects, and who makes which.
+
+The process of ``kedro run`` knows all of it before the first node. A worker that was forked has it too; one that was
+started anew makes it again from what its datasets say and from the project's registry.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from entrepot.ids import ObjectID
+from entrepot_io.policy.lineage import ObjectRef
+from entrepot_io.policy.subject import Subject, Task
+from kedro.framework import project
+from kedro.io import CachedDataset, DatasetError
+from kedro.pipeline import Pipeline
+from kedro.pipeline.node import Node
+
+from entrepot_kedro.dataset import EntrepotDataset
+
+if TYPE_CHECKING:
+    from entrepot_kedro.dataset import RunNote
+
+HOST = "kedro"
+DEFAULT_PIPELINE = "__default__"
+_MAX_FRAMES = 40
+
+
+@dataclass(frozen=True, eq=False)
+class RunOf:
+    """The run that a process works for; the graph that a policy asks when the store's lineage is gone.
+
+    Attributes:
+        id: of ``kedro run``'s session.
+        label: the pipelines' names, as rules and logs have them.
+        pipeline: all nodes that can run again, also those that this run leaves out.
+        catalog: of the run.
+        datasets: those that are in the store, by their names in the catalog.
+    """
+
+    id: str
+    label: str
+    pipeline: Pipeline
+    catalog: Any
+    datasets: dict[str, EntrepotDataset]
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The nodes by name."""
+        return {node.name: node for node in self.pipeline.nodes}
+
+    @cached_property
+    def makers(self) -> dict[str, Node]:
+        """The node that makes a dataset."""
+        return {name: node for node in self.pipeline.nodes for name in node.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, int]:
+        """How many nodes read a dataset."""
+        found: dict[str, int] = {}
+        for node in self.pipeline.nodes:
+            for name in set(node.inputs):
+                found[name] = found.get(name, 0) + 1
+        return found
+
+    @cached_property
+    def names(self) -> dict[ObjectID, str]:
+        """The name of the dataset that is under an ID."""
+        return {dataset.reference().id: name for name, dataset in self.datasets.items()}
+
+    def task(self, node: Node) -> Task:
+        """A node as rules and lineage name it."""
+        return Task(HOST, self.label, self.id, node.name)
+
+    def maker(self, ref: ObjectRef, /) -> Task | None:
+        """As :meth:`~entrepot_io.policy.planning.Graph.maker`."""
+        node = self.makers.get(self.names.get(ref.id, ""))
+        return None if node is None else self.task(node)
+
+    def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
+        """As :meth:`~entrepot_io.policy.planning.Graph.inputs`; only of what nodes make. The rest is not lost here."""
+        node = self.nodes.get(task.name)
+        if node is None:
+            return None
+        made = [name for name in dict.fromkeys(node.inputs) if name in self.makers and name in self.datasets]
+        return [self.datasets[name].reference() for name in made]
+
+    def subject(self, ref: ObjectRef, /) -> Subject | None:
+        """What rules see of an object of which the store's lineage is gone."""
+        name = self.names.get(ref.id, "")
+        node = self.makers.get(name)
+        if node is None:
+            return None
+        return Subject(self.task(node), key=ref.key, dataset=name, tags=frozenset(node.tags))
+
+
+def stored(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dict[str, EntrepotDataset]:
+    """The datasets of a pipeline that are in the store, by their names in the catalog.
+
+    Args:
+        catalog: of the run; what matches a pattern of it is made now, as the runner would.
+        pipeline: whose datasets.
+        executed: the part of it whose datasets the runner makes in any case. Of the others only those are made that
+            are in the store: another one may not even be installed here.
+    """
+    found: dict[str, EntrepotDataset] = {}
+    sure = executed.datasets()
+    for name in sorted(pipeline.datasets()):
+        if name not in catalog or (name not in sure and not _is_stored(catalog, name)):
+            continue
+        dataset = catalog.get(name)
+        if type(dataset) is CachedDataset:
+            dataset = dataset._dataset
+        if isinstance(dataset, EntrepotDataset):
+            found[name] = dataset
+    return found
+
+
+def _is_stored(catalog: Any, name: str) -> bool:
+    try:
+        kind = catalog.get_type(name)
+    except DatasetError:
+        return False  # its class cannot be imported
+    module, _, qualified = (kind or "").rpartition(".")
+    found = getattr(sys.modules.get(module), qualified, None)
+    return isinstance(found, type) and issubclass(found, EntrepotDataset)
+
+
+def label_of(names: Iterable[str] | None) -> str:
+    """One name for the pipelines of a run."""
+    return "+".join(sorted(names or ())) or DEFAULT_PIPELINE
+
+
+def registered(names: Iterable[str] | None) -> Pipeline:
+    """The whole of the pipelines of a run, as the project registers them; empty outside of a project."""
+    found = Pipeline([])
+    for name in names or (DEFAULT_PIPELINE,):
+        if name in project.pipelines:
+            found += project.pipelines[name]
+    return found
+
+
+def of_note(note: RunNote, catalog: Any) -> RunOf:
+    """The run that a worker works for which was not forked, so that it inherited nothing.
+
+    Args:
+        note: what a dataset says of its run.
+        catalog: of the run.
+    """
+    if project.PACKAGE_NAME is None and note.package is not None:
+        # Not the whole project: Kedro configures the logging of a worker whose project is known, and fails the second
+        # time.
+        project.pipelines.configure(f"{note.package}.pipeline_registry")
+    pipeline = registered(note.pipelines)
+    return RunOf(note.run, label_of(note.pipelines), pipeline, catalog, stored(catalog, pipeline, Pipeline([])))
+
+
+def catalog_of_caller(frame: FrameType | None) -> Any:
+    """The catalog of the ``Task`` that has a dataset loaded: the hook before it is told of the node alone.
+
+    Args:
+        frame: from which the caller is looked for.
+    """
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            return None
+        catalog = frame.f_locals.get("catalog")
+        if isinstance(frame.f_locals.get("node"), Node) and hasattr(catalog, "release"):
+            return catalog
+        frame = frame.f_back
+    return None
