@@ -1,1 +1,21 @@
-"""Entrepot on Kubernetes: the operator will live here. Nothing in it is used outside a cluster."""
+"""Entrepot on Kubernetes: pods that follow the data. Nothing in it is used outside a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrepot.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from entrepot_io.placement import Injection as Injection
+    from entrepot_io.placement import Node as Node
+    from entrepot_io.placement import PlacementConflict as PlacementConflict
+    from entrepot_io.placement import Site as Site
+    from entrepot_io.placement import explain as explain
+    from entrepot_io.placement import inject as inject
+    from entrepot_io.placement import inject_document as inject_document
+
+# The command line imports this package for each of its verbs: the rest comes with the first use.
+__all__ = ["Injection", "Node", "PlacementConflict", "Site", "explain", "inject", "inject_document"]
+
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "entrepot_io.placement"))

@@ -1,0 +1,51 @@
+"""What the webhook counts, as plain numbers."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+# injected: the pod was changed; unchanged: there was nothing to do; unknown: what is needed for it is not known now;
+# invalid: its annotations, or the request, cannot be understood; late: the time was over; failed: an error of ours.
+Result = Literal["injected", "unchanged", "unknown", "invalid", "late", "failed"]
+RESULTS: tuple[Result, ...] = get_args(Result)
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)  # seconds
+
+Sample = tuple[str, dict[str, str], float]
+
+
+class Counters:
+    """Reviews by result, and how long they took. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._results: dict[Result, int] = dict.fromkeys(RESULTS, 0)  # this and what follows: guarded by _lock
+        self._buckets = [0] * (len(BOUNDS) + 1)
+        self._seconds = 0.0
+
+    def add(self, result: Result, seconds: float) -> None:
+        """Count one review."""
+        with self._lock:
+            self._results[result] += 1
+            self._buckets[bisect_left(BOUNDS, seconds)] += 1
+            self._seconds += seconds
+
+    def results(self) -> dict[str, int]:
+        """How many reviews ended how."""
+        with self._lock:
+            return {str(result): count for result, count in self._results.items()}
+
+    def samples(self) -> Iterator[Sample]:
+        """Name, labels and value of each number, as Prometheus has counters and histograms."""
+        with self._lock:
+            results, buckets, seconds = dict(self._results), list(self._buckets), self._seconds
+        for result, count in results.items():
+            yield "entrepot_admission_reviews_total", {"result": result}, count
+        below = 0
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), buckets, strict=True):
+            below += count
+            yield "entrepot_admission_seconds_bucket", {"le": bound}, below
+        yield "entrepot_admission_seconds_sum", {}, seconds
+        yield "entrepot_admission_seconds_count", {}, below

@@ -1,0 +1,98 @@
+"""AdmissionReview of ``admission.k8s.io/v1``: what comes in is checked at the door, what goes out never refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+
+from entrepot_operator.admission.patching import Operation
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+MAX_BODY_BYTES = 4 << 20  # the API server itself takes requests of 3 MiB
+_MAX_UID = 128
+# Each is a header of HTTP; kubectl shows them. The API server cuts what is longer in sum.
+_MAX_WARNING = 240
+_MAX_WARNINGS = 8
+
+
+@dataclass(frozen=True)
+class Review:
+    """One pod that is about to be made.
+
+    Attributes:
+        uid: of the request; the answer carries it.
+        namespace: that the pod will be in.
+        pod: as it would be stored.
+        dry_run: nothing may be left behind by this request.
+    """
+
+    uid: str
+    namespace: str
+    pod: dict[str, Any]
+    dry_run: bool
+
+
+def read(body: bytes) -> Review:
+    """Read a request.
+
+    Args:
+        body: of HTTP, of a size that was checked.
+
+    Raises:
+        InvalidArgument: it is no AdmissionReview of version v1 about the creation of a pod.
+    """
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"the body is not JSON: {type(error).__name__}: {str(error)[:200]}") from None
+    if not isinstance(said, dict) or said.get("kind") != KIND or said.get("apiVersion") != API_VERSION:
+        found = f"{said.get('kind')!r} of {said.get('apiVersion')!r}" if isinstance(said, dict) else type(said).__name__
+        raise InvalidArgument(f"the body is {KIND} of {API_VERSION}, not {found:.200}")
+    request = said.get("request")
+    if not isinstance(request, dict):
+        raise InvalidArgument("the review has no request")
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid or len(uid) > _MAX_UID:
+        raise InvalidArgument("the request has no uid, by which its answer is known")
+    kind, operation = request.get("kind"), request.get("operation")
+    about = kind if isinstance(kind, dict) else {}
+    if (about.get("group"), about.get("version"), about.get("kind")) != ("", "v1", "Pod") or operation != "CREATE":
+        raise InvalidArgument(
+            f"this webhook is asked about pods that are created, not about {operation} of {kind}"[:300]
+        )
+    pod = request.get("object")
+    if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict) or not isinstance(pod.get("spec"), dict):
+        raise InvalidArgument("the request has no pod with metadata and spec")
+    return Review(uid, str(request.get("namespace") or ""), pod, request.get("dryRun") is True)
+
+
+def answer(uid: str, patch: Iterable[Operation] = (), warnings: Iterable[str] = ()) -> bytes:
+    """An answer that lets the pod pass.
+
+    Args:
+        uid: of the request.
+        patch: operations on the pod.
+        warnings: for whoever makes the pod.
+    """
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    operations = list(patch)
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(operations, separators=(",", ":")).encode()).decode()
+    told = [_header(one) for one in warnings][:_MAX_WARNINGS]
+    if told:
+        response["warnings"] = told
+    review: Mapping[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "response": response}
+    return json.dumps(review, separators=(",", ":")).encode()
+
+
+def _header(text: str) -> str:
+    """A text in one line, as long as a warning may be."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= _MAX_WARNING else line[: _MAX_WARNING - 3] + "..."

@@ -1,0 +1,148 @@
+"""Problems of pods as Events of whoever makes them: controllers read no warnings, people read Events."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from entrepot.errors import AccessDenied, EntrepotError
+from entrepot_io.cluster.api import Api
+from entrepot_io.placement.reasons import Reason
+
+from entrepot_operator.admission.requests import Review
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "entrepot-webhook"
+_WAITING = 1000
+_REMEMBERED = 1000  # each with its first time and count
+_AGAIN_SECONDS = 60.0  # a set of pods that all have the same problem is one Event that counts
+_MAX_MESSAGE = 1000
+_TOLD_AGAIN_SECONDS = 600.0  # in the log, that Events cannot be written
+
+
+@dataclass(frozen=True)
+class About:
+    """What an Event is about: the controller of a pod, which exists already, or the pod itself."""
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass
+class _Seen:
+    first: datetime
+    count: int = 0
+    written: float = float("-inf")
+
+
+class Teller:
+    """Writes Events in a thread of its own; telling it something never waits.
+
+    Args:
+        api: the cluster's, for this thread alone.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._waiting: queue.Queue[tuple[About, Reason] | None] = queue.Queue(_WAITING)
+        self._seen: OrderedDict[tuple[About, str], _Seen] = OrderedDict()
+        self._complained = float("-inf")
+        self._thread = threading.Thread(target=self._run, name="entrepot-events", daemon=True)
+        self._thread.start()
+
+    def tell(self, review: Review, reasons: list[Reason]) -> None:
+        """Say what was wrong with a pod that is about to be made; what is too much is dropped."""
+        about = subject(review)
+        if about is None:
+            return
+        for one in reasons:
+            try:
+                self._waiting.put_nowait((about, one))
+            except queue.Full:
+                return
+
+    def close(self) -> None:
+        """Write what waits, and stop."""
+        try:
+            self._waiting.put(None, timeout=5)
+        except queue.Full:
+            return  # the thread hangs; it ends with the process
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while True:
+            item = self._waiting.get()
+            if item is None:
+                self._api.close()
+                return
+            self._write(*item)
+
+    def _write(self, about: About, reason: Reason) -> None:
+        key = (about, reason.code)
+        now = self._api.now()
+        seen = self._seen.setdefault(key, _Seen(now))
+        self._seen.move_to_end(key)
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        seen.count += 1
+        if time.monotonic() - seen.written < _AGAIN_SECONDS:
+            return
+        seen.written = time.monotonic()
+        one = event(about, reason, seen.first, now, seen.count)
+        path = f"/api/v1/namespaces/{about.namespace}/events/{one['metadata']['name']}"
+        try:
+            self._api.apply(path, one, COMPONENT)
+        except EntrepotError as error:
+            if time.monotonic() - self._complained > _TOLD_AGAIN_SECONDS:
+                self._complained = time.monotonic()
+                level = logging.ERROR if isinstance(error, AccessDenied) else logging.WARNING
+                log.log(level, "an Event cannot be written: %s", error)
+
+
+def subject(review: Review) -> About | None:
+    """What an Event about a new pod belongs to; None: neither the pod nor its maker has a name yet."""
+    metadata: Mapping[str, Any] = review.pod["metadata"]
+    for owner in metadata.get("ownerReferences") or []:
+        if isinstance(owner, Mapping) and owner.get("controller") and owner.get("name"):
+            named = (str(owner.get(key) or "") for key in ("apiVersion", "kind", "name", "uid"))
+            return About(review.namespace, *named)
+    name = metadata.get("name")
+    return About(review.namespace, "v1", "Pod", str(name), "") if name and review.namespace else None
+
+
+def event(about: About, reason: Reason, first: datetime, last: datetime, count: int) -> dict[str, Any]:
+    """An Event; the same problem of the same thing always has the same name."""
+    text = f"{about.api_version}/{about.kind}/{about.name}/{about.uid}/{reason.code}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    involved = {
+        "apiVersion": about.api_version,
+        "kind": about.kind,
+        "namespace": about.namespace,
+        "name": about.name,
+        "uid": about.uid,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{about.name[:200].rstrip('.-')}.{digest}", "namespace": about.namespace},
+        "involvedObject": {key: value for key, value in involved.items() if value},
+        "type": "Warning",
+        "reason": "".join(part.capitalize() for part in reason.code.split("-")),
+        "message": reason.text[:_MAX_MESSAGE],
+        "source": {"component": COMPONENT},
+        "firstTimestamp": first.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTimestamp": last.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "count": count,
+    }

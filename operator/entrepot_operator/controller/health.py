@@ -1,0 +1,84 @@
+"""``/healthz``, ``/readyz`` and ``/metrics`` over plain HTTP."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+
+from entrepot_operator.controller.metrics import CONTENT_TYPE
+
+REQUEST_SECONDS = 5.0
+PLAIN = "text/plain; charset=utf-8"
+
+
+class HealthServer:
+    """Answers probes and scrapes, in threads of its own.
+
+    Args:
+        host: to listen on.
+        port: 0: any that is free.
+        healthy, ready: what is wrong; nothing: all is well.
+        metrics: the text for ``/metrics``.
+
+    Raises:
+        InvalidArgument: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        healthy: Callable[[], list[str]],
+        ready: Callable[[], list[str]],
+        metrics: Callable[[], str],
+    ) -> None:
+        probes = {"/healthz": healthy, "/readyz": ready}
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_SECONDS
+
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
+                    self._answer(200, metrics(), CONTENT_TYPE)
+                elif path in probes:
+                    wrong = probes[path]()
+                    self._answer(503 if wrong else 200, "\n".join(wrong or ["ok"]) + "\n", PLAIN)
+                else:
+                    self._answer(404, "there are /healthz, /readyz and /metrics\n", PLAIN)
+
+            def _answer(self, status: int, text: str, kind: str) -> None:
+                body = text.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *_: Any) -> None:
+                """A probe every few seconds is no news."""
+
+        class Server(socketserver.ThreadingTCPServer):
+            allow_reuse_address = True
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
+        try:
+            self._server = Server((host, port), Handler)
+        except (OSError, OverflowError) as error:
+            raise InvalidArgument(f"health and metrics cannot be served at {host}, port {port}: {error}") from error
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

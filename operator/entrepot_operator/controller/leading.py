@@ -1,0 +1,197 @@
+"""Which of several operators acts: the one that holds a Lease. Time is measured by each one's own clock alone."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from entrepot.errors import EntrepotError, InvalidArgument
+from entrepot_io.cluster.api import Api
+from entrepot_io.cluster.errors import CONFLICT, ClusterRefused, ResourceNotFound
+from entrepot_io.cluster.objects import lease_path
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Election:
+    """How a leader is found.
+
+    Attributes:
+        namespace, name: of the Lease.
+        identity: of this operator; no other has it.
+        seconds: after which a leader that is not heard of is replaced.
+
+    Raises:
+        InvalidArgument: the time is out of its range.
+    """
+
+    namespace: str
+    identity: str
+    name: str = "entrepot-operator"
+    seconds: float = 15.0
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.seconds <= 3600:
+            raise InvalidArgument(f"the lease of the leader lasts from 2 to 3600 seconds, not {self.seconds:g}")
+
+    @property
+    def renewed_within(self) -> float:
+        """Seconds for which a leader counts itself as one after it renewed: shorter than others wait."""
+        return self.seconds * 2 / 3
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two tries."""
+        return self.seconds / 7.5
+
+
+class Elector:
+    """Holds the Lease if it can, in a thread of its own.
+
+    Args:
+        election: which Lease, and for whom.
+        api: a connection for this alone, that does not wait long for an answer.
+        changed: called after this operator became the leader, or ceased to be.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        election: Election,
+        api: Api,
+        changed: Callable[[bool], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._election = election
+        self._api = api
+        self._changed = changed
+        self._clock = clock
+        self._until = 0.0
+        self._led = False
+        self._seen: tuple[str, float] | None = None  # the version of the Lease that another holds, and since when
+        self._problem = ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+
+    def leading(self) -> bool:
+        """Whether this operator may act now."""
+        return self._clock() < self._until
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def now(self) -> datetime:
+        """The time by the clock of the API server."""
+        return self._api.now()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End, and give the Lease back, so that another need not wait for its end."""
+        self._stopped.set()
+        self._thread.join(seconds)
+
+    def step(self) -> None:
+        """One try to get or to keep the Lease.
+
+        Raises:
+            AccessDenied, ClusterRefused, ClusterUnavailable: the Lease cannot be read or written.
+        """
+        election, begin = self._election, self._clock()
+        path = lease_path(election.namespace, election.name)
+        try:
+            lease = self._api.get(path)
+        except ResourceNotFound:
+            manifest = self._manifest({}, 0)
+            self._write(lambda: self._api.create(lease_path(election.namespace), manifest), begin)
+            return
+        spec = lease.get("spec") or {}
+        holder, version = str(spec.get("holderIdentity") or ""), str(lease["metadata"]["resourceVersion"])
+        if holder and holder != election.identity and not self._over(version, spec, begin):
+            self._until = 0.0
+            return
+        mine = holder == election.identity
+        changes = int(spec.get("leaseTransitions") or 0) + (0 if mine else 1)
+        manifest = self._manifest(lease, changes)
+        if mine and spec.get("acquireTime"):
+            manifest["spec"]["acquireTime"] = spec["acquireTime"]
+        self._write(lambda: self._api.replace(path, manifest), begin)
+
+    def _over(self, version: str, spec: dict[str, Any], now: float) -> bool:
+        """Whether another's Lease was not renewed for as long as it lasts, since it was first seen like this."""
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, now)
+        return now - self._seen[1] > max(1.0, float(spec.get("leaseDurationSeconds") or 0))
+
+    def _manifest(self, lease: dict[str, Any], changes: int) -> dict[str, Any]:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        metadata = {"name": self._election.name, "namespace": self._election.namespace}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {**metadata, **(lease.get("metadata") or {})},
+            "spec": {
+                "holderIdentity": self._election.identity,
+                "leaseDurationSeconds": max(1, round(self._election.seconds)),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": changes,
+            },
+        }
+
+    def _write(self, request: Callable[[], object], begin: float) -> None:
+        try:
+            request()
+        except ClusterRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return  # another was quicker; the next try sees who
+        self._seen = None
+        # From before the request on: others count from when they saw it, which is later.
+        self._until = begin + self._election.renewed_within
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.step()
+                self._problem = ""
+            except EntrepotError as error:
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    log.warning("the lease of the leader cannot be had: %s", error)
+            self._tell()
+            self._stopped.wait(self._election.pause * random.uniform(0.8, 1.0))
+            self._tell()
+        self._give_back()
+        self._tell()
+        self._api.close()
+
+    def _tell(self) -> None:
+        leading = self.leading()
+        if leading != self._led:
+            self._led = leading
+            self._changed(leading)
+
+    def _give_back(self) -> None:
+        if not self.leading():
+            return
+        self._until = 0.0
+        path = lease_path(self._election.namespace, self._election.name)
+        try:
+            lease = self._api.get(path)
+            if (lease.get("spec") or {}).get("holderIdentity") == self._election.identity:
+                lease["spec"].update({"holderIdentity": "", "leaseDurationSeconds": 1})
+                self._api.replace(path, lease)
+        except EntrepotError as error:
+            log.info("the lease of the leader is left to end by itself: %s", error)

@@ -1,0 +1,91 @@
+"""What is to be looked at: each thing once, some of it later, what failed after a pause that grows."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 120.0
+
+
+class WorkQueue(Generic[K]):
+    """Keys for one worker, from any thread. A key that is added while it waits is there once, at the earlier time.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._due: dict[K, float] = {}  # this and what follows: guarded by _changed
+        self._heap: list[tuple[float, int, K]] = []
+        self._count = 0
+        self._failures: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        """How many keys wait, those for later too."""
+        with self._changed:
+            return len(self._due)
+
+    def add(self, key: K, after: float = 0.0) -> None:
+        """Have a key looked at.
+
+        Args:
+            key: what.
+            after: seconds to wait.
+        """
+        with self._changed:
+            self._add(key, self._clock() + after)
+
+    def _add(self, key: K, due: float) -> None:
+        if key in self._due and self._due[key] <= due:
+            return
+        self._due[key] = due
+        self._count += 1
+        heapq.heappush(self._heap, (due, self._count, key))
+        self._changed.notify()
+
+    def take(self, seconds: float) -> K | None:
+        """The next key whose time has come; None: there was none for so long."""
+        end = self._clock() + seconds
+        with self._changed:
+            while True:
+                while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+                    heapq.heappop(self._heap)  # it was added again for an earlier time, or is gone
+                now = self._clock()
+                if self._heap and self._heap[0][0] <= now:
+                    _, _, key = heapq.heappop(self._heap)
+                    del self._due[key]
+                    return key
+                if now >= end:
+                    return None
+                self._changed.wait(min(end, self._heap[0][0] if self._heap else end) - now)
+
+    def failed(self, key: K) -> float:
+        """Have a key looked at again after a pause, the longer the more often it failed; returns the seconds."""
+        with self._changed:
+            count = self._failures.get(key, 0)
+            self._failures[key] = count + 1
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(count, 20)) * random.uniform(0.75, 1.0)
+            self._add(key, self._clock() + pause)
+            return pause
+
+    def succeeded(self, key: K) -> None:
+        """The next failure of a key is its first again."""
+        with self._changed:
+            self._failures.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all keys and failures."""
+        with self._changed:
+            self._due.clear()
+            self._heap.clear()
+            self._failures.clear()

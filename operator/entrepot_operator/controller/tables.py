@@ -1,0 +1,120 @@
+"""What is kept of the resources of one kind, and what follows from a change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from entrepot_operator.index import Index
+
+T = TypeVar("T")
+Resource = Mapping[str, Any]
+
+
+def key_of(resource: Resource) -> str:
+    """The name of a resource, with its namespace if it has one."""
+    metadata = resource["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+class Table(Generic[T]):
+    """Resources of one kind by name, each reduced to what matters. A sink of a watcher.
+
+    Args:
+        reduce: what is kept of a resource; None: nothing, as if it were not there.
+        changed: called with what was kept before and what is now, where the two differ.
+    """
+
+    def __init__(self, reduce: Callable[[Resource], T | None], changed: Callable[[T | None, T | None], None]) -> None:
+        self._reduce = reduce
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._kept: dict[str, T] = {}
+
+    def get(self, key: str) -> T | None:
+        """What is kept of one."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def all(self) -> dict[str, T]:
+        """What is kept of all."""
+        with self._lock:
+            return dict(self._kept)
+
+    def put(self, resources: Iterable[Resource]) -> None:
+        """Take these for all that there are."""
+        kept = {key_of(one): reduced for one in resources if (reduced := self._reduce(one)) is not None}
+        with self._lock:
+            before, self._kept = self._kept, kept
+        for key in before.keys() | kept.keys():
+            self._tell(before.get(key), kept.get(key))
+
+    def change(self, resource: Resource, *, gone: bool) -> None:
+        """Take note of one that is new, was changed or is gone."""
+        key, after = key_of(resource), None if gone else self._reduce(resource)
+        with self._lock:
+            before = self._kept.pop(key, None)
+            if after is not None:
+                self._kept[key] = after
+        self._tell(before, after)
+
+    def _tell(self, before: T | None, after: T | None) -> None:
+        if before != after:
+            self._changed(before, after)
+
+
+class Change(Protocol):
+    """Takes note of one resource; whatever it returns."""
+
+    def __call__(self, resource: Resource, *, gone: bool) -> object: ...
+
+
+class Both:
+    """The index and a table for one watcher: what is read is handed to both, and held by none of them.
+
+    Args:
+        put, change: the index's, for this kind.
+        table: the other.
+    """
+
+    def __init__(self, put: Callable[[Iterable[Resource]], object], change: Change, table: Table[Any]) -> None:
+        self._put = put
+        self._change = change
+        self._table = table
+
+    def put(self, resources: Iterable[Resource]) -> None:
+        """Take these for all that there are; there are few enough of them to be held for a moment."""
+        held = list(resources)
+        self._put(held)
+        self._table.put(held)
+
+    def change(self, resource: Resource, *, gone: bool) -> None:
+        """Take note of one."""
+        self._change(resource, gone=gone)
+        self._table.change(resource, gone=gone)
+
+
+class Objects:
+    """LocalObjects for the index.
+
+    Args:
+        index: what keeps them.
+        changed: called with the ID of an object that changed; None: any may have.
+    """
+
+    def __init__(self, index: Index, changed: Callable[[str | None], None]) -> None:
+        self._index = index
+        self._changed = changed
+
+    def put(self, resources: Iterable[Resource]) -> None:
+        """Take these for all that there are."""
+        self._index.put_objects(resources)
+        self._changed(None)
+
+    def change(self, resource: Resource, *, gone: bool) -> None:
+        """Take note of one."""
+        changed = self._index.change_object(resource, gone=gone)
+        if changed is not None:
+            self._changed(changed)

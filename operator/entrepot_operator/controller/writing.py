@@ -1,0 +1,128 @@
+"""The operator's requests: what it applies, and what it says in events."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from entrepot_io.cluster.api import Api
+from entrepot_io.cluster.errors import CONFLICT, ClusterRefused, ResourceNotFound
+from entrepot_io.cluster.objects import API_VERSION, resource_path
+
+from entrepot_operator.admission.patching import Operation
+from entrepot_operator.controller.children import MANAGER, Child
+from entrepot_operator.controller.gates import GatedPod, Told, lifting
+from entrepot_operator.controller.labels import LabelChange
+
+INVALID = 422
+_LONGEST_NAME = 200
+_LONGEST_MESSAGE = 1024
+
+
+class Writer:
+    """Writes to the API for one thread.
+
+    Args:
+        api: a connection for this alone.
+        identity: of this operator, for events.
+    """
+
+    def __init__(self, api: Api, identity: str) -> None:
+        self._api = api
+        self._identity = identity
+
+    def apply(self, child: Child) -> None:
+        """Make a resource as it is wanted, by server-side apply."""
+        self._api.apply(child.path, child.manifest, MANAGER)
+
+    def status(self, namespace: str, name: str, status: Mapping[str, Any]) -> bool:
+        """Write the status of a Store; returns whether it is still there."""
+        manifest = {"apiVersion": API_VERSION, "kind": "Store", "metadata": {"name": name}, "status": status}
+        try:
+            self._api.apply(f"{resource_path('stores', namespace, name)}/status", manifest, MANAGER)
+        except ResourceNotFound:
+            return False
+        return True
+
+    def label(self, change: LabelChange) -> bool:
+        """Change the label of a node; returns whether it is still there."""
+        try:
+            self._api.apply(f"/api/v1/nodes/{change.node}", change.manifest(), MANAGER)
+        except ResourceNotFound:
+            return False
+        except ClusterRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return False  # the node of this UID is gone
+        return True
+
+    def lift(
+        self, pod: GatedPod, draw: Callable[[dict[str, Any]], list[Operation]]
+    ) -> Literal["gone", "drawn", "as it was"]:
+        """Take our gate off a pod, and write the affinity that it has from now on; returns what became of it.
+
+        Args:
+            pod: that goes.
+            draw: the patch of its affinity. Where the API server refuses that, the pod goes as it was: an affinity that
+                is required already may only become narrower.
+
+        Raises:
+            ClusterRefused: the pod's gates were changed at the same moment; a later try may succeed.
+        """
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            found = self._api.get(path)
+            steps = lifting(found) if found["metadata"].get("uid") == pod.uid else []
+            if not steps:
+                return "gone"
+            drawn = draw(found)
+            try:
+                self._api.edit(path, [*drawn, *steps])
+            except ClusterRefused as error:
+                if not drawn or error.status != INVALID:
+                    raise
+                self._api.edit(path, steps)
+                return "as it was"
+        except ResourceNotFound:
+            return "gone"
+        return "drawn" if drawn else "as it was"
+
+    def event(self, about: Mapping[str, Any], told: Told) -> None:
+        """Say something about a resource. The same is said once, whoever says it, as long as the cluster keeps events.
+
+        Args:
+            about: ``apiVersion``, ``kind``, ``namespace``, ``name`` and ``uid`` of the resource.
+            told: what is said.
+        """
+        digest = hashlib.sha256(f"{about['uid']}/{told.reason}/{told.once}".encode()).hexdigest()[:16]
+        now = self._api.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        message = told.message
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{str(about['name'])[:_LONGEST_NAME].rstrip('.-')}.{digest}",
+                "namespace": about["namespace"],
+            },
+            "involvedObject": dict(about),
+            "type": told.type,
+            "reason": told.reason,
+            "message": message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 3] + "...",
+            "source": {"component": MANAGER},
+            "reportingComponent": MANAGER,
+            "reportingInstance": self._identity[:128],
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._api.create(f"/api/v1/namespaces/{about['namespace']}/events", manifest)
+        except ClusterRefused as error:
+            # It was said before, or what it is about is in a namespace that goes.
+            if error.status != CONFLICT and not isinstance(error, ResourceNotFound):
+                raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._api.close()

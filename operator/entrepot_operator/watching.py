@@ -1,0 +1,177 @@
+"""Following a collection of the cluster's API: read all of it, then every change, for ever."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from entrepot.errors import EntrepotError
+from entrepot_io.cluster.api import Api
+from entrepot_io.cluster.errors import ListExpired, ResourceNotFound
+from entrepot_io.cluster.places import missing_kinds
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 15.0
+SHORTEST_SECONDS = 1.0  # a watch that ends sooner is followed by a pause before the next
+
+Resource = Mapping[str, Any]
+
+
+class Sink(Protocol):
+    """What takes what is read. Each is called by one thread."""
+
+    def put(self, resources: Iterable[Resource]) -> None:
+        """All that there is. Reading on may raise; then it is put again later."""
+
+    def change(self, resource: Resource, *, gone: bool) -> None:
+        """One resource that is new, was changed, or is gone."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is followed.
+
+    Attributes:
+        name: for people, such as ``"stores"``.
+        path: in the API.
+        labels, fields: selectors.
+        ours: whether it is of a kind that our CRDs define.
+    """
+
+    name: str
+    path: str
+    labels: str = ""
+    fields: str = ""
+    ours: bool = False
+
+
+class Watcher:
+    """Follows one collection in a thread of its own.
+
+    Args:
+        source: what is followed.
+        connect: makes the connection that this watcher alone uses.
+        sink: takes what is read.
+        say: takes what went wrong, once for each new problem.
+    """
+
+    def __init__(
+        self, source: Source, connect: Callable[[], Api], sink: Sink, say: Callable[[str, EntrepotError], None]
+    ) -> None:
+        self.source = source
+        self._connect = connect
+        self._sink = sink
+        self._say = say
+        self._api: Api | None = None
+        self._synced = threading.Event()
+        self._stopped = threading.Event()
+        self._since: float | None = None
+        self._problem: EntrepotError | None = None
+        self._restarts = 0
+        self._thread = threading.Thread(target=self._run, name=f"watch-{source.name}", daemon=True)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all of it was read at least once."""
+        return self._synced.is_set()
+
+    @property
+    def problem(self) -> EntrepotError | None:
+        """Why it cannot be followed now; None: it is, or nobody knows yet."""
+        return self._problem
+
+    @property
+    def restarts(self) -> int:
+        """How often it was read anew since the start, the first time not counted."""
+        return self._restarts
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def connected_for(self) -> float:
+        """For how many seconds it has been followed without a gap; 0: it is not."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is being read is given up."""
+        self._stopped.set()
+        api = self._api
+        if api is not None:
+            api.abort()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        self._api = api = self._connect()
+        pause, version = FIRST_PAUSE_SECONDS, ""
+        while not self._stopped.is_set():
+            begin = time.monotonic()
+            try:
+                version = version or self._read(api)
+                for followed in self._follow(api, version):
+                    version = followed
+                    pause = FIRST_PAUSE_SECONDS
+                if time.monotonic() - begin > SHORTEST_SECONDS:
+                    continue  # the server ended it, as it does from time to time
+            except ListExpired:
+                version = ""
+                self._restarts += 1
+            except EntrepotError as error:
+                self._note(api, error)
+            self._since = None
+            self._stopped.wait(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        api.close()
+
+    def _read(self, api: Api) -> str:
+        version = ""
+
+        def resources() -> Iterator[Resource]:
+            nonlocal version
+            for page in api.pages(self.source.path, labels=self.source.labels, fields=self.source.fields):
+                version = str(page["metadata"].get("resourceVersion") or "")
+                yield from page["items"]
+
+        self._sink.put(resources())
+        self._synced.set()
+        return version
+
+    def _follow(self, api: Api, version: str) -> Iterator[str]:
+        """Follow from a version on; yields the version after each change."""
+        source = self.source
+        for kind, resource in api.watch(source.path, version, labels=source.labels, fields=source.fields):
+            self._well()
+            if kind != "BOOKMARK":
+                self._sink.change(resource, gone=kind == "DELETED")
+            yield str(resource["metadata"]["resourceVersion"])
+
+    def _well(self) -> None:
+        self._problem = None
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def _note(self, api: Api, error: EntrepotError) -> None:
+        if self._stopped.is_set():
+            return
+        if self.source.ours and isinstance(error, ResourceNotFound):
+            try:
+                error = missing_kinds(api)
+            except EntrepotError as other:
+                error = other
+        before, self._problem = self._problem, error
+        if before is None or str(before) != str(error):
+            self._say(self.source.name, error)
