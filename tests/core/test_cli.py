@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import entrepot
 import pytest
+from entrepot._launcher import daemon_binary
 from entrepot.cli import main
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -55,6 +57,21 @@ def test_put_ls_info_get_rm(cli: Run, store: entrepot.Store, tmp_path: Path) -> 
     assert not store.exists(oid)
     assert oid in cli("rm", oid, code=1).stderr
     assert "0" * 40 in cli("get", "0" * 40, code=1).stderr
+
+
+def test_upgrade(cli: Run, store: entrepot.Store, daemon: Any, tmp_path: Path) -> None:
+    program = tmp_path / "entrepotd"
+    shutil.copy2(daemon_binary(), program)
+    oid = store.put(b"x" * 100_000)
+    held = store.get(oid, copy="never")
+    said = cli("upgrade", "--program", program).stdout
+    assert f"version {entrepot.__version__} (daemon" in said
+    assert "with 1 objects" in said
+    assert store.status()["program"] == str(program)
+    assert store.get(oid) == b"x" * 100_000 == held
+    assert "/nowhere" in cli("upgrade", "--program", "/nowhere/entrepotd", code=1).stderr
+    assert "/bin/true" in cli("upgrade", "--program", Path("/bin/true").resolve(), code=1).stderr.replace("/usr", "")
+    assert store.get(oid) == b"x" * 100_000
 
 
 def test_tables(cli: Run, store: entrepot.Store, tmp_path: Path) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import entrepot
 import numpy as np
 import pytest
+from entrepot._launcher import daemon_binary
 
 MIB = 1 << 20
 
@@ -120,3 +125,47 @@ def test_a_wait_survives_the_daemon(
     kill_and_wait(store, "pid", wait_until)
     store.put("at last", id="ab" * 20)
     assert waiter.communicate(timeout=60)[0] == "at last\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_", range(8))
+def test_a_keeper_that_inherited_half_a_store_leaves_the_next_one_alone(
+    socket_folder: Path, wait_until: Callable[..., None], round_: int
+) -> None:
+    """The daemon dies while it hands its store to the keeper that it has just started in place of a killed one."""
+    address = f"unix://{socket_folder}/s.sock"
+    command = [str(daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def answers() -> bool:
+        if not started or started[-1].poll() is not None:
+            started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        try:
+            with entrepot.connect(address, scope="tests") as store:
+                pids.append((store.status()["pid"], store.status()["keeper_pid"]))
+                return bool(store.get(store.put(b"here")) == b"here")
+        except entrepot.StoreUnavailable:
+            return False
+
+    pids: list[tuple[int, int]] = []
+    try:
+        wait_until(answers, "the store")
+        daemon, keeper = pids[-1]
+        os.kill(keeper, signal.SIGKILL)
+        time.sleep(round_ * 0.0008)  # where the end overtakes the daemon is chance
+        with suppress(ProcessLookupError):
+            os.kill(daemon, signal.SIGKILL)
+        started[-1].wait(30)
+        wait_until(answers, "a store, the old one or the next")
+        end = time.monotonic() + 1.0  # in which a wrong heir gives up, and takes the socket's name with it
+        while time.monotonic() < end:
+            assert Path(address.removeprefix("unix://")).exists()
+            time.sleep(0.05)
+        assert answers()
+    finally:
+        for _, keeper in pids[-1:]:
+            with suppress(ProcessLookupError):
+                os.kill(keeper, signal.SIGTERM)
+        for process in started:
+            process.terminate()  # nothing, where it has ended
+            process.wait(30)

@@ -203,11 +203,14 @@ def test_a_store_can_be_sent_to_another_process(store: entrepot.Store) -> None:
     assert not store.closed
 
 
-def test_interrupt_ends_a_wait(store: entrepot.Store, spawn: Any) -> None:
+def test_interrupt_ends_a_wait(store: entrepot.Store, spawn: Any, wait_until: Any) -> None:
     import signal
 
     waiter = spawn(
         """
+        import signal
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
         print("ready", flush=True)
         try:
             store.get("0" * 40, timeout=60)
@@ -216,7 +219,7 @@ def test_interrupt_ends_a_wait(store: entrepot.Store, spawn: Any) -> None:
         """
     )
     assert waiter.stdout.readline() == "ready\n"
-    time.sleep(0.2)  # so that it is most likely in the wait; right in any case
+    wait_until(lambda: store.status()["waiting"] == 1, "the get to wait")
     waiter.send_signal(signal.SIGINT)
     out, _ = waiter.communicate(timeout=20)
     assert out == "interrupted 0\n"

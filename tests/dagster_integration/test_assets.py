@@ -87,6 +87,26 @@ def test_later_runs_find_assets(instance: DagsterInstance) -> None:
     assert (kept.session, kept.key, kept.shape) == ("", "asset:raw/orders", (10_000, 1))
 
 
+@asset(metadata={"entrepot/locality_set": {"name": "features", "reading": "loop_sequential"}})
+def features() -> Any:
+    return np.arange(10_000)
+
+
+@asset(metadata={"entrepot/locality_set": 5})
+def wrong() -> Any:
+    return np.arange(10_000)
+
+
+def test_metadata_name_a_locality_set(instance: DagsterInstance) -> None:
+    assert materialize([features], instance=instance, resources=IO).success
+    kept = recorded(instance, ["features"])
+    store = session_store(None, kept.scope, kept.session, None)
+    assert store.info(kept.id).locality_set == "features"
+    assert [one.reading for one in store.locality_sets() if one.name == "features"] == ["loop_sequential"]
+    with pytest.raises(InvalidArgument, match="not 5"):
+        materialize([wrong], instance=instance, resources=IO)
+
+
 def test_assets_are_written_in_place(instance: DagsterInstance) -> None:
     materialize([orders], instance=instance, resources=IO)
     first = recorded(instance, ["raw", "orders"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import signal
@@ -20,6 +21,7 @@ from benchmarks.packages import Package, clean_environment, developers
 from benchmarks.plan import FULL, GIB, MIB, size_name
 from benchmarks.processes import WorkerFailed
 from benchmarks.quick import compare, comparison
+from benchmarks.quick import run as quick
 from benchmarks.report import page, write
 from benchmarks.stage import Fleet, acting
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
@@ -75,11 +77,13 @@ def recorded() -> dict[str, Any]:
         "scaling": {
             "fragmentation": {
                 "capacity": GIB,
-                "points": [[10, GIB, GIB // 2, GIB, 5]],
+                "points": [[10, GIB, GIB // 2, GIB * 3 // 4, 5]],
                 "refused": 0,
                 "puts": 10,
                 "bytes": MIB,
                 "seconds": 1.0,
+                "large": GIB // 4,
+                "large_seconds": 0.25,
             }
         },
     }
@@ -126,7 +130,7 @@ def test_a_plan_is_cut_down_to_the_memory_there_is() -> None:
     assert FULL.fitted(64 * GIB).large_bytes == GIB
     small = FULL.fitted(2 * GIB)
     assert small.large_bytes == 256 * MIB
-    assert small.scale_bytes == GIB // 2
+    assert small.scale_bytes == 2 * GIB // 6
 
 
 def test_columns_without_content_are_left_out() -> None:
@@ -142,7 +146,10 @@ def test_the_report_tells_figures_ratios_and_what_is_missing(recorded: dict[str,
     assert "**redis** was given up at `array`: connection refused" in text
     assert "pyarrow 11.0.0" in text
     assert "/somewhere" not in text
-    assert "the largest free extent is 512.0 MiB: 0.50 of it" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert "the largest free extent is 512.0 MiB: 0.50 of it" in words
+    assert "leased 768.0 MiB in one piece, 0.75 of it" in words
+    assert "One array of 256.0 MiB was then put by such a client in 250 ms." in words
     assert "![fragmentation](plots/fragmentation.png)" in text
 
 
@@ -154,6 +161,77 @@ def test_goals_are_judged_by_the_figures(recorded: dict[str, Any]) -> None:
     assert found["put int64 array 1 MiB over the best copy measured"].met is True
     assert found["first put int64 array 1 MiB, as by default, over the best copy"].met is False
     assert found["get 1 KiB, C++"].met is None
+
+
+def test_what_lies_beyond_memory_is_told_and_judged(recorded: dict[str, Any]) -> None:
+    order = {"seconds": 2.0, "lost": 0, "wrong": 0}
+    line = {
+        "system": "entrepot",
+        "count": 64,
+        "put": 1.0,
+        "orders": dict.fromkeys(("sequential", "reverse", "random"), order),
+    }
+    lost = {"orders": dict.fromkeys(("sequential", "reverse", "random"), order | {"lost": 20})}
+    policies = [
+        {"order": "sequential", "policy": "data aware, declared", "seconds": 1.0, "read": 100},
+        {"order": "sequential", "policy": "LRU", "seconds": 1.5, "read": 190},
+    ]
+    load = {"copied": 1e9, "written": 1e9, "read": 1e9}
+    times = {"p50": 2e-6, "samples": 100}
+    recorded["beyond"] = {
+        "volume": {
+            "capacity": GIB,
+            "nbytes": 64 * MIB,
+            "lines": [
+                line | {"times": 2},
+                line | {"times": 4, **lost},
+                line | {"times": 4, "system": "plasma", **lost},
+            ],
+        },
+        "disk": {
+            "bytes": GIB,
+            "blob": 64 * MIB,
+            "spill_write": 1.0,
+            "plain_write": 0.95,
+            "plain_write_one_thread": 1.0,
+            "spill_read": 1.0,
+            "plain_read": 0.8,
+            "plain_read_one_thread": 1.0,
+        },
+        "policies": policies,
+        "latency": {
+            "alone": times | {"p99": 3e-6},
+            "spilling": times | {"p99": 30e-6},
+            "plain": times | {"p99": 10e-6},
+            "moved": load,
+            "made": load,
+        },
+        "restart": {
+            "bytes": GIB,
+            "objects": 1000,
+            "connected": 0.1,
+            "put": 0.2,
+            "got": 0.2,
+            "got_large": 0.3,
+            "worst": 0.4,
+            "touched": MIB,
+        },
+        "checkpoints": [{"target": "folder", "what": "save beside plain write", "ours": 900.0, "plain": 1000.0}],
+        "failures": {},
+    }
+    found = {goal.what: (goal.reached, goal.met) for goal in goals(recorded)}
+    assert found["2 times the memory, three orders: lost or wrong"] == ("0", True)
+    assert found["4 times the memory, three orders: lost or wrong"] == ("60", False)
+    assert found["spill over plain direct I/O"] == ("0.95", True)
+    assert found["reload over plain direct I/O"] == ("0.80", False)
+    assert found["loop over twice the memory, LRU over data aware, declared, time or bytes"] == ("1.90", True)
+    assert found["random reads of twice the memory, LRU over data aware, bytes"][1] is None
+    assert found["get 1 KiB while spilling over beside a plain load, 99 %"] == ("3.00", False)
+    assert found["first put and gets after the daemon's kill, worst"][1] is True
+    assert found["checkpoint, folder: save beside plain write"] == ("0.90", True)
+    text = page(recorded, [])
+    assert "with 1.0 GiB and 1,000 objects resident" in text
+    assert len([row for row in text.splitlines() if row.startswith("| plasma ") and "20" in row]) == 1
 
 
 def test_the_report_and_its_plots_are_written(recorded: dict[str, Any], tmp_path: Path) -> None:
@@ -306,7 +384,28 @@ def test_growth_is_measured_to_its_end(tmp_path: Path) -> None:
     }
     assert scaling["fragmentation"]["puts"] == 300
     assert all(0 < largest <= free for _, free, largest, _, _ in scaling["fragmentation"]["points"])
+    assert scaling["fragmentation"]["large_seconds"] > 0
     assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"objects", "clients", "sizes", "fragmentation"}
+
+
+@pytest.mark.slow
+def test_what_lies_beyond_memory_is_measured_and_nothing_is_lost(tmp_path: Path) -> None:
+    options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--systems", "entrepot"]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "beyond"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    beyond = json.loads((tmp_path / "latest.json").read_text())["beyond"]
+    assert beyond["failures"] == {}
+    assert [(one["system"], one["times"]) for one in beyond["volume"]["lines"]] == [("entrepot", 2), ("entrepot", 4)]
+    for one in beyond["volume"]["lines"]:
+        assert {(order["lost"], order["wrong"]) for order in one["orders"].values()} == {(0, 0)}
+    assert {one["order"] for one in beyond["policies"]} == {"sequential", "random"}
+    assert all(one["read"] > 0 for one in beyond["policies"])
+    assert beyond["latency"]["moved"]["written"] > 0
+    assert beyond["restart"]["objects"] == 1004
+    assert beyond["restart"]["touched"] < beyond["restart"]["bytes"], "payload was read"
+    assert {one["target"] for one in beyond["checkpoints"]} == {"folder", "s3"}
+    assert "## Beyond memory" in (tmp_path / "benchmarks.md").read_text()
 
 
 @pytest.mark.slow
@@ -330,3 +429,22 @@ def test_a_commit_is_compared_with_itself() -> None:
     assert set(samples["before"]) == set(samples["after"])
     assert all(len(turns) == 2 and min(turns) > 0 for turns in samples["after"].values())
     assert "put bytes 1 KiB" in comparison(samples)
+
+
+def test_where_there_is_no_other_commit_it_says_so_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, shallow = tmp_path / "source", tmp_path / "shallow"
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, "init", "--quiet", str(source)], check=True)
+    for number in range(2):
+        (source / "file").write_text(str(number))
+        subprocess.run([*git, "-C", str(source), "add", "file"], check=True)
+        subprocess.run([*git, "-C", str(source), "commit", "--quiet", "-m", str(number)], check=True)
+    subprocess.run([*git, "clone", "--quiet", "--depth", "1", source.as_uri(), str(shallow)], check=True)
+    monkeypatch.setattr("benchmarks.packages.ROOT", shallow)
+    assert quick(argparse.Namespace(against="HEAD~1", rounds=1, out=tmp_path / "out")) == 0
+    told = capsys.readouterr().out
+    assert "nothing to compare with" in told
+    assert "HEAD~1" in told
+    assert not (tmp_path / "out").exists()

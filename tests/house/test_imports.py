@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ["numpy", "pyarrow", "pandas", "polars", "airflow", "dagster", "kedro", "kubernetes", "fsspec"]
+HEAVY = [
+    *("numpy", "pyarrow", "pandas", "polars", "airflow", "dagster", "kedro", "kubernetes"),
+    *("fsspec", "ruamel", "yaml"),
+]
 PACKAGES = {
     "entrepot": "core/python",
     "entrepot_io": "io_managers",
@@ -31,9 +34,36 @@ def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
     return loaded
 
 
-@pytest.mark.parametrize("package", ["entrepot", "entrepot_io", "entrepot_operator"])
+@pytest.mark.parametrize(
+    "package",
+    [
+        "entrepot",
+        "entrepot_io",
+        "entrepot_io.checkpoints",
+        "entrepot_io.checkpoints.commands",
+        "entrepot_io.checkpoints.durable",
+        "entrepot_io.placement.commands",
+        "entrepot_io.placement.hosted",
+        "entrepot_io.placement.polled",
+        "entrepot_io.policy",
+        "entrepot_io.policy.commands",
+        "entrepot_io.policy.runtime",
+        "entrepot_operator",
+    ],
+)
 def test_importing_loads_nothing_heavy(package: str) -> None:
     assert [name for name in _loaded_by(f"import {package}") if name in HEAVY] == []
+
+
+def test_every_public_name_of_the_operator_is_placements_own() -> None:
+    import entrepot_io.placement
+    import entrepot_operator
+
+    for name in entrepot_operator.__all__:
+        assert name in dir(entrepot_operator)
+        assert getattr(entrepot_operator, name) is getattr(entrepot_io.placement, name)
+    with pytest.raises(AttributeError, match="'entrepot_operator' has no attribute 'Reason'"):
+        _ = entrepot_operator.Reason
 
 
 def test_the_control_notices_a_heavy_import() -> None:

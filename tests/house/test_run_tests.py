@@ -137,5 +137,13 @@ def test_a_stage_that_hangs_is_ended(runner: ModuleType, monkeypatch: pytest.Mon
 def test_every_tier_has_stages(runner: ModuleType) -> None:
     assert [stage.name for stage in runner.stages("fast", 2)] == ["C++", "Python"]
     names = [stage.name for stage in runner.stages("full", 2)]
-    for wanted in ("C++", "C++, ASan and UBSan", "C++, TSan", "Python", "documentation", "hosts, end to end"):
+    for wanted in (
+        "C++",
+        "C++, ASan and UBSan",
+        "C++, TSan",
+        "Python",
+        "documentation",
+        "hosts, end to end",
+        "Kubernetes",
+    ):
         assert wanted in names

@@ -77,6 +77,8 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         assert f"{package}/py.typed" in names
         assert f"{package}/__init__.py" in names
     assert "entrepot/_core.pyi" in names
+    for kind in ("stores", "localobjects", "globalobjects"):
+        assert f"entrepot_operator/manifests/crds/{kind}.yaml" in names
     assert modes["entrepot/bin/entrepotd"] & 0o111
     extensions = [name for name in names if name.startswith("entrepot/_core") and name.endswith(".so")]
     assert len(extensions) == 1

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from entrepot._values import item_of
-from entrepot.errors import ObjectExists, ObjectLost, ObjectNotFound, StoreUnavailable
+from entrepot.errors import InvalidArgument, ObjectExists, ObjectLost, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 from entrepot_io.connections import close_all, scope_store, session_store
 from entrepot_io.handoff import delete_by_key, delete_value, get_by_key, get_value, key_exists, put_value
+from entrepot_io.use import set_use
 
 SCOPE = "tests"
 
@@ -293,3 +294,23 @@ def test_concurrent_attempts_never_give_a_mixture() -> None:
     assert len(outcomes) == 100
     assert read >= 1
     assert read + lost == 100
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reading"), [("features", "unknown"), ({"name": "features", "reading": "random"}, "random")]
+)
+def test_an_output_belongs_to_the_locality_set_that_is_named(wanted: Any, reading: str) -> None:
+    store = run_store()
+    for key in ("a/b", None):
+        reference = put_value(store, key, np.zeros(10_000), used=set_use(wanted))
+        assert store.info(reference.id).locality_set == "features"
+    assert [one.reading for one in store.locality_sets() if one.name == "features"] == [reading]
+    assert set_use(None) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [(5, "not 5"), ({"reading": "once"}, "has none"), ({"name": "x", "colour": 1}, "'colour'")]
+)
+def test_a_locality_set_that_is_said_wrongly_is_refused(wanted: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        set_use(wanted)

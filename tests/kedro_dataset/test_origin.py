@@ -149,6 +149,7 @@ def test_in_python_a_name_is_needed() -> None:
         ({"copy": "maybe"}, "'maybe'"),
         ({"session_ttl": "never"}, "'never'"),
         ({"session_ttl": 0}, "at least one second"),
+        ({"locality_set": {"reading": "random"}}, "has a name"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:

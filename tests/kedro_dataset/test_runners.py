@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +15,7 @@ import pytest
 from entrepot.errors import ObjectExists, ObjectNotFound, StoreUnavailable
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.keys import kedro_key
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, EntrepotParallelRunner
 from kedro.io import AbstractDataset, DataCatalog, DatasetError, SharedMemoryDataCatalog
 from kedro.pipeline import node, pipeline
 from kedro.runner import AbstractRunner, ParallelRunner, SequentialRunner, ThreadRunner
@@ -91,6 +93,7 @@ RUNNERS: dict[str, Any] = {
     "async": lambda: SequentialRunner(is_async=True),
     "thread": lambda: ThreadRunner(max_workers=2),
     "fork": lambda: ParallelRunner(max_workers=2),
+    "own": lambda: EntrepotParallelRunner(max_workers=2),
 }
 
 
@@ -106,20 +109,43 @@ def test_values_keep_their_types(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert found["model"] == ["Model", "fitted", *features(frame).sum(axis=0).tolist()]
     assert found["writeable"] is False
     producer, consumer = found["processes"]
-    assert (producer == os.getpid()) is (kind != "fork")
-    assert (consumer == os.getpid()) is (kind != "fork")
+    assert (producer == os.getpid()) is (kind not in ("fork", "own"))
+    assert (consumer == os.getpid()) is (kind not in ("fork", "own"))
 
 
-@pytest.mark.parametrize("kind", ["sequential", "fork"])
+@pytest.mark.parametrize("kind", ["sequential", "fork", "own"])
 def test_intermediates_go_after_their_last_consumer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
     run(RUNNERS[kind]())
     assert stored() == {"report"}
 
 
+def die() -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def test_without_a_policy_a_killed_node_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
+    job = pipeline([node(die, None, "x", name="die"), node(make, None, ["frame", "producer"], name="make")])
+    catalog = SharedMemoryDataCatalog.from_config(CATALOG, save_version="run-1")
+    with pytest.raises(BrokenProcessPool):
+        EntrepotParallelRunner(max_workers=2).run(job, catalog)
+    assert stored() == {"frame", "producer"}, "a node beside it is not hurt"
+
+
 def test_a_session_of_the_users_own_keeps_all() -> None:
     run(SequentialRunner(), {"{name}": CATALOG["{name}"] | {"session": "mine"}})
     assert stored("mine") == {"frame", "producer", "matrix", "model", "report"}
+
+
+def test_a_catalog_entry_names_a_locality_set() -> None:
+    entry = CATALOG["{name}"] | {"session": "mine", "locality_set": {"name": "features", "reading": "random"}}
+    run(SequentialRunner(), {"matrix": entry, "{name}": CATALOG["{name}"] | {"session": "mine"}})
+    store = scope_store(None, SCOPE).session("mine")
+    assert store.info(store.derive(kedro_key("matrix"))).locality_set == "features"
+    assert store.info(store.derive(kedro_key("frame"))).locality_set == ""
+    assert [one.reading for one in store.locality_sets() if one.name == "features"] == ["random"]
 
 
 @pytest.mark.parametrize("copy", ["on_write", "always"])

@@ -1,4 +1,6 @@
-"""Eight clients at random, kills of clients, daemon and keeper, and a model that says what must be there.
+"""Eight clients at random, kills of clients, daemon and keeper, upgrades, and a model that says what must be there.
+
+Once in a store whose memory holds everything, once in one that spills most of it.
 
 ``make soak`` runs it for ENTREPOT_SOAK_SECONDS (600 by default); ``make test`` for a short while.
 """
@@ -7,16 +9,19 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import entrepot
 import numpy as np
 import pytest
+from entrepot._launcher import daemon_binary
 from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,18 +41,26 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
         time.sleep(0.02)
 
 
+@pytest.fixture(params=["memory", "spilling"])
+def load(request: pytest.FixtureRequest) -> str:
+    """What the workers do: see worker.py."""
+    return str(request.param)
+
+
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(tmp_path: Path, load: str, answers: Callable[[str], bool]) -> Iterator[str]:
     """A store of its own; whatever process of it is left at the end is ended by pid."""
+    spill = ("--spill-path", f"{tmp_path}/a,{tmp_path}/b", "--spill-quota", "2GiB", "--spill-reserve", "64MiB")
+    options = ("--size", "512MiB", "--spill-path", "none") if load == "memory" else ("--size", "64MiB", *spill)
     address = f"unix://{tmp_path}/store.sock"
     log = (tmp_path / "daemon.log").open("wb")
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "512MiB"],
+        [sys.executable, "-m", "entrepot.daemon_main", "--address", address, *options],
         stdout=log,
         stderr=log,
     )
     try:
-        wait_until(lambda: (tmp_path / "store.sock").exists() or keeper.poll() is not None, 20, "the store's socket")
+        wait_until(lambda: answers(address) or keeper.poll() is not None, 20, "the store to listen")
         assert keeper.poll() is None, (tmp_path / "daemon.log").read_text()
         yield address
     finally:
@@ -68,12 +81,13 @@ def address(tmp_path: Path) -> Iterator[str]:
 class Soak:
     """Starts workers, kills at random, and knows the model."""
 
-    def __init__(self, address: str, folder: Path, chance: random.Random) -> None:
+    def __init__(self, address: str, folder: Path, chance: random.Random, load: str) -> None:
         self.address = address
+        self.load = load
         self.folder = folder
         self.chance = chance
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
-        self.kills = {"client": 0, "daemon": 0, "keeper": 0}
+        self.kills = {"client": 0, "daemon": 0, "keeper": 0, "upgrade": 0}
 
     def start(self, number: int) -> None:
         err = (self.folder / f"{number}.err").open("ab")
@@ -85,24 +99,37 @@ class Soak:
                 str(self.folder),
                 str(number),
                 str(self.chance.randrange(1 << 30)),
+                self.load,
             ],
             stderr=err,
         )
         err.close()
 
     def kill_something(self, store: entrepot.Store) -> None:
-        target = self.chance.choices(("client", "daemon", "keeper"), (70, 20, 10))[0]
+        target = self.chance.choices(("client", "daemon", "keeper", "upgrade"), (68, 18, 9, 5))[0]
         if target == "client":
             number = self.chance.choice(sorted(self.workers))
             self.workers[number].kill()
             self.workers[number].wait()
             self.start(number)
+        elif target == "upgrade":
+            self.upgrade()
         else:
             before = store.status()
             pid = before["pid" if target == "daemon" else "keeper_pid"]
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # an upgrade that was under way has replaced it since
+                os.kill(pid, signal.SIGKILL)
             wait_until(lambda: self.replaced(store, target, pid), 30, f"a new {target} for the killed {pid}")
         self.kills[target] += 1
+
+    def upgrade(self) -> None:
+        """Another copy of the program takes over; killed young, it may be undone, which is as good."""
+        program = self.folder / "entrepotd"
+        fresh = self.folder / "entrepotd.new"
+        shutil.copy2(daemon_binary(), fresh)
+        fresh.rename(program)
+        with entrepot.connect(self.address) as store:
+            store._raw().upgrade(str(program))
 
     @staticmethod
     def replaced(store: entrepot.Store, target: str, pid: int) -> bool:
@@ -145,12 +172,12 @@ class Soak:
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_nothing_sealed_is_lost_and_nothing_leaks(address: str, tmp_path: Path) -> None:
+def test_nothing_sealed_is_lost_and_nothing_leaks(address: str, tmp_path: Path, load: str) -> None:
     folder = tmp_path / "journals"
     folder.mkdir()
     chance = random.Random(SEED)
     store = entrepot.connect(address, scope="soak", session="")
-    soak = Soak(address, folder, chance)
+    soak = Soak(address, folder, chance, load)
     for number in range(CLIENTS):
         soak.start(number)
     try:
@@ -163,7 +190,9 @@ def test_nothing_sealed_is_lost_and_nothing_leaks(address: str, tmp_path: Path) 
         soak.stop()
     found = soak.check_model(store)
     operations = sum(len(path.read_text().splitlines()) for path in folder.glob("*.journal"))
-    print(f"seed {SEED}: {operations} journal lines, kills {soak.kills}, {found} objects verified at the end")
+    if load == "spilling":
+        assert store.status()["spill"]["loads"] > 0, "nothing was spilled and came back"
+    print(f"{load}, seed {SEED}: {operations} journal lines, kills {soak.kills}, {found} objects verified at the end")
     assert operations > CLIENTS * SECONDS, "the workers hardly worked"
 
     for path in folder.glob("*.journal"):

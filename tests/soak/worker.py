@@ -12,22 +12,39 @@ import faulthandler
 import random
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import entrepot
 import numpy as np
 from entrepot.errors import ObjectNotFound, StoreFull, StoreUnavailable, Timeout
-from journal import Journal, content, read_journal
+from journal import Journal, content, read_journal, recent_sizes
 
-MAX_BYTES = 4 << 20
-MAX_HELD = 8
 MAX_LIVE = 24
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much one worker asks for."""
+
+    min_bytes: int
+    max_bytes: int
+    max_held: int
+    evicts: bool
+
+
+LOADS = {
+    "memory": Load(min_bytes=1, max_bytes=4 << 20, max_held=8, evicts=False),
+    # Several times what the store's memory holds; little of it in hand, so that the rest can move.
+    "spilling": Load(min_bytes=1 << 10, max_bytes=3 << 20, max_held=1, evicts=True),
+}
 
 
 class Worker:
     """The random life of one client."""
 
-    def __init__(self, address: str, journals: Path, number: int, seed: int) -> None:
+    def __init__(self, address: str, journals: Path, number: int, seed: int, load: Load) -> None:
+        self.load = load
         self.store = entrepot.connect(address, scope="soak", session="")
         self.journals = journals
         self.number = number
@@ -43,8 +60,8 @@ class Worker:
     def step(self) -> None:
         """Do one thing."""
         action = self.random.choices(
-            (self.put, self.read, self.delete, self.abandon, self.let_go, self.check_held),
-            (30, 40, 18, 4, 10, 10),
+            (self.put, self.read, self.delete, self.abandon, self.let_go, self.check_held, self.move),
+            (30, 40, 18, 4, 10, 10, 8 if self.load.evicts else 0),
         )[0]
         try:
             action()
@@ -61,30 +78,45 @@ class Worker:
             return
         key = f"{self.number}-{self.counter}"
         self.counter += 1
-        size = int(2 ** self.random.uniform(0, np.log2(MAX_BYTES)))
+        size = self.size()
         self.journal.write("P", key, size)
         self.sizes[key] = size
         self.store.put(content(key, size), id=self.store.derive(key))
         self.journal.write("p", key)
         self.live.append(key)
 
+    def size(self) -> int:
+        """Any order of magnitude as often as any other; what is to spill is mostly large."""
+        if self.load.evicts:
+            return self.random.randrange(self.load.min_bytes, self.load.max_bytes)
+        return int(2 ** self.random.uniform(0, np.log2(self.load.max_bytes)))
+
+    def move(self) -> None:
+        """Send something of one's own to disk, or have it back."""
+        if not self.live:
+            return
+        oid = self.store.derive(self.random.choice(self.live))
+        if self.random.random() < 0.7:
+            self.store.evict(oid)
+        else:
+            self.store.prefetch(oid)
+
     def read(self) -> None:
         """Read anybody's object: what comes back must be what was put, or nothing."""
         other = self.random.choice(sorted(self.journals.glob("*.journal")))
-        known = read_journal(other)
+        known = recent_sizes(other) | {key: self.sizes[key] for key in self.live if other.stem == str(self.number)}
         if not known:
             return
         key = self.random.choice(sorted(known))
-        state = known[key]
         try:
             value = self.store.get(self.store.derive(key))
         except ObjectNotFound:
             if other.stem == str(self.number) and key in self.live:
                 self.journal.write("E", f"{key} was put, not deleted, and is not found")
             return
-        self.verify(key, state.size, value)
-        if len(self.held) < MAX_HELD and self.random.random() < 0.3:
-            self.held.append((key, state.size, value))
+        self.verify(key, known[key], value)
+        if len(self.held) < self.load.max_held and self.random.random() < 0.3:
+            self.held.append((key, known[key], value))
 
     def delete(self) -> None:
         if not self.live:
@@ -97,7 +129,7 @@ class Worker:
     def abandon(self) -> None:
         """Begin an object and drop it, as a task that raises does."""
         try:
-            with self.store.create(self.random.randrange(1, MAX_BYTES)) as blob:
+            with self.store.create(self.random.randrange(1, self.load.max_bytes)) as blob:
                 blob.view[0] = 1
                 raise KeyError("given up on purpose")
         except StoreFull:
@@ -121,9 +153,9 @@ class Worker:
 
 def main() -> int:
     faulthandler.enable()
-    address, journals, number, seed = sys.argv[1:5]
+    address, journals, number, seed, load = sys.argv[1:6]
     stop = Path(journals) / "stop"
-    worker = Worker(address, Path(journals), int(number), int(seed))
+    worker = Worker(address, Path(journals), int(number), int(seed), LOADS[load])
     while not stop.exists():
         worker.step()
     return 0

@@ -9,12 +9,15 @@ from importlib import metadata
 from typing import Any
 
 import pytest
-from entrepot.codec import ENTRY_POINT_GROUP, Codec, CodecRegistry
+from entrepot.codec import ENTRY_POINT_GROUP, Codec, CodecRegistry, Decoder
+from entrepot.errors import CorruptData
 from entrepot_io.codecs import codec_specs
 
 
 @pytest.mark.parametrize("spec", codec_specs(), ids=lambda spec: spec.name)
 def test_every_spec_leads_to_its_codec(spec: Any) -> None:
+    if spec.name.startswith("torch."):
+        pytest.importorskip("torch", reason="PyTorch is large: tested where it is installed")
     module, _, name = spec.target.partition(":")
     codec = getattr(importlib.import_module(module), name)
     assert issubclass(codec, Codec)
@@ -54,3 +57,18 @@ def test_the_entry_point_leads_here() -> None:
     if not found:
         pytest.skip("the package is on the path, but not installed")
     assert "pandas.DataFrame" in CodecRegistry().names()
+
+
+def test_private_buffers_may_be_written_whatever_the_mode() -> None:
+    stored = [b"abc"]
+    reading = Decoder(CodecRegistry(), stored.__getitem__, 1, store=stored)
+    private = reading.private()
+    assert (reading.writable, private.writable, private.store) == (False, True, stored)
+    memoryview(private.buffer(0))[:1] = b"x"
+    assert stored == [b"abc"]
+    assert private.private() is private
+    images = [bytearray(2)]
+    given = Decoder(CodecRegistry(), stored.__getitem__, 1, private=images.__getitem__)
+    assert given.private().buffer(0) is images[0]
+    with pytest.raises(CorruptData):
+        given.private().buffer(1)

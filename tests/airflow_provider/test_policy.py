@@ -1,0 +1,295 @@
+"""The policy in the XCom backend and in Airflow's hooks, without a run of Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from entrepot.errors import InvalidArgument, ObjectLost
+from entrepot.ids import ObjectID
+from entrepot_airflow import reruns, runtimes
+from entrepot_airflow.asking import Answer, Request, in_words
+from entrepot_airflow.attempts import instance_of, task_name
+from entrepot_airflow.get_provider_info import get_provider_info
+from entrepot_airflow.graph import AirflowGraph
+from entrepot_io.connections import close_all, scope_store, session_store
+from entrepot_io.keys import airflow_key
+from entrepot_io.policy import ObjectRef, PolicyError, Task
+from entrepot_io.policy.events import log_file, read_events
+from entrepot_io.reference import Reference
+from entrepot_io.sessions import run_session
+
+PLACE = {"key": "return_value", "task_id": "load", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
+ID = ObjectID("ab" * 20)
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
+    monkeypatch.setenv("ENTREPOT_SCOPE", "tests")
+    yield
+    close_all()
+
+
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    monkeypatch.setenv("ENTREPOT_POLICY", str(file))
+    return file
+
+
+def kinds(tmp_path: Path) -> list[str]:
+    return [event.kind for event in read_events(log_file("tests", tmp_path / "events"))]
+
+
+@pytest.fixture
+def backend(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    from entrepot_airflow import EntrepotXComBackend
+
+    return EntrepotXComBackend
+
+
+def stored(backend: Any, value: Any, **changes: Any) -> Any:
+    return json.loads(json.dumps(backend.serialize_value(value, **(PLACE | changes))))
+
+
+def read(backend: Any, entry: Any) -> Any:
+    return backend.deserialize_value(SimpleNamespace(value=entry, key="return_value"))
+
+
+def counted(values: list[int]) -> int:
+    return len(values)
+
+
+def lose(entry: Any) -> None:
+    from entrepot import parts
+
+    reference = Reference.parse(entry)
+    parts.discard(session_store(None, reference.scope, reference.session, None), reference.id)
+
+
+def test_a_lost_value_comes_back_from_its_checkpoint(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy(tmp_path, monkeypatch, f"version: 1\ncheckpoint: {{target: {tmp_path}/kept, rules: [{{match: load}}]}}\n")
+    entry = stored(backend, np.arange(1000))
+    assert entry["checkpoint"].startswith(f"{tmp_path}/kept")
+    lose(entry)
+    assert read(backend, entry).tolist() == list(range(1000))
+    assert {"checkpoint_written", "object_lost", "reloaded", "recovered"} <= set(kinds(tmp_path))
+
+
+def test_a_rule_for_a_task_is_one_for_its_mapped_instances(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy(tmp_path, monkeypatch, f"version: 1\ncheckpoint: {{target: {tmp_path}/kept, rules: [{{match: load}}]}}\n")
+    assert "checkpoint" in stored(backend, np.arange(1000), map_index=3)
+    assert "checkpoint" not in stored(backend, np.arange(1000), task_id="other")
+
+
+def test_without_a_way_back_the_reason_is_said(backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = policy(
+        tmp_path, monkeypatch, "version: 1\nfailover: [{on: object_lost, do: [{fail: {reason: ask the data team}}]}]\n"
+    )
+    entry = stored(backend, np.arange(1000))
+    lose(entry)
+    with pytest.raises(ObjectLost, match="ask the data team") as error:
+        read(backend, entry)
+    assert f"{file.name}:2" in str(error.value)
+
+
+def test_a_value_comes_through_a_policy_as_it_was(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = stored(backend, np.arange(1000))
+    policy(tmp_path, monkeypatch, "version: 1\n")
+    entry = stored(backend, np.arange(1000))
+    assert entry.keys() == plain.keys()
+    assert read(backend, entry).tolist() == list(range(1000))
+    assert stored(backend, {"rows": 3}) == {"rows": 3}
+
+
+def test_without_a_policy_none_of_it_is_loaded(daemon: Any, tmp_path: Path) -> None:
+    code = """
+import sys
+from types import SimpleNamespace
+import entrepot_airflow.cluster_policy as hooks
+from entrepot_airflow.plugin import EntrepotPlugin
+from entrepot_airflow import EntrepotXComBackend as Backend
+import numpy as np
+place = dict(key="k", task_id="t", dag_id="d", run_id="r", map_index=-1)
+entry = Backend.serialize_value(np.arange(1000), **place)
+assert Backend.deserialize_value(SimpleNamespace(value=entry)).size == 1000
+hooks.dag_policy(None), hooks.task_policy(None), hooks.get_airflow_context_vars({})
+assert EntrepotPlugin.listeners == []
+loaded = [name for name in sys.modules if name.startswith("entrepot_io.policy") or name.startswith("yaml_")]
+assert not loaded, loaded
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ENTREPOT_POLICY"}
+    environment |= {"AIRFLOW_HOME": str(tmp_path), "ENTREPOT_ADDRESS": daemon.address}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "task_id", "map_index", "run_id"),
+    [
+        ("etl", "load", -1, "manual__2026-01-01T00:00:00+00:00"),
+        ("etl", "group.load", 12, "r"),
+        ("a/b", "x[1]", 3, "with/slash%2F"),
+        ("d", "odd[", -1, "r"),
+    ],
+)
+def test_a_key_tells_its_task(dag_id: str, task_id: str, map_index: int, run_id: str) -> None:
+    key, session = airflow_key(dag_id, task_id, map_index, "return_value"), run_session("airflow", dag_id, run_id)
+    made = AirflowGraph().maker(ObjectRef(session, ID, key))
+    assert made == Task("airflow", dag_id, run_id, task_name(task_id, map_index))
+    if task_id != "x[1]":
+        assert made is not None
+        assert instance_of(made) == (task_id, map_index)
+
+
+@pytest.mark.parametrize(
+    ("session", "key"),
+    [
+        ("", "etl/load/return_value"),
+        ("airflow/etl/r", "other/load/return_value"),
+        ("airflow/etl/r", "etl/load"),
+        ("airflow/etl/r", "etl/load[x]/return_value"),
+        ("dagster/etl/r", "etl/load/return_value"),
+        (run_session("airflow", "etl", "r" * 300), "etl/load/return_value"),
+    ],
+)
+def test_other_keys_tell_no_task(session: str, key: str) -> None:
+    assert AirflowGraph().maker(ObjectRef(session, ID, key)) is None
+
+
+def test_requests_and_answers_travel_as_json() -> None:
+    request = Request((("load", -1), ("grow", 3)), "policy.yaml:3")
+    assert Request.from_json(json.loads(json.dumps(request.to_json()))) == request
+    answer = Answer(request.id, (("load", -1),), (("grow", 3),))
+    assert Answer.from_json(json.loads(json.dumps(answer.to_json()))) == answer
+    assert in_words(request.tasks) == "load, grow[3]"
+    assert in_words(()) == "none"
+
+
+@pytest.mark.parametrize("said", [None, 7, "text", {}, {"v": 1}, {"v": 2, "id": "x", "rule": "", "tasks": []}])
+def test_what_is_no_request_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="no request to clear tasks"):
+        Request.from_json(said)
+    assert Answer.from_json(said) is None
+
+
+def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ENTREPOT__RERUN_TIMEOUT", "soon")
+    with pytest.raises(InvalidArgument, match="rerun_timeout is a time such as '60s', not 'soon'"):
+        reruns._timeout()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_wrong_policy_stops_the_import_of_dags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from entrepot_airflow.cluster_policy import dag_policy
+
+    file = policy(tmp_path, monkeypatch, "version: 1\nfailover:\n  - {on: object_lots, do: [fail]}\n")
+    with pytest.raises(PolicyError, match=f"{file}:3:"):
+        dag_policy(SimpleNamespace(dag_id="etl"))
+    monkeypatch.setenv("ENTREPOT_POLICY", str(tmp_path / "none.yaml"))
+    with pytest.raises(InvalidArgument, match=r"none\.yaml"):
+        dag_policy(SimpleNamespace(dag_id="etl"))
+
+
+def test_a_policy_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = policy(tmp_path, monkeypatch, "version: 1\n")
+    first = runtimes.checked()
+    assert runtimes.checked() is first
+    assert first is not None
+    assert not first.failover
+    file.write_text("version: 1\nfailover: [{on: task_failed, do: [fail]}]\n")
+    second = runtimes.checked()
+    assert second is not None
+    assert len(second.failover) == 1
+    monkeypatch.setenv("ENTREPOT_POLICY__EVENTS__ENABLED", "false")
+    third = runtimes.checked()
+    assert third is not None
+    assert not third.events.enabled
+
+
+def test_rules_about_failed_tasks_set_their_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pendulum
+    from airflow.sdk import DAG, task
+    from entrepot_airflow import PolicyRetries
+    from entrepot_airflow.cluster_policy import task_policy
+
+    policy(
+        tmp_path,
+        monkeypatch,
+        """
+version: 1
+failover:
+  - {on: task_failed, match: train, do: [{retry: {attempts: 4, delay: 7s}}]}
+  - {on: task_failed, match: {tag: strict, task: "s*"}, do: [fail]}
+""",
+    )
+    with DAG("etl", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC"), tags=["strict"]) as dag:
+        task(task_id="train")(counted)([])
+        task(task_id="score", retries=3)(counted)([])
+        task(task_id="other", retries=3)(counted)([])
+    for one in dag.tasks:
+        task_policy(one)
+    train, score, other = (dag.get_task(name) for name in ("train", "score", "other"))
+    assert (train.retries, train.retry_delay.total_seconds()) == (4, 7.0)
+    assert isinstance(train.retry_policy, PolicyRetries)
+    assert score.retries == 0
+    assert other.retries == 3
+    assert other.retry_policy is None
+
+
+def test_targets_are_tried_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    text = f"""
+version: 1
+targets:
+  broken: {{url: "{tmp_path}/file/x", FALLBACK}}
+  whole: {{url: "{tmp_path}/whole"}}
+checkpoint: {{target: broken, rules: [{{match: "*"}}]}}
+"""
+    file = policy(tmp_path, monkeypatch, text.replace(", FALLBACK", ""))
+    found = runtimes.checked()
+    assert found is not None
+    with pytest.raises(PolicyError, match=f"{file}:4:.*cannot be written"):
+        runtimes.probe_targets(found)
+    policy(tmp_path, monkeypatch, text.replace("FALLBACK", "fallback: whole"))
+    found = runtimes.checked()
+    assert found is not None
+    runtimes.probe_targets(found)
+
+
+def test_the_provider_says_what_it_has() -> None:
+    info = get_provider_info()
+    assert info["notifications"] == ["entrepot_airflow.callbacks.FailoverNotifier"]
+    assert {"policy", "rerun_timeout"} <= info["config"]["entrepot"]["options"].keys()
+
+
+def test_the_entry_points_lead_somewhere() -> None:
+    from importlib.metadata import entry_points
+
+    for group in ("airflow.plugins", "airflow.policy"):
+        (found,) = entry_points(group=group, name="entrepot")
+        assert found.load() is not None
+
+
+def test_the_scope_has_the_records(backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the policy keeps goes with the run's session, beside its values."""
+    policy(tmp_path, monkeypatch, "version: 1\n")
+    entry = Reference.parse(stored(backend, np.arange(1000)))
+    names = [name for one in scope_store(None, "tests").session(entry.session).list() for name in one.names]
+    assert any(name.startswith("entrepot.lineage/") for name in names)

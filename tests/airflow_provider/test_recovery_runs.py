@@ -1,0 +1,115 @@
+"""Lost values in DAG runs of Airflow itself: who runs again, mapped tasks, reads without an edge, the state store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(300)]
+
+DAGS = Path(__file__).with_name("recovery_dags.py")
+POLICY = """
+version: 1
+checkpoint:
+  target: {target}
+  rules: [{{match: kept}}]
+failover:
+  - {{on: object_lost, do: [rerun_upstream]}}
+"""
+
+
+@dataclass
+class Runs:
+    """What happened.
+
+    Attributes:
+        states: by DAG, of the task instances.
+        audited: task instances that Airflow's audit log names.
+        folder: of what the tasks noted.
+        said: what was printed.
+    """
+
+    states: dict[str, dict[str, str]]
+    audited: list[str]
+    folder: Path
+    said: str
+
+    def ran(self, dag_id: str) -> Counter[str]:
+        return Counter((self.folder / dag_id).read_text().split())
+
+    def seen(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def runs(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """All DAGs of recovery_dags.py, run once by an Airflow of this module's own, with its database in SQLite."""
+    home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
+    (home / "policy.yaml").write_text(POLICY.format(target=home / "checkpoints"))
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__ENTREPOT__SCOPE": "tests",
+        "AIRFLOW__ENTREPOT__POLICY": str(home / "policy.yaml"),
+        "ENTREPOT_ADDRESS": module_daemon.address,
+        "SEEN": str(folder),
+    }
+    said = ""
+    for command in (
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        [sys.executable, str(DAGS), str(home / "found.json")],
+    ):
+        done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
+        said += done.stdout + done.stderr
+    found = json.loads((home / "found.json").read_text())
+    return Runs(found["states"], found["audited"], folder, said)
+
+
+def test_all_runs_end_well(runs: Runs) -> None:
+    assert {state for dag in runs.states.values() for state in dag.values()} == {"success"}, runs.said[-20_000:]
+
+
+def test_exactly_the_mapped_instance_runs_again(runs: Runs) -> None:
+    assert runs.seen("mapped") == [1000**2, 2000**2, 3000**2]
+    ran = runs.ran("mapped_rerun")
+    assert (ran["sizes[-1]"], ran["grow[0]"], ran["grow[1]"], ran["grow[2]"]) == (1, 1, 2, 1)
+    assert ran["gather[-1]"] == 1  # its first attempt was over when it had read
+
+
+def test_a_reader_without_an_edge_waits_too(runs: Runs) -> None:
+    assert runs.seen("pulled") == sum(range(1000))
+    ran = runs.ran("mapped_rerun")
+    assert (ran["base[-1]"], ran["lose_base[-1]"], ran["pulls_without_an_edge[-1]"]) == (2, 1, 1)
+
+
+def test_what_is_lost_above_runs_again_too(runs: Runs) -> None:
+    ran = runs.ran("chain")
+    assert (ran["first[-1]"], ran["second[-1]"], ran["lose_both[-1]"], ran["third[-1]"]) == (2, 2, 1, 1)
+
+
+def test_reruns_are_in_the_audit_log(runs: Runs) -> None:
+    assert runs.audited == ["base[-1]", "first[-1]", "grow[1]", "second[-1]"]
+
+
+def test_callbacks_tell_what_happened(runs: Runs) -> None:
+    told = runs.seen("notified")
+    assert told.startswith("Entrepot: chain/kept of chain failed. In this run:\n")
+    assert "checkpoint_written chain/kept chain/kept/half" in told
+    assert "Entrepot: chain/kept is tried again. In this run:" in runs.said
+
+
+def test_a_retry_finds_the_checkpoint_of_the_attempt_before(runs: Runs) -> None:
+    found = runs.seen("kept")
+    assert found["key"] == "chain/kept/half"
+    assert Path(found["url"].removeprefix("file://")).exists(), found

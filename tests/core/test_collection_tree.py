@@ -1,0 +1,176 @@
+"""The trees of collections: what is written comes back, and what is damaged is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from entrepot._collection_tree import (
+    COLLECTION_CODEC,
+    COLLECTION_PREFIX,
+    KINDS,
+    MEMBER_CODEC,
+    MEMBER_PREFIX,
+    Card,
+    Contents,
+    Traits,
+    card_of,
+    contents_node,
+    contents_of,
+    described,
+    member_node,
+    pack_index,
+)
+from entrepot._values import codecs
+from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
+from entrepot.errors import CorruptData, EntrepotError, InvalidArgument, UnsupportedType
+from entrepot.ids import ObjectID
+from hypothesis import given
+from hypothesis import strategies as st
+
+numbers = st.integers(0, 2**63 - 1)
+ids = st.binary(min_size=20, max_size=20).map(ObjectID)
+traits = st.builds(
+    Traits,
+    st.text(max_size=20),
+    st.sampled_from(KINDS),
+    st.text(max_size=20),
+    st.none() | numbers,
+    st.none() | st.lists(numbers, max_size=4).map(tuple),
+    st.none() | st.binary(max_size=30),
+)
+cards = st.builds(Card, st.text(max_size=20), numbers, st.text(max_size=20), traits)
+
+
+@st.composite
+def collections(draw: Any) -> tuple[Contents, list[ObjectID], list[int], list[int]]:
+    members = draw(st.lists(st.tuples(ids, numbers, numbers), max_size=300))
+    common = draw(traits)
+    each = [list(column) for column in zip(*members, strict=True)] or [[], [], []]
+    index = pack_index(each[0], each[1], each[2] if common.rows is not None else None)
+    name, scope, session = draw(st.tuples(st.text(), st.text(), st.text()))
+    return Contents(name, scope, session, len(members), draw(numbers), common, index), each[0], each[1], each[2]
+
+
+def _stored(contents: Contents) -> tuple[bytes, list[Any]]:
+    encoder = Encoder(codecs())
+    return pack_tree(contents_node(contents, encoder)), encoder.buffers
+
+
+def _decoder(buffers: list[Any]) -> Decoder:
+    return Decoder(codecs(), lambda index: memoryview(buffers[index]), len(buffers))
+
+
+@given(cards)
+def test_a_card_comes_back(card: Card) -> None:
+    tree = pack_tree(member_node(card, Node("python.data", 1, [0, b"\xc0"])))
+    assert tree.startswith(MEMBER_PREFIX)
+    assert not tree.startswith(COLLECTION_PREFIX)
+    assert card_of(unpack_tree(tree)) == card
+    kind, collection, member = described(unpack_tree(tree))
+    assert (kind, collection, member) == ("python.data", None, {"name": card.collection, "index": card.index})
+
+
+@given(collections())
+def test_a_collection_comes_back(made: tuple[Contents, list[ObjectID], list[int], list[int]]) -> None:
+    contents, members, sizes, rows = made
+    tree, buffers = _stored(contents)
+    assert tree.startswith(COLLECTION_PREFIX)
+    found = contents_of(unpack_tree(tree), _decoder(buffers))
+    assert found.digest() == contents.digest()
+    assert [found.id_of(position) for position in range(found.count)] == members
+    assert [found.bytes_of(position) for position in range(found.count)] == sizes
+    if found.traits.rows is not None:
+        assert [found.rows_of(position) for position in range(found.count)] == rows
+    assert (found.name, found.scope, found.session, found.traits) == (
+        contents.name,
+        contents.scope,
+        contents.session,
+        contents.traits,
+    )
+
+
+@given(collections(), collections())
+def test_other_contents_have_another_digest(one: tuple[Contents, ...], other: tuple[Contents, ...]) -> None:
+    same = _stored(one[0]) == _stored(other[0])
+    assert (one[0].digest() == other[0].digest()) is same
+
+
+def _values() -> st.SearchStrategy[Any]:
+    plain = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5) | st.binary(max_size=50)
+    return st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+
+
+@given(
+    st.sampled_from([COLLECTION_CODEC, MEMBER_CODEC]), st.sampled_from(["count", "nbytes", "traits", "index", "name"]),
+    _values(), st.sampled_from(["kind", "rows", "row_shape", "schema", "type", "layout", None]),
+)  # fmt: skip
+def test_a_damaged_field_is_refused_or_read(codec: str, field: str, value: Any, inner: str | None) -> None:
+    contents = Contents(
+        "n", "s", "r", 2, 7, Traits("t", "value", ""), pack_index([ObjectID.random()] * 2, [3, 4], None)
+    )
+    if codec == COLLECTION_CODEC:
+        node = contents_node(contents, Encoder(codecs()))
+    else:
+        node = member_node(Card("n", 0, "", contents.traits), Node("python.data", 1, [0, b"\xc0"]))
+    if inner is None:
+        node.params[field] = value
+    else:
+        node.params["traits"][inner] = value
+    try:
+        damaged = unpack_tree(
+            msgpack.packb(
+                [
+                    1,
+                    [
+                        node.codec,
+                        1,
+                        node.params,
+                        [],
+                        [[child.codec, 1, child.params, [], []] for child in node.children],
+                    ],
+                ]
+            )
+        )
+        if codec == MEMBER_CODEC:
+            card_of(damaged)
+        else:
+            found = contents_of(damaged, _decoder([]))
+            assert found.count * 28 <= len(found.index)
+    except CorruptData:
+        pass
+
+
+@given(st.binary(max_size=60))
+def test_any_node_that_is_not_one_is_refused(noise: bytes) -> None:
+    for check in (card_of, lambda node: contents_of(node, _decoder([])), described):
+        for node in (Node(COLLECTION_CODEC, 1, noise), Node(MEMBER_CODEC, 1, [noise])):
+            with pytest.raises(CorruptData):
+                check(node)
+
+
+def test_members_and_collections_are_made_by_the_builder_only() -> None:
+    encoder = Encoder(codecs())
+    for name in (COLLECTION_CODEC, MEMBER_CODEC, "entrepot.collection_reference"):
+        with pytest.raises(UnsupportedType):
+            codecs().by_name(name).encode(1, encoder)
+
+
+def test_a_collection_is_read_through_a_store() -> None:
+    contents = Contents("n", "s", "r", 0, 0, Traits("", "value"), b"")
+    tree, buffers = _stored(contents)
+    with pytest.raises(InvalidArgument, match="through a store"):
+        _decoder(buffers).decode(unpack_tree(tree))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [None, {}, {"id": b"x", "digest": b""}, {"id": bytes(20), "digest": b"", "positions": [1, 2]},
+     {"id": bytes(20), "digest": b"", "positions": ["a", 1, 1]}, {"id": bytes(20), "digest": b""}],
+)  # fmt: skip
+def test_a_damaged_reference_is_refused(params: Any) -> None:
+    decoder = Decoder(codecs(), lambda index: b"", 0, store=object())
+    with pytest.raises(EntrepotError) as raised:
+        decoder.decode(Node("entrepot.collection_reference", 1, params))
+    assert isinstance(raised.value, CorruptData)

@@ -1,0 +1,141 @@
+"""Getting members ahead: in order, bounded, nothing left behind, errors where they belong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from entrepot import _prefetch
+from entrepot.errors import ObjectLost
+
+
+class Source:
+    """Members that take long to get; knows who got which, and how many are held."""
+
+    def __init__(self, count: int, size: int = 10, seconds: float = 0.002) -> None:
+        self.positions = list(range(count))
+        self.size = size
+        self.seconds = seconds
+        self.threads: dict[int, str] = {}
+        self.lock = threading.Lock()
+        self.held = 0
+        self.most_held = 0
+
+    def get(self, position: int) -> Member:
+        time.sleep(self.seconds)  # the disk
+        with self.lock:
+            self.threads[position] = threading.current_thread().name
+            self.held += 1
+            self.most_held = max(self.most_held, self.held)
+        return Member(self, position)
+
+    def read(self, most: int = 2, most_bytes: int = 1000) -> Iterator[Any]:
+        return _prefetch.members(
+            self.get, self.positions, lambda position: self.size, most=most, most_bytes=lambda: most_bytes
+        )
+
+
+class Member:
+    def __init__(self, source: Source, position: int) -> None:
+        self.source = source
+        self.position = position
+
+    def __del__(self) -> None:
+        with self.source.lock:
+            self.source.held -= 1
+
+
+def _helpers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "entrepot-prefetch"]
+
+
+def test_what_is_slow_is_got_ahead_by_another_thread(wait_until: Callable[..., None]) -> None:
+    source = Source(20)
+    got = []
+    for member in source.read():
+        got.append(member.position)
+        del member
+    assert got == list(range(20))
+    assert source.threads[0] == "MainThread"
+    assert "entrepot-prefetch" in source.threads.values()
+    assert source.most_held <= 4  # in hand, in work, and two ready
+    wait_until(lambda: not _helpers(), "the helper to end")
+    assert source.held == 0
+
+
+def test_what_is_fast_needs_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_prefetch, "SLOW_SECONDS", 5.0)  # a busy machine may take long over nothing
+    source = Source(200, seconds=0)
+    assert [member.position for member in source.read()] == source.positions
+    assert set(source.threads.values()) == {"MainThread"}
+
+
+@pytest.mark.parametrize(("most", "most_bytes"), [(0, 1000), (2, 0), (2, 9)])
+def test_no_further_ahead_than_allowed(most: int, most_bytes: int, wait_until: Callable[..., None]) -> None:
+    source = Source(6)
+    assert [member.position for member in source.read(most, most_bytes)] == source.positions
+    assert set(source.threads.values()) == {"MainThread"}
+    wait_until(lambda: not _helpers(), "the helper to end")
+
+
+def test_bytes_bound_what_is_ahead(wait_until: Callable[..., None]) -> None:
+    source = Source(12)
+    members = source.read(most=10, most_bytes=30)
+    held = [next(members)]
+    wait_until(lambda: source.held == 4, "three members of ten bytes each to be got ahead")
+    held.append(next(members))
+    wait_until(lambda: source.held == 5, "one more")
+    assert source.most_held == 5
+    assert [member.position for member in [*held, *members]] == source.positions
+
+
+def test_an_iterator_that_is_dropped_leaves_nothing(wait_until: Callable[..., None]) -> None:
+    source = Source(50)
+    members = source.read()
+    for _ in range(3):
+        next(members)
+    assert _helpers()
+    del members
+    wait_until(lambda: not _helpers() and source.held == 0, "the helper and what it held to go")
+
+
+def test_an_error_comes_where_the_member_is_asked_for(wait_until: Callable[..., None]) -> None:
+    source = Source(10)
+    tries: list[str] = []
+
+    def get(position: int) -> Member:
+        if position == 5:
+            tries.append(threading.current_thread().name)
+            raise ObjectLost("gone")
+        return source.get(position)
+
+    members = _prefetch.members(get, source.positions, lambda position: 1, most=3, most_bytes=lambda: 100)
+    assert [next(members).position for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ObjectLost, match="gone"):
+        next(members)
+    assert tries[-1] == "MainThread"
+    wait_until(lambda: not _helpers(), "the helper to end")
+
+
+def test_an_error_of_the_helper_alone_is_no_error() -> None:
+    source = Source(10)
+
+    def get(position: int) -> Member:
+        if threading.current_thread().name == "entrepot-prefetch" and position % 2:
+            raise ObjectLost("no room while the reader holds the one before")
+        return source.get(position)
+
+    members = _prefetch.members(get, source.positions, lambda position: 1, most=3, most_bytes=lambda: 100)
+    assert [member.position for member in members] == source.positions
+
+
+def test_what_is_held_is_let_go_between_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_prefetch, "SLOW_SECONDS", 5.0)
+    source = Source(5, seconds=0)
+    for member in source.read():
+        assert source.held == 1
+        del member
+        assert source.held == 0

@@ -1,0 +1,152 @@
+"""More than fits in memory: values leave for disk and come back, and outlive every process of the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot_io.connections import close_all, session_store
+from entrepot_io.handoff import get_value, put_value
+
+MIB = 1 << 20
+VALUE = 4 * MIB
+
+
+@pytest.fixture
+def spilling(tmp_path: Path, new_daemon: Callable[..., Any]) -> Any:
+    """A store of 64 MiB with a folder of its own."""
+    return new_daemon("64MiB", "--spill-path", str(tmp_path / "spill"), "--spill-quota", "1GiB")
+
+
+@pytest.fixture
+def small(spilling: Any) -> Iterator[entrepot.Store]:
+    """A connection to it."""
+    with entrepot.connect(spilling.address, scope="tests") as connected:
+        yield connected
+
+
+def value(number: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(number).integers(0, 1 << 62, VALUE // 8)
+
+
+def fill(store: entrepot.Store, count: int) -> list[entrepot.ObjectID]:
+    return [store.put(value(number), name=f"v{number}") for number in range(count)]
+
+
+def test_four_times_the_memory_comes_back_in_any_order(small: entrepot.Store) -> None:
+    count = 4 * 64 * MIB // VALUE
+    oids = fill(small, count)
+    orders = [range(count), reversed(range(count)), np.random.default_rng(7).permutation(count)]
+    for order in orders:
+        for number in order:
+            assert np.array_equal(small.get(oids[number]), value(int(number))), number
+    status = small.status()
+    assert status["objects"] == count
+    assert status["spilled_bytes"] > 2 * 64 * MIB
+    assert status["used_bytes"] <= 64 * MIB
+
+
+def test_pin_evict_and_prefetch(small: entrepot.Store, wait_until: Callable[..., None]) -> None:
+    oid, other = fill(small, 2)
+    with small.pin(oid) as pin:
+        small.evict(oid, other)
+        wait_until(lambda: small.info(other).state == "spilled", "the other to leave")
+        assert pin.pinned
+        assert small.info(oid).state == "sealed"
+    small.evict(oid)
+    wait_until(lambda: small.info(oid).state == "spilled", "it to leave")
+    assert "lies on disk" in small.info(oid).why
+    assert small.exists(oid)
+    assert small.info(oid).state == "spilled", "a question brings nothing back"
+    assert {one.type for one in small.list()} == {"numpy.ndarray"}
+    assert small.info(oid).state == "spilled"
+    small.prefetch(oid, entrepot.ObjectID.random())
+    wait_until(lambda: small.info(oid).state == "sealed", "it to come back")
+    assert np.array_equal(small.get(oid), value(0))
+    with pytest.raises(entrepot.ObjectNotFound):
+        small.evict(entrepot.ObjectID.random())
+
+
+def test_a_retried_task_finds_its_value_on_disk(small: entrepot.Store, wait_until: Callable[..., None]) -> None:
+    oid = small.derive("task/1")
+    small.put(value(1), id=oid)
+    small.evict(oid)
+    wait_until(lambda: small.info(oid).state == "spilled", "it to leave")
+    assert small.put_versioned(value(1), id=oid).existed
+    small.evict(oid)
+    with pytest.raises(entrepot.ObjectExists):
+        small.put(value(2), id=oid)
+
+
+def test_a_full_quota_is_store_full_and_loses_nothing(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:
+    daemon = new_daemon("64MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "32MiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = []
+        refused = None
+        for number in range(40):
+            try:
+                oids.append(store.put(value(number)))
+            except entrepot.StoreFull as error:
+                refused = str(error)
+                break
+        assert refused is not None
+        assert "spilled" in refused
+        assert len(oids) >= 18
+        for number, oid in enumerate(oids):
+            assert np.array_equal(store.get(oid), value(number))
+
+
+def test_a_dead_daemon_is_not_noticed(small: entrepot.Store, wait_until: Callable[..., None]) -> None:
+    oids = fill(small, 40)
+    assert small.status()["follows_killed_store"] is False
+    pid = small.status()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    for number, oid in enumerate(oids):
+        assert np.array_equal(small.get(oid), value(number))
+    assert small.status()["pid"] != pid
+
+
+def test_what_was_on_disk_outlives_keeper_and_daemon(
+    spilling: Any, small: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    reference = put_value(session_store(spilling.address, "tests", "run-1", 3600), "task/return_value", value(99))
+    oids = fill(small, 8)
+    with entrepot.connect(spilling.address, scope="tests", session="run-1") as run:
+        run.evict(reference.id)
+        small.evict(*oids[:6])
+        wait_until(lambda: run.info(reference.id).state == "spilled", "the run's value to leave")
+        wait_until(lambda: all(small.info(oid).state == "spilled" for oid in oids[:6]), "six values to leave")
+        wait_until(lambda: small.status()["spill"]["unrecorded"] == 0, "the manifest to tell of them")
+    status = small.status()
+    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither starts the other anew
+    os.kill(status["pid"], signal.SIGKILL)
+    os.kill(status["keeper_pid"], signal.SIGKILL)
+    small.close()
+    close_all()
+    spilling.was_killed(status["pid"])
+    spilling.start()
+    assert np.array_equal(get_value(reference, address=spilling.address), value(99)), "an old reference still holds"
+    with entrepot.connect(spilling.address, scope="tests") as anew:
+        for number in range(6):
+            assert np.array_equal(anew.get_by_name(f"v{number}"), value(number))
+        for oid in oids[6:]:
+            assert not anew.exists(oid)
+            with pytest.raises(entrepot.ObjectNotFound, match="were killed"):
+                anew.get(oid)
+        assert anew.status()["follows_killed_store"] is True
+        anew.put(value(6), id=oids[6])
+        assert np.array_equal(anew.get(oids[6]), value(6))
+
+
+def test_a_clean_stop_leaves_nothing_on_disk(spilling: Any, small: entrepot.Store, tmp_path: Path) -> None:
+    fill(small, 40)
+    small.close()
+    spilling.stop()
+    left = [path for path in (tmp_path / "spill").rglob("*") if path.is_file() and path.stat().st_size > 4096]
+    assert left == []

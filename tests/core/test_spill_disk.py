@@ -1,0 +1,190 @@
+"""Disks that fail a running store: full from the beginning, filled by others, damaged, cut short, taken away.
+
+What does not fit is refused with the reason, what was stored stays readable or is told to be lost, and nobody dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+
+MIB = 1 << 20
+VALUE = 4 * MIB
+DISK = 96 * MIB
+FULL = "more cannot be had|No space left on device"  # what a refusal says of a disk, whatever else it says
+
+
+@pytest.fixture
+def disk(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManager[str]]) -> Iterator[Path]:
+    """A file system of 96 MiB."""
+    with small_disk(tmp_path / "disk", DISK) as refused:
+        if refused:
+            pytest.skip(refused)
+        yield tmp_path / "disk"
+
+
+def value(number: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(number).integers(0, 1 << 62, VALUE // 8)
+
+
+def put_until_full(store: entrepot.Store, first: int = 0, most: int = 100) -> tuple[list[entrepot.ObjectID], str]:
+    """Values put one after the other till the store says that it is full, and what it says."""
+    oids: list[entrepot.ObjectID] = []
+    for number in range(first, first + most):
+        try:
+            oids.append(store.put(value(number)))
+        except entrepot.StoreFull as error:
+            return oids, str(error)
+    pytest.fail(f"{most} values of {VALUE} bytes were put, and the store was never full")
+
+
+def assert_all_there(store: entrepot.Store, oids: list[entrepot.ObjectID], first: int = 0) -> None:
+    for number, oid in enumerate(oids, first):
+        assert np.array_equal(store.get(oid), value(number)), number
+
+
+def fill(path: Path) -> None:
+    """Take what is free on a disk into a file, to the last block.
+
+    In ever smaller steps till nothing more fits, because a store that spills meanwhile makes any measured figure old.
+    """
+    block = os.statvfs(path.parent).f_frsize
+    with path.open("wb") as file:
+        step = 4 * MIB
+        size = 0
+        while step >= block:
+            try:
+                os.posix_fallocate(file.fileno(), size, step)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                step //= 2
+            else:
+                size += step
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_smaller_than_its_quota(disk: Path, new_daemon: Callable[..., Any]) -> None:
+    options = ("--spill-path", str(disk / "spill"), "--spill-quota", "1GiB", "--spill-reserve", "1MiB")
+    daemon = new_daemon("64MiB", *options)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        pid = store.status()["pid"]
+        oids, refused = put_until_full(store)
+        assert re.search(FULL, refused), refused
+        assert len(oids) * VALUE > 64 * MIB, "some of them went to disk"
+        assert_all_there(store, oids)
+        for oid in oids[: len(oids) // 2]:
+            store.delete(oid)
+        more = [store.put(value(1000 + number)) for number in range(len(oids) // 3)]
+        assert_all_there(store, oids[len(oids) // 2 :], len(oids) // 2)
+        assert_all_there(store, more, 1000)
+        assert store.status()["pid"] == pid
+
+
+@pytest.mark.slow
+def test_a_disk_that_others_fill_and_empty_again(
+    disk: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    options = ("--spill-path", str(disk / "spill"), "--spill-quota", "80MiB", "--spill-reserve", "1MiB")
+    daemon = new_daemon("64MiB", *options)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = [store.put(value(number)) for number in range(18)]
+        filler = disk / "others"
+        fill(filler)
+        more, refused = put_until_full(store, len(oids))
+        assert re.search(FULL, refused), refused
+        assert_all_there(store, oids + more)
+        filler.unlink()
+
+        def one_more() -> bool:
+            try:
+                oid = store.put(value(500))
+            except entrepot.StoreFull:
+                return False  # a disk that failed is left alone for half a minute
+            return bool(np.array_equal(store.get(oid), value(500)))
+
+        wait_until(one_more, "room on the disk to be used again", 90)
+        assert_all_there(store, oids + more)
+
+
+def spilled(
+    daemon: Any, wait_until: Callable[..., None], store: entrepot.Store, count: int = 6
+) -> list[entrepot.ObjectID]:
+    """Values whose bytes are on disk alone."""
+    oids = [store.put(value(number)) for number in range(count)]
+    store.evict(*oids)
+    wait_until(lambda: all(store.info(oid).state == "spilled" for oid in oids), "all values to leave")
+    return oids
+
+
+def payload_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size >= VALUE]
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut"])
+def test_damage_is_one_objects_loss_and_is_told(
+    harm: str, tmp_path: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    folder = tmp_path / "spill"
+    daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "512MiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = spilled(daemon, wait_until, store)
+        files = payload_files(folder)
+        assert files
+        whole = {oid: value(number).tobytes() for number, oid in enumerate(oids)}
+        victim = oids[3]
+        # Where the victim lies: the only place that has these bytes.
+        needle = whole[victim][: 1 << 16]
+        for path in files:
+            at = path.read_bytes().find(needle)
+            if at >= 0:
+                with path.open("r+b") as file:
+                    if harm == "flipped":
+                        file.seek(at + VALUE // 2)
+                        byte = file.read(1)
+                        file.seek(at + VALUE // 2)
+                        file.write(bytes((byte[0] ^ 0x10,)))
+                    else:
+                        file.truncate(at + VALUE // 2)
+                break
+        else:
+            pytest.fail("the victim is in no file")
+        # Each time, and not only while the read that failed is waited for.
+        for _ in range(2):
+            with pytest.raises(entrepot.ObjectLost, match="in this store, because its copy on disk is damaged"):
+                store.get(victim)
+        lost = 0
+        for oid in oids:
+            try:
+                assert store.get(oid).tobytes() == whole[oid]
+            except entrepot.ObjectLost:
+                lost += 1
+        assert lost == 1 if harm == "flipped" else lost >= 1  # what lay behind the cut is gone too
+        fresh = store.put(value(77))
+        assert np.array_equal(store.get(fresh), value(77))
+
+
+def test_a_folder_that_is_taken_away(
+    tmp_path: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    folder = tmp_path / "spill"
+    daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "512MiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        pid = store.status()["pid"]
+        oids = spilled(daemon, wait_until, store)
+        shutil.rmtree(folder)
+        assert_all_there(store, oids)  # the files are open, and go with the daemon
+        more, refused = put_until_full(store, 100, 200)
+        assert "No such file or directory" in refused, refused
+        assert_all_there(store, more, 100)
+        assert store.status()["pid"] == pid

@@ -1,0 +1,54 @@
+"""The failover example for real, on a few thousand flights: each host, each fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.failover import demo
+from examples.failover.runs import made_again
+from examples.failover.tasks import Line
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = 4000
+# What has to run again, and to come back, by fault.
+RERUN = {"none": [], "task": ["train"], "daemon": [], "store": ["load", "join"]}
+RELOADED = {"none": [], "task": [], "daemon": [], "store": ["features"]}
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("host", ["airflow", "dagster", "kedro"])
+def test_every_fault_ends_with_the_right_answer(host: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "examples.failover", "--rows", str(ROWS), "--hosts", host, "--out", str(out)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-6000:]
+    results: dict[str, Any] = json.loads((out / "results.json").read_text())
+    assert results["same_answers"]
+    assert [run["fault"] for run in results["runs"]] == ["none", "task", "daemon", "store"]
+    for run in results["runs"]:
+        assert run["rerun"] == RERUN[run["fault"]], run
+        assert run["reloaded"] == RELOADED[run["fault"]], run
+    assert (out / "chart.png").stat().st_size > 10_000
+    assert "reloaded" in (out / "events.txt").read_text()
+
+
+def test_what_ran_again_is_told_from_the_journal() -> None:
+    names = ("load", "join", "train", "train", "train", "load")
+    lines = [Line(name, "begin", os.getpid(), float(number)) for number, name in enumerate(names)]
+    assert made_again(lines) == ("load", "train x2")
+
+
+@pytest.mark.parametrize("options", [["--hosts", "argo"], ["--faults", "power"], ["--rows", "0"]])
+def test_wrong_options_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        demo.parse(options)
+    assert options[1] in capsys.readouterr().err

@@ -1,0 +1,30 @@
+"""The Kubernetes demonstration at a small size: every pod finds its data, and the picture is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubecp_build
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.timeout(200)
+def test_the_demonstration(control_plane: Any, tmp_path: Path) -> None:
+    """It starts a control plane of its own; the fixture says that one can be had here, and marks this test."""
+    words = ["--nodes", "2", "--shards", "3", "--rows", "1000", "--out", str(tmp_path)]
+    variables = os.environ | {"XDG_CACHE_HOME": str(kubecp_build.CACHE.parent)}  # where the built program is
+    command = [sys.executable, "-m", "examples.kubernetes", *words]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "results.json").read_text())
+    assert len(rows) == 9
+    assert all(set(one["homes"].values()) <= {one["node"]} for one in rows)
+    assert (tmp_path / "placement.png").read_bytes().startswith(b"\x89PNG")
+    assert "local:" in (tmp_path / "results.txt").read_text()

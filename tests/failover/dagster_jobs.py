@@ -1,0 +1,77 @@
+"""The pipeline that faults strike, as a Dagster job; each step is a process of the multiprocess executor.
+
+The variable FAILOVER_SETTINGS may name a file with further variables, which each process reads when it loads this one.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+if "FAILOVER_SETTINGS" in os.environ:
+    os.environ.update(json.loads(Path(os.environ["FAILOVER_SETTINGS"]).read_text()))
+
+import faults  # noqa: F401 - Dagster takes the folder off the path again when it has loaded this file
+import numpy as np
+import pipeline
+from dagster import Definitions, In, Nothing, job, multiprocess_executor, op
+from entrepot_dagster import EntrepotIOManager, policy_failure_hook, policy_retries, policy_sensors
+
+START = "FAILOVER_START"  # how step processes start: forkserver, or spawn, which is Dagster's default
+_PRELOADED = [
+    "dagster._core.instance.factory",
+    "dagster._core.storage.sqlite_storage",
+    "dagster._daemon.controller",
+    "entrepot_dagster.hooks",
+    "entrepot_dagster.sensors",
+    "entrepot_io.policy.checkpointing",
+]
+_STARTS: dict[str, Any] = {"spawn": {"spawn": {}}, "forkserver": {"forkserver": {"preload_modules": _PRELOADED}}}
+EXECUTOR = {"max_concurrent": 2, "start_method": _STARTS[os.environ.get(START, "forkserver")]}
+
+
+@op
+def numbers() -> np.ndarray:
+    return pipeline.numbers()
+
+
+@op
+def left(values: np.ndarray) -> np.ndarray:
+    return pipeline.left(values)
+
+
+@op
+def right(values: np.ndarray) -> np.ndarray:
+    return pipeline.right(values)
+
+
+@op(ins={"after": In(Nothing)})
+def strike() -> None:
+    pipeline.strike()
+
+
+@op(ins={"after": In(Nothing)})
+def join(doubled: np.ndarray, tripled: np.ndarray) -> np.ndarray:
+    return pipeline.join(doubled, tripled)
+
+
+@op
+def report(joined: np.ndarray) -> int:
+    return pipeline.report(joined)
+
+
+@job(
+    resource_defs={"io_manager": EntrepotIOManager()},
+    executor_def=multiprocess_executor.configured(EXECUTOR),
+    op_retry_policy=policy_retries(),
+    hooks={policy_failure_hook},
+)
+def flow() -> None:
+    values = numbers()
+    doubled, tripled = left(values), right(values)
+    report(join(doubled, tripled, after=strike(after=[doubled, tripled])))
+
+
+defs = Definitions(jobs=[flow], sensors=policy_sensors(minimum_interval_seconds=1))

@@ -1,0 +1,313 @@
+"""What goes wrong in the matrix of faults, hosts and policies, and what has to be true afterwards.
+
+Faults are done by the pipeline's own tasks, in whichever process the host runs them: ``strike`` takes from under
+``join`` what it is about to read, and ``join`` dies or raises where it is its own turn to fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from entrepot import ObjectID, Store
+
+WATCHDOG_SECONDS = 30.0
+
+# Every task once; then those of a fault.
+ONCE = {"numbers": 1, "left": 1, "right": 1, "strike": 1, "join": 1, "report": 1}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run under a fault and a policy has to come to.
+
+    Attributes:
+        runs: how often each task begins.
+        reason: what the run's failure says, where the policy gives up; "": it finishes with the right answer.
+        events: kinds of the event log that have to be there.
+    """
+
+    runs: dict[str, int] = field(default_factory=lambda: dict(ONCE))
+    reason: str = ""
+    events: tuple[str, ...] = ()
+
+
+def again(**more: int) -> dict[str, int]:
+    """Every task once, and these more often."""
+    return ONCE | {task: 1 + count for task, count in more.items()}
+
+
+REASON = "ask the data team"
+
+# Policies. {target} is a folder, {small} one on a disk that is full.
+POLICIES = {
+    "checkpoints": """
+version: 1
+checkpoint:
+  target: "{target}/{{pipeline}}/{{run}}"
+  rules:
+    - {{match: {{task: ["left", "right", "*.left", "*.right"]}}}}
+failover:
+  - on: [object_lost, instance_lost]
+    do: [reload_checkpoint, rerun_upstream, {{fail: {{reason: "ask the data team"}}}}]
+  - {{on: checkpoint_damaged, do: [rerun_upstream, fail]}}
+  - {{on: daemon_lost, do: [{{retry: {{attempts: 20, delay: 200ms}}}}]}}
+  - {{on: task_failed, do: [{{retry: {{attempts: 1, delay: 100ms}}}}]}}
+""",
+    "rerun": """
+version: 1
+failover:
+  - {{on: [object_lost, instance_lost], do: [rerun_upstream, {{fail: {{reason: "ask the data team"}}}}]}}
+  - {{on: daemon_lost, do: [{{retry: {{attempts: 20, delay: 200ms}}}}]}}
+  - {{on: task_failed, do: [{{retry: {{attempts: 1, delay: 100ms}}}}]}}
+""",
+    "fail": """
+version: 1
+failover:
+  - {{on: [object_lost, instance_lost], do: [{{fail: {{reason: "ask the data team"}}}}]}}
+  - {{on: daemon_lost, do: [{{retry: {{attempts: 20, delay: 200ms}}}}]}}
+  - {{on: task_failed, do: [{{fail: {{reason: "ask the data team"}}}}]}}
+""",
+    "memory": """
+version: 1
+memory:
+  rules: [{{match: {{task: ["left", "*.left"]}}, recompute: auto}}]
+failover:
+  - {{on: object_dropped, do: [rerun_upstream, fail]}}
+  - {{on: daemon_lost, do: [{{retry: {{attempts: 20, delay: 200ms}}}}]}}
+""",
+    "disk_full": """
+version: 1
+targets:
+  small: {{url: "{small}/{{run}}", fallback: large}}
+  large: {{url: "{target}/{{run}}"}}
+checkpoint:
+  target: small
+  rules: [{{match: {{task: ["left", "right", "*.left", "*.right"]}}}}]
+failover:
+  - {{on: [object_lost, instance_lost], do: [reload_checkpoint, {{fail: {{reason: "ask the data team"}}}}]}}
+  - {{on: daemon_lost, do: [{{retry: {{attempts: 20, delay: 200ms}}}}]}}
+""",
+}
+
+# The matrix: (fault, policy) to what has to come of it. `join` counts its own further attempts.
+MATRIX: dict[tuple[str, str], Outcome] = {
+    ("none", "checkpoints"): Outcome(),
+    ("task_killed", "rerun"): Outcome(runs=again(join=1)),
+    ("task_killed_on_last_try", "rerun"): Outcome(),  # the run fails; what a user then runs again is `join` alone
+    ("exception", "rerun"): Outcome(runs=again(join=1)),
+    ("exception", "fail"): Outcome(reason=REASON),
+    ("daemon_killed", "rerun"): Outcome(),
+    ("store_killed", "checkpoints"): Outcome(events=("reloaded",)),
+    ("store_killed", "rerun"): Outcome(runs=again(numbers=1, left=1, right=1)),
+    ("store_killed", "fail"): Outcome(reason=REASON),
+    ("object_lost", "checkpoints"): Outcome(events=("reloaded",)),
+    ("object_lost", "rerun"): Outcome(runs=again(left=1)),
+    ("object_lost", "fail"): Outcome(reason=REASON),
+    ("checkpoint_damaged", "checkpoints"): Outcome(runs=again(left=1)),
+    ("disk_full", "disk_full"): Outcome(events=("reloaded",)),
+    ("object_dropped", "memory"): Outcome(runs=again(left=1), events=("droppable", "object_dropped", "rerun_planned")),
+}
+# The short form: each fault once, with the policy that says most.
+SHORT = (
+    ("task_killed", "rerun"),
+    ("task_killed_on_last_try", "rerun"),
+    ("exception", "rerun"),
+    ("exception", "fail"),
+    ("daemon_killed", "rerun"),
+    ("store_killed", "checkpoints"),
+    ("store_killed", "rerun"),
+    ("object_lost", "rerun"),
+    ("object_lost", "fail"),
+    ("checkpoint_damaged", "checkpoints"),
+    ("disk_full", "disk_full"),
+    ("object_dropped", "memory"),
+)
+
+
+def prepare(folder: Path, fault: str, policy: str, address: str, target: Path, small: Path | None = None) -> Path:
+    """Write what a run needs into its folder, and give back the policy's file.
+
+    Args:
+        folder: of the run; the environment variable FAILOVER_FOLDER names it.
+        fault: as in MATRIX.
+        policy: as in POLICIES.
+        address: of the store.
+        target: folder for checkpoints.
+        small: a folder on a full disk; needed by the policy ``disk_full`` alone.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    said = {"fault": fault, "address": address, "target": str(target), "small": str(small)}
+    (folder / "fault.json").write_text(json.dumps(said))
+    file = folder / "policy.yaml"
+    file.write_text(POLICIES[policy].format(target=target, small=small))
+    return file
+
+
+def strike(folder: Path) -> None:
+    """The fault that is due before ``join`` reads its inputs."""
+    said = json.loads((folder / "fault.json").read_text())
+    fault, address = said["fault"], said["address"]
+    if fault == "daemon_killed":
+        pids = _pids(address)
+        os.kill(pids[0], signal.SIGKILL)
+    elif fault == "store_killed":
+        kill_store(folder, address)
+    elif fault == "object_lost":
+        discard(address, "left")
+    elif fault == "object_dropped":
+        press(address)
+    elif fault in ("checkpoint_damaged", "disk_full"):
+        if fault == "checkpoint_damaged":
+            damage(Path(said["target"]))
+        discard(address, "left")
+
+
+def in_join(folder: Path, attempt: int) -> None:
+    """The faults of the task itself. ``attempt`` counts from 1 on."""
+    fault = json.loads((folder / "fault.json").read_text())["fault"]
+    if (fault == "task_killed" and attempt == 1) or (fault == "task_killed_on_last_try" and not _healed(folder)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "exception" and attempt == 1:
+        raise RuntimeError("join fails as it was told to")
+
+
+def heal(folder: Path) -> None:
+    """From now on ``join`` is no longer killed."""
+    (folder / "healed").touch()
+
+
+def _healed(folder: Path) -> bool:
+    return (folder / "healed").exists()
+
+
+def _pids(address: str) -> tuple[int, int]:
+    import entrepot
+
+    with entrepot.connect(address, scope="faults") as store:
+        status = store.status()
+        return int(status["pid"]), int(status["keeper_pid"])
+
+
+def kill_store(folder: Path, address: str) -> None:
+    """SIGKILL to keeper and daemon, and another store at the same address, which begins empty."""
+    daemon, keeper = _pids(address)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other die, and start another
+        os.kill(keeper, number)
+        os.kill(daemon, number)
+    _wait(lambda: not _listens(address), f"the end of the store at {address}")
+    start_store(folder, address)
+
+
+def start_store(folder: Path, address: str) -> None:
+    """A store that outlives this process; its keeper's number is noted for :func:`end_stores`."""
+    command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "256MiB"]
+    command += ["--spill-path", "none"]
+    with (folder / "entrepotd.log").open("ab") as log:
+        started = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
+        )
+    with (folder / "keepers").open("a") as file:
+        file.write(f"{started.pid}\n")
+    _wait(lambda: _listens(address), f"a store at {address}: {(folder / 'entrepotd.log').read_text()}")
+
+
+def end_stores(folder: Path) -> None:
+    """End the stores that :func:`start_store` started and that nobody killed."""
+    for pid in (folder / "keepers").read_text().split() if (folder / "keepers").exists() else []:
+        command = Path(f"/proc/{pid}/cmdline")
+        if command.exists() and b"entrepot" in command.read_bytes():
+            os.kill(int(pid), signal.SIGTERM)
+
+
+def discard(address: str, task: str) -> None:
+    """Take a task's output out of the store as a loss would: its object's bytes are gone, nobody deleted it."""
+    import entrepot
+    from entrepot import parts
+
+    found = 0
+    for scope, session in sessions(address):
+        with entrepot.connect(address, scope=scope, session=session) as store:
+            for info in list(store.list()):
+                lineage = any(name.startswith("entrepot.") for name in info.names)
+                if not lineage and _made_by(store, info.id) == task:
+                    parts.discard(store, info.id)
+                    found += 1
+    if not found:
+        raise RuntimeError(f"no object of the task {task!r} in the store at {address}")
+
+
+def press(address: str) -> None:
+    """Make memory so short that the store drops what it may, and give that memory back."""
+    import entrepot
+    from entrepot.errors import StoreFull
+
+    with entrepot.connect(address, scope="faults") as store:
+        held = []
+        end = time.monotonic() + WATCHDOG_SECONDS
+        while not store.status()["drops"]:
+            if time.monotonic() > end:
+                raise TimeoutError(f"the store at {address} dropped nothing in {WATCHDOG_SECONDS:g} s")
+            with suppress(StoreFull):  # memory is not ready yet, or was dropped in pieces
+                held.append(store._raw().create(4 << 20, 0.2))  # pyright: ignore[reportPrivateUsage]
+
+
+def sessions(address: str) -> list[tuple[str, str]]:
+    """All sessions of a store, as (scope, name)."""
+    import entrepot
+
+    with entrepot.connect(address, scope="faults") as store:
+        said = json.loads(store._raw().sessions())["sessions"]  # pyright: ignore[reportPrivateUsage]
+    return [(one["scope"], one["session"]) for one in said if one["scope"] != "faults"]
+
+
+def _made_by(store: Store, oid: ObjectID) -> str:
+    """The last part of the name of the task that made an object, by the store's lineage."""
+    from entrepot_io.policy import lineage
+    from entrepot_io.policy.lineage import ObjectRef
+
+    known = lineage.read(store, ObjectRef(store.session_name, oid))
+    return "" if known is None else known.task.name.rpartition(".")[2]
+
+
+def damage(target: Path) -> None:
+    """Flip a bit in the middle of every file of payload below a folder of checkpoints."""
+    changed = 0
+    for path in sorted(target.rglob("*")):
+        if path.is_file() and path.stat().st_size >= 100_000:
+            with path.open("r+b") as file:
+                file.seek(path.stat().st_size // 2)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes((byte[0] ^ 1,)))
+            changed += 1
+    if not changed:
+        raise RuntimeError(f"there is no checkpoint below {target}")
+
+
+def _listens(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(address.removeprefix("unix://"))
+        except OSError:
+            return False
+        return True
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + WATCHDOG_SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {WATCHDOG_SECONDS:g} s in vain for {what}")
+        time.sleep(0.005)

@@ -1,0 +1,137 @@
+"""A project of Kedro with the pipeline that faults strike, and ``kedro run`` of it as a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCOPE = "failover"
+RUN_SECONDS = 100.0
+HERE = Path(__file__).resolve().parent
+
+FILES = {
+    "pyproject.toml": """
+[tool.kedro]
+package_name = "struck"
+project_name = "struck"
+kedro_init_version = "1.0.0"
+source_dir = "src"
+""",
+    "conf/base/catalog.yml": """
+"{name}":
+  type: entrepot_kedro.EntrepotDataset
+""",
+    "conf/local/.gitkeep": "",
+    "src/struck/__init__.py": "",
+    "src/struck/settings.py": "",
+    "src/struck/nodes.py": """
+import pipeline as steps
+
+
+def gate(left, right):
+    return "made"
+
+
+def strike(ready):  # not what `join` reads: that would be in use, and nothing takes it away then
+    steps.strike()
+    return "struck"
+
+
+def join(left, right, struck):
+    return steps.join(left, right)
+""",
+    "src/struck/pipeline_registry.py": """
+import pipeline as steps
+from kedro.pipeline import node, pipeline
+
+from struck import nodes
+
+
+def register_pipelines():
+    return {
+        "__default__": pipeline(
+            [
+                node(steps.numbers, None, "numbers", name="numbers"),
+                node(steps.left, "numbers", "left", name="left"),
+                node(steps.right, "numbers", "right", name="right"),
+                node(nodes.gate, ["left", "right"], "ready", name="gate"),
+                node(nodes.strike, "ready", "struck", name="strike"),
+                node(nodes.join, ["left", "right", "struck"], "joined", name="join"),
+                node(steps.report, "joined", "answer", name="report"),
+            ]
+        )
+    }
+""",
+}
+
+
+@dataclass
+class Project:
+    """A project in a folder of its own.
+
+    Attributes:
+        folder: of the project.
+        work: where faults, journal and answer are.
+        address: of the store.
+        policy: the file; None: there is none.
+        said: what all runs wrote.
+    """
+
+    folder: Path
+    work: Path
+    address: str
+    policy: Path | None = None
+    said: list[str] = field(default_factory=list[str])
+
+    def write(self) -> None:
+        """Write the project's files."""
+        for name, text in FILES.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.lstrip())
+
+    def run(self, *arguments: str, **variables: str) -> int:
+        """``kedro run``; its exit code, negative for the signal that ended it.
+
+        Args:
+            arguments: of the command.
+            variables: of its environment.
+        """
+        environment = os.environ | {
+            "ENTREPOT_ADDRESS": self.address,
+            "ENTREPOT_SCOPE": SCOPE,
+            "ENTREPOT_EVENTS": str(self.work / "events"),
+            "FAILOVER_FOLDER": str(self.work),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")])),
+            "KEDRO_DISABLE_TELEMETRY": "1",
+            "DO_NOT_TRACK": "1",
+            "COLUMNS": "2000",  # a line of the log is a line
+        }
+        if self.policy is not None:
+            environment["ENTREPOT_POLICY"] = str(self.policy)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kedro", "run", *arguments],
+            cwd=self.folder,
+            env=environment | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            said, _ = process.communicate(timeout=RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+            raise TimeoutError(f"kedro run took more than {RUN_SECONDS:g} s:\n{said}") from None
+        self.said.append(said)
+        return process.returncode
+
+    @property
+    def text(self) -> str:
+        """What all runs wrote, on one line."""
+        return " ".join(" ".join(self.said).split())

@@ -1,0 +1,33 @@
+"""``fuzz_python.py TARGET CORPUS [libFuzzer options]``: runs one of ``targets.py`` under Atheris.
+
+CORPUS is a folder: the target's seeds are written there, and what fuzzing finds interesting stays there.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import atheris as atheris_module  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
+
+atheris: Any = atheris_module  # its names are made at import
+
+with atheris.instrument_imports(include=["entrepot", "entrepot_io", "targets"], enable_loader_override=False):
+    from targets import TARGETS
+
+
+def main() -> None:
+    target, corpus = TARGETS[sys.argv[1]], Path(sys.argv[2])
+    for number, seed in enumerate(target.seeds):
+        (corpus / f"seed-{number}").write_bytes(seed)
+
+    def run(data: bytes) -> None:  # what it returns would mean something to libFuzzer
+        target.run(data)
+
+    atheris.Setup([sys.argv[0], *sys.argv[3:], str(corpus)], run)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""As much of Kubernetes' API as the hosts use to run a pod or a job, over HTTP on loopback.
+
+The hosts' own code and the official client speak to it, so that what they send is what a cluster would get. It keeps
+what was made; a pod ends well at once, a job is given to whoever runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+_DONE = {
+    "phase": "Succeeded",
+    "containerStatuses": [
+        {
+            "name": "base",
+            "image": "i",
+            "imageID": "i",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0}},
+        }
+    ],
+}
+
+
+class KubeApi:
+    """What was made, in order.
+
+    Attributes:
+        pods, jobs: their manifests.
+        unknown: requests that nothing here answers; empty at the end of a test.
+    """
+
+    def __init__(self, run: Callable[[dict[str, Any]], subprocess.Popen[bytes]] | None = None) -> None:
+        self.pods: list[dict[str, Any]] = []
+        self.jobs: list[dict[str, Any]] = []
+        self.unknown: list[str] = []
+        self._run = run
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # by the names of their jobs
+
+    def end(self) -> None:
+        """Wait for what was started; what hangs is ended."""
+        for process in self._processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+    def _state(self, kind: str, name: str) -> dict[str, Any]:
+        if kind == "pods":
+            return _DONE
+        process = self._processes.get(name)
+        failed = process is not None and process.poll() not in (None, 0)
+        return {"failed": 1} if failed else {"active": 1}
+
+    def answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        """Status and body of an answer."""
+        parts = path.strip("/").split("/")
+        if "namespaces" not in parts:
+            return self._unknown(method, path)
+        kind, *rest = parts[parts.index("namespaces") + 2 :]
+        if kind == "pods" and method == "POST" and body is not None:
+            self.pods.append(body)
+            return 201, {**body, "status": _DONE}
+        if kind == "jobs" and method == "POST" and body is not None:
+            self.jobs.append(body)
+            if self._run is not None:
+                self._processes[body["metadata"]["name"]] = self._run(body)
+            return 201, body
+        if kind in ("pods", "events") and method == "GET" and not rest:
+            return 200, {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}
+        if kind == "pods" and rest[1:] == ["log"]:
+            return 200, ""
+        made = self.pods if kind == "pods" else self.jobs
+        found = [one for one in made if rest and one["metadata"]["name"] == rest[0]]
+        if found:
+            return 200, {**found[-1], "status": self._state(kind, rest[0])}
+        return self._unknown(method, path)
+
+    def _unknown(self, method: str, path: str) -> tuple[int, Any]:
+        self.unknown.append(f"{method} {path}")
+        return 404, {"kind": "Status", "code": 404, "message": f"nobody answers {method} {path}"}
+
+
+@contextmanager
+def serving(
+    folder: Path, run: Callable[[dict[str, Any]], subprocess.Popen[bytes]] | None = None
+) -> Iterator[tuple[KubeApi, Path]]:
+    """Serve, with the kubeconfig of a client.
+
+    Args:
+        folder: for the kubeconfig.
+        run: starts the command of each job.
+    """
+    api = KubeApi(run)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            count = int(self.headers.get("Content-Length") or 0)
+            sent = self.rfile.read(count)
+            status, found = api.answer(self.command, urlsplit(self.path).path, json.loads(sent) if sent else None)
+            text = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain" if isinstance(found, str) else "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 (http.server's names)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    file = folder / "kubeconfig"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}],
+                "users": [{"name": "nobody", "user": {}}],
+                "contexts": [{"name": "here", "context": {"cluster": "here", "user": "nobody"}}],
+                "current-context": "here",
+            }
+        )
+    )
+    try:
+        yield api, file
+    finally:
+        api.end()
+        server.shutdown()
+        server.server_close()
+        thread.join(10)

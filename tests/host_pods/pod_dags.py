@@ -1,0 +1,285 @@
+"""DAGs that are run by Airflow itself, and the pods that its executor's own code makes for their task instances."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.sdk import DAG, task, task_group
+from airflow.sdk.exceptions import AirflowSkipException
+from entrepot.ids import ObjectID
+from entrepot_airflow import FollowData, pod_override
+from entrepot_io.placement.wishes import annotate
+from entrepot_io.sessions import kedro_session_in_airflow
+from kube_api import serving
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+HOME = Path(os.environ["AIRFLOW_HOME"])
+LOCATIONS = HOME / "locations.json"
+
+
+def ones(count: int) -> Any:
+    return np.ones(count, dtype=np.uint8)
+
+
+with DAG("flow", schedule=None, start_date=START) as flow:
+
+    @task
+    def big() -> Any:
+        return ones(3_000_000)
+
+    @task
+    def small() -> Any:
+        return ones(1_000_000)
+
+    @task
+    def sizes() -> list[int]:
+        return [100_000, 200_000]
+
+    @task
+    def grow(size: int) -> Any:
+        return ones(size)
+
+    @task
+    def shrink(values: Any) -> int:
+        return len(values)
+
+    @task
+    def odd(size: int) -> Any:
+        if size == 100_000:
+            raise AirflowSkipException
+        return ones(size)
+
+    @task(trigger_rule="none_failed")
+    def after(values: Any) -> int:
+        return len(values)
+
+    @task
+    def gather(values: Any) -> int:
+        return sum(len(one) for one in values)
+
+    @task(executor_config={"pod_override": pod_override(reads=["big"], locality="required")})
+    def choosy(first: Any, second: Any) -> int:
+        return len(first) + len(second)
+
+    @task(executor_config={"pod_override": pod_override(locality="off", mounts=False, store="off")})
+    def indifferent(value: Any) -> int:
+        return len(value)
+
+    # The pod of a Kedro node: datasets of the DAG run's session, by their keys.
+    @task(executor_config={"pod_override": pod_override(annotations=annotate(keys=["dataset:raw"], scope="project"))})
+    def nodes() -> None:
+        return None
+
+    @task
+    def both(first: Any, second: Any) -> int:
+        return len(first) + len(second)
+
+    @task_group
+    def branch(size: int) -> None:
+        @task
+        def begin(size: int) -> Any:
+            return ones(size)
+
+        @task
+        def end(values: Any) -> int:
+            return len(values)
+
+        end(begin(size))
+
+    nodes()
+    one, two = big(), small()
+    both(one, two)
+    choosy(one, two)
+    indifferent(one)
+    grown = grow.expand(size=sizes())
+    after.expand(values=odd.expand(size=sizes()))
+    shrink.expand(values=grown)
+    gather(grown)
+    branch.expand(size=[300_000, 400_000])
+
+GPU: Any = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
+        }
+    }
+}
+CONFIG = str(HOME / "kubeconfig")
+with DAG("operator", schedule=None, start_date=START) as operator:
+
+    @task
+    def made() -> Any:
+        return ones(5_000_000)
+
+    @task
+    def moved(value: Any) -> None:
+        """Between the tasks the data goes where the file says."""
+        place(entries("operator"))
+
+    @task
+    def unread() -> Any:
+        return ones(9_000_000)
+
+    kept = made()
+    pod = KubernetesPodOperator(
+        task_id="pod",
+        name="pod",
+        namespace="jobs",
+        image="image:1",
+        arguments=["{{ ti.xcom_pull('small') }}"],
+        config_file=CONFIG,
+        in_cluster=False,
+        callbacks=FollowData,
+        affinity=GPU,
+    )
+    plain = KubernetesPodOperator(
+        task_id="plain",
+        name="plain",
+        namespace="jobs",
+        image="image:1",
+        config_file=CONFIG,
+        in_cluster=False,
+    )
+    named = KubernetesPodOperator(
+        task_id="named",
+        name="named",
+        namespace="jobs",
+        image="image:1",
+        config_file=CONFIG,
+        in_cluster=False,
+        annotations={"entrepot.dev/reads": "unread"},
+        callbacks=FollowData,
+    )
+    # One after the other, so that what is made is in a known order.
+    moved([kept, unread()]).set_downstream(pod)
+    kept.set_downstream([pod, plain])
+    pod.set_downstream(plain)
+    plain.set_downstream(named)
+
+
+def entries(dag_id: str) -> dict[str, Any]:
+    """What Airflow's database has, by task and map index."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        rows = session.scalars(select(XComModel).where(XComModel.dag_id == dag_id, XComModel.key == "return_value"))
+        return {f"{row.task_id}[{row.map_index}]": row.value for row in rows.all()}
+
+
+def place(entries: dict[str, Any], prefix: str = "node") -> None:
+    """Say that each value is on a node of its own, which has its task's name."""
+    objects = {
+        value["id"]: {f"{prefix}-{name.replace('[-1]', '').replace('[', '-').strip(']')}": value["nbytes"]}
+        for name, value in entries.items()
+        if isinstance(value, dict) and "id" in value
+    }
+    made = LOCATIONS.with_suffix(".new")
+    made.write_text(json.dumps({"version": 1, "objects": objects}))
+    made.rename(LOCATIONS)
+
+
+def executors_pod(ti: Any, try_number: int, override: Any = None) -> dict[str, Any]:
+    """The pod that the Kubernetes executor makes for a task instance."""
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+    from kubernetes.client import ApiClient, V1Container, V1Pod, V1PodSpec
+
+    own: Any = PodGenerator.from_obj(getattr(ti.task, "executor_config", None) or {})
+    pod = PodGenerator.construct_pod(
+        dag_id=ti.dag_id,
+        task_id=ti.task_id,
+        pod_id=f"{ti.dag_id}-{ti.task_id}".replace("_", "-").replace(".", "-"),
+        try_number=try_number,
+        kube_image="airflow:3",
+        date=None,
+        args=["run"],
+        pod_override_object=override or own,
+        base_worker_pod=V1Pod(spec=V1PodSpec(containers=[V1Container(name="base")])),
+        namespace="airflow",
+        scheduler_job_id="7",
+        run_id=ti.run_id,
+        map_index=ti.map_index,
+        with_mutation_hook=True,
+    )
+    found: Any = ApiClient().sanitize_for_serialization(pod)
+    return dict(found)
+
+
+def pods_of(run: Any, try_number: int) -> dict[str, Any]:
+    from airflow.models.log import Log
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    made = {}
+    with create_session() as session:
+        mine = Log("open", owner="scheduler", extra=f"attempt {try_number}", dag_id=run.dag_id)
+        session.add(mine)  # the scheduler may be in the middle of something
+        for ti in session.scalars(
+            select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+        ).all():
+            task: Any = flow.task_dict[ti.task_id]
+            ti.task = task
+            made[f"{ti.task_id}[{ti.map_index}]"] = executors_pod(ti, try_number)
+        session.rollback()
+    with create_session() as session:
+        kept = session.scalars(select(Log).where(Log.event == "open")).all()
+        assert not kept, "what the scheduler had not committed was committed"
+    return made
+
+
+def refused(ti: Any, said: str) -> list[str]:
+    """How the executor's code ends for a task whose pod has a wrong annotation."""
+    from airflow.providers.cncf.kubernetes.exceptions import PodMutationHookException
+    from kubernetes.client import V1ObjectMeta, V1Pod
+
+    override = V1Pod(metadata=V1ObjectMeta(annotations={"entrepot.dev/locality": said}))
+    try:
+        executors_pod(ti, 1, override)
+    except PodMutationHookException as error:
+        return [type(error.__cause__).__name__, str(error.__cause__)]
+    return []
+
+
+def without_database() -> dict[str, Any]:
+    """The pod that is made while the database does not answer."""
+    from types import SimpleNamespace
+
+    task_instance = SimpleNamespace(task=None, dag_id="flow", task_id="both", run_id="r", map_index=-1)
+    return executors_pod(task_instance, 1)
+
+
+def main() -> None:
+    place({})
+    if "--without-database" in sys.argv:
+        Path(sys.argv[1]).write_text(json.dumps(without_database()))
+        return
+    run = flow.test()
+    states = {str(ti.state) for ti in run.get_task_instances()}
+    found: dict[str, Any] = {"states": sorted(states), "entries": entries("flow")}
+    raw = ObjectID.derive("project", kedro_session_in_airflow("flow", run.run_id), "dataset:raw")
+    found["entries"]["kedro"] = {"id": str(raw), "nbytes": 1000}
+    place(found["entries"])
+    found["first"] = pods_of(run, 1)
+    place(found["entries"], "other")
+    found["second"] = pods_of(run, 2)
+    found["refused"] = refused(run.get_task_instances()[0], "nearby")
+    LOCATIONS.unlink()
+    found["unknown"] = pods_of(run, 3)
+    with serving(HOME) as (api, _):
+        run = operator.test()
+        found["operator"] = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+        found["pods"], found["unanswered"] = api.pods, api.unknown
+    Path(sys.argv[1]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Jobs whose steps Dagster launches as Kubernetes jobs; whoever gets those jobs runs their commands on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dagster import (
+    DagsterInstance,
+    Definitions,
+    In,
+    ReexecutionOptions,
+    asset,
+    define_asset_job,
+    execute_job,
+    job,
+    materialize,
+    op,
+    reconstructable,
+)
+from dagster._core.execution.api import execute_run
+from dagster._core.utils import make_new_run_id
+from entrepot.ids import ObjectID
+from entrepot_dagster import EntrepotIOManager, entrepot_k8s_job_executor, placement_tags
+from entrepot_io.keys import dagster_asset_key, dagster_output_key
+from entrepot_io.sessions import SCOPE_SESSION, run_session
+
+HOME = Path(os.environ["DAGSTER_HOME"])
+LOCATIONS = HOME / "locations.json"
+REPAIRED = HOME / "repaired"
+RESOURCES = {"io_manager": EntrepotIOManager(scope="tests")}
+
+
+@op
+def big() -> Any:
+    return np.ones(3_000_000, dtype=np.uint8)
+
+
+@op
+def small() -> Any:
+    return np.ones(1_000_000, dtype=np.uint8)
+
+
+GPU = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
+        }
+    }
+}
+
+
+@op(
+    ins={"first": In(), "second": In()},
+    tags=placement_tags(locality="required", reads=["big"], config={"pod_spec_config": {"affinity": GPU}}),
+)
+def choosy(first: Any, second: Any) -> int:
+    return len(first) + len(second)
+
+
+@op(ins={"first": In(), "second": In()})
+def both(first: Any, second: Any) -> int:
+    if not REPAIRED.exists():
+        raise RuntimeError("told to fail")
+    return len(first) + len(second)
+
+
+@job(executor_def=entrepot_k8s_job_executor, resource_defs=RESOURCES)
+def flow() -> None:
+    one, two = big(), small()
+    choosy(one, two)
+    both(one, two)
+
+
+@asset
+def raw() -> Any:
+    return np.ones(2_000_000, dtype=np.uint8)
+
+
+@asset
+def report(raw: Any) -> int:
+    return len(raw)
+
+
+defs = Definitions(
+    assets=[raw, report],
+    jobs=[define_asset_job("reporting", selection=[report])],
+    resources=RESOURCES,
+    executor=entrepot_k8s_job_executor,
+)
+
+
+def reporting() -> Any:
+    return defs.get_job_def("reporting")
+
+
+def run_command(manifest: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """What a node does with a job: run its container's command with its environment."""
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    variables.pop("ENTREPOT_ADDRESS", None)  # that of the node, which here is the test's own
+    variables["DAGSTER_HOME"] = str(HOME)
+    arguments = [one for one in container["args"] if one != "dagster"]
+    with (HOME / "steps.log").open("ab") as log:
+        command = [sys.executable, "-m", "dagster", *arguments]
+        return subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
+
+
+def output_id(run_id: str, step: str) -> str:
+    return str(ObjectID.derive("tests", run_session("dagster", run_id), dagster_output_key([step, "result"])))
+
+
+def main() -> None:
+    from kube_api import serving
+
+    config = {
+        "execution": {
+            "config": {
+                "job_image": "image:1",
+                "job_namespace": "jobs",
+                "load_incluster_config": False,
+                "kubeconfig_file": str(HOME / "kubeconfig"),
+                "locations": str(LOCATIONS),
+                "socket_folder": "/run/stores",
+            }
+        }
+    }
+    found: dict[str, Any] = {}
+    with serving(HOME, run_command) as (api, _), DagsterInstance.get() as instance:
+        run_id = make_new_run_id()
+        asset_id = str(ObjectID.derive("tests", SCOPE_SESSION, dagster_asset_key(["raw"])))
+        objects = {
+            output_id(run_id, "big"): {"node-a": 3_000_000},
+            output_id(run_id, "small"): {"node-b": 1_000_000},
+            asset_id: {"node-c": 2_000_000},
+        }
+        LOCATIONS.write_text(json.dumps({"version": 1, "objects": objects}))
+        whole = reconstructable(flow)
+        run = instance.create_run_for_job(
+            whole.get_definition(), run_id=run_id, run_config=config, job_code_origin=whole.get_python_origin()
+        )
+        found["first"] = execute_run(whole, run, instance).success
+        REPAIRED.touch()
+        options = ReexecutionOptions.from_failure(run_id, instance)
+        with execute_job(whole, instance, run_config=config, reexecution_options=options) as result:
+            found["second"] = result.success
+            found["told"] = [
+                str(event.message)
+                for event in result.all_events
+                if event.event_specific_data is not None
+                and "entrepot/placement" in getattr(event.event_specific_data, "metadata", {})
+            ]
+        assert materialize([raw], instance=instance, resources=RESOURCES).success
+        with execute_job(reconstructable(reporting), instance, run_config=config) as result:
+            found["reporting"] = result.success
+        found["jobs"], found["unanswered"] = api.jobs, api.unknown
+    Path(sys.argv[1]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    from importlib import import_module
+
+    jobs = import_module("pod_jobs")  # what is reconstructed has a module's name
+
+    jobs.main()

@@ -1,0 +1,176 @@
+"""A value that the store of one node sealed draws the pod that reads it to that node.
+
+Hosts' own code makes the pods, the real scheduler places them, and their commands read the value in the store of the
+node on which they came to be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot_io.cluster.objects import resource_path
+from kubecp_api import Manifest
+from paired_nodes import Kubelet, PairedNode, paired_nodes
+
+HERE = Path(__file__).parent
+ZONES = {"flow-east": "east", "flow-west": "west", "flow-north": "north"}
+
+
+@pytest.fixture(scope="module")
+def published(entrepot_cluster: Any) -> str:
+    """The namespace that the stores publish in."""
+    return str(entrepot_cluster.namespace("stores"))
+
+
+@pytest.fixture
+def namespace(entrepot_cluster: Any) -> str:
+    """That of a test's own pods."""
+    return str(entrepot_cluster.namespace("flow"))
+
+
+@pytest.fixture(scope="module")
+def nodes(entrepot_cluster: Any, published: str) -> Iterator[dict[str, PairedNode]]:
+    labels = {name: {"topology.kubernetes.io/zone": zone} for name, zone in ZONES.items()}
+    with paired_nodes(entrepot_cluster, labels, published) as made:
+        yield made
+
+
+def as_module(container: Manifest) -> list[str]:
+    """The command line of a container, by the Python of the tests."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    return [sys.executable, *words[1:]] if words[0] == "python" else [sys.executable, "-m", *words]
+
+
+def host(home: Path, plane: Any, script: str, *before: str, **variables: str) -> dict[str, Any]:
+    """Run a host's script to its end; what it found."""
+    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig)} | variables
+    for words in (list(before), [str(HERE / script), str(home / "found.json")]):
+        if words:
+            done = subprocess.run(
+                [sys.executable, *words], env=environment, cwd=HERE, capture_output=True, text=True, timeout=240
+            )
+            assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
+    found: dict[str, Any] = json.loads((home / "found.json").read_text())
+    return found
+
+
+def test_a_pod_follows_what_a_store_sealed(
+    entrepot_cluster: Any, published: str, namespace: str, nodes: dict[str, PairedNode], tmp_path: Path
+) -> None:
+    """By the command line alone: ``entrepot inject --from-cluster`` on a Job."""
+    with entrepot.connect(nodes["flow-west"].address) as store:
+        store.put(np.zeros(1_000_000), name="orders")
+    path = resource_path("localobjects", published)
+    entrepot_cluster.wait(lambda: entrepot_cluster.listed(path, fieldSelector="spec.node=flow-west"), "the publisher")
+    read = "import entrepot; print(entrepot.connect().get_by_name('orders').nbytes)"
+    container = {"name": "main", "image": "none", "command": ["python", "-c", read]}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader"}, "spec": spec}
+    words = ["inject", "-f", "-", "--require", "orders", "--from-cluster", "--store-namespace", published]
+    done = subprocess.run(
+        [sys.executable, "-m", "entrepot.cli", *words, "--kubeconfig", str(entrepot_cluster.kubeconfig), "--strict"],
+        input=json.dumps(manifest),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    entrepot_cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", json.loads(done.stdout))
+    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module) as kubelet:
+        kubelet.wait(["reader"])
+    assert kubelet.ran["reader"].node == "flow-west"
+    assert kubelet.log("reader").strip() == "8000000"
+
+
+def test_pods_of_airflow_follow_their_data(
+    entrepot_cluster: Any, published: str, namespace: str, nodes: dict[str, PairedNode], tmp_path: Path
+) -> None:
+    variables = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(HERE),
+        "NAMESPACE": namespace,
+        "PUBLISHED": published,
+        "AIRFLOW__ENTREPOT__LOCATIONS": f"cluster:{published}",
+        "ENTREPOT_SCOPE": "tests",
+        "STORES": json.dumps({name: one.address for name, one in nodes.items()}),
+    }
+    migrate = ["-m", "airflow", "db", "migrate"]
+    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module) as kubelet:
+        found = host(tmp_path, entrepot_cluster, "cluster_dags.py", *migrate, **variables)
+        kubelet.check()
+    assert set(found["states"].values()) == {"success"}
+    (ran,) = [one for name, one in kubelet.ran.items() if one.pod["metadata"]["labels"].get("from") == "operator"]
+    assert ran.node == "flow-west"
+    assert ran.code == 0
+    assert kubelet.log(ran.pod["metadata"]["name"]).strip() == "2000000 bytes"
+    for one in found["pods"].values():
+        one["metadata"]["namespace"] = namespace
+        entrepot_cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", one)
+    placed = entrepot_cluster.bound(namespace, [one["metadata"]["name"] for one in found["pods"].values()])
+    where = {task: placed[one["metadata"]["name"]] for task, one in found["pods"].items()}
+    assert where == {"both": "flow-east", "one": "flow-west"}
+
+
+def test_steps_of_dagster_run_where_their_inputs_are(
+    entrepot_cluster: Any, published: str, namespace: str, nodes: dict[str, PairedNode], tmp_path: Path
+) -> None:
+    launcher = {
+        "module": "dagster_k8s",
+        "class": "K8sRunLauncher",
+        "config": {
+            "service_account_name": "default",
+            "instance_config_map": "dagster-instance",
+            "dagster_home": str(tmp_path),
+            "load_incluster_config": False,
+            "kubeconfig_file": str(entrepot_cluster.kubeconfig),
+            "job_image": "image:1",
+        },
+    }
+    (tmp_path / "dagster.yaml").write_text(json.dumps({"run_launcher": launcher, "telemetry": {"enabled": False}}))
+    given = {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(HERE), "NAMESPACE": namespace, "PUBLISHED": published}
+    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module, variables=given) as kubelet:
+        found = host(tmp_path, entrepot_cluster, "cluster_jobs.py", **given)
+        kubelet.check()
+    steps = {
+        one["value"]: ran
+        for ran in kubelet.ran.values()
+        for one in ran.pod["spec"]["containers"][0].get("env") or []
+        if one["name"] == "DAGSTER_RUN_STEP_KEY"
+    }
+    said = "\n".join(kubelet.log(ran.pod["metadata"]["name"])[-3000:] for ran in steps.values())
+    assert found == {"success": True}, said
+    assert {step: ran.node for step, ran in steps.items()} == {
+        "east": "flow-east",
+        "count": "flow-east",
+        "west": "flow-west",
+        "halve": "flow-west",
+    }
+
+
+def test_a_node_whose_store_is_lost_draws_nobody(
+    entrepot_cluster: Any, published: str, nodes: dict[str, PairedNode]
+) -> None:
+    """Last: its store does not come back."""
+    from entrepot_io.cluster.access import find
+    from entrepot_io.cluster.api import Api
+    from entrepot_io.cluster.places import read_cluster
+
+    api = Api(find(str(entrepot_cluster.kubeconfig)))
+    with entrepot.connect(nodes["flow-north"].address) as store:
+        oid = str(store.put(np.zeros(1000), name="gone"))
+    entrepot_cluster.wait(lambda: read_cluster(api, published).objects.get(oid), "the publisher")
+    nodes["flow-north"].end("store")
+    entrepot_cluster.wait(lambda: read_cluster(api, published).objects.get(oid) == {}, "the lease to run out", 60)
+    assert "flow-north" in read_cluster(api, published).expired
+    api.close()

@@ -1,0 +1,44 @@
+"""The examples of the documentation that are whole programs run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+PROGRAMS = [
+    ("docs/collections.md", 0),
+    ("docs/eviction.md", 0),
+    ("docs/checkpoints.md", 0),
+    ("docs/checkpoints.md", 1),
+    ("docs/policy.md", 0),
+    ("docs/policy.md", 1),
+    ("README.md", 2),  # more than memory; test_readme has the others
+]
+WITHOUT_STORE = [("docs/kubernetes.md", 0)]
+
+
+@pytest.mark.parametrize(("page", "number"), WITHOUT_STORE)
+def test_an_example_that_needs_no_store_runs(page: str, number: int) -> None:
+    program = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)[number]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("page", "number"), PROGRAMS)
+def test_an_example_of_a_page_runs(page: str, number: int, daemon: Any) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
+    assert "entrepot.connect(" in program
+    environment = os.environ | {"ENTREPOT_ADDRESS": daemon.address}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,272 @@
+"""What a crash of the machine leaves: no file gets its name before its bytes are synced, no save returns before its
+names are, and nothing that was promised goes before what replaces it is sure to be there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pyarrow
+import pytest
+from entrepot_io import connections
+from entrepot_io.checkpoints import guard, verify
+from entrepot_io.checkpoints.places import Place, open_place
+from entrepot_io.handoff import put_value
+from entrepot_io.policy import PolicyRuntime, Task, parse_policy
+
+WATCHDOG_SECONDS = 30.0
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL at a moment that a test chooses; nothing of ours catches it."""
+
+
+class Disk:
+    """Watches the system calls below a folder, and knows which entries a crash now could take away.
+
+    Attributes:
+        steps: what was done, in order: the kind, the path below the folder, and what could be lost just then.
+        torn: names that were given to files whose bytes were not synced.
+    """
+
+    def __init__(self, patched: pytest.MonkeyPatch, top: Path) -> None:
+        self.steps: list[tuple[str, str, frozenset[str]]] = []
+        self.torn: list[str] = []
+        self._top = str(top)
+        self._entries: set[str] = set()
+        self._dirty: set[int] = set()
+        self._lock = threading.Lock()
+        write, fsync, rename, mkdir = os.write, os.fsync, os.rename, os.mkdir
+        remove, remove_folder = Place.remove, Place.remove_folder
+
+        def seen_write(file: int, data: Any) -> int:
+            with self._lock:
+                self._dirty.add(os.fstat(file).st_ino)
+            return write(file, data)
+
+        def seen_fsync(file: int) -> None:
+            fsync(file)
+            path = os.readlink(f"/proc/self/fd/{file}")
+            with self._lock:
+                self._dirty.discard(os.fstat(file).st_ino)
+                self.steps.append(("synced", self._below(path), frozenset()))
+                self._entries = {one for one in self._entries if os.path.dirname(one) != path}
+
+        def seen_rename(source: str, target: str) -> None:
+            with self._lock:
+                target = os.fspath(target)
+                self._note("named", target)
+                if os.stat(source).st_ino in self._dirty:
+                    self.torn.append(self._below(target))
+                rename(source, target)
+                self._entries.add(target)
+
+        def seen_mkdir(path: str, *arguments: Any, **more: Any) -> None:
+            mkdir(path, *arguments, **more)
+            with self._lock:
+                self._entries.add(os.fspath(path))
+
+        def seen_remove(place: Place, name: str) -> bool:
+            with self._lock:
+                self._note("removed", f"{place.url}/{name}")
+            return remove(place, name)
+
+        def seen_remove_folder(place: Place, name: str) -> None:
+            with self._lock:
+                self._note("removed", f"{place.url}/{name}")
+            remove_folder(place, name)
+
+        patched.setattr(os, "write", seen_write)
+        patched.setattr(os, "fsync", seen_fsync)
+        patched.setattr(os, "rename", seen_rename)
+        patched.setattr(os, "mkdir", seen_mkdir)
+        patched.setattr(Place, "remove", seen_remove)
+        patched.setattr(Place, "remove_folder", seen_remove_folder)
+
+    def lost(self) -> frozenset[str]:
+        """What a crash now could take away, without the signs of who is at it."""
+        below = {self._below(one) for one in self._entries if one.startswith(self._top + "/") and os.path.exists(one)}
+        return frozenset(one for one in below if "/saving" not in one and "/pruning" not in one)
+
+    def at(self, kind: str, end: str) -> list[frozenset[str]]:
+        """What could be lost whenever something whose path ends so was done."""
+        return [lost for one, path, lost in self.steps if one == kind and path.endswith(end)]
+
+    def order(self, kind: str) -> list[str]:
+        """The paths that this was done to, without the signs of who is at it."""
+        return [path for one, path, _ in self.steps if one == kind and "/saving/" not in path]
+
+    def _below(self, path: str) -> str:
+        return path.removeprefix(self._top + "/")
+
+    def _note(self, kind: str, path: str) -> None:
+        self.steps.append((kind, self._below(path), self.lost()))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Disk:
+    return Disk(monkeypatch, tmp_path)
+
+
+def only_signs(names: list[str]) -> bool:
+    return all("/saving/" in one or "/pruning/" in one for one in names)
+
+
+@pytest.mark.parametrize("nbytes", [1000, 1 << 20, 40 << 20])
+def test_a_new_checkpoint_is_all_there_when_save_returns(
+    store: entrepot.Store, tmp_path: Path, disk: Disk, nbytes: int
+) -> None:
+    url = tmp_path / "not" / "yet" / "there" / "one"
+    store.save(store.put(np.random.default_rng(1).bytes(nbytes)), str(url))
+    assert disk.lost() == frozenset()
+    assert only_signs(disk.torn)
+    assert disk.order("named")[-1] == "not/yet/there/one/manifest.json"
+    (before,) = disk.at("named", "manifest.json")
+    assert not any("chunks" in one for one in before)
+    assert len(disk.order("named")) == 1 + (0 if nbytes == 1000 else -(-nbytes // (16 << 20)))
+    assert verify(str(url)).ok
+
+
+@pytest.mark.parametrize("collection", [False, True])
+def test_tables_are_synced_before_the_manifest_names_them(
+    store: entrepot.Store, tmp_path: Path, disk: Disk, collection: bool
+) -> None:
+    tables = [pyarrow.table({"n": np.arange(10_000) + first}) for first in (0, 1)]
+    what: Any
+    if collection:
+        builder = store.collection("tables")
+        for index, one in enumerate(tables):
+            builder.put(one, index=index)
+        what = builder.seal()
+    else:
+        what = [store.put(one) for one in tables]
+    store.save(what, str(tmp_path / "deep" / "below" / "one"), format="parquet")
+    done = [(kind, path) for kind, path, _ in disk.steps]
+    manifest = done.index(("named", "deep/below/one/manifest.json"))
+    files = list((tmp_path / "deep/below/one").rglob("*.parquet"))
+    assert len(files) == 2
+    for path in files:
+        assert done.index(("synced", str(path.relative_to(tmp_path)))) < manifest
+        assert done.index(("synced", str(path.parent.relative_to(tmp_path)))) < manifest
+    assert ("synced", "deep") in done
+    assert disk.lost() == frozenset()
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+def test_what_was_there_gives_way_only_to_what_is_sure_to_be_there(
+    store: entrepot.Store, folder: Any, disk: Disk, incremental: bool
+) -> None:
+    for seed in (1, 2):
+        disk.steps.clear()
+        oid = store.put(np.random.default_rng(seed).bytes(20 << 20))
+        store.save(oid, folder("one"), incremental=incremental)
+    (before,) = disk.at("named", "one/manifest.json")
+    assert not any("chunks" in one for one in before)
+    assert all(lost == frozenset() for lost in disk.at("removed", "")), "the new manifest"
+    removed = [path for path in disk.order("removed") if "/chunks/" in path]
+    assert len(removed) == (0 if incremental else 2)
+    assert disk.lost() == frozenset()
+    assert only_signs(disk.torn)
+    assert verify(folder("one")).ok
+
+
+@pytest.mark.parametrize("nbytes", [1000, 1 << 20])
+def test_what_a_killed_saver_left_unsettled_is_settled_by_the_next(
+    store: entrepot.Store, folder: Any, disk: Disk, monkeypatch: pytest.MonkeyPatch, nbytes: int
+) -> None:
+    real = Place.settle
+
+    def killed(place: Place, unsettled: dict[str, None]) -> None:
+        if folder("one") in unsettled:
+            raise Killed  # the manifest has its name
+        real(place, unsettled)
+
+    os.makedirs(folder.url)
+    oid = store.put(np.random.default_rng(1).bytes(nbytes))
+    with monkeypatch.context() as patched:
+        patched.setattr(Place, "settle", killed)
+        with pytest.raises(Killed):
+            store.save(oid, folder("one"))
+    assert "root/one/manifest.json" in disk.lost()
+    assert not store.save(oid, folder("one")).committed
+    assert disk.lost() <= {"root"}, "which the test made"
+
+
+def test_what_is_in_the_catalog_is_there_before_an_older_one_goes(
+    daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
+) -> None:
+    monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
+    text = f"version: 1\ncheckpoint: {{target: '{tmp_path}/kept/{{run}}', rules: [{{keep: 1}}]}}"
+    runtime = PolicyRuntime(parse_policy(text, "p.yaml", {}), scope="tests", address=daemon.address)
+    try:
+        for number in (1, 2):
+            disk.steps.clear()
+            session = runtime.session(f"run-{number}")
+            value = np.random.default_rng(number).bytes(1 << 20)
+            with runtime.task(Task("kedro", "pipeline", f"run-{number}", "task")) as task:
+                task.write(session, lambda: put_value(session, "value", value))  # noqa: B023
+            assert {one for one in disk.lost() if one.startswith("kept")} == set()
+            order = [path.split("/") for path in disk.order("named") if path.startswith("kept/")]
+            kinds = [next(one for one in ("chunks", "outputs", "objects", path[-1]) if one in path) for path in order]
+            assert kinds == ["chunks", "manifest.json", "outputs", "objects"]
+        removed = [lost for path in ("manifest.json", ".json") for lost in disk.at("removed", path)]
+        assert len(removed) >= 3, "the checkpoint and its two entries"
+        assert all(not any(one.startswith("kept") for one in lost) for lost in removed)
+        assert only_signs(disk.torn)
+    finally:
+        connections.close_all()
+
+
+def test_a_catalog_entry_that_a_killed_process_left_is_settled_by_the_next(
+    daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
+) -> None:
+    monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
+    (tmp_path / "kept").mkdir()
+    text = f"version: 1\ncheckpoint: {{target: '{tmp_path}/kept', rules: [{{mode: async, keep: 2}}]}}"
+    runtime = PolicyRuntime(parse_policy(text, "p.yaml", {}), scope="tests", address=daemon.address)
+    real, calls = Place.settle, [0]
+
+    def killed(place: Place, unsettled: dict[str, None]) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise entrepot.StoreUnavailable("the process ends here")
+        real(place, unsettled)
+
+    monkeypatch.setattr(Place, "settle", killed)
+    try:
+        session = runtime.session("run-1")
+        with runtime.task(Task("kedro", "pipeline", "run-1", "task")) as task:
+            task.write(session, lambda: put_value(session, "value", b"x" * (1 << 20)))
+        report = runtime.run_ended(session)
+        assert not report.problems, report.problems
+        assert calls[0] > 1
+        assert {one for one in disk.lost() if one.startswith("kept/")} == set()
+        assert sum("/objects/" in path for path in disk.order("named")) == 1, "the entry that was there"
+    finally:
+        connections.close_all()
+
+
+def test_who_is_at_it_is_said_again_and_again_by_one_thread(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(guard, "_signs", guard._Signs())
+    root = open_place(folder.url)
+    before = {one for one in threading.enumerate() if one.name == "entrepot-saving"}
+    waiting = threading.Event()
+    with guard.saving(root), guard.saving(root):
+        signs = list(Path(folder.url, guard.SAVING).glob("[0-9a-f]*"))
+        assert len(signs) == 2
+        for one in signs:
+            os.utime(one, (0, 0))
+        for _ in range(int(WATCHDOG_SECONDS / 0.01)):
+            if all(one.stat().st_mtime > 0 for one in signs):
+                break
+            waiting.wait(0.01)
+        else:
+            pytest.fail("the signs are not refreshed")
+        mine = {one for one in threading.enumerate() if one.name == "entrepot-saving"} - before
+        assert len(mine) == 1
+    assert guard.at_it(root, guard.SAVING) == []

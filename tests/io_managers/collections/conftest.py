@@ -1,0 +1,16 @@
+"""A store that the tests of a module share, each in a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import entrepot
+import pytest
+
+
+@pytest.fixture
+def store(module_daemon: Any, request: pytest.FixtureRequest) -> Iterator[entrepot.Store]:
+    """A connection with an empty session."""
+    with entrepot.connect(module_daemon.address, scope="tests", session=request.node.name[:60]) as connected:
+        yield connected

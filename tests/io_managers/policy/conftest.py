@@ -1,0 +1,129 @@
+"""A store, and a small host that runs named functions one after the other, in this process, for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot_io import connections
+from entrepot_io.handoff import get_value, put_value
+from entrepot_io.policy.lineage import ObjectRef
+from entrepot_io.policy.planning import Plan
+from entrepot_io.policy.reading import parse_policy
+from entrepot_io.policy.runtime import PolicyRuntime
+from entrepot_io.policy.subject import Task
+from entrepot_io.reference import Reference
+
+SCOPE = "tests"
+RUN = "run-1"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A function of some values that gives one."""
+
+    function: Callable[..., Any]
+    inputs: tuple[str, ...] = ()
+
+
+class Host:
+    """Runs nodes in order; each writes one value under its own name. It is a Graph and a Rerunner, as a plugin is.
+
+    Attributes:
+        ran: the names of the nodes that were run, in order, reruns too.
+        references: of the newest value of each node.
+    """
+
+    def __init__(self, address: str, text: str, nodes: Mapping[str, Node], *, reruns: bool = True) -> None:
+        self.nodes = nodes
+        self.ran: list[str] = []
+        self.references: dict[str, Reference] = {}
+        self.runtime = PolicyRuntime(
+            parse_policy(text, "test.yaml", {}),
+            scope=SCOPE,
+            address=address,
+            graph=self,
+            rerunner=self if reruns else None,
+            sleep=lambda seconds: None,
+        )
+
+    def store(self) -> entrepot.Store:
+        return self.runtime.session(RUN)
+
+    def run(self, names: Sequence[str] | None = None) -> None:
+        for name in self.nodes if names is None else names:
+            self.run_node(name)
+
+    def run_node(self, name: str) -> None:
+        node = self.nodes[name]
+        self.ran.append(name)
+        with self.runtime.task(task_of(name)) as task:
+            values = [self._read(task, one) for one in node.inputs]
+            result = node.function(*values)
+            self.references[name] = task.write(self.store(), lambda: put_value(self.store(), f"node:{name}", result))
+
+    def value(self, name: str) -> Any:
+        """The value of a node, through the policy, as its consumer gets it."""
+        reference = self.references[name]
+        return self.runtime.read(reference, lambda: get_value(reference, address=self.store().address))
+
+    def _read(self, task: Any, name: str) -> Any:
+        reference = self.references[name]
+        return task.read(reference, lambda: get_value(reference, address=self.store().address))
+
+    # --- as a Graph
+
+    def maker(self, ref: ObjectRef) -> Task | None:
+        name = ref.key.removeprefix("node:")
+        return task_of(name) if name in self.nodes else None
+
+    def inputs(self, task: Task, output: ObjectRef) -> Sequence[ObjectRef] | None:
+        return [ObjectRef.of(self.references[one]) for one in self.nodes[task.name].inputs]
+
+    # --- as a Rerunner
+
+    def rerun(self, plan: Plan) -> None:
+        for task in plan.tasks:
+            self.run_node(task.name)
+
+
+def task_of(name: str) -> Task:
+    return Task("kedro", "pipeline", RUN, name)
+
+
+@pytest.fixture
+def store(daemon: Any) -> Iterator[entrepot.Store]:
+    """The run's session."""
+    with entrepot.connect(daemon.address, scope=SCOPE, session=RUN) as connected:
+        yield connected
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An event log of the test's own, and connections that end with it."""
+    monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
+    yield
+    connections.close_all()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A folder for checkpoints."""
+    return str(tmp_path / "checkpoints")
+
+
+@pytest.fixture
+def new_host(request: pytest.FixtureRequest) -> Callable[..., Host]:
+    """``new_host(policy_text, nodes, reruns=True, address=None)``: a host on the test's own store, or another."""
+
+    def make(
+        text: str, nodes: Mapping[str, tuple[Any, ...]], *, reruns: bool = True, address: str | None = None
+    ) -> Host:
+        made = {name: Node(function, tuple(inputs)) for name, (function, *inputs) in nodes.items()}
+        return Host(address or request.getfixturevalue("daemon").address, text, made, reruns=reruns)
+
+    return make

@@ -1,0 +1,363 @@
+"""Which outputs get a checkpoint, when it is written, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from entrepot import parts
+from entrepot.errors import StoreFull, StoreUnavailable
+from entrepot_io.checkpoints import behind, list_checkpoints
+from entrepot_io.policy.events import read_events
+from entrepot_io.policy.lineage import ObjectRef
+
+TASK_DELAY_SECONDS = 0.005
+
+
+def policy(root: str, rules: str, more: str = "") -> str:
+    return f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', {more} rules: {rules}}}\n"
+
+
+def node(value: Any = None) -> dict[str, tuple[Any, ...]]:
+    return {"one": (lambda: np.arange(20_000) if value is None else value,)}
+
+
+def kinds(host: Any) -> list[str]:
+    return [event.kind for event in read_events(host.runtime.log.path)]
+
+
+def found(host: Any, name: str = "one") -> list[Any]:
+    entries, failed = host.runtime.checkpoints.catalogs.find(host.references[name].id)
+    assert not failed
+    return [entry for _, entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("rule", "written", "said"),
+    [
+        ("{match: one}", True, "always"),
+        ("{match: two}", False, None),
+        ("{match: one, when: never}", False, "the rule says never"),
+        ("{match: one, when: {size: '>1MiB'}}", False, "its size is 156.2 KiB, not >1MiB"),
+        ("{match: one, when: {size: ['>1kB', '<1MiB']}}", True, "its size is 156.2 KiB"),
+        ("{match: one, when: {fan_out: '>=2'}}", False, "nobody knows how many tasks read it"),
+        ("{match: one, when: {recompute_seconds: '>1h'}}", False, "not >1h"),
+        ("{match: one, when: auto}", False, "expected costs"),
+        ("{match: {key: 'node:*', type: 'numpy.*'}}", True, "always"),
+    ],
+)
+def test_what_is_checkpointed(
+    new_host: Callable[..., Any], root: str, rule: str, written: bool, said: str | None
+) -> None:
+    host = new_host(policy(root, f"[{rule}]"), node())
+    host.run()
+    events = list(read_events(host.runtime.log.path))
+    assert [one.kind for one in events] == (
+        ["checkpoint_written"] if written else ["checkpoint_skipped"] if said is not None else []
+    )
+    assert said is None or said in events[0].text
+    assert len(found(host)) == written
+    if written:
+        assert (host.store().get(host.references["one"].id) == np.arange(20_000)).all()
+        (info,) = list_checkpoints(f"{root}/run-1")
+        assert info.objects == 2, "the value and its lineage"
+
+
+def test_every_nth_run(new_host: Callable[..., Any], root: str) -> None:
+    host = new_host(policy(root, "[{match: one, every: 3}]"), node())
+    task = host.maker(ObjectRef("", host.store().derive("x"), "node:one"))
+    decided = []
+    for run in range(7):
+        number = host.runtime.statistics.run_begun(type(task)("kedro", "pipeline", f"r{run}", "one"))
+        host.runtime.statistics.run_begun(type(task)("kedro", "pipeline", f"r{run}", "one"))  # a retry
+        subject = host.runtime.task(task).subject.of_value(key="k", type="t", nbytes=5)
+        decided.append(host.runtime.decide(host.store(), subject, number, 1.0, []).write)
+    assert decided == [True, False, False, True, False, False, True]
+
+
+def test_what_comes_before_and_is_in_no_checkpoint_counts(new_host: Callable[..., Any], root: str) -> None:
+    from entrepot_io.policy import lineage
+    from entrepot_io.policy.checkpointing import recompute_seconds
+    from entrepot_io.policy.lineage import Lineage
+
+    host = new_host(policy(root, "[{match: none}]"), node())
+    store = host.store()
+
+    def write(name: str, inputs: list[str], seconds: float, checkpointed: bool = False) -> ObjectRef:
+        ref = ObjectRef("run-1", store.derive(name), name)
+        before = tuple(ObjectRef("run-1", store.derive(one), one) for one in inputs)
+        task = type(host.maker(ObjectRef("", ref.id, "node:one")))("kedro", "p", "r", name)
+        lineage.write(store, Lineage(ref, task, before, True, seconds, 0.0, checkpointed))
+        return ref
+
+    write("saved", [], 1000.0, checkpointed=True)
+    write("a", ["saved"], 10.0)
+    write("b", ["a"], 20.0)
+    last = write("c", ["a", "b"], 30.0)
+    assert recompute_seconds(store, 5.0, (last,)) == 5 + 30 + 20 + 10, "each task once, and nothing behind a checkpoint"
+
+
+def test_keep_counts_over_runs(new_host: Callable[..., Any], root: str) -> None:
+    host = new_host(policy(root, "[{match: one, keep: 2}]"), node())
+    for number in range(4):
+        host.nodes = {"one": type(host.nodes["one"])(lambda number=number: np.arange(20_000) + number)}
+        host.run()
+        time.sleep(0)
+    assert len(list_checkpoints(f"{root}/run-1")) == 2
+    assert kinds(host).count("checkpoint_pruned") == 2
+    assert len(found(host)) == 2
+    before = len(list(Path(root).glob("run-1/.entrepot/chunks/*/*")))
+    report = host.runtime.run_ended(host.store())
+    assert report.swept == 2
+    assert not report.problems
+    assert len(list(Path(root).glob("run-1/.entrepot/chunks/*/*"))) == before - 2
+
+
+def test_async_does_not_delay_the_task(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = new_host(policy(root, "[{match: one, mode: async}]"), node(np.zeros(8 << 20, np.uint8)))
+    gate = threading.Event()
+    real = type(host.runtime.checkpoints)._save
+
+    def held(self: Any, *arguments: Any) -> bool:
+        assert gate.wait(60)
+        return bool(real(self, *arguments))
+
+    monkeypatch.setattr(type(host.runtime.checkpoints), "_save", held)
+    host.run()
+    delays = []
+    for _ in range(5):
+        reference = host.references["one"]
+        with host.runtime.task(host.maker(ObjectRef.of(reference))) as task:
+            subject = task.subject.of_value(key="node:one", type="numpy.ndarray", nbytes=8 << 20)
+            begun = time.perf_counter()
+            task._wrote(host.store(), reference, subject)
+            delays.append(time.perf_counter() - begun)
+    assert min(delays) < TASK_DELAY_SECONDS, delays
+    assert found(host) == []
+    gate.set()
+    report = host.runtime.run_ended(host.store())
+    assert not report.abandoned
+    assert not report.problems
+    assert len(found(host)) == 1
+
+
+def test_what_does_not_fit_the_queue_is_written_at_the_end(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {f"n{i}": (lambda i=i: np.arange(20_000) + i,) for i in range(4)}
+    host = new_host(policy(root, "[{mode: async}]", "queue: 1,"), nodes)
+    gate = threading.Event()
+    real = type(host.runtime.checkpoints)._save
+    monkeypatch.setattr(
+        type(host.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
+    )
+    host.run()
+    assert kinds(host).count("checkpoint_skipped") == 3
+    gate.set()
+    report = host.runtime.run_ended(host.store())
+    assert (report.written, report.abandoned) == (3, [])
+    assert all(len(found(host, name)) == 1 for name in nodes)
+    assert host.store().list("entrepot.pending/*") == []
+
+
+def test_the_wait_ends_and_another_process_takes_over(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = new_host(policy(root, "[{mode: async}]"), node())
+    gate = threading.Event()
+    real = type(host.runtime.checkpoints)._save
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            type(host.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
+        )
+        host.run()
+        report = host.runtime.run_ended(host.store(), wait_seconds=0.05)
+        assert report.abandoned == ["node:one"]
+        assert (host.value("one") == np.arange(20_000)).all(), "the value is where it was"
+    other = new_host(policy(root, "[{mode: async}]"), node())
+    assert other.runtime.run_ended(other.store()).written == 1
+    assert len(found(host)) == 1
+    gate.set()
+    host.runtime.run_ended(host.store())  # its thread has ended
+    assert len(found(host)) == 1
+
+
+def test_a_target_that_is_away_is_tried_again_and_left_to_the_end(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = new_host(policy(root, "[{mode: async}]"), node())
+    kind = type(host.runtime.checkpoints)
+    tried: list[int] = []
+
+    def away(*_: Any) -> bool:
+        tried.append(1)
+        raise StoreUnavailable("the bucket does not answer")
+
+    monkeypatch.setattr(behind, "PAUSE_SECONDS", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "_save_to", away)
+        host.run()
+        host.runtime.checkpoints._behind.flush(30)
+    assert len(tried) == behind.TRIES
+    assert "stays pending" in [event.text for event in read_events(host.runtime.log.path)][-1]
+    assert host.runtime.run_ended(host.store()).written == 1
+
+
+KILLED = """
+import json, os, signal, sys
+import numpy as np
+from entrepot_io.handoff import put_value
+from entrepot_io.policy import checkpointing
+from entrepot_io.policy.reading import parse_policy
+from entrepot_io.policy.runtime import PolicyRuntime
+from entrepot_io.policy.subject import Task
+checkpointing.Checkpoints._save = lambda *rest: os.kill(os.getpid(), signal.SIGKILL)
+runtime = PolicyRuntime(parse_policy(sys.argv[2], "test.yaml", {}), scope="tests", address=sys.argv[1])
+store = runtime.session("run-1")
+with runtime.task(Task("kedro", "pipeline", "run-1", "one")) as task:
+    task.write(store, lambda: put_value(store, "node:one", np.arange(20_000)))
+runtime.run_ended(store)
+"""
+
+
+def test_what_a_killed_process_had_put_off_is_written(new_host: Callable[..., Any], root: str) -> None:
+    text = policy(root, "[{mode: async}]")
+    host = new_host(text, node())
+    command = [sys.executable, "-c", KILLED, host.store().address, text]
+    assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
+    assert host.runtime.run_ended(host.store()).written == 1
+    oid = host.store().derive("node:one")
+    assert len(host.runtime.checkpoints.catalogs.find(oid)[0]) == 1
+
+
+def test_a_full_target_fails_over_to_the_next(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        f"version: 1\ntargets:\n  a: {{url: '{root}/a', fallback: b}}\n  b: {{url: '{root}/b'}}\n"
+        "checkpoint: {target: a, rules: [{match: '*'}]}\n"
+    )
+    host = new_host(text, node())
+    real = os.write
+
+    def full(file: int, data: Any) -> int:
+        if f"{root}/a/" in os.readlink(f"/proc/self/fd/{file}"):
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", full)
+    host.run()
+    assert kinds(host) == ["checkpoint_failed", "checkpoint_written"]
+    assert found(host)[0].url.startswith(f"{root}/b/")
+    parts.discard(host.store(), host.references["one"].id)
+    assert (host.value("one") == np.arange(20_000)).all()
+
+
+@pytest.mark.parametrize("on_error", ["warn", "fail"])
+def test_a_checkpoint_that_fails_may_fail_its_task(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch, on_error: str
+) -> None:
+    host = new_host(policy(root, "[{match: '*'}]", f"on_error: {on_error},"), node())
+
+    def full(*_: Any) -> bool:
+        raise StoreFull("the target is full")
+
+    monkeypatch.setattr(type(host.runtime.checkpoints), "_save_to", full)
+    if on_error == "fail":
+        with pytest.raises(StoreFull, match=r"test\.yaml:2 asks for failed"):
+            host.run()
+    else:
+        host.run()
+        assert (host.value("one") == np.arange(20_000)).all()
+    assert "checkpoint_failed" in kinds(host)
+
+
+def test_a_replaced_value_has_no_checkpoint_of_the_old_one(
+    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = new_host(policy(root, "[{mode: async}]"), node())
+    gate = threading.Event()
+    real = type(host.runtime.checkpoints)._save
+    monkeypatch.setattr(
+        type(host.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
+    )
+    host.run()
+    host.nodes = {"one": type(host.nodes["one"])(lambda: np.arange(20_000) + 1)}
+    host.run()
+    gate.set()
+    assert host.runtime.run_ended(host.store()).problems == []
+    (entry,) = found(host)
+    assert entry.ref.generation == host.references["one"].generation
+
+
+def test_entries_that_somebody_edited_remove_nothing_elsewhere(
+    new_host: Callable[..., Any], root: str, tmp_path: Path
+) -> None:
+    from entrepot.errors import CorruptData
+
+    host = new_host(policy(root, "[{match: one, keep: 1}]"), node())
+    host.run()
+    precious = tmp_path / "precious" / "data"
+    precious.mkdir(parents=True)
+    (precious / "manifest.json").write_text("mine")
+    (file,) = Path(root).glob(".entrepot/catalog/outputs/*/*")
+    said = json.loads(file.read_text())
+    for url in (str(precious), f"{root}/../precious/data"):
+        file.write_text(json.dumps(said | {"url": url}))
+        catalog = host.runtime.checkpoints.catalogs.of(host.runtime.policy.all_targets()[0])
+        with pytest.raises(CorruptData, match="not below it"):
+            catalog.prune(found(host)[0], 0)
+        assert (precious / "manifest.json").read_text() == "mine"
+
+
+FORKED = """
+import os, sys, threading
+import numpy as np
+from entrepot_io.handoff import put_value
+from entrepot_io.policy import checkpointing
+from entrepot_io.policy.reading import parse_policy
+from entrepot_io.policy.runtime import PolicyRuntime
+from entrepot_io.policy.subject import Task
+runtime = PolicyRuntime(parse_policy(sys.argv[2], "test.yaml", {}), scope="tests", address=sys.argv[1])
+
+def run(name):
+    store = runtime.session("run-1")
+    with runtime.task(Task("kedro", "pipeline", "run-1", name)) as task:
+        task.write(store, lambda: put_value(store, "node:" + name, np.arange(20_000)))
+
+gate, real = threading.Event(), checkpointing.Checkpoints._save
+checkpointing.Checkpoints._save = lambda *rest: gate.wait(60) and real(*rest)
+run("parent")
+child = os.fork()
+if child == 0:
+    checkpointing.Checkpoints._save = real
+    run("child")
+    report = runtime.run_ended(runtime.session("run-1"))
+    assert not report.problems, report
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+gate.set()
+assert not runtime.run_ended(runtime.session("run-1")).problems
+"""
+
+
+def test_a_forked_child_has_a_queue_of_its_own(new_host: Callable[..., Any], root: str) -> None:
+    text = policy(root, "[{mode: async}]")
+    host = new_host(text, node())
+    done = subprocess.run([sys.executable, "-c", FORKED, host.store().address, text], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for name in ("parent", "child"):
+        entries, _ = host.runtime.checkpoints.catalogs.find(host.store().derive(f"node:{name}"))
+        assert [entry.task.name for _, entry in entries] == [name]

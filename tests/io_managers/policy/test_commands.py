@@ -1,0 +1,115 @@
+"""The command line: policy check, explain, schema; events."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from entrepot.cli import main
+from entrepot_io.policy import PolicyError, PolicyRuntime
+from entrepot_io.policy.events import EventLog
+
+TEXT = """\
+version: 1
+checkpoint:
+  target: {root}/{{pipeline}}/{{run}}
+  rules:
+    - {{match: "train_*", mode: async, keep: 2}}
+    - {{match: {{size: ">1MiB"}}, when: auto}}
+failover:
+  - {{on: object_lost, match: "train_*", do: [reload_checkpoint, {{fail: {{reason: ask Ada}}}}]}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "entrepot.yaml"
+    path.write_text(TEXT.format(root=tmp_path / "root"))
+    return path
+
+
+def test_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(file)]) == 0
+    assert "2 checkpoint rules, 1 failover rules, 1 targets" in capsys.readouterr().out
+    file.write_text("version: 1\nnope: 2\ncheckpoint: 3\n")
+    assert main(["policy", "check", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert f"{file}:2:1:" in said
+    assert f"{file}:3:13:" in said
+
+
+def test_check_finds_a_policy_by_the_environment(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["policy", "check"]) == 1
+    assert "ENTREPOT_POLICY" in capsys.readouterr().err
+    monkeypatch.setenv("ENTREPOT_POLICY", str(file))
+    assert main(["policy", "check"]) == 0
+
+
+def test_check_tries_the_targets(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", "--probe", str(file)]) == 0
+    assert list((tmp_path / "root").rglob("*probe*")) == []
+    (tmp_path / "blocked").write_text("a file, and no folder")
+    file.write_text(TEXT.format(root=tmp_path / "blocked"))
+    capsys.readouterr()
+    assert main(["policy", "check", "--probe", str(file)]) == 1
+    assert f"{file}:3:3: checkpoints cannot be written there" in capsys.readouterr().err
+
+
+def test_a_run_can_begin_with_a_look_at_its_targets(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_POLICY", str(file))
+    assert PolicyRuntime.of_environment(scope="tests", probe=True) is not None
+    (tmp_path / "root").rename(tmp_path / "away")
+    (tmp_path / "root").write_text("a file, and no folder")
+    assert PolicyRuntime.of_environment(scope="tests") is not None
+    with pytest.raises(PolicyError, match=f"{file}:3:3: checkpoints cannot be written there"):
+        PolicyRuntime.of_environment(scope="tests", probe=True)
+    monkeypatch.delenv("ENTREPOT_POLICY")
+    assert PolicyRuntime.of_environment(scope="tests", probe=True) is None
+
+
+def test_explain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "explain", "train_a", "--file", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert f"checkpoint: always  [{file}:5, matches task: train_*]" in said
+    assert "mode async" in said
+    assert "the last 2" in said
+    assert (
+        f"on object_lost: reload_checkpoint, then fail (ask Ada); at most 3 times, 1 s apart at first  [{file}:8]"
+        in said
+    )
+    assert (
+        "on store_full: evict, then retry 3 times from 1 s on; at most 3 times, 1 s apart at first  [default]" in said
+    )
+    assert main(["policy", "explain", "load", "--file", str(file)]) == 0
+    assert "rules with a size may match its outputs" in capsys.readouterr().out
+    assert main(["policy", "explain", "load", "--file", str(file), "--size", "2000000"]) == 0
+    assert "if a loss is expected to cost more" in capsys.readouterr().out
+
+
+def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Entrepot policy"
+
+
+def test_events(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for scope in ("one", "two"):
+        log = EventLog(scope)
+        log.add("reloaded", key=f"of {scope}", rule="p.yaml:3", seconds=0.5)
+        log.add("gave_up", key=f"of {scope}")
+    assert main(["events"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert main(["events", "--scope", "two", "--json", "--kind", "reloaded"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    said = json.loads(line)
+    assert (said["key"], said["rule"], said["seconds"], said["pid"]) == ("of two", "p.yaml:3", 0.5, os.getpid())
+    assert main(["events", "--follow"]) == 1
+    assert "--scope" in capsys.readouterr().err
+    monkeypatch.setenv("ENTREPOT_SCOPE", "one")
+    assert main(["events"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2

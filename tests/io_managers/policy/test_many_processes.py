@@ -1,0 +1,72 @@
+"""Hosts whose tasks are processes of their own: what one of them left is seen to by another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot_io.policy import PolicyRuntime
+from entrepot_io.policy.events import Event
+from entrepot_io.policy.lineage import ObjectRef
+from entrepot_io.policy.rerunning import made_again
+from entrepot_io.policy.subject import Subject, Task
+
+
+def node(value: int = 0) -> dict[str, tuple[Any, ...]]:
+    return {"one": (lambda: np.arange(20_000) + value,)}
+
+
+def test_one_rerun_serves_all_readers_of_one_loss(store: entrepot.Store) -> None:
+    ref = ObjectRef("run-1", store.derive("x"), "x", "a" * 32, 7)
+    assert [made_again(store, ref, 2, shared=True) for _ in range(5)] == [0, 0, 0, 0, 0]
+    assert made_again(store, replace(ref, generation=8), 2, shared=True) == 0
+    assert made_again(store, replace(ref, generation=9), 2, shared=True) == 2, "lost for the third time"
+
+
+def test_without_sharing_each_reader_counts(store: entrepot.Store) -> None:
+    ref = ObjectRef("run-1", store.derive("x"), "x", "a" * 32, 7)
+    assert [made_again(store, ref, 2) for _ in range(4)] == [0, 0, 2, 2]
+
+
+def test_another_process_sweeps_what_was_pruned(new_host: Callable[..., Any], root: str) -> None:
+    text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: one, keep: 1}}]}}\n"
+    address = ""
+    for value in range(3):
+        host = new_host(text, node(value))
+        address = host.store().address
+        host.run()
+    chunks = len(list(Path(root).glob("run-1/.entrepot/chunks/*/*")))
+    other: PolicyRuntime = new_host(text, node(), address=address).runtime
+    report = other.run_ended(other.session("run-1"))
+    assert report.swept == 2
+    assert len(list(Path(root).glob("run-1/.entrepot/chunks/*/*"))) == chunks - 2
+    assert other.run_ended(other.session("run-1")).swept == 0, "the note is gone"
+
+
+def test_a_process_waits_for_its_own_async_checkpoints(new_host: Callable[..., Any], root: str) -> None:
+    text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: one, mode: async}}]}}\n"
+    host = new_host(text, node())
+    told: list[Event] = []
+    host.runtime.log.watch(told.append)
+    host.run()
+    assert host.runtime.checkpoints.flush()
+    assert [event.kind for event in told if event.pid == os.getpid()] == ["checkpoint_written"]
+    assert host.runtime.run_ended(host.store()).written == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "covered"),
+    [("train", True), ("train[3]", True), ("trainer", False), ("trainer[3]", False), ("f([a]) -> [b]", False)],
+)
+def test_a_rule_for_a_task_covers_its_mapped_instances(name: str, covered: bool) -> None:
+    from entrepot_io.policy import parse_policy
+
+    policy = parse_policy("version: 1\nfailover: [{on: task_failed, match: train, do: [fail]}]\n")
+    found = policy.failover_rule("task_failed", Subject(Task("airflow", "p", "r", name)))
+    assert (found is not None) is covered

@@ -1,0 +1,319 @@
+"""``memory: {recompute: auto}``: what may be dropped, what must not, and how what was dropped comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot import ObjectID, parts
+from entrepot.errors import ObjectDropped, StoreFull
+from entrepot_io.handoff import put_value
+from entrepot_io.policy import lineage
+from entrepot_io.policy.events import Event, read_events
+from entrepot_io.policy.explain import explain
+from entrepot_io.policy.lineage import MAX_INPUTS, Lineage, ObjectRef
+from entrepot_io.policy.planning import RerunNeeded
+from entrepot_io.policy.problems import PolicyError
+from entrepot_io.policy.reading import parse_policy
+from entrepot_io.policy.remaking import MOST_OBJECTS, CannotRemake, remake
+from entrepot_io.policy.subject import Subject, Task
+
+AUTO = "version: 1\nmemory: {recompute: auto}\n"
+MIB = 1 << 20
+WATCHDOG_SECONDS = 30.0
+TASK = Task("kedro", "pipeline", "run-1", "task")
+
+
+def problems(text: str) -> list[tuple[int, str]]:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text, "p.yaml", {})
+    return [(one.mark.line, one.text) for one in caught.value.problems]
+
+
+def subject(name: str, **said: Any) -> Subject:
+    return Subject(Task("kedro", "p", "r", name), **said)
+
+
+# --- the file
+
+
+def test_the_first_rule_that_matches_decides_and_the_default_is_never() -> None:
+    policy = parse_policy(
+        """\
+version: 1
+memory:
+  overhead: 2s
+  rules:
+    - {match: "sample_*", recompute: never}
+    - {match: {tag: deterministic}, recompute: auto}
+""",
+        "p.yaml",
+        {},
+    )
+    assert policy.overhead == 2
+
+    def decides(one: Subject) -> tuple[bool, int]:
+        rule = policy.memory_rule(one)
+        assert rule is not None
+        return rule.recompute, rule.mark.line
+
+    assert decides(subject("sample_rows", tags=frozenset({"deterministic"}))) == (False, 5)
+    assert decides(subject("join", tags=frozenset({"deterministic"}))) == (True, 6)
+    assert not decides(subject("join"))[0]
+    assert parse_policy("version: 1\n", "p.yaml", {}).memory_rule(subject("join")) is None
+    everywhere = parse_policy(AUTO, "p.yaml", {}).memory_rule(subject("join"))
+    assert everywhere is not None
+    assert everywhere.recompute
+    switched = parse_policy("version: 1\n", "p.yaml", {"ENTREPOT_POLICY__MEMORY__RECOMPUTE": "auto"})
+    assert switched.memory[-1].recompute
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("version: 1\nmemory: {recompute: always}\n", 2, "one of auto, never"),
+        ("version: 1\nmemory: {rules: [{match: a}]}\n", 2, "has no 'recompute'"),
+        ("version: 1\nmemory: {recompute: auto, spill: never}\n", 2, "no key 'spill'"),
+        (
+            "version: 1\nmemory:\n  rules:\n"
+            "    - {match: 'a*', recompute: never}\n    - {match: ab, recompute: auto}\n",
+            5,
+            "this rule never decides",
+        ),
+        (
+            "version: 1\nmemory:\n  recompute: auto\n  rules:\n    - {match: '*', recompute: never}\n",
+            3,
+            "this rule never decides",
+        ),
+        (
+            "version: 1\nmemory: {rules: [{match: {size: ['>2', '<1']}, recompute: auto}]}\n",
+            2,
+            "no number keeps",
+        ),
+        ("version: 1\nmemory: {overhead: 1s}\n", 2, "'overhead' does nothing"),
+        (
+            "version: 1\nmemory:\n  recompute: auto\nfailover:\n  - {on: object_dropped, do: fail}\n",
+            3,
+            "the rule at p.yaml:5",
+        ),
+        (
+            "version: 1\nmemory:\n  rules:\n    - {match: a, recompute: auto}\n"
+            "failover:\n  - {on: object_dropped, match: 'a*', do: retry}\n",
+            4,
+            "give it the step rerun_upstream",
+        ),
+    ],
+)
+def test_what_contradicts_is_said_with_its_line(text: str, line: int, said: str) -> None:
+    found = problems(text)
+    assert any(at == line and said in words for at, words in found), found
+
+
+def test_rules_that_only_concern_others_contradict_nothing() -> None:
+    parse_policy(
+        "version: 1\nmemory:\n  rules:\n    - {match: a, recompute: auto}\n"
+        "failover:\n  - {on: object_dropped, match: b, do: fail}\n  - {on: object_lost, do: fail}\n",
+        "p.yaml",
+        {},
+    )
+
+
+def test_it_is_explained() -> None:
+    lines = "\n".join(explain(parse_policy(AUTO, "p.yaml", {}), subject("join")))
+    assert "memory: dropped when memory is short, if making it again is expected to cost less" in lines
+    assert "[p.yaml:2, matches everything]" in lines
+    assert "on object_dropped: reload_checkpoint, then reread_durable, then rerun_upstream" in lines
+    assert "memory: never dropped" in "\n".join(explain(parse_policy("version: 1\n", "p.yaml", {}), subject("join")))
+
+
+# --- what the store is told
+
+
+def chain() -> dict[str, tuple[Any, ...]]:
+    """raw -> clean -> model, 160 kB each."""
+    return {
+        "raw": (lambda: np.arange(20_000),),
+        "clean": (lambda raw: raw * 2, "raw"),
+        "model": (lambda clean: clean + 1, "clean"),
+    }
+
+
+def said(host: Any, name: str) -> float | None:
+    seconds: float | None = host.store().info(host.references[name].id).recompute_seconds
+    return seconds
+
+
+def events(host: Any, kind: str) -> list[Event]:
+    return [event for event in read_events(host.runtime.log.path) if event.kind == kind]
+
+
+def test_the_store_is_told_what_all_of_it_takes(new_host: Callable[..., Any]) -> None:
+    def slow() -> Any:
+        time.sleep(0.05)
+        return np.arange(20_000)
+
+    nodes = chain()
+    nodes["raw"] = (slow,)
+    nodes["small"] = (lambda clean: clean[:10].copy(), "clean")
+    host = new_host(AUTO, nodes)
+    host.run()
+    raw, clean, model = (said(host, name) for name in ("raw", "clean", "model"))
+    assert raw is not None
+    assert clean is not None
+    assert model is not None
+    assert 0.05 <= raw < clean < model, "each with all that is before it"
+    assert said(host, "small") is None, "it is part of a record, and never leaves memory"
+    told = events(host, "droppable")
+    assert [event.task for event in told] == ["raw", "clean", "model"]
+    assert "3 tasks at most" in told[-1].text
+    assert told[-1].rule == "test.yaml:2"
+
+
+def test_a_host_that_starts_processes_takes_longer(new_host: Callable[..., Any]) -> None:
+    host = new_host(AUTO, chain(), reruns=False)
+    host.run()
+    assert 10 <= (said(host, "raw") or 0) < 20 <= (said(host, "clean") or 0) < 30
+    other = new_host("version: 1\nmemory: {recompute: auto, overhead: 1h}\n", chain())
+    other.run()
+    assert (said(other, "clean") or 0) == pytest.approx(7200, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rest", "names", "why"),
+    [
+        ("failover: [{on: object_lost, match: raw, do: fail}]", ["clean", "model"], "must not run again"),
+        ("failover: [{on: object_dropped, match: model, do: fail}]", ["model"], "has no rerun_upstream"),
+        ("failover: [{on: object_dropped, do: rerun_upstream, max_tasks: 2}]", ["model"], "more than 2 tasks"),
+        (
+            "checkpoint: {target: '{root}/{{run}}', rules: [{match: clean, mode: async}]}",
+            ["clean"],
+            "asynchronous checkpoint",
+        ),
+    ],
+)
+def test_what_is_not_sure_to_come_back_is_not_allowed(
+    new_host: Callable[..., Any], root: str, rest: str, names: list[str], why: str
+) -> None:
+    host = new_host(AUTO + rest.replace("{root}", root).replace("{{run}}", "{run}") + "\n", chain())
+    host.run()
+    refused = events(host, "not_droppable")
+    assert [event.task for event in refused] == names
+    assert all(why in event.text for event in refused)
+    assert [said(host, name) is None for name in ("raw", "clean", "model")] == [
+        name in names for name in ("raw", "clean", "model")
+    ]
+    host.runtime.run_ended(host.store())
+
+
+def test_without_a_rule_nothing_is_said(new_host: Callable[..., Any]) -> None:
+    host = new_host("version: 1\nmemory: {rules: [{match: clean, recompute: auto}]}\n", chain())
+    host.run()
+    assert [said(host, name) is None for name in ("raw", "clean", "model")] == [True, False, True]
+    assert [event.task for event in events(host, "droppable")] == ["clean"]
+
+
+def test_a_value_from_elsewhere_stands_in_the_way(new_host: Callable[..., Any]) -> None:
+    """Nobody's lineage tells how it was made: what was made of it is gone for good once it is deleted."""
+    host = new_host(AUTO, chain())
+    host.references["raw"] = put_value(host.store(), "node:raw", np.arange(20_000))
+    host.run(["clean", "model"])
+    assert said(host, "clean") is None
+    assert said(host, "model") is None
+    assert all("nobody knows how" in event.text for event in events(host, "not_droppable"))
+
+
+def ref(number: int, session: str = "run-1") -> ObjectRef:
+    store_id = ObjectID.derive("tests", session, str(number))
+    return ObjectRef(session, store_id, str(number))
+
+
+def test_limits_of_what_is_looked_at(store: Any) -> None:
+    def own(**changes: Any) -> Lineage:
+        return Lineage(ref(0), TASK, (), True, 1.0, 0.0, **changes)
+
+    def asked(one: Lineage) -> str:
+        with pytest.raises(CannotRemake) as caught:
+            remake(store, one, lambda subject: "", overhead=0.0, most_tasks=1000)
+        return str(caught.value)
+
+    assert remake(store, own(), lambda subject: "", overhead=0.5, most_tasks=1).seconds == 1.5
+    assert f"more than {MAX_INPUTS} inputs" in asked(replace(own(), complete=False))
+    for number in range(1, MOST_OBJECTS + 3):
+        made = Lineage(ref(number), replace(TASK, name=str(number)), (ref(number + 1),), True, 1.0, 0.0)
+        lineage.write(store, made)
+    assert f"more than {MOST_OBJECTS} values" in asked(replace(own(), inputs=(ref(1),)))
+    other = replace(TASK, run="run-0", name="other")
+    lineage.write(store, Lineage(ref(1), other, (), True, 1.0, 0.0))
+    assert "is of another run" in asked(replace(own(), inputs=(ref(1),)))
+    # A circle ends, and is the planner's to complain about.
+    lineage.write(store, Lineage(ref(1), replace(TASK, name="1"), (ref(0),), True, 1.0, 0.0))
+    lineage.write(store, own())
+    assert remake(store, replace(own(), inputs=(ref(1),)), lambda one: "", overhead=0.0, most_tasks=9).tasks == 2
+
+
+# --- dropped, and made again
+
+
+def press(host: Any, drops: int) -> None:
+    """Make memory short, so that so many values are dropped, and give that memory back."""
+    with entrepot.connect(host.store().address, scope="press") as store:
+        held = []
+        end = time.monotonic() + WATCHDOG_SECONDS
+        while store.status()["drops"] < drops:
+            assert time.monotonic() < end, "nothing is dropped"
+            with suppress(StoreFull):  # memory is not ready yet, or was dropped in pieces
+                held.append(store._raw().create(4 * MIB, 0.2))  # pyright: ignore[reportPrivateUsage]
+
+
+def test_what_was_dropped_is_made_again_and_nothing_else(new_host: Callable[..., Any]) -> None:
+    host = new_host("version: 1\nmemory: {rules: [{match: {task: [clean, model]}, recompute: auto}]}\n", chain())
+    host.run()
+    press(host, 2)
+    assert host.store().status()["dropped"] == 2
+    with pytest.raises(ObjectDropped):
+        host.store().get(host.references["model"].id)
+    host.ran.clear()
+    assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
+    assert host.ran == ["clean", "model"], "raw survived"
+    kinds = [event.kind for event in read_events(host.runtime.log.path)]
+    assert "object_dropped" in kinds
+    assert "object_lost" not in kinds
+    assert kinds[-1] == "recovered"
+    # Made again, it stays: two values that do not fit side by side would be made in turn for ever.
+    assert all(host.store().info(host.references[name].id).made_again for name in ("clean", "model"))
+
+
+def test_an_ancestor_that_was_deleted_meanwhile_is_made_again_too(new_host: Callable[..., Any]) -> None:
+    host = new_host("version: 1\nmemory: {rules: [{match: model, recompute: auto}]}\n", chain())
+    host.run()
+    parts.discard(host.store(), host.references["raw"].id)
+    parts.discard(host.store(), host.references["clean"].id)
+    press(host, 1)
+    host.ran.clear()
+    assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
+    assert host.ran == ["raw", "clean", "model"]
+
+
+def test_a_checkpoint_saves_the_rerun(new_host: Callable[..., Any], root: str) -> None:
+    host = new_host(AUTO + f"checkpoint: {{target: '{root}/{{run}}', rules: [{{match: model}}]}}\n", chain())
+    host.run()
+    press(host, 3)
+    host.ran.clear()
+    assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
+    assert host.ran == []
+    assert events(host, "reloaded")
+
+
+def test_a_host_that_cannot_rerun_is_told_the_plan(new_host: Callable[..., Any]) -> None:
+    host = new_host(AUTO, chain(), reruns=False)
+    host.run()
+    press(host, 3)
+    with pytest.raises(RerunNeeded) as caught:
+        host.value("model")
+    assert [one.name for one in caught.value.plan.tasks] == ["raw", "clean", "model"]

@@ -1,0 +1,100 @@
+"""A reload that is killed at any of its steps leaves nothing wrong, and the next one goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from entrepot import parts
+from entrepot_io.policy import lineage
+from entrepot_io.policy.events import read_events
+from entrepot_io.policy.lineage import ObjectRef
+
+READER = """
+import os, signal, sys
+import entrepot
+from entrepot_io.handoff import get_value
+from entrepot_io.policy import lives
+from entrepot_io.policy.reading import parse_policy
+from entrepot_io.policy.runtime import PolicyRuntime
+from entrepot_io.reference import Reference
+from entrepot_io.checkpoints import chunks, loading
+from entrepot import parts
+import json
+
+address, text, data, place = sys.argv[1:]
+die = lambda *rest, **more: os.kill(os.getpid(), signal.SIGKILL)
+real_load = loading.load_manifest
+loads = []
+
+def second_load(*rest, **more):
+    loads.append(1)
+    return die() if len(loads) == 2 else real_load(*rest, **more)
+
+if place == "manifest":
+    loading.read_manifest = die
+elif place == "chunk":
+    chunks.ChunkFolder.read_into = die
+elif place == "before seal":
+    parts.PartsWriter.seal = die
+elif place == "after seal":
+    entrepot.Store.set_name = die
+elif place == "lineage":
+    loading.load_manifest = second_load
+elif place == "life":
+    lives.reloaded = die
+reference = Reference.parse(json.loads(data))
+runtime = PolicyRuntime(parse_policy(text, "test.yaml", {}), scope="tests", address=address)
+value = runtime.read(reference, lambda: get_value(reference, address=address))
+print(int(value.sum()))
+"""
+# What a reader that is killed there leaves of the object, and whether its life is known.
+PLACES = ["manifest", "chunk", "before seal", "after seal", "lineage", "life"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_reader_that_is_killed(new_host: Callable[..., Any], root: str, place: str) -> None:
+    text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: '*'}}]}}\n"
+    host = new_host(text, {"one": (lambda: np.arange(50_000),)})
+    host.run()
+    reference = host.references["one"]
+    store, ref = host.store(), ObjectRef.of(host.references["one"])
+    for oid in (*lineage.page_ids(store, ref), ref.id):
+        parts.discard(store, oid)
+    data = json.dumps(reference.to_dict())
+
+    def read(where: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", READER, store.address, text, data, where]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert read(place).returncode == -signal.SIGKILL
+    again = read("nowhere")
+    assert (again.returncode, again.stdout) == (0, f"{sum(range(50_000))}\n"), again.stderr
+    assert (host.value("one") == np.arange(50_000)).all()
+    found = lineage.read(store, ref)
+    assert found is not None
+    assert found.task.name == "one"
+    assert len(store.list("node:one")) == 1
+    kinds = [event.kind for event in read_events(host.runtime.log.path)]
+    assert kinds.count("reloaded") == 1
+    assert kinds.count("object_lost") == 2
+
+
+def test_many_readers_at_once_without_a_kill(new_host: Callable[..., Any], root: str) -> None:
+    """All get the value. It is the control, too: a reader that nobody kills comes through all the places above."""
+    text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: '*'}}]}}\n"
+    host = new_host(text, {"one": (lambda: np.arange(50_000),)})
+    host.run()
+    parts.discard(host.store(), host.references["one"].id)
+    data = json.dumps(host.references["one"].to_dict())
+    command = [sys.executable, "-c", READER, host.store().address, text, data, "nowhere"]
+    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [reader.communicate(timeout=60)[0] for reader in readers]
+    assert said == [f"{sum(range(50_000))}\n"] * 3
+    assert [reader.returncode for reader in readers] == [0] * 3

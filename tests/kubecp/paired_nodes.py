@@ -1,0 +1,278 @@
+"""Nodes that exist in the API alone, each paired with what would run on it: a store's daemon and its publisher.
+
+What a pod's container would do, :class:`Kubelet` does on this machine: it runs the command of a pod that the scheduler
+put on such a node, with the environment that the pod asks for and with that node's store.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubecp_api import ClusterApi, ControlPlaneFailed, Manifest
+
+STORE_LABEL = {"entrepot.dev/store": "ready"}
+_STOP_SECONDS = 30.0
+_LOOK_SECONDS = 0.1
+
+
+class PairedNode:
+    """The store and the publisher of one node.
+
+    Args:
+        name: the node's.
+        kubeconfig: by which the publisher reaches the API.
+        namespace: where it publishes.
+        size: of the store.
+
+    Attributes:
+        address: of the store.
+    """
+
+    def __init__(self, name: str, kubeconfig: Path, namespace: str, size: str = "64MiB") -> None:
+        self.name = name
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._size = size
+        self._folder = Path(tempfile.mkdtemp(prefix="kn-"))  # a socket's path has at most 107 bytes
+        self.address = f"unix://{self._folder}/store.sock"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start both; :meth:`wait` waits until they answer."""
+        store = ["entrepot.daemon_main", "--address", self.address, "--size", self._size, "--spill-path", "none"]
+        self._spawn("store", store)
+        self.start_publisher()
+
+    def start_publisher(self) -> None:
+        """Start the publisher (again)."""
+        words = ["entrepot.cli", "publish", "--address", self.address, "--node", self.name, "--store", "main"]
+        words += ["--namespace", self._namespace, "--kubeconfig", str(self._kubeconfig), "--interval", "0.2"]
+        self._spawn("publisher", [*words, "--lease-seconds", "30"])
+
+    def answers(self) -> bool:
+        """Whether the store can be connected to.
+
+        Raises:
+            ControlPlaneFailed: one of the processes has ended.
+        """
+        for what, process in self._processes.items():
+            if process.poll() is not None:
+                raise ControlPlaneFailed(f"the {what} of {self.name} has ended:\n{self.log(what)}")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex(self.address.removeprefix("unix://")) == 0
+
+    def end(self, what: str) -> None:
+        """End one of them, ``store`` or ``publisher``."""
+        process = self._processes.pop(what)
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOP_SECONDS)
+
+    def stop(self) -> None:
+        """End both and remove their folder."""
+        for what in ("publisher", "store"):
+            if what in self._processes:
+                self.end(what)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log(self, what: str) -> str:
+        """What one of them has written."""
+        return (self._folder / f"{what}.log").read_text(errors="replace")
+
+    def _spawn(self, what: str, words: list[str]) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ENTREPOT_")}
+        with (self._folder / f"{what}.log").open("ab") as log:
+            self._processes[what] = subprocess.Popen(
+                [sys.executable, "-m", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=kept | {"ENTREPOT_NODE": self.name},
+            )
+
+
+@contextmanager
+def paired_nodes(
+    plane: ClusterApi, labels: Mapping[str, Mapping[str, str]], namespace: str, *, size: str = "64MiB", **capacity: str
+) -> Iterator[dict[str, PairedNode]]:
+    """Nodes with their stores, by name, for as long as the context lasts.
+
+    Args:
+        plane: the control plane, with the CRDs.
+        labels: of each node, besides the usual ones and that of a node with a store.
+        namespace: where their publishers publish.
+        size: of each store.
+        capacity: as for ``ClusterApi.nodes``.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(
+            plane.some_nodes({name: {**STORE_LABEL, **own} for name, own in labels.items()}, **capacity)
+        )
+        nodes = {}
+        for name in labels:
+            nodes[name] = PairedNode(name, plane.kubeconfig, namespace, size)
+            stack.callback(nodes[name].stop)
+            nodes[name].start()
+        plane.wait(lambda: all(one.answers() for one in nodes.values()), "the stores of the nodes to answer")
+        yield nodes
+
+
+@dataclass
+class Ran:
+    """One pod that was run.
+
+    Attributes:
+        pod: its manifest as it was placed.
+        node: where.
+        code: of its end; None: it runs.
+    """
+
+    pod: Manifest
+    node: str
+    process: subprocess.Popen[bytes]
+    code: int | None = None
+
+
+class Kubelet:
+    """Runs pods of one namespace on paired nodes; a context manager.
+
+    Args:
+        plane: the control plane.
+        nodes: the nodes.
+        namespace: of the pods.
+        folder: for their logs, ``POD.log``.
+        program: the command line of a container.
+        variables: of each process, besides those that its pod names.
+
+    Attributes:
+        ran: by the name of the pod.
+    """
+
+    def __init__(
+        self,
+        plane: ClusterApi,
+        nodes: Mapping[str, PairedNode],
+        namespace: str,
+        folder: Path,
+        *,
+        program: Callable[[Manifest], list[str]],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._plane = plane
+        self._nodes = nodes
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._folder = folder
+        self._program = program
+        self._variables = dict(variables or {})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="kubelet")
+        self._error: BaseException | None = None
+        self.ran: dict[str, Ran] = {}
+
+    def __enter__(self) -> Kubelet:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for one in self.ran.values():
+            if one.process.poll() is None:
+                one.process.kill()
+                one.process.wait(_STOP_SECONDS)
+
+    def check(self) -> None:
+        """Raise what ended the thread, if something did."""
+        if self._error is not None:
+            raise ControlPlaneFailed(f"the kubelet failed: {self._error}") from self._error
+
+    def log(self, pod: str) -> str:
+        """What a pod has written."""
+        return (self._folder / f"{pod}.log").read_text(errors="replace")
+
+    def wait(self, pods: Iterable[str], seconds: float = 60.0) -> None:
+        """Wait until pods have run to their end.
+
+        Raises:
+            ControlPlaneFailed: one failed, or did not end in time; the text has its log.
+        """
+        names = list(pods)
+
+        def ended() -> bool:
+            self.check()
+            return all(name in self.ran and self.ran[name].code is not None for name in names)
+
+        self._plane.wait(ended, f"the pods {', '.join(names)} to end", seconds)
+        for name in names:
+            if self.ran[name].code != 0:
+                raise ControlPlaneFailed(f"the pod {name} ended with {self.ran[name].code}:\n{self.log(name)}")
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.wait(_LOOK_SECONDS):
+                self._look()
+        except BaseException as error:  # told by check() in the thread that waits
+            self._error = error
+
+    def _look(self) -> None:
+        for pod in self._plane.listed(self._pods):
+            name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
+            if node in self._nodes and name not in self.ran and not pod["metadata"].get("deletionTimestamp"):
+                self.ran[name] = Ran(pod, node, self._start(pod, self._nodes[node]))
+        for one in self.ran.values():
+            if one.code is None and one.process.poll() is not None:
+                self._tell(one)
+                one.code = one.process.returncode
+
+    def _start(self, pod: Manifest, node: PairedNode) -> subprocess.Popen[bytes]:
+        container = pod["spec"]["containers"][0]
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("ENTREPOT_")}
+        variables |= self._variables
+        for one in container.get("env") or []:
+            field = (one.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
+            variables[one["name"]] = node.name if field == "spec.nodeName" else one.get("value", "")
+        if "ENTREPOT_ADDRESS" in variables and _socket_is_mounted(pod["spec"], variables["ENTREPOT_ADDRESS"]):
+            variables["ENTREPOT_ADDRESS"] = node.address  # what the mount would make of it
+        with (self._folder / f"{pod['metadata']['name']}.log").open("wb") as log:
+            return subprocess.Popen(
+                self._program(container), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables
+            )
+
+    def _tell(self, one: Ran) -> None:
+        """The pod's status, for whoever waits for its end; a Job's pods kwok has ended already."""
+        name = one.pod["metadata"]["name"]
+        ended = {"exitCode": one.process.returncode, "reason": "Completed" if one.process.returncode == 0 else "Error"}
+        container = {
+            "name": one.pod["spec"]["containers"][0]["name"],
+            "image": "none",
+            "imageID": "none",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": ended},
+        }
+        phase = "Succeeded" if one.process.returncode == 0 else "Failed"
+        status = {"status": {"phase": phase, "containerStatuses": [container]}}
+        there = [each for each in self._plane.listed(self._pods) if each["metadata"]["name"] == name]
+        if there and there[0]["status"].get("phase") not in ("Succeeded", "Failed"):
+            path = f"{self._pods}/{name}/status"
+            self._plane.request("PATCH", path, status, kind="application/merge-patch+json")
+
+
+def _socket_is_mounted(spec: Manifest, address: str) -> bool:
+    folder = os.path.dirname(address.removeprefix("unix://"))
+    hosts = {one["name"]: one["hostPath"]["path"] for one in spec.get("volumes") or [] if "hostPath" in one}
+    mounts = spec["containers"][0].get("volumeMounts") or []
+    return any(one["mountPath"] == folder and hosts.get(one["name"]) == folder for one in mounts)

@@ -1,0 +1,57 @@
+"""Leases and LocalObjects of stores that nobody runs, in the API as publishers write them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from entrepot.ids import ObjectID
+from entrepot_io.cluster.objects import (
+    API_VERSION,
+    LEASE_LABEL,
+    MANAGED_BY,
+    MANAGER,
+    NODE_ANNOTATION,
+    LocalObject,
+    lease_name,
+    lease_path,
+    resource_path,
+)
+from kubecp_api import ClusterApi
+
+INSTANCE = "0f" * 16
+STORE = "main"
+NOW = timedelta()
+
+
+def renew(plane: ClusterApi, namespace: str, node: str, seconds: int = 3600, *, ago: timedelta = NOW) -> None:
+    """Renew the Lease of a node's store.
+
+    Args:
+        seconds: for which it counts.
+        ago: since when.
+    """
+    lease = lease_name(STORE, node)
+    manifest = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": lease, "labels": {MANAGED_BY: MANAGER}, "annotations": {NODE_ANNOTATION: node}},
+        "spec": {
+            "holderIdentity": f"{node}/{INSTANCE}",
+            "leaseDurationSeconds": seconds,
+            "renewTime": (datetime.now(timezone.utc) - ago).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
+    plane.apply(lease_path(namespace, lease), manifest)
+
+
+def publish(plane: ClusterApi, namespace: str, oid: str, node: str, nbytes: int = 100) -> None:
+    """Write that the store of a node holds an object; it counts while that node's Lease does."""
+    lease = lease_name(STORE, node)
+    one = LocalObject(ObjectID(oid), node, STORE, lease, INSTANCE, 1, nbytes, "default", "")
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "LocalObject",
+        "metadata": {"name": one.name, "labels": {MANAGED_BY: MANAGER, LEASE_LABEL: lease}},
+        "spec": one.spec(),
+    }
+    plane.apply(resource_path("localobjects", namespace, one.name), manifest)

@@ -1,0 +1,74 @@
+"""What comes in at the door, and what goes out."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from entrepot.errors import InvalidArgument
+from entrepot_operator.admission.requests import answer, read
+
+POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": []}}
+
+
+def body(**changes: Any) -> bytes:
+    request = {
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "team",
+        "object": POD,
+        **changes,
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def test_a_review_is_read() -> None:
+    review = read(body(dryRun=True))
+    assert (review.uid, review.namespace, review.pod, review.dry_run) == ("u-1", "team", POD, True)
+    assert not read(body()).dry_run
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe{}", "not JSON"),
+        (b"[" * 100_000, "RecursionError"),
+        (b"[]", "AdmissionReview"),
+        (b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}', "v1beta1"),
+        (b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}', "no request"),
+        (body(uid=""), "no uid"),
+        (body(uid=5), "no uid"),
+        (body(operation="DELETE"), "DELETE"),
+        (body(kind={"group": "apps", "version": "v1", "kind": "Deployment"}), "Deployment"),
+        (body(kind=None), "created"),
+        (body(object=None), "no pod"),
+        (body(object={"metadata": {}}), "no pod"),
+        (body(object={"spec": {}, "metadata": []}), "no pod"),
+    ],
+)
+def test_anything_else_is_a_typed_error(given: bytes, match: str) -> None:
+    with pytest.raises(InvalidArgument, match=match):
+        read(given)
+
+
+def test_an_answer_always_lets_the_pod_pass() -> None:
+    said = json.loads(answer("u-1"))
+    assert said == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "u-1", "allowed": True},
+    }
+
+
+def test_a_patch_and_warnings_are_what_the_api_server_takes() -> None:
+    operations = [{"op": "add", "path": "/spec/affinity", "value": {"é": 1}}]
+    long = "line\nwith \x00 and\ttabs " + "x" * 1000
+    response = json.loads(answer("u-1", operations, [long] * 20))["response"]
+    assert response["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(response["patch"])) == operations
+    assert len(response["warnings"]) == 8
+    assert all(len(one) <= 240 and one.isprintable() for one in response["warnings"])

@@ -1,0 +1,225 @@
+"""What a Store becomes, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import entrepot_operator
+import pytest
+import yaml
+from entrepot.errors import InvalidArgument
+from entrepot_operator.controller import children, quantities
+from entrepot_operator.stores import StoreSpec, parse_store
+from hypothesis import given
+from hypothesis import strategies as st
+
+MANIFESTS = Path(entrepot_operator.__file__).with_name("manifests")
+MIB = 1 << 20
+
+
+def pod_of(store: dict[str, Any]) -> dict[str, Any]:
+    made = children.daemonset(store, parse_store(store))
+    spec: dict[str, Any] = made.manifest["spec"]["template"]["spec"]
+    return spec
+
+
+def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [one for one in (*pod["initContainers"], *pod["containers"]) if one["name"] == name]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("8Gi", 8 << 30),
+        ("1.5Gi", 3 << 29),
+        ("1e9", 10**9),
+        ("1E3", 1000),
+        ("1E", 10**18),
+        ("5k", 5000),
+        ("100m", 1),
+        (".5Ki", 512),
+        ("1500m", 2),
+        ("+2M", 2_000_000),
+    ],
+)
+def test_quantities_are_read_as_kubernetes_writes_them(text: str, count: int) -> None:
+    assert quantities.parse(text, "capacity") == count
+
+
+@pytest.mark.parametrize("text", ["", "much", "8 Gi", "8GiB", "1e", "Gi", "1,5Gi", "--1"])
+def test_what_is_no_quantity_is_named(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="capacity is a quantity"):
+        quantities.parse(text, "capacity")
+
+
+@given(st.integers(17 * MIB, 1 << 44), st.integers(1, 1 << 36), st.booleans())
+def test_the_limit_leaves_room_for_what_the_daemon_leaves_alone(capacity: int, overhead: int, publishes: bool) -> None:
+    spec = parse_store(
+        {
+            "apiVersion": "entrepot.dev/v1alpha1",
+            "kind": "Store",
+            "metadata": {"name": "main"},
+            "spec": {
+                "image": "i",
+                "capacity": str(capacity),
+                "overhead": str(overhead),
+                "publish": {"enabled": publishes},
+            },
+        }
+    )
+    dealt = children.memory(spec)
+    reserve = max(128 * MIB, dealt.daemon // 32)  # as entrepotd reckons it from the limit of its control group
+    assert dealt.daemon - reserve >= capacity + overhead // 2 - 1
+    assert dealt.daemon - reserve <= capacity + overhead + 2 * MIB
+    assert (dealt.publisher > 0) == (publishes and overhead > 1)
+    assert dealt.daemon % MIB == dealt.publisher % MIB == 0
+
+
+def test_the_daemon_is_told_what_the_store_says(make_store: Callable[..., Any]) -> None:
+    store = make_store(
+        capacity="1Gi",
+        spill={"folder": "/var/entrepot", "quota": "100Gi", "compression": "zstd:3"},
+        defaultTTL=0,
+        socketFolder="/run/ours",
+        runAsUser=2000,
+    )
+    pod = pod_of(store)
+    daemon = container(pod, "daemon")
+    assert daemon["command"] == ["entrepotd"]
+    assert daemon["args"] == [
+        "--address=unix:///run/ours/store.sock",
+        f"--size={1 << 30}",
+        "--default-ttl=0",
+        "--spill-path=/var/entrepot",
+        f"--spill-quota={100 << 30}",
+        "--spill-compression=zstd:3",
+    ]
+    assert {one["mountPath"] for one in daemon["volumeMounts"]} == {"/run/ours", "/var/entrepot", "/tmp"}
+    assert container(pod, "prepare")["args"] == ["/run/ours", "/var/entrepot"]
+    assert container(pod, "prepare")["command"][-1] == "2000:2000"
+    assert pod["securityContext"]["runAsUser"] == 2000
+    assert "--spill-path=none" in container(pod_of(make_store()), "daemon")["args"]
+
+
+def test_only_the_publisher_has_a_token(make_store: Callable[..., Any]) -> None:
+    pod = pod_of(make_store())
+    assert pod["automountServiceAccountToken"] is False
+    tokens = [one["name"] for one in pod["volumes"] if "projected" in one]
+    for one in (*pod["initContainers"], *pod["containers"]):
+        has_token = any(mount["name"] in tokens for mount in one["volumeMounts"])
+        assert has_token == (one["name"] == "publisher")
+    silent = pod_of(make_store(publish={"enabled": False}))
+    assert [one["name"] for one in silent["containers"]] == ["daemon"]
+    assert "serviceAccountName" not in silent
+    assert not any("projected" in one for one in silent["volumes"])
+
+
+def test_no_container_can_do_more_than_it_must(make_store: Callable[..., Any]) -> None:
+    pod = pod_of(make_store(spill={"folder": "/var/entrepot"}))
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for one in (*pod["initContainers"], *pod["containers"]):
+        context = one["securityContext"]
+        assert context["readOnlyRootFilesystem"]
+        assert not context["allowPrivilegeEscalation"]
+        assert context["capabilities"]["drop"] == ["ALL"]
+        assert context["capabilities"].get("add", []) == (["CHOWN"] if one["name"] == "prepare" else [])
+        assert one["resources"]["limits"]["memory"] == one["resources"]["requests"]["memory"]
+
+
+def test_both_containers_know_store_and_node(make_store: Callable[..., Any]) -> None:
+    for one in pod_of(make_store())["containers"]:
+        variables = {each["name"]: each for each in one["env"]}
+        assert variables["ENTREPOT_ADDRESS"]["value"] == "unix:///run/entrepot/store.sock"
+        assert variables["ENTREPOT_NODE"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+
+
+def test_the_commands_are_verbs_of_ours(make_store: Callable[..., Any]) -> None:
+    import argparse
+
+    from entrepot import _cli_daemon
+    from entrepot_operator import commands
+
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers()
+    _cli_daemon.add_verbs(verbs)
+    commands.add_verbs(verbs)
+    pod = pod_of(make_store())
+    publisher, daemon = container(pod, "publisher"), container(pod, "daemon")
+    said = parser.parse_args([*publisher["command"][1:], *publisher["args"]])
+    assert (said.store, said.max_objects, said.lease_seconds) == ("main", 1000, 60)
+    for place in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert parser.parse_args(daemon[place]["exec"]["command"][1:]).address
+    assert parser.parse_args(daemon["lifecycle"]["preStop"]["exec"]["command"][1:]).address
+
+
+def test_it_runs_where_the_store_says(make_store: Callable[..., Any]) -> None:
+    tolerations = [{"key": "data", "operator": "Exists"}]
+    store = make_store(
+        nodeSelector={"pool": "data"},
+        tolerations=tolerations,
+        priorityClassName="high",
+        imagePullSecrets=[{"name": "registry"}],
+        imagePullPolicy="Always",
+        maxUnavailable="10%",
+    )
+    pod = pod_of(store)
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "data"}
+    assert pod["tolerations"] == tolerations
+    assert pod["priorityClassName"] == "high"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert {one["imagePullPolicy"] for one in pod["containers"]} == {"Always"}
+    made = children.daemonset(store, parse_store(store)).manifest
+    assert made["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%"}
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Store", "uid-main", True)
+    assert made["metadata"]["name"] == "entrepot-main"
+    assert made["spec"]["selector"]["matchLabels"].items() <= made["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_same_store_becomes_the_same_each_time(make_store: Callable[..., Any]) -> None:
+    store = make_store(spill={"folder": "/var/entrepot"})
+    assert children.daemonset(store, parse_store(store)) == children.daemonset(store, parse_store(store))
+
+
+def test_the_account_belongs_to_all_stores_together(make_store: Callable[..., Any]) -> None:
+    made = children.account("stores", [make_store("b"), make_store("a")])
+    assert [one.manifest["kind"] for one in made] == ["ServiceAccount", "Role", "RoleBinding"]
+    for one in made:
+        assert [owner["uid"] for owner in one.manifest["metadata"]["ownerReferences"]] == ["uid-a", "uid-b"]
+        assert not any(owner.get("controller") for owner in one.manifest["metadata"]["ownerReferences"])
+    assert children.account("stores", []) == []
+
+
+def test_a_publisher_may_do_what_the_shipped_role_says() -> None:
+    documents = list(yaml.safe_load_all((MANIFESTS / "publisher" / "rbac.yaml").read_text()))
+    (role,) = [one for one in documents if one["kind"] == "Role"]
+    assert role["rules"] == children.publisher_rules()
+    assert role["metadata"]["name"] == children.ACCOUNT
+
+
+def test_the_operator_has_all_that_it_gives_its_publishers() -> None:
+    """Otherwise the API server would not let it make their Role."""
+    documents = list(yaml.safe_load_all((MANIFESTS / "operator" / "rbac.yaml").read_text()))
+    (role,) = [one for one in documents if one["kind"] == "Role"]
+    has = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    for rule in children.publisher_rules():
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                assert (rule["apiGroups"][0], resource, verb) in has
+
+
+def test_a_socket_that_cannot_be_made_is_said() -> None:
+    store = {"metadata": {"name": "main", "namespace": "stores", "uid": "u"}}
+    with pytest.raises(InvalidArgument, match="too long for the name of a socket"):
+        children.daemonset(store, StoreSpec("i", "1Gi", socket_folder="/" + "x" * 100))

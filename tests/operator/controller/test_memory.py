@@ -1,0 +1,50 @@
+"""How much memory 10,000 published objects take of an operator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from entrepot_io.cluster.objects import resource_path
+
+MIB = 1 << 20
+OBJECTS = 10_000
+BOUND = 100 * MIB
+
+PROGRAM = """
+import sys, threading
+from datetime import datetime, timezone
+from entrepot_io.cluster.access import Access
+from entrepot_io.cluster.api import Api
+from entrepot_operator.controller.knowledge import Knowledge
+from entrepot_operator.controller.queue import WorkQueue
+from entrepot_operator.controller.running import resident_bytes
+import time
+
+def connect():
+    return Api(Access(sys.argv[1]), patience=0)
+
+known = Knowledge("stores", connect, WorkQueue(), lambda: datetime.now(timezone.utc))
+before = resident_bytes()
+watcher = known.watchers["localobjects"]
+watcher.start()
+while not watcher.synced:
+    assert watcher.problem is None, watcher.problem
+    time.sleep(0.01)
+print(len(known.index), resident_bytes() - before)
+"""
+
+
+def test_ten_thousand_objects_fit(server: Any, make_object: Callable[..., Any]) -> None:
+    for place in range(OBJECTS):
+        one = make_object(f"{place:040x}", f"node-{place % 20}", place)
+        server.put(resource_path("localobjects", "stores", one["metadata"]["name"]), one)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, server.url], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    count, grown = map(int, done.stdout.split())
+    assert count == OBJECTS
+    assert grown < BOUND

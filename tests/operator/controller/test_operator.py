@@ -1,0 +1,333 @@
+"""The operator as a process, with the rights that are shipped, at a real control plane."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import entrepot_operator
+import pytest
+import yaml
+from entrepot_io.cluster.objects import lease_path, resource_path
+from entrepot_io.placement import Node, inject
+from published import publish, renew
+
+RBAC = Path(entrepot_operator.__file__).with_name("manifests") / "operator" / "rbac.yaml"
+SYSTEM = "entrepot-system"
+NODES = ("op-a", "op-b")
+GATE = "entrepot.dev/objects"
+LEASE_SECONDS = 2
+
+
+class Running:
+    """One replica."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, identity: str, log: Path) -> None:
+        words = ["operator", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--identity", identity]
+        words += ["--health-port", "0", "--lease-seconds", str(LEASE_SECONDS), "--hold-seconds", "0"]
+        words.append("--no-webhook")  # which has tests of its own
+        self._log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen([sys.executable, "-m", "entrepot.cli", *words], stderr=file)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged."""
+        return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """One of its pages; status 0: it does not serve them."""
+        ports = [one["port"] for one in self.lines() if "port" in one]
+        if not ports:
+            assert self.process.poll() is None, self._log.read_text()
+            return 0, ""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def metric(self, name: str) -> float:
+        """A number of ``/metrics``."""
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
+        return float(found.group(1)) if found else 0.0
+
+    def leads(self) -> bool:
+        return self.metric("entrepot_operator_leading") == 1
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+def install(cluster: Any) -> str:
+    """A namespace with the operator's account and its rights; returns it."""
+    namespace = str(cluster.namespace("operator"))
+    for one in yaml.safe_load_all(RBAC.read_text().replace(SYSTEM, namespace)):
+        if one["kind"] == "ClusterRoleBinding":
+            one["metadata"]["name"] += f"-{namespace}"
+        cluster.apply(cluster.path_of(one), one)
+    return namespace
+
+
+@contextmanager
+def replica(cluster: Any, namespace: str, identity: str, folder: Path, account: str = "entrepot-operator") -> Any:
+    kubeconfig = cluster.kubeconfig_of(namespace, account)
+    running = Running(kubeconfig, namespace, identity, folder / f"{identity}.log")
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def cluster(entrepot_cluster: Any) -> Iterator[Any]:
+    """The cluster with two nodes for stores."""
+    with entrepot_cluster.some_nodes({name: {"pool": "op"} for name in NODES}):
+        yield entrepot_cluster
+
+
+@pytest.fixture(scope="module")
+def namespace(cluster: Any) -> str:
+    """Where the operator of this module has its Stores."""
+    return install(cluster)
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Any, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An operator that leads; it ends cleanly."""
+    with replica(cluster, namespace, "one", tmp_path_factory.mktemp("operator")) as running:
+        cluster.wait(lambda: running.leads() and running.get("/readyz")[0] == 200, "the operator to lead")
+        assert running.get("/healthz") == (200, "ok\n")
+        yield running
+        assert running.end() == 0
+        faults = [one for one in running.lines() if one["level"] == "error"]
+        assert not faults
+
+
+def put_store(cluster: Any, namespace: str, name: str = "main", **spec: Any) -> None:
+    wanted = {"image": "entrepot:1", "capacity": "1Gi", "nodeSelector": {"pool": "op"}, **spec}
+    manifest = {"apiVersion": "entrepot.dev/v1alpha1", "kind": "Store", "metadata": {"name": name}, "spec": wanted}
+    cluster.apply(resource_path("stores", namespace, name), manifest)
+
+
+def status(cluster: Any, namespace: str, name: str = "main") -> dict[str, Any]:
+    found = cluster.request("GET", resource_path("stores", namespace, name)).get("status") or {}
+    told = {one["type"]: one for one in found.get("conditions") or []}
+    return {**found, **{kind: (one["status"], one["reason"]) for kind, one in told.items()}, "told": told}
+
+
+def labels(cluster: Any) -> dict[str, str | None]:
+    return {
+        one["metadata"]["name"]: one["metadata"]["labels"].get("entrepot.dev/store")
+        for one in cluster.listed("/api/v1/nodes")
+        if one["metadata"]["name"] in NODES
+    }
+
+
+def events(cluster: Any, namespace: str, name: str) -> dict[str, str]:
+    found = cluster.listed(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
+    return {one["reason"]: one["message"] for one in found if one["source"].get("component") == "entrepot-operator"}
+
+
+def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, operator: Running) -> None:
+    put_store(cluster, namespace)
+    cluster.wait(
+        lambda: status(cluster, namespace).get("Degraded") == ("True", "NotHeard"), "pods whose publishers are silent"
+    )
+    assert labels(cluster) == dict.fromkeys(NODES)
+    path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets/entrepot-main"
+    made = cluster.request("GET", path)
+    assert made["metadata"]["ownerReferences"][0]["kind"] == "Store"
+    for kind in ("serviceaccounts", "roles", "rolebindings"):
+        root = "/api/v1" if kind == "serviceaccounts" else "/apis/rbac.authorization.k8s.io/v1"
+        assert cluster.request("GET", f"{root}/namespaces/{namespace}/{kind}/entrepot-publisher")
+
+    for node in NODES:
+        renew(cluster, namespace, node)
+    cluster.wait(lambda: labels(cluster) == dict.fromkeys(NODES, "ready"), "the labels of both nodes")
+    cluster.wait(lambda: status(cluster, namespace)["Ready"] == ("True", "AllNodesReady"), "the Store to be ready")
+    before = status(cluster, namespace)
+    assert (before["wantedNodes"], before["readyNodes"]) == (2, 2)
+    assert before["told"]["Ready"]["observedGeneration"] == 1
+
+    publish(cluster, namespace, "aa" * 20, "op-a")
+    renew(cluster, namespace, "op-b", 1)  # the last time
+    cluster.wait(lambda: labels(cluster) == {"op-a": "ready", "op-b": None}, "the node with the old lease to lose it")
+    cluster.wait(lambda: status(cluster, namespace)["Ready"] == ("False", "NodesNotReady"), "the Store to say so")
+    cluster.wait(lambda: status(cluster, namespace)["publishedObjects"] == 1, "the object to be counted")
+
+    # Somebody changes what is not theirs.
+    wrong = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
+    cluster.request("PATCH", path, wrong, kind="application/merge-patch+json")
+
+    def mended() -> bool:
+        return bool(cluster.request("GET", path)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 120)
+
+    cluster.wait(mended, "the DaemonSet to be as it was")
+
+    cluster.request("DELETE", resource_path("stores", namespace, "main"))
+    cluster.wait(lambda: labels(cluster) == dict.fromkeys(NODES), "the label to go with the Store")
+    cluster.wait(
+        lambda: not cluster.listed(f"/apis/apps/v1/namespaces/{namespace}/daemonsets"), "the DaemonSet to be collected"
+    )
+    cluster.wait(
+        lambda: (
+            not any(
+                one["metadata"]["name"] == "entrepot-publisher"
+                for one in cluster.listed(f"/api/v1/namespaces/{namespace}/serviceaccounts")
+            )
+        ),
+        "the publishers' account to be collected",
+    )
+
+
+def test_a_store_that_kubernetes_refuses_says_why(cluster: Any, namespace: str, operator: Running) -> None:
+    elsewhere = {"nodeSelector": {"pool": "none"}}
+    put_store(cluster, namespace, "bad", maxUnavailable="many", **elsewhere)
+    cluster.wait(lambda: status(cluster, namespace, "bad").get("Degraded") == ("True", "Refused"), "the condition")
+    found = status(cluster, namespace, "bad")
+    assert "maxUnavailable" in found["told"]["Degraded"]["message"]
+    assert found["Ready"] == ("False", "NoDaemonSet")
+    cluster.wait(lambda: "maxUnavailable" in events(cluster, namespace, "bad").get("Refused", ""), "the event")
+    put_store(cluster, namespace, "bad", maxUnavailable="50%", **elsewhere)
+    cluster.wait(lambda: status(cluster, namespace, "bad")["Degraded"][0] == "False", "the condition to be over")
+    cluster.wait(lambda: status(cluster, namespace, "bad")["Ready"] == ("False", "NoNodes"), "its DaemonSet")
+    cluster.request("DELETE", resource_path("stores", namespace, "bad"))
+
+
+def held_pod(
+    cluster: Any,
+    name: str,
+    requires: str,
+    timeout: str,
+    change: Callable[[dict[str, Any]], dict[str, Any]] = lambda pod: pod,
+    **more: str,
+) -> str:
+    """A held pod in a namespace of its own, changed and with more annotations; returns the namespace."""
+    namespace = str(cluster.namespace("held"))
+    annotations = {"entrepot.dev/requires": requires, "entrepot.dev/objects-timeout": timeout, **more}
+    spec = {
+        "schedulingGates": [{"name": GATE}],
+        "nodeSelector": {"pool": "op"},
+        "containers": [{"name": "main", "image": "none"}],
+    }
+    manifest = change({"kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec})
+    cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
+    return namespace
+
+
+def test_a_pod_is_held_until_its_objects_are_there(cluster: Any, namespace: str, operator: Running) -> None:
+    first, second = "b1" * 20, "b2" * 20
+    renew(cluster, namespace, "op-a")
+    publish(cluster, namespace, first, "op-a")
+    there = held_pod(cluster, "reader", f"{first},{second}", "10min")
+    cluster.wait(lambda: "WaitingForObjects" in events(cluster, there, "reader"), "the event that it waits")
+    assert events(cluster, there, "reader")["WaitingForObjects"].endswith(f"not published: {second}")
+    publish(cluster, namespace, second, "op-a")
+    assert set(cluster.bound(there, ["reader"]).values()) <= set(NODES)
+    cluster.wait(lambda: "ObjectsAvailable" in events(cluster, there, "reader"), "the event that it goes")
+
+
+def drawn_to(cluster: Any, namespace: str, name: str) -> list[str]:
+    """What the values of a pod's heaviest preference are."""
+    spec = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"]
+    terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    values: list[str] = max(terms, key=lambda one: one["weight"])["preference"]["matchExpressions"][0]["values"]
+    return values
+
+
+def test_a_pod_is_drawn_to_what_was_published_after_it_was_made(
+    cluster: Any, namespace: str, operator: Running
+) -> None:
+    wanted = "b5" * 20
+    renew(cluster, namespace, "op-b")
+    there = held_pod(cluster, "reader", wanted, "10min")
+    cluster.wait(lambda: "WaitingForObjects" in events(cluster, there, "reader"), "the event that it waits")
+    made = cluster.request("GET", f"/api/v1/namespaces/{there}/pods/reader")
+    assert "affinity" not in made["spec"]  # nothing drew it anywhere: there is no webhook here
+    publish(cluster, namespace, wanted, "op-b")
+    assert cluster.bound(there, ["reader"]) == {"reader": "op-b"}
+    assert drawn_to(cluster, there, "reader") == ["op-b"]
+
+
+def test_a_pod_whose_requirement_would_change_goes_as_it_was(cluster: Any, namespace: str, operator: Running) -> None:
+    moved = "b6" * 20
+    renew(cluster, namespace, "op-b")
+    labels = {"entrepot.dev/store": "ready", "pool": "op"}
+    nodes = {name: Node({"kubernetes.io/hostname": name, **labels}) for name in NODES}
+    there = held_pod(
+        cluster,
+        "reader",
+        moved,
+        "10min",
+        lambda pod: inject(pod, None, {moved: {"op-a": 100}}, nodes=nodes),
+        **{"entrepot.dev/locality": "required"},
+    )
+    spec = cluster.request("GET", f"/api/v1/namespaces/{there}/pods/reader")["spec"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in spec["affinity"]["nodeAffinity"]
+    publish(cluster, namespace, moved, "op-b")
+    assert cluster.bound(there, ["reader"]) == {"reader": "op-a"}
+    assert any(one.get("pod") == f"{there}/reader" and one.get("affinity") == "as it was" for one in operator.lines())
+
+
+def test_no_pod_is_held_for_ever(cluster: Any, namespace: str, operator: Running) -> None:
+    unknown, wrong = held_pod(cluster, "late", "b3" * 20, "1s"), held_pod(cluster, "wrong", "orders", "10min")
+    cluster.bound(unknown, ["late"])
+    cluster.bound(wrong, ["wrong"])
+    cluster.wait(lambda: "b3" * 20 in events(cluster, unknown, "late").get("ObjectsTimedOut", ""), "the event")
+    cluster.wait(lambda: "orders" in events(cluster, wrong, "wrong").get("ObjectsNotUnderstood", ""), "the event")
+    assert operator.metric('entrepot_operator_gates_lifted_total{reason="ObjectsTimedOut"}') >= 1
+
+
+def test_what_a_lost_node_left_is_marked(cluster: Any, namespace: str, operator: Running) -> None:
+    renew(cluster, namespace, "op-b", 1)
+    publish(cluster, namespace, "b4" * 20, "op-b")
+
+    def reason() -> str:
+        found = cluster.listed(resource_path("localobjects", namespace), fieldSelector=f"spec.objectID={'b4' * 20}")
+        told = [one["reason"] for one in (found[0].get("status") or {}).get("conditions") or []]
+        return told[0] if told else ""
+
+    cluster.wait(lambda: reason() == "StoreLost", "the object to be marked", 60)
+
+
+def test_when_the_leader_dies_the_other_takes_over_within_the_lease(cluster: Any, tmp_path: Path) -> None:
+    namespace = install(cluster)
+    with replica(cluster, namespace, "one", tmp_path) as one:
+        cluster.wait(one.leads, "the first to lead")
+        with replica(cluster, namespace, "two", tmp_path) as two:
+            cluster.wait(lambda: two.get("/readyz")[0] == 200, "the second to be ready, without the lead")
+            assert not two.leads()
+            begin = time.monotonic()
+            one.end(signal.SIGKILL)
+            cluster.wait(two.leads, "the second to lead")
+            taken = time.monotonic() - begin
+            assert taken < LEASE_SECONDS + 5  # the rest is this machine's, which is busy
+            put_store(cluster, namespace, "late", socketFolder="/run/late", nodeSelector={"pool": "none"})
+            cluster.wait(lambda: "Ready" in status(cluster, namespace, "late"), "the second to act")
+            assert two.end() == 0
+    holder = cluster.request("GET", lease_path(namespace, "entrepot-operator"))["spec"]["holderIdentity"]
+    assert holder == ""  # whoever ends cleanly lets the next one begin at once
+
+
+def test_without_rights_it_says_so_and_stays(cluster: Any, tmp_path: Path) -> None:
+    namespace = str(cluster.namespace())
+    with replica(cluster, namespace, "poor", tmp_path, account="default") as running:
+        cluster.wait(lambda: "cannot list resource" in running.get("/readyz")[1], "it to say what is missing")
+        assert running.get("/readyz")[0] == 503
+        assert running.get("/healthz")[0] == 200
+        assert any(one.get("code") == "access_denied" and one.get("resource") == "stores" for one in running.lines())
+        assert running.end() == 0

@@ -1,0 +1,94 @@
+"""The chart as Helm itself lints and renders it, and what comes of it taken by a real API server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from entrepot_operator import installing
+
+MANAGER = {"certManager": {"enabled": True, "issuerRef": {"kind": "ClusterIssuer", "name": "ours"}}}
+EVERYTHING = {
+    "image": {"repository": "registry.example/entrepot", "tag": "9", "pullSecrets": [{"name": "key"}]},
+    "operator": {
+        "replicas": 3,
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"operator": "Exists"}],
+        "priorityClassName": "system-cluster-critical",
+        "extraArgs": ["--resync-seconds", "60"],
+    },
+    "webhook": {"mounts": False, **MANAGER},
+    "store": {"create": True, "spec": {"capacity": "1Gi", "nodeSelector": {"disk": "ssd"}}},
+}
+NOTHING = {"webhook": {"enabled": False}, "policies": {"annotations": False, "ownNode": False}}
+
+
+def rendered(helm: Any, values: Any, namespace: str = installing.NAMESPACE) -> list[Any]:
+    done = helm(values, namespace)
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)
+    return [
+        one for name, text in files.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one
+    ]  # fmt: skip
+
+
+def key(one: Any) -> str:
+    return f"{one['kind']}/{one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+
+
+def test_by_default_it_installs_what_the_manifests_do(helm: Any) -> None:
+    made = {key(one): one for one in rendered(helm, {})}
+    manifests = {
+        key(one): one for one in installing.objects() if one["kind"] not in ("Namespace", "CustomResourceDefinition")
+    }
+    assert made.keys() == manifests.keys()
+    for name, one in manifests.items():
+        assert made[name] == one, name
+
+
+def test_another_namespace_is_everywhere(helm: Any) -> None:
+    made = rendered(helm, {}, "stores")
+    assert installing.NAMESPACE not in str(made)
+    assert {one["metadata"]["namespace"] for one in made if "namespace" in one["metadata"]} == {"stores"}
+
+
+def test_what_is_chosen_is_there(helm: Any) -> None:
+    made = {key(one): one for one in rendered(helm, EVERYTHING)}
+    spec = made["Deployment/entrepot-system/entrepot-operator"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert spec["replicas"] == 3
+    assert container["image"] == "registry.example/entrepot:9"
+    assert container["args"][-2:] == ["--resync-seconds", "60"]
+    assert {"--without-mounts", "--webhook-certificates"} <= set(container["args"])
+    assert container["volumeMounts"][0]["mountPath"] == container["args"][container["args"].index("/certificates")]
+    assert pod["volumes"][0]["secret"]["secretName"] == "entrepot-webhook-cert-manager"
+    assert (pod["imagePullSecrets"], pod["nodeSelector"]) == ([{"name": "key"}], {"disk": "ssd"})
+    assert made["Certificate/entrepot-system/entrepot-webhook"]["spec"]["issuerRef"]["name"] == "ours"
+    configuration = made["MutatingWebhookConfiguration//entrepot-webhook"]
+    assert "cert-manager.io/inject-ca-from" in configuration["metadata"]["annotations"]
+    assert made["Store/entrepot-system/default"]["spec"]["image"] == "registry.example/entrepot:9"
+
+
+def test_what_is_left_out_is_not_there(helm: Any) -> None:
+    made = rendered(helm, NOTHING)
+    assert not [one for one in made if "Webhook" in one["kind"] or "Policy" in one["kind"]]
+    (deployment,) = [one for one in made if one["kind"] == "Deployment"]
+    assert "--no-webhook" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("values", [{"operator": {"replicas": 0}}, {"wrong": 1}, {"webhook": {"enabled": "x"}}])
+def test_wrong_values_are_refused(helm: Any, values: Any) -> None:
+    done = helm(values, installing.NAMESPACE)
+    assert done.returncode != 0
+    assert "schema" in done.stderr
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, NOTHING], ids=["default", "everything", "nothing"])
+def test_an_api_server_takes_it(helm: Any, entrepot_cluster: Any, values: Any) -> None:
+    namespace = entrepot_cluster.namespace("chart")
+    for one in rendered(helm, values, namespace):
+        if not one["apiVersion"].startswith("cert-manager.io/"):  # its CRDs are not ours to install
+            entrepot_cluster.apply(entrepot_cluster.path_of(one), one, dry_run=True)

@@ -1,0 +1,366 @@
+"""The publisher between a real store and an API server: what it publishes, what it leaves out, what it survives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot.errors import AccessDenied, StoreUnavailable
+from entrepot_io.cluster.errors import ClusterUnavailable
+from entrepot_io.cluster.objects import lease_name
+from entrepot_io.cluster.places import read_cluster
+from entrepot_operator.publishing.bounds import Bounds
+from entrepot_operator.publishing.observing import Origin
+from entrepot_operator.publishing.publisher import Publisher
+
+ORIGIN = Origin("node-a", "main")
+FAST = Bounds(burst=1000, writes_per_second=1000)
+Make = Callable[..., Publisher]
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """What the publisher said."""
+    return []
+
+
+@pytest.fixture
+def publisher(daemon: Any, server: Any, lines: list[str]) -> Iterator[Make]:
+    """``publisher(bounds, origin=)``: one beside the test's store."""
+    made: list[Publisher] = []
+
+    def make(bounds: Bounds = FAST, origin: Origin = ORIGIN, **options: Any) -> Publisher:
+        api = server.api(patience=0.5)
+        made.append(
+            Publisher(
+                api, lambda: entrepot.connect(daemon.address), origin, "stores", bounds, say=lines.append, **options
+            )
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def kilobytes(count: int) -> Any:
+    """A value with so large a payload; that of small values is part of their metadata, and counts as none."""
+    return np.zeros(1000 * count, np.uint8)
+
+
+def specs(server: Any, plural: str = "localobjects") -> dict[str, dict[str, Any]]:
+    return {one["spec"]["objectID"]: one["spec"] for one in server.of(plural).values()}
+
+
+def writes(server: Any) -> list[tuple[str, str]]:
+    return [one for one in server.asked if one[0] != "GET" and "/leases/" not in one[1]]
+
+
+def test_named_objects_are_published_and_nothing_else(daemon: Any, server: Any, publisher: Make) -> None:
+    with entrepot.connect(daemon.address, scope="airflow", session="run 1") as store:
+        orders = store.put(b"x" * 5000, name="orders")
+        store.put(b"nameless")
+        store.put(b"lineage", name="entrepot.lineage/1")
+        publisher().publish_all(20)
+        found = specs(server)
+        assert set(found) == {str(orders)}
+        said = found[str(orders)]
+        assert said == {
+            "objectID": str(orders),
+            "node": "node-a",
+            "store": "main",
+            "lease": lease_name("main", "node-a"),
+            "instance": store.instance_id,
+            "generation": store.generation_of(orders),
+            "bytes": 5000,
+            "scope": "airflow",
+            "session": "run 1",
+            "type": "python.bytes",
+            "names": ["orders"],
+        }
+    (one,) = server.of("localobjects").values()
+    assert one["status"]["state"] == "InMemory"
+    assert one["status"]["conditions"][0]["status"] == "True"
+    assert one["status"]["conditions"][0]["lastTransitionTime"] == "2030-01-01T12:00:00Z"
+    (lease,) = server.of("leases").values()
+    assert one["metadata"]["ownerReferences"][0]["uid"] == lease["metadata"]["uid"]
+    assert lease["metadata"]["ownerReferences"][0]["kind"] == "Node"
+    assert lease["spec"]["leaseDurationSeconds"] == 60
+
+
+def test_objects_of_durable_sessions_need_no_name(daemon: Any, server: Any, publisher: Make, tmp_path: Any) -> None:
+    pytest.importorskip("fsspec")
+    with entrepot.connect(daemon.address, session="kept", durable=f"file://{tmp_path}") as store:
+        oid = store.put(b"x" * 100)
+        publisher().publish_all(20)
+        assert specs(server)[str(oid)]["persisted"] is True
+
+
+def test_a_collection_is_published_with_its_members(daemon: Any, server: Any, publisher: Make) -> None:
+    with entrepot.connect(daemon.address) as store:
+        builder = store.collection("shards")
+        for index in range(5):
+            builder.append(np.full(1000, index))
+        collection = builder.seal()
+        publisher().publish_all(20)
+        (shared,) = server.of("globalobjects").values()
+        assert shared["metadata"]["name"] == str(collection.id)
+        assert shared["spec"]["members"] == [str(one) for one in collection.ids]
+        assert shared["spec"]["memberCount"] == 5
+        assert shared["status"]["conditions"][0]["reason"] == "AllMembers"
+        found = specs(server)
+        assert set(found) == {str(collection.id), *map(str, collection.ids)}
+        assert found[str(collection.id)]["bytes"] == sum(found[str(one)]["bytes"] for one in collection.ids)
+        assert found[str(collection.ids[3])]["memberOf"] == {"objectID": str(collection.id), "index": 3}
+
+
+def test_the_second_step_writes_nothing_and_changes_are_followed(daemon: Any, server: Any, publisher: Make) -> None:
+    running = publisher()
+    with entrepot.connect(daemon.address) as store:
+        first, second = store.put(b"1" * 100, name="one"), store.put(b"2" * 50, name="two")
+        running.publish_all(20)
+        server.asked.clear()
+        assert running.step().written == 0
+        assert writes(server) == []
+        store.delete(first)
+        store.set_name("deux", second)
+        third = store.put(b"3" * 10, name="three")
+        running.publish_all(20)
+        found = specs(server)
+        assert set(found) == {str(second), str(third)}
+        assert found[str(second)]["names"] == ["deux", "two"]
+        # Each of the three changes is one request, and what is new tells its status too.
+        assert len(writes(server)) == 4
+
+
+def test_the_largest_are_published_where_there_are_too_many(
+    daemon: Any, server: Any, publisher: Make, lines: list[str]
+) -> None:
+    with entrepot.connect(daemon.address) as store:
+        ids = [store.put(kilobytes(size), name=f"n{size}") for size in range(100, 120)]
+        report = publisher(Bounds(burst=1000, max_objects=5, min_bytes=118_000)).publish_all(20)
+        assert set(specs(server)) == {str(one) for one in ids[-2:]}
+        assert report.left_out == 18
+        running = publisher(Bounds(burst=1000, max_objects=5))
+        running.publish_all(20)
+        assert set(specs(server)) == {str(one) for one in ids[-5:]}
+    assert any("at most 5 of a node" in line for line in lines)
+
+
+def test_members_that_are_too_many_are_left_out_and_it_is_said(daemon: Any, server: Any, publisher: Make) -> None:
+    with entrepot.connect(daemon.address) as store:
+        builder = store.collection("shards")
+        for index in range(6):
+            builder.append(index)
+        builder.seal()
+        publisher(Bounds(burst=1000, max_members=5)).publish_all(20)
+    (shared,) = server.of("globalobjects").values()
+    assert "members" not in shared["spec"]
+    assert shared["spec"]["memberCount"] == 6
+    assert shared["status"]["conditions"][0] | {"message": ""} == {
+        "type": "Complete",
+        "status": "False",
+        "reason": "TooManyMembers",
+        "message": "",
+        "lastTransitionTime": "2030-01-01T12:00:00Z",
+        "observedGeneration": 1,
+    }
+
+
+def test_writes_are_paced_and_the_largest_come_first(daemon: Any, server: Any, publisher: Make) -> None:
+    now = [0.0]
+    running = publisher(Bounds(burst=3, writes_per_second=2), clock=lambda: now[0])
+    with entrepot.connect(daemon.address) as store:
+        ids = [store.put(kilobytes(size), name=f"n{size}") for size in range(100, 110)]
+        report = running.step()
+        assert (report.written, report.waiting) == (3, 7)
+        assert set(specs(server)) == {str(one) for one in ids[-3:]}
+        assert running.step().written == 0
+        now[0] += 1.0
+        assert running.step().written == 2
+        now[0] += 3600.0
+        assert running.step().written == 3  # a long rest saves up no more than a burst
+
+
+def test_a_publisher_that_starts_again_takes_over_what_is_there(daemon: Any, server: Any, publisher: Make) -> None:
+    with entrepot.connect(daemon.address) as store:
+        kept, gone = store.put(b"1", name="one"), store.put(b"2", name="two")
+        publisher().publish_all(20)
+        store.delete(gone)
+        server.asked.clear()
+        publisher().publish_all(20)
+        assert set(specs(server)) == {str(kept)}
+        assert [method for method, _ in writes(server)] == ["DELETE"]
+
+
+def test_another_nodes_objects_are_left_alone(daemon: Any, server: Any, publisher: Make) -> None:
+    with entrepot.connect(daemon.address) as store:
+        builder = store.collection("c")
+        builder.append(1)
+        collection = builder.seal()
+        mine, theirs = publisher(), publisher(origin=Origin("node-b", "main"))
+        mine.publish_all(20)
+        theirs.publish_all(20)
+        assert len(server.of("localobjects")) == 4
+        (shared,) = server.of("globalobjects").values()
+        assert len(shared["metadata"]["ownerReferences"]) == 2
+        store.delete(collection.id)
+        mine.publish_all(20)
+        assert {one["spec"]["node"] for one in server.of("localobjects").values()} == {"node-b"}
+        (shared,) = server.of("globalobjects").values()
+        assert [one["name"] for one in shared["metadata"]["ownerReferences"]] == [lease_name("main", "node-b")]
+        theirs.publish_all(20)
+        assert not server.of("globalobjects")
+
+
+def test_a_refused_object_is_told_once_and_does_not_stop_the_others(
+    daemon: Any, server: Any, publisher: Make, lines: list[str]
+) -> None:
+    running = publisher()
+    with entrepot.connect(daemon.address) as store:
+        bad, good = store.put(b"1" * 10, name="bad"), store.put(b"2", name="good")
+        server.refuse = lambda method, path, _: (
+            (422, "no such type") if method == "PATCH" and str(bad) in path else None
+        )
+        report = running.publish_all(20)
+        assert report.refused == 1
+        assert set(specs(server)) == {str(good)}
+        server.asked.clear()
+        running.step()
+        assert writes(server) == []
+        assert len([line for line in lines if "no such type" in line]) == 1
+        server.refuse = lambda *_: None
+        store.set_name("worse", bad)  # something else under its name
+        running.publish_all(20)
+        assert set(specs(server)) == {str(good), str(bad)}
+
+
+def test_no_permission_is_an_error_that_names_the_request(daemon: Any, server: Any, publisher: Make) -> None:
+    server.refuse = lambda method, path, _: (403, "leases is forbidden") if "leases" in path else None
+    with entrepot.connect(daemon.address) as store:
+        store.put(b"1", name="one")
+        with pytest.raises(AccessDenied, match=r"PATCH .*leases.*is forbidden.*Role"):
+            publisher().step()
+
+
+def test_without_permission_to_see_its_node_it_publishes_all_the_same(
+    daemon: Any, server: Any, publisher: Make
+) -> None:
+    server.refuse = lambda method, path, _: (403, "nodes is forbidden") if "/nodes/" in path else None
+    with entrepot.connect(daemon.address) as store:
+        store.put(b"1", name="one")
+        publisher().publish_all(20)
+    assert len(specs(server)) == 1
+    (lease,) = server.of("leases").values()
+    assert not lease["metadata"].get("ownerReferences")
+
+
+def test_an_object_that_somebody_removed_comes_back(daemon: Any, server: Any, publisher: Make) -> None:
+    running = publisher(Bounds(burst=1000, resync_seconds=1), clock=iter(range(0, 100_000, 2)).__next__)
+    with entrepot.connect(daemon.address) as store:
+        store.put(b"1", name="one")
+        running.publish_all(1000)
+        for path in [path for path in server.resources if "localobjects" in path]:
+            del server.resources[path]
+        running.publish_all(1000)
+        assert len(specs(server)) == 1
+
+
+def test_a_lost_store_expires_and_its_return_is_published(
+    daemon: Any, server: Any, publisher: Make, wait_until: Callable[..., None]
+) -> None:
+    running = publisher()
+    with entrepot.connect(daemon.address) as store:
+        oid = store.put(kilobytes(10), name="one")
+        before = store.instance_id
+        running.publish_all(20)
+    assert read_cluster(server.api()).objects == {str(oid): {"node-a": 10_000}}
+    running.close()
+    daemon.stop()
+    renewals = len([one for one in server.asked if "/leases/" in one[1]])
+    with pytest.raises(StoreUnavailable):
+        running.step()
+    assert len([one for one in server.asked if "/leases/" in one[1]]) == renewals
+    server.pass_time(61)
+    places = read_cluster(server.api())
+    assert places.objects == {str(oid): {}}
+    assert places.expired == ["node-a"]
+    daemon.start()
+    with entrepot.connect(daemon.address) as store:
+        assert store.instance_id != before
+        again = store.put(kilobytes(20), name="two")
+        publisher().publish_all(20)
+    assert read_cluster(server.api()).objects == {str(again): {"node-a": 20_000}}
+
+
+def test_between_far_looks_the_lease_is_renewed_while_the_store_answers(
+    daemon: Any, server: Any, publisher: Make
+) -> None:
+    now = [0.0]
+    running = publisher(clock=lambda: now[0])
+    with entrepot.connect(daemon.address) as store:
+        store.put(b"1", name="one")
+    running.publish_all(20)
+    server.asked.clear()
+    running.keep_alive()
+    assert server.asked == []
+    now[0] += 21
+    running.keep_alive()
+    assert [path.split("/")[-2] for _, path in server.asked] == ["leases"]
+    now[0] += 21
+    daemon.stop()
+    with pytest.raises(StoreUnavailable):
+        running.keep_alive()
+    assert len(server.asked) == 1
+
+
+def test_a_lease_that_was_removed_takes_its_objects_and_they_are_published_again(
+    daemon: Any, server: Any, publisher: Make
+) -> None:
+    now = [0.0]
+    running = publisher(clock=lambda: now[0])
+    with entrepot.connect(daemon.address) as store:
+        store.put(b"1", name="one")
+        running.publish_all(20)
+        for path in [path for path in server.resources if "/leases/" in path]:
+            del server.resources[path]
+        server.collect_garbage()
+        assert not server.of("localobjects")
+        now[0] += 30
+        running.publish_all(20)
+        server.collect_garbage()
+        assert len(server.of("localobjects")) == 1
+
+
+def test_it_runs_on_while_the_api_server_is_away(
+    daemon: Any, server: Any, publisher: Make, lines: list[str], wait_until: Callable[..., None]
+) -> None:
+    running = publisher(Bounds(scan_seconds=0.1))
+    stop = threading.Event()
+    server.refuse = lambda *_: (503, "the server is currently unable to handle the request")
+    thread = threading.Thread(target=running.run, args=(stop,))
+    thread.start()
+    try:
+        with entrepot.connect(daemon.address) as store:
+            store.put(b"1", name="one")
+            wait_until(lambda: any("503" in line for line in lines), "the failure to be told")
+            server.refuse = lambda *_: None
+            wait_until(lambda: len(specs(server)) == 1, "the object to be published")
+    finally:
+        stop.set()
+        thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_publishing_once_gives_up_in_time(daemon: Any, publisher: Make) -> None:
+    ticks = iter(range(0, 10_000, 5))
+    running = publisher(Bounds(burst=1, writes_per_second=0.1), clock=lambda: float(next(ticks)))
+    with entrepot.connect(daemon.address) as store:
+        for index in range(20):
+            store.put(b"1", name=f"n{index}")
+        with pytest.raises(ClusterUnavailable, match="changes wait"):
+            running.publish_all(20)

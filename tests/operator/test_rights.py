@@ -1,0 +1,176 @@
+"""The rights that the shipped roles give are enough, and no more: by tokens of their accounts, at a real API server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import entrepot_operator
+import numpy as np
+import pytest
+import yaml
+from entrepot.errors import AccessDenied
+from entrepot_io.cluster.access import find
+from entrepot_io.cluster.api import Api
+from entrepot_io.cluster.objects import resource_path
+from entrepot_io.cluster.places import read_cluster
+from entrepot_operator.publishing.bounds import Bounds
+from entrepot_operator.publishing.observing import Origin
+from entrepot_operator.publishing.publisher import Publisher
+
+MANIFESTS = Path(entrepot_operator.__file__).with_name("manifests")
+SYSTEM = "entrepot-system"
+NODES = ("rights-a", "rights-b")
+
+
+@pytest.fixture(scope="module")
+def cluster(entrepot_cluster: Any) -> Iterator[Any]:
+    """The cluster with two nodes, and with publisher and reader as they are shipped."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    entrepot_cluster.apply(f"/api/v1/namespaces/{SYSTEM}", namespace)
+    for folder in ("publisher", "reader"):
+        for path in (MANIFESTS / folder).glob("*.yaml"):
+            if path.name != "kustomization.yaml":
+                for one in yaml.safe_load_all(path.read_text()):
+                    entrepot_cluster.apply(entrepot_cluster.path_of(one), one)
+    with entrepot_cluster.some_nodes({name: {} for name in NODES}):
+        yield entrepot_cluster
+
+
+def api_of(cluster: Any, account: str, namespace: str, node: str | None = None) -> Api:
+    """The API for a pod of this account on a node; None: for nobody's pod."""
+    if node is None:
+        return Api(find(str(cluster.kubeconfig_of(namespace, account))))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    made = cluster.request(
+        "POST",
+        pods,
+        {
+            "metadata": {"generateName": f"{account}-"},
+            "spec": {
+                "serviceAccountName": account,
+                "nodeSelector": {"kubernetes.io/hostname": node},
+                "containers": [{"name": "publisher", "image": "none"}],
+            },
+        },
+    )
+    name = made["metadata"]["name"]
+    assert cluster.bound(namespace, [name]) == {name: node}
+    return Api(find(str(cluster.kubeconfig_of(namespace, account, pod=made))))
+
+
+@pytest.fixture
+def publisher(cluster: Any, daemon: Any) -> Iterator[Callable[[Api, str], Publisher]]:
+    made: list[Publisher] = []
+
+    def make(api: Api, node: str) -> Publisher:
+        connect = lambda: entrepot.connect(daemon.address)  # noqa: E731
+        made.append(Publisher(api, connect, Origin(node, "main"), SYSTEM, Bounds(burst=1000)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_publisher_can_do_its_work(cluster: Any, publisher: Any, daemon: Any) -> None:
+    running = publisher(api_of(cluster, "entrepot-publisher", SYSTEM, "rights-a"), "rights-a")
+    with entrepot.connect(daemon.address) as store:
+        oid = store.put(np.zeros(1000), name="one")
+        builder = store.collection("shards")
+        builder.append(np.zeros(10))
+        shards = builder.seal()
+        assert running.publish_all(60).refused == 0
+        store.delete(shards.id)
+        store.set_name("again", oid)
+        assert running.publish_all(60).refused == 0
+        (one,) = cluster.listed(resource_path("localobjects", SYSTEM))
+        assert one["spec"]["names"] == ["again", "one"]
+        assert one["status"]["state"] == "InMemory"
+        (lease,) = [
+            each
+            for each in cluster.listed(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases")
+            if each["metadata"]["name"] == one["spec"]["lease"]
+        ]
+        assert [each["kind"] for each in lease["metadata"]["ownerReferences"]] == ["Node"]
+        store.delete(oid)
+        running.publish_all(60)
+        assert cluster.listed(resource_path("localobjects", SYSTEM)) == []
+
+
+def test_a_publisher_tells_of_no_other_node(cluster: Any, publisher: Any, daemon: Any, wait_until: Any) -> None:
+    running = publisher(api_of(cluster, "entrepot-publisher", SYSTEM, "rights-a"), "rights-b")
+
+    told: list[str] = []
+    tries = itertools.count()
+
+    def refused() -> bool:
+        """A policy takes a moment until it is in force."""
+        try:
+            running.publish_all(60)
+        except AccessDenied as error:
+            told.append(str(error))
+            return True
+        store.set_name(f"try {next(tries)}", one)  # something to tell of
+        return False
+
+    with entrepot.connect(daemon.address) as store:
+        one = store.put(b"1", name="one")
+        wait_until(refused, "the policy to be in force")
+    assert "publisher of node rights-a may not write objects of node rights-b" in told[0]
+
+
+def test_a_token_of_no_node_publishes_nothing(cluster: Any, publisher: Any, daemon: Any) -> None:
+    running = publisher(api_of(cluster, "entrepot-publisher", SYSTEM), "rights-a")
+    with entrepot.connect(daemon.address) as store:
+        store.put(b"1", name="one")
+        with pytest.raises(AccessDenied, match="names no node"):
+            running.publish_all(60)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/namespaces/entrepot-system/secrets",
+        "/api/v1/nodes",
+        "/api/v1/pods",
+        "/apis/entrepot.dev/v1alpha1/namespaces/default/localobjects",
+        "/apis/entrepot.dev/v1alpha1/namespaces/entrepot-system/stores",
+        "/apis/coordination.k8s.io/v1/namespaces/entrepot-system/leases",
+    ],
+)
+def test_a_publisher_may_not_look_at(cluster: Any, path: str) -> None:
+    with pytest.raises(AccessDenied, match="forbidden"):
+        api_of(cluster, "entrepot-publisher", SYSTEM).read_all(path)
+
+
+def test_a_reader_reads_all_that_injecting_needs_and_nothing_else(cluster: Any) -> None:
+    namespace = cluster.namespace()
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    name = f"reader-{namespace}"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "entrepot-reader"},
+        "subjects": [subject],
+    }
+    api = api_of(cluster, "default", namespace)
+    with pytest.raises(AccessDenied):
+        read_cluster(api)
+    cluster.apply(cluster.path_of(binding), binding)
+
+    def allowed() -> bool:
+        try:
+            return set(NODES) <= set(read_cluster(api).nodes or ())
+        except AccessDenied:
+            return False
+
+    cluster.wait(allowed, "the role to be in force")
+    with pytest.raises(AccessDenied):
+        api.read_all("/api/v1/secrets")
+    with pytest.raises(AccessDenied):
+        api.delete(resource_path("localobjects", SYSTEM, "x"))

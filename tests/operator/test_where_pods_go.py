@@ -1,0 +1,20 @@
+"""Bytes are local, and nobody is left over whom the scheduler would have placed: the benchmark in small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.cluster import GOAL_LOCAL, measure
+from benchmarks.cluster_cases import make_case
+
+
+@pytest.mark.parametrize("name", ["several nodes", "contradictions"])
+def test_a_case(entrepot_cluster: Any, name: str) -> None:
+    figures = measure(entrepot_cluster, make_case(name, 4, 60, 3))
+    assert figures.pending <= figures.default_pending
+    if name == "several nodes":
+        assert figures.pending == 0
+        assert figures.local >= GOAL_LOCAL * figures.possible
+        assert figures.default_local < 0.6 * figures.possible  # or it would be no proof

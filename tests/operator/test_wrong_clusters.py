@@ -1,0 +1,271 @@
+"""Clusters that are not as they should be: without our kinds, with other versions of them, without rights.
+
+At a real API server: whoever asks gets a typed error that says what to do, what runs for long goes on when all is
+mended, and no pod is held for ever.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import entrepot_operator
+import pytest
+import yaml
+from entrepot.cli import main
+from entrepot_io.cluster.objects import lease_path, resource_path
+from entrepot_operator import crds
+
+RBAC = Path(entrepot_operator.__file__).with_name("manifests") / "operator" / "rbac.yaml"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GATE = "entrepot.dev/objects"
+
+
+class Program:
+    """A verb of the command line that runs for long."""
+
+    def __init__(self, log: Path, *words: str) -> None:
+        self._log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen([sys.executable, "-m", "entrepot.cli", *words], stdout=file, stderr=file)
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged, where that is JSON."""
+        return [json.loads(line) for line in self.said().splitlines(keepends=True) if line.endswith("}\n")]
+
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """``start(verb, *words)``: a program that has ended after the test."""
+    started: list[Program] = []
+
+    def run(*words: str) -> Program:
+        started.append(Program(tmp_path / f"{words[0]}-{len(started)}.log", *words))
+        return started[-1]
+
+    yield run
+    for one in started:
+        if one.runs():
+            one.process.kill()
+            one.process.wait(30)
+
+
+@contextmanager
+def no_kinds(cluster: Any) -> Iterator[str]:
+    """A cluster in which nobody installed our CRDs; gives what is said of that."""
+    for one in crds.definitions():
+        cluster.request("DELETE", f"{DEFINITIONS}/{one['metadata']['name']}")
+    cluster.wait(lambda: not ours(cluster), "our kinds to be gone")
+    try:
+        yield "has no resources of entrepot.dev: install them, 'entrepot crds | kubectl apply --server-side -f -'"
+    finally:
+        cluster.install(crds.definitions())
+
+
+@contextmanager
+def another_version(cluster: Any) -> Iterator[str]:
+    """A cluster in which a later version of our CRDs is installed, that serves ours no more."""
+    for one in crds.definitions():
+        later = copy.deepcopy(one)
+        (version,) = later["spec"]["versions"]
+        version["served"] = False
+        later["spec"]["versions"].append({**copy.deepcopy(version), "name": "v2", "served": True, "storage": False})
+        cluster.apply(f"{DEFINITIONS}/{one['metadata']['name']}", later)
+    cluster.wait(lambda: ours(cluster) == {"v2"}, "the later version to be served, and ours not")
+    try:
+        yield "serves entrepot.dev in v2, and this installation speaks v1alpha1: upgrade entrepot here, or the CRDs"
+    finally:
+        cluster.install(crds.definitions())
+        cluster.wait(lambda: ours(cluster) == {"v1alpha1"}, "our version to be served again")
+
+
+def ours(cluster: Any) -> set[str]:
+    """The versions of our group that are served."""
+    groups = {one["name"]: one for one in cluster.request("GET", "/apis")["groups"]}
+    return {one["version"] for one in groups.get("entrepot.dev", {"versions": ()})["versions"]}
+
+
+def install_operator(cluster: Any) -> str:
+    """A namespace with the operator's account and its rights; returns it."""
+    namespace = str(cluster.namespace("wrong"))
+    for one in yaml.safe_load_all(RBAC.read_text().replace("entrepot-system", namespace)):
+        if one["kind"] == "ClusterRoleBinding":
+            one["metadata"]["name"] += f"-{namespace}"
+        cluster.apply(cluster.path_of(one), one)
+    return namespace
+
+
+def operator_words(cluster: Any, namespace: str, *more: str) -> list[str]:
+    kubeconfig = str(cluster.kubeconfig_of(namespace, "entrepot-operator"))
+    words = ["operator", "--kubeconfig", kubeconfig, "--namespace", namespace, "--identity", "one"]
+    return [*words, "--health-port", "0", "--lease-seconds", "2", *more]
+
+
+def manifest(folder: Path) -> str:
+    """A file with a pod that requires an object."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "reader", "annotations": {"entrepot.dev/requires": "aa" * 20}},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
+    file = folder / "pod.json"
+    file.write_text(json.dumps(pod))
+    return str(file)
+
+
+def hold(cluster: Any, name: str, timeout: str) -> str:
+    """A held pod in a namespace of its own; returns that."""
+    namespace = str(cluster.namespace("held"))
+    annotations = {"entrepot.dev/requires": "aa" * 20, "entrepot.dev/objects-timeout": timeout}
+    spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "main", "image": "none"}]}
+    pod = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+    cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    return namespace
+
+
+def events(cluster: Any, namespace: str) -> dict[str, str]:
+    return {one["reason"]: one["message"] for one in cluster.listed(f"/api/v1/namespaces/{namespace}/events")}
+
+
+def gates(cluster: Any, namespace: str, name: str) -> list[Any]:
+    found = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"].get("schedulingGates")
+    return list(found or [])
+
+
+def wrong(operator: Program) -> list[str]:
+    """The errors that an operator has logged about LocalObjects."""
+    return [str(one["code"]) for one in operator.lines() if one.get("resource") == "localobjects"]
+
+
+@pytest.mark.parametrize("broken", [no_kinds, another_version])
+def test_kinds_that_are_not_there_are_named_and_waited_for(
+    entrepot_cluster: Any,
+    daemon: Any,
+    start: Callable[..., Program],
+    broken: Callable[[Any], Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = entrepot_cluster
+    namespace = install_operator(cluster)
+    admin = ["--kubeconfig", str(cluster.kubeconfig)]
+    publish = ["publish", "--node", "n", "--store", "main", "--address", daemon.address, "--namespace", namespace]
+    publish += [*admin, "--interval", "0.1"]
+    with entrepot.connect(daemon.address) as store:
+        oid = store.put(b"1", name="one")
+    with broken(cluster) as match:
+        assert main(["inject", "-f", manifest(tmp_path), "--from-cluster", *admin]) == 1
+        said = capsys.readouterr()
+        assert match in said.err
+        assert said.out == ""
+        assert main([*publish, "--once"]) == 1
+        assert match in capsys.readouterr().err
+        publisher, operator = start(*publish), start(*operator_words(cluster, namespace, "--no-webhook"))
+        cluster.wait(lambda: any(one.get("leading") for one in operator.lines()), "the operator to lead")
+        cluster.wait(lambda: wrong(operator), "the operator to say what is wrong")
+        there = hold(cluster, "reader", "4s")
+        cluster.wait(lambda: match in publisher.said(), "the publisher to say what is wrong")
+        cluster.wait(lambda: match in events(cluster, there).get("ObjectsNotKnown", ""), "the pod's event")
+        cluster.wait(lambda: not gates(cluster, there, "reader"), "the pod to go all the same")
+        cluster.wait(lambda: "ObjectsTimedOut" in events(cluster, there), "the event that says so")
+        assert publisher.said().count(match) == 1
+        assert wrong(operator) == ["version_mismatch"]
+        assert publisher.runs()
+        assert operator.runs()
+
+    # Both of them go on without being started again.
+    def published() -> bool:
+        found = cluster.listed(resource_path("localobjects", namespace))
+        return [one["spec"]["objectID"] for one in found] == [str(oid)]
+
+    cluster.wait(published, "the object to be published")
+    path = resource_path("stores", namespace, "main")
+    spec = {"image": "entrepot:1", "capacity": "1Gi", "nodeSelector": {"pool": "none"}}
+    cluster.apply(path, {**_store(), "spec": spec})
+    cluster.wait(lambda: cluster.request("GET", path).get("status"), "the operator to look at Stores")
+    assert publisher.end() == 0
+    assert operator.end() == 0
+
+
+def _store() -> dict[str, Any]:
+    return {"apiVersion": "entrepot.dev/v1alpha1", "kind": "Store", "metadata": {"name": "main"}}
+
+
+def test_without_rights_the_error_names_what_is_missing(
+    entrepot_cluster: Any,
+    daemon: Any,
+    start: Callable[..., Program],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = entrepot_cluster
+    namespace = str(cluster.namespace())
+    poor = ["--kubeconfig", str(cluster.kubeconfig_of(namespace, "default"))]
+    assert main(["inject", "-f", manifest(tmp_path), "--from-cluster", *poor]) == 1
+    said = capsys.readouterr()
+    assert 'cannot list resource "localobjects"' in said.err
+    assert "a Role with this verb and resource has to be bound" in said.err
+    assert said.out == ""
+
+    publish = ["publish", "--node", "n", "--store", "main", "--address", daemon.address, *poor]
+    assert main([*publish, "--once"]) == 1
+    assert 'cannot patch resource "leases"' in capsys.readouterr().err
+    publisher = start(*publish, "--interval", "0.1")
+    cluster.wait(lambda: 'cannot patch resource "leases"' in publisher.said(), "the publisher to say what is missing")
+    with entrepot.connect(daemon.address) as store:
+        oid = store.put(b"1", name="one")
+    rules = [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+        {"apiGroups": ["entrepot.dev"], "resources": ["*"], "verbs": ["*"]},
+    ]
+    group = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "rich", "namespace": namespace}}
+    bound = {
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "rich"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    for one in ({**role, "rules": rules}, {**role, "kind": "RoleBinding", **bound}):
+        cluster.apply(cluster.path_of(one), one)
+
+    def published() -> list[str]:
+        return [one["spec"]["objectID"] for one in cluster.listed(resource_path("localobjects", namespace))]
+
+    cluster.wait(lambda: published() == [str(oid)], "the same publisher to do its work")
+    assert publisher.said().count("cannot patch") == 1
+    assert publisher.end() == 0
+
+
+def test_an_operator_whose_port_is_taken_ends_and_holds_no_lease(
+    entrepot_cluster: Any, start: Callable[..., Program]
+) -> None:
+    cluster = entrepot_cluster
+    namespace = install_operator(cluster)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        one = start(*operator_words(cluster, namespace, "--webhook-host", "127.0.0.1", "--webhook-port", port))
+        assert one.process.wait(60) == 1
+    assert f"the webhook cannot listen on 127.0.0.1, port {port}" in one.said()
+    held = [
+        each["metadata"]["name"] for each in cluster.listed(lease_path(namespace)) if each["spec"]["holderIdentity"]
+    ]
+    assert held == []
