@@ -6,7 +6,13 @@ import argparse
 import signal
 import sys
 
+from benchmarks.admission import add_admission
+from benchmarks.checkpoints import add_checkpoints
+from benchmarks.cluster import add_cluster
+from benchmarks.drops import add_drops
 from benchmarks.full import add_full
+from benchmarks.placement import add_placement
+from benchmarks.policy import add_policy
 from benchmarks.quick import add_quick
 
 
@@ -23,6 +29,12 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_full(commands)
     add_quick(commands)
+    add_checkpoints(commands)
+    add_placement(commands)
+    add_admission(commands)
+    add_cluster(commands)
+    add_policy(commands)
+    add_drops(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

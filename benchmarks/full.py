@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import costs, large, many, profiles, scaling, small
+from benchmarks.beyond.measure import measure as measure_beyond
 from benchmarks.figures import Collector, Row
 from benchmarks.limits import Native
 from benchmarks.machine import commit, machine
@@ -24,7 +25,7 @@ from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
 
 OUT = Path("build/bench")
 PLANS = {"full": FULL, "short": SHORT, "tiny": TINY}
-GROUPS = ["small", "many", "large", "together", "costs", "profile", "scaling"]
+GROUPS = ["small", "many", "large", "together", "costs", "profile", "scaling", "beyond"]
 # What runs beside Entrepot where all peers would take too long.
 PROFILED = ("entrepot", "plasma raw", "vineyard", "lmdb", "redis", "pickle 5 on tmpfs")
 SIZED = ("entrepot", "plasma", "vineyard", "pickle 5 on tmpfs")
@@ -145,6 +146,10 @@ def run(arguments: argparse.Namespace) -> int:
         sized = [system for system in systems if system.name in SIZED]
         scaled["sizes"] = scaling.sizes(fleet, sized, native, plan)
 
+    def beyond_group() -> None:
+        if ENTREPOT in systems:
+            result["beyond"] = measure_beyond(fleet, systems, native, plan)
+
     groups: dict[str, Callable[[], None]] = {
         "small": lambda: small.measure(fleet, systems, native, plan, collector),
         "many": overheads,
@@ -153,6 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
         "costs": costs_group,
         "profile": profile_group,
         "scaling": scaling_group,
+        "beyond": beyond_group,
     }
     for name, measure in groups.items():
         if name in arguments.only:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.beyond.tables import judge
 from benchmarks.figures import FIRST, FREE, SAME_CORE, TWO_CORES, WARM, Row
 from benchmarks.plan import KIB
 from benchmarks.small import state_name
@@ -74,6 +75,12 @@ def goals(result: dict[str, Any]) -> list[Goal]:
     at_most("idle server, processor seconds a second", cost.get("idle_cpu"), 0.001, lambda number: f"{number:.5f}")
     at_most("import entrepot", cost.get("import_time"), 60e-3)
     at_most("from nothing to the first put", result.get("first put", {}).get("median"), 100e-3)
+
+    def at_least(what: str, value: float | None, least: float) -> None:
+        reached = "not measured" if value is None else f"{value:.2f}"
+        found.append(Goal(what, f"at least {least:.2f}", reached, None if value is None else value >= least))
+
+    judge(result.get("beyond", {}), at_most, at_least)
     return found
 
 

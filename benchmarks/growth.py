@@ -22,8 +22,8 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
         points: how often the store is asked for its free memory.
 
     Returns:
-        ``points``: lists of puts so far, free bytes, largest free extent, live objects; ``refused``: puts that the
-        store had no room for.
+        ``points``: lists of puts so far, free bytes, largest free extent, what another client could be leased at most,
+        live objects; ``refused``: puts that the store had no room for.
     """
     import numpy as np
 
@@ -56,7 +56,7 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
         if number % max(1, puts // points) == 0 or done == puts:
             status = client.status()
             free = status["capacity_bytes"] - status["used_bytes"]
-            found.append([done, free, status["largest_free_extent"], status["committed_bytes"], len(alive)])
+            found.append([done, free, status["largest_free_extent"], status["largest_lease_bytes"], len(alive)])
         if time.monotonic() > end:
             break
     return {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 from benchmarks.figures import FIRST, FREE, WARM, Collector, Key
 from benchmarks.limits import Native, copies_together, copy_limits
 from benchmarks.plan import MIB, Plan, size_name
 from benchmarks.processes import Busy, WorkerFailed, cpu_ns
+from benchmarks.reserve import Reserve
 from benchmarks.stage import Fleet, acting
 from benchmarks.systems import System
 from benchmarks.systems.base import ARRAY, TABLE, Unavailable
@@ -15,6 +17,8 @@ from benchmarks.systems.base import ARRAY, TABLE, Unavailable
 SPARE = 256 * MIB
 SMALL = 64 << 10  # of the value by which a reader's libraries are loaded
 NAMES = {ARRAY: "int64 array", TABLE: "table of 7 columns"}
+HELD = 6  # values of the large size that a turn holds: three in the store, one in each worker, one while it is made
+RESERVED_FROM = 256 * MIB  # smaller values are tried, not measured: then nobody holds the machine's memory
 TOGETHER_ROUNDS = 4
 START_DELAY = 0.3  # seconds; until then all have heard when to begin
 
@@ -27,15 +31,18 @@ def state_name(kind: str, nbytes: int) -> str:
 def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector) -> None:
     """Every system starts anew for each turn, so that its first put is a first put."""
     states = [state_name(kind, plan.large_bytes) for kind in (ARRAY, TABLE)]
-    for number in range(plan.large_rounds):
-        if native is not None:
-            copy_limits(native, collector, states, plan.large_bytes, plan.large_puts + 1)
-        shift = number * 2 % max(1, len(systems))
-        for system in systems[shift:] + systems[:shift]:
-            for kind in (ARRAY, TABLE):
+    with Reserve() if plan.large_bytes >= RESERVED_FROM else nullcontext() as reserve:
+        for number in range(plan.large_rounds):
+            if native is not None:
+                copy_limits(native, collector, states, plan.large_bytes, plan.large_puts + 1)
+            shift = number * 2 % max(1, len(systems))
+            turns = [(system, kind) for system in systems[shift:] + systems[:shift] for kind in (ARRAY, TABLE)]
+            for system, kind in turns:
                 if kind not in system.kinds or fleet.is_out(system, kind):
                     continue
                 try:
+                    if reserve is not None:
+                        reserve.lend(HELD * plan.large_bytes + SPARE)
                     _turn(fleet, system, kind, plan, collector)
                 except (Unavailable, WorkerFailed) as error:
                     fleet.give_up(system, kind, str(error))

@@ -45,8 +45,13 @@ def developers() -> Package:
     return Package("developers' build (-O2, assertions)", sys.executable, clean_environment(), None)
 
 
-def release(source: Path = ROOT, label: str = "release build") -> Package:
+def release(source: Path = ROOT, label: str = "release build", with_native: bool = True) -> Package:
     """Builds a checkout as its wheel is built, into a folder of its own.
+
+    Args:
+        source: the checkout.
+        label: what the results call it; the folder is named after it.
+        with_native: builds bench_native as well, where the commit has it.
 
     Raises:
         BuildFailed: it does not build.
@@ -56,7 +61,7 @@ def release(source: Path = ROOT, label: str = "release build") -> Package:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
     targets = ["product"]
-    if (source / "benchmarks/native/CMakeLists.txt").exists():
+    if with_native and (source / "benchmarks/native/CMakeLists.txt").exists():
         targets.append("bench_native")
     build = source / "build" / "release"
     commands = [
@@ -81,7 +86,7 @@ def release(source: Path = ROOT, label: str = "release build") -> Package:
     variables = clean_environment()
     _check(python, variables, folder / "python")
     native = build / "benchmarks/native/bench_native"
-    return Package(label, python, variables, native if native.exists() else None)
+    return Package(label, python, variables, native if with_native and native.exists() else None)
 
 
 def _interpreter(folder: Path) -> str:
@@ -149,7 +154,7 @@ def other_commit(revision: str) -> tuple[Package, str]:
     # The presets name the interpreter of the checkout's own environment; the tools in ours serve it as well.
     with suppress(FileExistsError):
         (tree / ".venv").symlink_to(Path(sys.prefix))
-    return release(tree, f"commit {commit}"), commit
+    return release(tree, f"commit {commit}", with_native=False), commit
 
 
 def clean_environment() -> dict[str, str]:

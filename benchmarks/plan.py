@@ -21,6 +21,9 @@ class Plan:
         together_clients: producers that put at once, ``together_bytes`` each.
         scale_objects: the most objects in the directory; ``scale_clients``; ``scale_bytes``: the largest value.
         scale_puts: puts of random sizes for the fragmentation plot.
+        beyond_bytes: capacity of the stores that hold less than is put; ``beyond_rounds``, ``beyond_passes``: repeats.
+        beyond_seconds: how long small gets are timed beside a load.
+        beyond_resident: payload, and ``beyond_objects`` small objects, in the store whose daemon is killed.
     """
 
     rounds: int = 5
@@ -35,10 +38,16 @@ class Plan:
     large_reads: int = 2
     together_clients: int = 4
     together_bytes: int = 256 * MIB
-    scale_objects: int = 1_000_000
+    scale_objects: int = 10_000_000
     scale_clients: int = 256
-    scale_bytes: int = 2 * GIB
+    scale_bytes: int = 16 * GIB
     scale_puts: int = 86_400
+    beyond_bytes: int = GIB
+    beyond_rounds: int = 5
+    beyond_passes: int = 5
+    beyond_seconds: float = 10.0
+    beyond_resident: int = 10 * GIB
+    beyond_objects: int = 100_000
 
     def fitted(self, memory: int) -> Plan:
         """With sizes that fit a machine of so many bytes: a store, its clients and their own copies at once."""
@@ -46,7 +55,20 @@ class Plan:
         while large * 6 > memory and large > MIB:
             large //= 2
         together = min(self.together_bytes, large)
-        return replace(self, large_bytes=large, together_bytes=together, scale_bytes=min(self.scale_bytes, memory // 4))
+        return replace(
+            self,
+            large_bytes=large,
+            together_bytes=together,
+            scale_objects=self.scale_objects if memory >= 16 * GIB else min(self.scale_objects, 1_000_000),
+            # A store of twice as much holds it, and its producer has it too, twice while it is made.
+            scale_bytes=min(self.scale_bytes, memory // 6),
+            beyond_bytes=min(self.beyond_bytes, _power_of_two(memory // 8)),
+            beyond_resident=min(self.beyond_resident, memory // 2 // (64 * MIB) * (64 * MIB)),
+        )
+
+
+def _power_of_two(most: int) -> int:
+    return 1 << (max(most, 1).bit_length() - 1)
 
 
 FULL = Plan()
@@ -65,6 +87,11 @@ SHORT = Plan(
     scale_clients=64,
     scale_bytes=256 * MIB,
     scale_puts=10_000,
+    beyond_bytes=256 * MIB,
+    beyond_rounds=3,
+    beyond_passes=4,
+    beyond_seconds=4.0,
+    beyond_resident=GIB,
 )
 # For tests: everything is done, nothing is worth reading.
 TINY = Plan(
@@ -82,6 +109,12 @@ TINY = Plan(
     scale_clients=4,
     scale_bytes=4 * MIB,
     scale_puts=300,
+    beyond_bytes=64 * MIB,
+    beyond_rounds=1,
+    beyond_passes=2,
+    beyond_seconds=0.4,
+    beyond_resident=64 * MIB,
+    beyond_objects=1000,
 )
 
 

@@ -87,7 +87,10 @@ def _sizes(sizes: dict[str, list[dict[str, Any]]], path: Path) -> Path:
 
 
 def _fragmentation(churned: dict[str, Any], path: Path) -> Path:
-    figure, axes = _axes("Random sizes put and deleted", "puts", "largest free extent / free bytes")
-    axes.plot([point[0] for point in churned["points"]], [point[2] / point[1] for point in churned["points"]])
+    figure, axes = _axes("Random sizes put and deleted", "puts", "share of the free bytes")
+    puts = [point[0] for point in churned["points"]]
+    axes.plot(puts, [point[2] / point[1] for point in churned["points"]], label="largest extent as it lies")
+    axes.plot(puts, [point[3] / point[1] for point in churned["points"]], label="largest lease for a new client")
     axes.set_ylim(0, 1)
+    axes.legend()
     return _save(figure, path)

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Builds, measures and prints."""
     try:
         other, number = other_commit(arguments.against)
-        packages = {f"commit {number}": other, "this checkout": release()}
+        packages = {f"commit {number}": other, "this checkout": release(with_native=False)}
         samples = compare(packages, arguments.rounds)
     except (BuildFailed, Unavailable, WorkerFailed) as error:
         print(f"quick: nothing to compare with: {error}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.beyond.tables import sections
 from benchmarks.figures import Row
 from benchmarks.goals import goals_table
 from benchmarks.plots import draw
@@ -28,7 +29,8 @@ Entrepot's: above 1 it is slower than Entrepot. "CPU" is processor time of one o
 together. "foreign" is the share of all processors that somebody else kept busy meanwhile: above 0.1 a row is
 doubtful. The columns before "one core" leave the processors free; the others bind clients and server to one, or the
 server to another than its clients. A later put goes to memory that was written before, a first put is the first of
-a new server. Rows that begin with "limit:" are no stores: they are what the machine can do at best.
+a new server, on a machine whose memory is there already (a process holds it until a turn begins). Rows that begin
+with "limit:" are no stores: they are what the machine can do at best.
 """
 
 
@@ -62,6 +64,7 @@ def page(result: dict[str, Any], pictures: Sequence[str]) -> str:
     parts += _speed(rows, result)
     parts += _costs(result)
     parts += _profile(result)
+    parts += sections(result.get("beyond", {}))
     parts += _scaling(result.get("scaling", {}), pictures)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -231,11 +234,14 @@ def _scaling(scaling: dict[str, Any], pictures: Sequence[str]) -> Iterator[str]:
         yield grid(head, lines)
     churned = scaling.get("fragmentation")
     if churned and churned["points"]:
-        puts, free, largest, _, alive = churned["points"][-1]
+        puts, free, largest, lease, alive = churned["points"][-1]
         yield (
             f"Fragmentation: {churned['puts']:,} puts of random sizes ({bytes_text(churned['bytes'])} in "
             f"{churned['seconds']:.0f} s) into a store of {bytes_text(churned['capacity'])} that is kept half full, "
             f"{churned['refused']} refused. After {puts:,} puts {alive:,} objects live, {bytes_text(free)} are free, "
-            f"and the largest free extent is {bytes_text(largest)}: {largest / free:.2f} of it."
+            f"and the largest free extent is {bytes_text(largest)}: {largest / free:.2f} of it. A new client could be "
+            f"leased {bytes_text(lease)} in one piece, {lease / free:.2f} of it, because holes go back to the machine "
+            f"and come again as a new segment. One array of {bytes_text(churned['large'])} was then put by such a "
+            f"client in {time_text(churned['large_seconds']) or 'vain'}."
         )
     yield "\n".join(f"![{Path(path).stem}]({path})" for path in pictures)

@@ -16,8 +16,10 @@ from benchmarks.systems.base import ARRAY, Unavailable
 OBJECT_BYTES = 100  # of the many objects in the directory
 OBJECT_COST = 600  # generous: payload, record, slot and index
 CROWD_MS = 600
+CROWD_MS_EACH = 20  # so that each of very many has its turn in both halves
 CROWD_BYTES = KIB
 CHURN_CAPACITY = GIB
+LARGE_SHARE = 0.9  # of what a client could be leased after the churn; records want some of it
 SIZE_REPEATS = 5
 FILL_SECONDS = 200.0
 
@@ -57,20 +59,25 @@ def objects(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
 
 
 def clients(fleet: Fleet, native: Native, plan: Plan) -> list[dict[str, Any]]:
-    """C clients in processes of their own, each working as fast as it can; medians over the clients."""
+    """C clients in processes of their own, each working as fast as it can; medians over the clients.
+
+    A put replaces the oldest of the 64 objects that a client has: it is timed without the delete before it, which
+    counts for the puts a second.
+    """
     points: list[dict[str, Any]] = []
     for count in _powers(plan.scale_clients, 2):
         with acting(fleet, ENTREPOT, GIB) as act:
             socket = act.address.removeprefix("unix://")
             try:
-                found = native.run("crowd", socket, count, CROWD_MS, CROWD_BYTES)
+                milliseconds = max(CROWD_MS, count * CROWD_MS_EACH)
+                found = native.run("crowd", socket, count, milliseconds, CROWD_BYTES)
             except NativeFailed as error:
                 fleet.give_up(ENTREPOT, f"{count} clients", str(error))
                 return points
             point: dict[str, Any] = {"clients": count}
             for name in ("get", "get_p99", "put", "put_p99"):
                 point[name] = median(found[name]) / 1e9
-            half = CROWD_MS / 2000
+            half = milliseconds / 2000
             point["gets_per_second"] = found["gets"] / half
             point["puts_per_second"] = found["puts"] / half
             points.append(point)
@@ -115,7 +122,16 @@ def fragmentation(fleet: Fleet, plan: Plan) -> dict[str, Any]:
         churned = worker.call(
             "churn", puts=plan.scale_puts, capacity=CHURN_CAPACITY, most_seconds=FILL_SECONDS, points=60
         )
-    return {"capacity": CHURN_CAPACITY, **churned}
+        # Whether a large value finds room among the holes is tried, not only computed; by one who owns none of them.
+        newcomer = act.worker()
+        large = int(newcomer.call("status")["status"]["largest_lease_bytes"] * LARGE_SHARE) // MIB * MIB
+        took = None
+        try:
+            newcomer.call("value", kind="octets", nbytes=large)
+            took = newcomer.call("put_large", count=1)["ns"][0] / 1e9
+        except WorkerFailed as error:
+            fleet.give_up(ENTREPOT, "a large value after the churn", str(error))
+    return {"capacity": CHURN_CAPACITY, "large": large, "large_seconds": took, **churned}
 
 
 def _summary(ns: list[int]) -> dict[str, float]:

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kKept = 64;  // objects that each client has in the store
 constexpr std::uint32_t kWaitMs = 30'000;
+constexpr std::size_t kMostTimes = 1U << 18;  // that a client keeps
 
 struct Share {  // what a client tells its parent
   std::uint64_t gets = 0;
@@ -51,25 +52,24 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  Share work(std::uint64_t milliseconds) {
+  // Both halves end at the same moment for all: what a client does that comes late to one is less, not later.
+  Share work(std::uint64_t middle_ns, std::uint64_t end_ns) {
     Share share;
     std::vector<std::uint64_t> times;
-    times.reserve(1U << 20);
-    std::uint64_t end = now_ns() + milliseconds * 500'000U;
-    for (std::uint64_t begin = now_ns(); begin < end && times.size() < times.capacity();) {
+    times.reserve(kMostTimes);
+    for (std::uint64_t begin = now_ns(); begin < middle_ns;) {
       entrepot_object* object = nullptr;
       check(entrepot_get(client_, ids_[share.gets % kKept].data(), 0, &object, &error_));
       entrepot_object_free(object);
       const std::uint64_t now = now_ns();
-      times.push_back(now - begin);
+      if (times.size() < kMostTimes) times.push_back(now - begin);
       begin = now;
       ++share.gets;
     }
     share.get_ns = at_quantile(times, 0.5);
     share.get_p99_ns = at_quantile(times, 0.99);
     times.clear();
-    end = now_ns() + milliseconds * 500'000U;
-    while (now_ns() < end) {
+    while (now_ns() < end_ns) {
       auto& id = ids_[share.puts % kKept];
       check(entrepot_delete(client_, id.data(), nullptr, &error_));
       const std::uint64_t begin = now_ns();
@@ -143,19 +143,22 @@ int crowd(const std::vector<std::string>& arguments) {
       Member member(arguments[0], bytes);
       char token = 'r';
       if (write(ready[1], &token, 1) != 1) fail("cannot tell that it is ready");
-      if (read(start[0], &token, 1) != 0) fail("expected the start");  // the parent closes it
-      const Share share = member.work(milliseconds);
+      std::uint64_t begin = 0;
+      read_whole(start[0], &begin, sizeof begin);
+      const Share share = member.work(begin + milliseconds * 500'000U, begin + milliseconds * 1'000'000U);
       if (write(result[1], &share, sizeof share) != static_cast<ssize_t>(sizeof share)) fail("cannot report");
       _exit(0);
     }
     children.push_back(pid);
   }
-  close(start[0]);
   for (std::uint64_t index = 0; index < count; ++index) {
     char token = 0;
     read_whole(ready[0], &token, 1);
   }
-  close(start[1]);
+  const std::uint64_t begin = now_ns();
+  for (std::uint64_t index = 0; index < count; ++index) {
+    if (write(start[1], &begin, sizeof begin) != sizeof begin) fail("cannot tell the clients to start");
+  }
   std::vector<std::uint64_t> get_ns;
   std::vector<std::uint64_t> get_p99;
   std::vector<std::uint64_t> put_ns;
@@ -165,10 +168,14 @@ int crowd(const std::vector<std::string>& arguments) {
   for (std::uint64_t index = 0; index < count; ++index) {
     Share share;
     read_whole(result[0], &share, sizeof share);
-    get_ns.push_back(share.get_ns);
-    get_p99.push_back(share.get_p99_ns);
-    put_ns.push_back(share.put_ns);
-    put_p99.push_back(share.put_p99_ns);
+    if (share.gets != 0) {
+      get_ns.push_back(share.get_ns);
+      get_p99.push_back(share.get_p99_ns);
+    }
+    if (share.puts != 0) {
+      put_ns.push_back(share.put_ns);
+      put_p99.push_back(share.put_p99_ns);
+    }
     gets += share.gets;
     puts += share.puts;
   }

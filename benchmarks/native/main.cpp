@@ -10,6 +10,8 @@ namespace {
 constexpr const char* kHelp =
     "bench_native copies BYTES REPEATS anonymous|shared|shared-huge PROCESSES\n"
     "    copies into warm pages: memcpy, plain non-temporal stores, the store's own routine\n"
+    "bench_native provide BYTES ROUNDS drop|keep\n"
+    "    memory made of small and of huge pages, in turn, then written and read through new mappings; keep: all of it\n"
     "bench_native round-trip COUNT CPU_A CPU_B [THINK_NS]\n"
     "    64 bytes over a unix socket pair to another process and back; CPU -1: any; think: pause before each\n"
     "bench_native get SOCKET BATCHES HEXID...\n"
@@ -20,6 +22,8 @@ constexpr const char* kHelp =
     "    gets of one object, or puts of 1 KiB, between two SIGSTOPs to itself; for steps\n"
     "bench_native steps COMMAND...\n"
     "    runs a command and counts the instructions of its first thread between two SIGSTOPs that it sends itself\n"
+    "bench_native spill FOLDER BYTES BLOB_BYTES ROUNDS THREADS\n"
+    "    spilling and reloading beside plain direct I/O of the same bytes, in turns\n"
     "bench_native crowd SOCKET CLIENTS MILLISECONDS BYTES\n"
     "    clients in processes of their own, all at once: each gets for half the time, then puts\n";
 
@@ -33,11 +37,13 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> rest(all.begin() + 1, all.end());
   if (all[0] == "copies" && rest.size() == 4) return bench::copies(rest);
+  if (all[0] == "provide" && rest.size() == 3) return bench::provide(rest);
   if (all[0] == "round-trip" && (rest.size() == 3 || rest.size() == 4)) return bench::round_trip(rest);
   if (all[0] == "get" && rest.size() >= 3) return bench::store_get(rest);
   if (all[0] == "put" && rest.size() == 3) return bench::store_put(rest);
   if (all[0] == "loop" && rest.size() == 4) return bench::store_loop(rest);
   if (all[0] == "steps" && !rest.empty()) return bench::steps(rest);
+  if (all[0] == "spill" && rest.size() == 5) return bench::spill(rest);
   if (all[0] == "crowd" && rest.size() == 4) return bench::crowd(rest);
   std::fputs(kHelp, stderr);
   return 2;

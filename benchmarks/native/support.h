@@ -42,11 +42,13 @@ class Line {
 [[nodiscard]] std::uint64_t to_number(const char* text);
 
 int copies(const std::vector<std::string>& arguments);
+int provide(const std::vector<std::string>& arguments);
 int round_trip(const std::vector<std::string>& arguments);
 int store_get(const std::vector<std::string>& arguments);
 int store_put(const std::vector<std::string>& arguments);
 int store_loop(const std::vector<std::string>& arguments);
 int steps(const std::vector<std::string>& arguments);
+int spill(const std::vector<std::string>& arguments);
 int crowd(const std::vector<std::string>& arguments);
 
 }  // namespace bench

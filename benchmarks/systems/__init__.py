@@ -48,7 +48,7 @@ SYSTEMS = [
         "benchmarks.systems.entrepot",
         "EntrepotClient",
         EntrepotServer,
-        about="as it is by default: a quarter of its capacity is made warm before it is used",
+        about="as it is by default: half of its capacity, at most 2.5 GiB, is made warm before it is used",
     ),
     System(
         "entrepot, all warm",

@@ -6,6 +6,7 @@ them for the client half. So a module of ``benchmarks.systems`` imports its syst
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
@@ -55,6 +56,10 @@ class Client(Protocol):
     def release(self) -> None:
         """Lets go of what the last get needed to keep; the value that it returned is no longer used."""
 
+    def holds(self, token: Any) -> bool:
+        """Whether a get of the token would give a value."""
+        ...
+
     def to_text(self, token: Any) -> str:
         """A token as another process can be given it."""
         ...
@@ -95,6 +100,10 @@ class ClientBase:
     def release(self) -> None:
         """Nothing is kept."""
 
+    def holds(self, token: Any) -> bool:
+        """What was put stays until it is deleted."""
+        return True
+
     def to_text(self, token: Any) -> str:
         """Tokens that are text need no change."""
         return str(token)
@@ -109,6 +118,30 @@ class ClientBase:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+class BytesClient(ClientBase):
+    """A client of a system that keeps byte strings: arrays as their bytes, tables as Arrow streams."""
+
+    def _put(self, value: Any) -> Any:
+        """Stores what has the buffer protocol; its token."""
+        raise NotImplementedError
+
+    def putter(self, kind: str) -> Callable[[Any], Any]:
+        """By ``_put``."""
+        if kind == BYTES:
+            return self._put
+        if kind == ARRAY:
+            return lambda array: self._put(memoryview(array).cast("B"))
+        arrow = importlib.import_module("pyarrow")
+
+        def put_table(table: Any) -> Any:
+            sink = arrow.BufferOutputStream()
+            with arrow.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            return self._put(memoryview(sink.getvalue()))
+
+        return put_table
 
 
 @dataclass(frozen=True)

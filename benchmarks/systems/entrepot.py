@@ -44,7 +44,7 @@ class EntrepotServer(ProcessServer):
 
 
 class WarmEntrepotServer(EntrepotServer):
-    """With all of its capacity made warm before it is used, where the default is a quarter."""
+    """With all of its capacity made warm before it is used, where the default is half of it, at most 2.5 GiB."""
 
     warm_all = True
 
@@ -79,6 +79,10 @@ class EntrepotClient(ClientBase):
         """One by one."""
         for token in tokens:
             self._store.delete(token)
+
+    def holds(self, token: Any) -> bool:
+        """Store.exists."""
+        return bool(self._store.exists(token))
 
     def from_text(self, text: str) -> Any:
         """An ObjectID."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems.base import ARRAY, BYTES, ClientBase, NoServer, Place
+from benchmarks.systems.base import ARRAY, BYTES, BytesClient, NoServer, Place
 
 
 class LmdbServer(NoServer):
@@ -21,7 +21,7 @@ class LmdbServer(NoServer):
         return str(place.folder)
 
 
-class LmdbClient(ClientBase):
+class LmdbClient(BytesClient):
     """A transaction an operation. Arrays and tables are read in place, from a transaction that stays open for them."""
 
     def connect(self, address: str) -> None:
@@ -45,22 +45,6 @@ class LmdbClient(ClientBase):
     def _view(self, token: bytes) -> Any:
         self._reading = self._env.begin(buffers=True)
         return self._reading.get(token)
-
-    def putter(self, kind: str) -> Callable[[Any], Any]:
-        """Arrays as their bytes, tables as Arrow streams."""
-        if kind == BYTES:
-            return self._put
-        if kind == ARRAY:
-            return lambda array: self._put(memoryview(array).cast("B"))
-        arrow = importlib.import_module("pyarrow")
-
-        def put_table(table: Any) -> bytes:
-            sink = arrow.BufferOutputStream()
-            with arrow.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            return self._put(sink.getvalue())
-
-        return put_table
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
         """Bytes copied, as LMDB does by default; the rest in place."""

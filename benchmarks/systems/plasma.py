@@ -74,6 +74,10 @@ class PlasmaClient(ClientBase):
         """``delete`` takes a list."""
         self._client.delete(list(tokens))
 
+    def holds(self, token: Any) -> bool:
+        """It drops what does not fit."""
+        return bool(self._client.contains(token))
+
     def to_text(self, token: Any) -> str:
         """The ID in hex."""
         return str(token.binary().hex())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems.base import ARRAY, BYTES, ClientBase, Place, ProcessServer, Unavailable, accepts
+from benchmarks.systems.base import ARRAY, BYTES, BytesClient, Place, ProcessServer, Unavailable, accepts
 
 
 def find_server(place: Place) -> tuple[str, dict[str, str]]:
@@ -49,7 +49,7 @@ class RedisServer(ProcessServer):
         return str(place.socket)
 
 
-class RedisClient(ClientBase):
+class RedisClient(BytesClient):
     """SET and GET; arrays as their bytes, tables as Arrow streams."""
 
     def connect(self, address: str) -> None:
@@ -62,22 +62,6 @@ class RedisClient(ClientBase):
         token = os.urandom(20)
         self._client.set(token, value)
         return token
-
-    def putter(self, kind: str) -> Callable[[Any], Any]:
-        """SET."""
-        if kind == BYTES:
-            return self._put
-        if kind == ARRAY:
-            return lambda array: self._put(memoryview(array).cast("B"))
-        arrow = importlib.import_module("pyarrow")
-
-        def put_table(table: Any) -> bytes:
-            sink = arrow.BufferOutputStream()
-            with arrow.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            return self._put(memoryview(sink.getvalue()))
-
-        return put_table
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
         """GET."""

@@ -1,0 +1,178 @@
+"""A spilling daemon, and client processes beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from benchmarks.packages import ROOT
+from benchmarks.stage import Fleet
+from benchmarks.systems import System
+from benchmarks.systems.base import Place, ProcessServer, accepts, make_folder, remove_folder
+
+CALL_SECONDS = 600.0
+
+
+class CallFailed(Exception):
+    """A client process failed; the message has the end of what it said."""
+
+
+class Call:
+    """An operation of ``benchmarks.beyond.client`` in a process of its own.
+
+    Args:
+        python: the interpreter.
+        variables: its environment.
+        operation, arguments: see there.
+    """
+
+    def __init__(self, python: str, variables: dict[str, str], operation: str, **arguments: Any) -> None:
+        self._what = operation
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [python, "-m", "benchmarks.beyond.client", operation, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=variables | {"PYTHONPATH": str(ROOT)},
+            cwd=tempfile.gettempdir(),
+        )
+
+    def wait_ready(self) -> None:
+        """Until it has said that it is ready."""
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != b"ready\n":
+            self.answer()
+
+    def go(self) -> None:
+        """Lets it begin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Waits for its end.
+
+        Raises:
+            CallFailed: it failed or took too long.
+        """
+        try:
+            out, _ = self._process.communicate(timeout=CALL_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise CallFailed(f"{self._what}: no answer within {CALL_SECONDS:.0f} s") from None
+        finally:
+            self.kill()
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip()
+        self._errors.close()
+        if self._process.returncode != 0:
+            raise CallFailed(f"{self._what}: {said[-1000:]}")
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    def kill(self) -> None:
+        """Ends it, whatever it does; nothing if it has ended."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+class _SpillingServer(ProcessServer):
+    def start(self, place: Place, spill: Path | None, quota: int, *more: str) -> str:
+        """entrepotd in the foreground; what it has not made warm by then it makes while it is used."""
+        address = f"unix://{place.socket}"
+        command = [place.python, "-m", "entrepot.daemon_main", "--address", address, "--size", str(place.capacity)]
+        command += ["--spill-path", "none"] if spill is None else ["--spill-path", str(spill)]
+        command += [] if spill is None else ["--spill-quota", str(quota), "--spill-reserve", "0"]
+        self.launch(place, [*command, *more], lambda: accepts(place.socket))
+        return address
+
+
+@dataclass
+class Spilling:
+    """A running daemon.
+
+    Attributes:
+        address: for clients.
+        server: its processes.
+        disk: a folder on the disk that it spills to.
+    """
+
+    fleet: Fleet
+    address: str
+    server: ProcessServer
+    disk: Path
+    calls: list[Call] = field(default_factory=list[Call])
+
+    def begin(self, operation: str, **arguments: Any) -> Call:
+        """A client process of Entrepot's, which does not outlive the daemon."""
+        self.calls.append(Call(self.fleet.package.python, self.fleet.package.variables, operation, **arguments))
+        return self.calls[-1]
+
+    def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """The same, to its end."""
+        return self.begin(operation, address=self.address, **arguments).answer()
+
+
+@contextmanager
+def on_disk() -> Iterator[Path]:
+    """A folder for spill files: where the store has its own by default."""
+    folder = Path(tempfile.mkdtemp(prefix="eb-disk-", dir="/var/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def spilling(fleet: Fleet, capacity: int, *more: str, spills: bool = True) -> Iterator[Spilling]:
+    """A daemon with a folder of its own on disk, which is removed afterwards."""
+    with on_disk() as disk:
+        folder = make_folder("beyond")
+        place = Place(folder, capacity, fleet.package.python, fleet.package.variables)
+        server = _SpillingServer()
+        calls: list[Call] = []
+        try:
+            address = server.start(place, disk / "spill" if spills else None, 8 * capacity, *more)
+            yield Spilling(fleet, address, server, disk, calls)
+        finally:
+            for call in calls:
+                call.kill()
+            server.stop()
+            remove_folder(folder)
+
+
+@contextmanager
+def peer(fleet: Fleet, system: System, capacity: int) -> Iterator[str]:
+    """Another system's server; its address."""
+    folder = make_folder(system.name.replace(" ", ""))
+    server = system.server()
+    try:
+        yield server.start(Place(folder, capacity, fleet.pythons[system.name], fleet.package.variables))
+    finally:
+        server.stop()
+        remove_folder(folder)
+
+
+def wait_for(condition: Any, what: str, seconds: float = 30.0) -> Any:
+    """The condition's first true value.
+
+    Raises:
+        CallFailed: it did not become true in time.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise CallFailed(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.001)

@@ -1,0 +1,153 @@
+"""What the report says about the group, and its goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.text import bytes_text, grid, rate_text, time_text
+
+
+def sections(beyond: dict[str, Any]) -> Iterator[str]:
+    """The parts of the report; nothing where nothing was measured."""
+    if not beyond:
+        return
+    yield "## Beyond memory"
+    yield from _volume(beyond.get("volume"))
+    yield from _disk(beyond.get("disk"))
+    yield from _policies(beyond.get("policies"))
+    yield from _latency(beyond.get("latency"))
+    yield from _restart(beyond.get("restart"))
+    yield from _checkpoints(beyond.get("checkpoints"))
+    failures = beyond.get("failures", {})
+    if failures:
+        yield "Not measured:"
+        yield "\n".join(f"- {name}: {' '.join(reason.split())[-300:]}" for name, reason in failures.items())
+
+
+def _volume(volume: dict[str, Any] | None) -> Iterator[str]:
+    if not volume:
+        return
+    yield (
+        f"Arrays of {bytes_text(volume['nbytes'])} into a store of {bytes_text(volume['capacity'])}: all put, then all "
+        "read back in each order, one word of every page looked at. Seconds, and how many were lost or wrong:"
+    )
+    head = ["system", "times the memory", "arrays", "put", "sequential", "reverse", "random", "lost", "wrong"]
+    lines = []
+    for one in volume["lines"]:
+        orders = one["orders"]
+        cells = [one["system"], str(one["times"]), str(one["count"]), time_text(one["put"])]
+        cells += [time_text(orders[name]["seconds"]) for name in ("sequential", "reverse", "random")]
+        cells += [str(max(order[what] for order in orders.values())) for what in ("lost", "wrong")]
+        lines.append(cells)
+    yield grid(head, lines)
+
+
+def _disk(disk: dict[str, Any] | None) -> Iterator[str]:
+    if not disk:
+        return
+    yield (
+        f"{bytes_text(disk['bytes'])} in blobs of {bytes_text(disk['blob'])} to the same folder in turns, GB/s; plain "
+        "is direct I/O in pieces of 4 MiB without checksums:"
+    )
+    lines = []
+    for what, ours, plain in (("spill", "spill_write", "plain_write"), ("reload", "spill_read", "plain_read")):
+        rates = [rate_text(disk["bytes"], disk[name]) for name in (ours, plain, f"{plain}_one_thread")]
+        lines.append([what, *rates, f"{disk[plain] / disk[ours]:.2f}"])
+    yield grid(["", "Entrepot", "plain, as many threads", "plain, one thread", "share"], lines)
+
+
+def _policies(policies: list[dict[str, Any]] | None) -> Iterator[str]:
+    if not policies:
+        return
+    yield "Twice the memory, read again and again; one pass, and what it read from disk:"
+    lines = []
+    for one in policies:
+        lru = _policy(policies, one["order"], "LRU")
+        cells = [one["order"], one["policy"], time_text(one["seconds"]), bytes_text(one["read"])]
+        if lru is not None and one["seconds"] and one["read"]:
+            cells += [f"{lru['seconds'] / one['seconds']:.2f}", f"{lru['read'] / one['read']:.2f}"]
+        else:
+            cells += ["", ""]
+        lines.append(cells)
+    yield grid(["order", "policy", "time", "read", "LRU's time over it", "LRU's bytes over it"], lines)
+
+
+def _latency(latency: dict[str, Any] | None) -> Iterator[str]:
+    if not latency:
+        return
+    moved, made = latency["moved"], latency["made"]
+    yield "Get of a resident value of 1 KiB from Python, every half a millisecond, while:"
+    words = {"alone": "nothing else runs", "spilling": "another client spills", "plain": "a plain process loads alike"}
+    lines = [
+        [text, time_text(latency[name]["p50"]), time_text(latency[name]["p99"]), str(latency[name]["samples"])]
+        for name, text in words.items()
+    ]
+    yield grid(["", "median", "99 %", "n"], lines)
+    yield "The loads, a second: " + "; ".join(
+        f"{text} copied {bytes_text(load['copied'])}, written {bytes_text(load['written'])}, read "
+        f"{bytes_text(load['read'])}"
+        for text, load in (("spilling", moved), ("plain", made))
+    )
+
+
+def _restart(restart: dict[str, Any] | None) -> Iterator[str]:
+    if not restart:
+        return
+    yield (
+        f"`kill -9` of the daemon with {bytes_text(restart['bytes'])} and {restart['objects']:,} objects resident: a "
+        f"new connection stands after {time_text(restart['connected'])}, its first put is done after "
+        f"{time_text(restart['put'])}, its get of an old small value after {time_text(restart['got'])}, of an old "
+        f"large one after {time_text(restart['got_large'])} (worst {time_text(restart['worst'])}). The new "
+        f"daemon had touched {bytes_text(restart['touched'])} of shared memory."
+    )
+
+
+def _checkpoints(checkpoints: list[dict[str, Any]] | None) -> Iterator[str]:
+    if not checkpoints:
+        return
+    yield "Checkpoints beside a plain write and read of the same bytes to the same target, MB/s:"
+    lines = [
+        [one["target"], one["what"], f"{one['ours']:.0f}", f"{one['plain']:.0f}", f"{one['ours'] / one['plain']:.2f}"]
+        for one in checkpoints
+    ]
+    yield grid(["target", "", "Entrepot", "plain", "share"], lines)
+
+
+def _policy(policies: list[dict[str, Any]], order: str, policy: str) -> dict[str, Any] | None:
+    return next((one for one in policies if one["order"] == order and one["policy"] == policy), None)
+
+
+def judge(
+    beyond: dict[str, Any], at_most: Callable[..., None], at_least: Callable[[str, float | None, float], None]
+) -> None:
+    """Tells each goal of the group and its figure; None where it was not measured."""
+    volume = beyond.get("volume", {}).get("lines", [])
+    ours = [one for one in volume if one["system"] == "entrepot"]
+    for times in (2, 4):
+        orders = [order for one in ours if one["times"] == times for order in one["orders"].values()]
+        lost = sum(order["lost"] + order["wrong"] for order in orders) if orders else None
+        at_most(f"{times} times the memory, three orders: lost or wrong", lost, 0, lambda number: f"{number:.0f}")
+    disk = beyond.get("disk")
+    for what, name in (("spill", "write"), ("reload", "read")):
+        share = disk[f"plain_{name}"] / disk[f"spill_{name}"] if disk else None
+        at_least(f"{what} over plain direct I/O", share, 0.9)
+    policies = beyond.get("policies", [])
+    for label in ("data aware, declared", "data aware, inferred"):
+        aware, lru = _policy(policies, "sequential", label), _policy(policies, "sequential", "LRU")
+        best = None
+        if aware and lru and aware["read"] and aware["seconds"]:
+            best = max(lru["read"] / aware["read"], lru["seconds"] / aware["seconds"])
+        at_least(f"loop over twice the memory, LRU over {label}, time or bytes", best, 1.6)
+    aware, lru = _policy(policies, "random", "data aware, inferred"), _policy(policies, "random", "LRU")
+    # The same reads in both: bytes are exact but for what is under way, and time is the machine's.
+    kept = lru["read"] / aware["read"] if aware and lru and aware["read"] else None
+    at_least("random reads of twice the memory, LRU over data aware, bytes", kept, 0.97)
+    latency = beyond.get("latency")
+    ratio = latency["spilling"]["p99"] / latency["plain"]["p99"] if latency else None
+    at_most("get 1 KiB while spilling over beside a plain load, 99 %", ratio, 2.0, lambda number: f"{number:.2f}")
+    restart = beyond.get("restart")
+    at_most("first put and gets after the daemon's kill, worst", restart["worst"] if restart else None, 1.0)
+    for one in beyond.get("checkpoints", []):
+        if "not synced" not in one["what"]:
+            at_least(f"checkpoint, {one['target']}: {one['what']}", one["ours"] / one["plain"], 0.8)

@@ -1,0 +1,234 @@
+"""``python -m benchmarks cluster``: where a real scheduler puts pods that follow their data, and what is left over.
+
+The control plane of the tests with fake nodes, objects in its API as publishers write them, and pods as ``inject``
+makes them. Each case is placed twice: as injected, and as it is without. Bytes of what pods read are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cluster_cases import CASES, SLOTS, Case, Pod, make_case
+from benchmarks.machine import commit, machine
+from benchmarks.text import grid
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+ROOT = Path(__file__).resolve().parent.parent
+KUBECP = ROOT / "tests" / "kubecp"
+GOAL_LOCAL = 0.95
+PLACED_SECONDS = 300.0
+QUIET_SECONDS = 3.0
+
+
+@dataclass
+class Figures:
+    """What became of the pods of one case.
+
+    Attributes:
+        case: its name.
+        pods: how many there are.
+        pending, default_pending: how many nobody placed: as injected, and without.
+        needed: bytes that all of them read.
+        possible: bytes that would be local if each pod were on its best node, had that room for all.
+        local, default_local: bytes that are: as injected, and without.
+        seconds: from the first pod's creation until the last was placed, as injected.
+    """
+
+    case: str
+    pods: int
+    pending: int
+    default_pending: int
+    needed: int
+    possible: int
+    local: int
+    default_local: int
+    seconds: float
+
+
+def add_cluster(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The command ``cluster``."""
+    parser = commands.add_parser("cluster", help="where a real scheduler puts pods that follow their data")
+    parser.add_argument("--nodes", type=int, default=20, help="default 20")
+    parser.add_argument("--pods", type=int, default=500, help="default 500")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures and prints a table; the exit code is 1 if there is no control plane to be had."""
+    sys.path.insert(0, str(KUBECP))
+    import kubecp_build
+    from control_plane import running
+    from entrepot_operator import crds
+
+    figures: list[Figures] = []
+    try:
+        plane = running()
+    except kubecp_build.NoControlPlane as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    with plane:
+        plane.install(crds.definitions())
+        for name in arguments.cases:
+            case = make_case(name, arguments.nodes, arguments.pods, arguments.seed)
+            figures.append(measure(plane, case))
+            print(_line(figures[-1]), flush=True)
+    print("\n" + table(figures))
+    for line in verdicts(figures):
+        print(line)
+    if arguments.json:
+        rows = [asdict(one) for one in figures]
+        arguments.json.write_text(json.dumps({"machine": machine(), "commit": commit(), "rows": rows}, indent=1))
+    return 0
+
+
+def measure(plane: Any, case: Case) -> Figures:
+    """Place the pods of a case with and without injection, on nodes of their own.
+
+    Args:
+        plane: a control plane with the CRDs, and with no other nodes on which pods could be placed.
+    """
+    from entrepot_io.cluster.access import find
+    from entrepot_io.cluster.api import Api
+    from entrepot_io.cluster.places import read_cluster
+    from entrepot_io.placement import inject
+
+    labels = {name: {**node.labels, "entrepot.dev/store": "ready"} for name, node in case.nodes.items()}
+    with plane.some_nodes(labels, pods=str(SLOTS), cpu="8", memory="32Gi"):
+        for name, node in case.nodes.items():
+            if node.taints:
+                patch = {"spec": {"taints": node.taints}}
+                plane.request("PATCH", f"/api/v1/nodes/{name}", patch, kind="application/merge-patch+json")
+        stores = plane.namespace("stores")
+        _publish(plane, stores, case)
+        api = Api(find(str(plane.kubeconfig)))
+        places = read_cluster(api, stores)
+        api.close()
+        plain = [_manifest(pod) for pod in case.pods]
+        without, _ = _place(plane, case, plain)
+        drawn = [
+            inject(manifest, pod.reads, places.objects, nodes=places.nodes)
+            for manifest, pod in zip(plain, case.pods, strict=True)
+        ]
+        nodes, seconds = _place(plane, case, drawn)
+    return Figures(
+        case=case.name,
+        pods=len(case.pods),
+        pending=len(case.pods) - len(nodes),
+        default_pending=len(case.pods) - len(without),
+        needed=sum(case.sizes[oid] for pod in case.pods for oid in pod.reads),
+        possible=sum(max(case.local(pod, node) for node in case.nodes) for pod in case.pods),
+        local=sum(case.local(pod, nodes.get(pod.name)) for pod in case.pods),
+        default_local=sum(case.local(pod, without.get(pod.name)) for pod in case.pods),
+        seconds=seconds,
+    )
+
+
+def table(figures: list[Figures]) -> str:
+    """All cases, a line each."""
+    rows = [
+        [
+            one.case,
+            f"{one.pods - one.pending} of {one.pods}",
+            f"{one.pods - one.default_pending} of {one.pods}",
+            _share(one.local, one.needed),
+            _share(one.default_local, one.needed),
+            _share(one.possible, one.needed),
+            f"{one.seconds:.1f} s",
+        ]
+        for one in figures
+    ]
+    return grid(["case", "placed", "without", "local", "without", "best node", "placed in"], rows)
+
+
+def verdicts(figures: list[Figures]) -> list[str]:
+    """What the goals came to."""
+    said = []
+    for one in figures:
+        if one.case in ("one node each", "several nodes"):
+            reached = one.local >= GOAL_LOCAL * one.possible
+            said.append(
+                f"{one.case}: {GOAL_LOCAL:.0%} of the bytes that can be local: {'reached' if reached else 'missed'} "
+                f"({_share(one.local, one.possible)})"
+            )
+    worse = [one.case for one in figures if one.pending > one.default_pending]
+    left = f"missed ({', '.join(worse)})" if worse else "reached"
+    said.append(f"no pod pending that the default scheduler would have placed: {left}")
+    return said
+
+
+def _line(one: Figures) -> str:
+    return f"{one.case}: {one.pods - one.pending} of {one.pods} placed, {_share(one.local, one.needed)} of bytes local"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _publish(plane: Any, namespace: str, case: Case) -> None:
+    """What the publishers of the nodes would write, the Leases first."""
+    from published import publish, renew
+
+    for node in case.holders():
+        renew(plane, namespace, node, ago=timedelta(hours=2 if node in case.lost else 0))
+    for oid, nodes in case.places.items():
+        for node in nodes:
+            publish(plane, namespace, oid, node, case.sizes[oid])
+
+
+def _manifest(pod: Pod) -> dict[str, Any]:
+    resources = {"requests": {"cpu": pod.cpu, "memory": "64Mi"}}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
+    if pod.selector:
+        spec["nodeSelector"] = dict(pod.selector)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod.name}, "spec": spec}
+
+
+def _place(plane: Any, case: Case, pods: list[dict[str, Any]]) -> tuple[dict[str, str], float]:
+    """The nodes of all pods that were placed, and how long that took; the pods are gone afterwards."""
+    namespace = plane.namespace("pods")
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    begin = time.monotonic()
+    for manifest in pods:
+        plane.request("POST", path, manifest)
+    seen: Mapping[str, str] = {}
+    last = time.monotonic()
+    done_at: list[float] = []
+
+    def settled() -> bool:
+        nonlocal seen, last
+        listed = plane.listed(path)
+        placed = {one["metadata"]["name"]: one["spec"]["nodeName"] for one in listed if one["spec"].get("nodeName")}
+        if len(placed) != len(seen):
+            seen, last = placed, time.monotonic()
+        told = sum(_unschedulable(one) for one in listed)
+        if len(placed) == len(pods):
+            done_at.append(time.monotonic())
+            return True
+        # Those that cannot be placed have been looked at, and nothing has moved for a while.
+        return len(placed) + told == len(pods) and time.monotonic() - last > QUIET_SECONDS
+
+    plane.wait(settled, f"the pods of {case.name!r} to be placed", PLACED_SECONDS)
+    seconds = (done_at[0] if done_at else last) - begin
+    plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
+    plane.wait(lambda: not plane.listed(path), "the pods to go")
+    return dict(seen), seconds
+
+
+def _unschedulable(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return not pod["spec"].get("nodeName") and any(
+        one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions
+    )

@@ -1,0 +1,160 @@
+"""The cases of ``python -m benchmarks cluster``: nodes, what they hold, and pods that read it. Always the same ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+ZONE = "topology.kubernetes.io/zone"
+ZONES = ("east", "west", "north")
+SLOTS = 40  # pods of a node
+SMALL_CPU, LARGE_CPU = "50m", "500m"  # 8 processors: more than SLOTS pods of the one, 16 of the other
+OBJECTS = 20  # of a node
+
+
+@dataclass
+class FakeNode:
+    """A node.
+
+    Attributes:
+        labels: besides its name.
+        taints: as in its spec.
+    """
+
+    labels: dict[str, str]
+    taints: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+
+
+@dataclass
+class Pod:
+    """A pod.
+
+    Attributes:
+        reads: IDs of objects.
+        selector: its own node selector.
+        cpu: that it requests.
+    """
+
+    name: str
+    reads: list[str]
+    selector: dict[str, str] = field(default_factory=dict[str, str])
+    cpu: str = SMALL_CPU
+
+
+@dataclass
+class Case:
+    """What is placed on what.
+
+    Attributes:
+        nodes: that pods may be placed on.
+        sizes: bytes by object.
+        places: nodes by object, as the API has them.
+        lost: nodes whose store is not heard of any more.
+        pods: in the order of their creation.
+    """
+
+    name: str
+    nodes: dict[str, FakeNode]
+    sizes: dict[str, int]
+    places: dict[str, list[str]]
+    pods: list[Pod] = field(default_factory=list[Pod])
+    lost: frozenset[str] = frozenset()
+
+    def local(self, pod: Pod, node: str | None) -> int:
+        """Bytes of what a pod reads that are on a node."""
+        if node is None or node in self.lost:
+            return 0
+        return sum(self.sizes[oid] for oid in pod.reads if node in self.places[oid])
+
+    def holders(self) -> list[str]:
+        """Nodes of which the API has objects; some may be gone."""
+        return sorted({node for nodes in self.places.values() for node in nodes})
+
+
+def make_case(name: str, nodes: int, pods: int, seed: int) -> Case:
+    """A case by its name."""
+    chance = random.Random(f"{name} {seed}")
+    names = [f"bench-{place:02}" for place in range(nodes)]
+    case = Case(name, {one: FakeNode({ZONE: ZONES[place % 3]}) for place, one in enumerate(names)}, {}, {})
+    for node in names:
+        for _ in range(OBJECTS):
+            oid = chance.randbytes(20).hex()
+            case.sizes[oid] = int(2 ** chance.uniform(20, 32))  # 1 MiB to 4 GiB
+            case.places[oid] = [node]
+    CASES[name](case, pods, chance)
+    return case
+
+
+def _of(case: Case, node: str) -> list[str]:
+    return [oid for oid, nodes in case.places.items() if node in nodes]
+
+
+def _homes(case: Case, pods: int, chance: random.Random) -> list[str]:
+    """A node for each pod, some nodes more often than others, none more often than it has room."""
+    room = dict.fromkeys(case.nodes, SLOTS - 4)
+    weights = {name: chance.uniform(0.3, 1.7) for name in case.nodes}
+    homes = []
+    for _ in range(pods):
+        free = [name for name in room if room[name] > 0]
+        home = chance.choices(free, [weights[name] for name in free])[0]
+        room[home] -= 1
+        homes.append(home)
+    return homes
+
+
+def _one_node_each(case: Case, pods: int, chance: random.Random) -> None:
+    for number, home in enumerate(_homes(case, pods, chance)):
+        case.pods.append(Pod(f"p{number}", chance.sample(_of(case, home), chance.randint(1, 5))))
+
+
+def _several_nodes(case: Case, pods: int, chance: random.Random) -> None:
+    """Most of it on one node, a third of the objects on a second one as well."""
+    for oid, nodes in case.places.items():
+        if chance.random() < 1 / 3:
+            case.places[oid] = [*nodes, chance.choice([one for one in case.nodes if one not in nodes])]
+    for number, home in enumerate(_homes(case, pods, chance)):
+        reads = chance.sample(_of(case, home), chance.randint(2, 5))
+        others = [oid for oid in case.sizes if home not in case.places[oid]]
+        reads += chance.sample(others, chance.randint(0, 2))
+        case.pods.append(Pod(f"p{number}", reads))
+
+
+def _too_little_room(case: Case, pods: int, chance: random.Random) -> None:
+    """All want a fifth of the nodes."""
+    wanted = list(case.nodes)[: max(1, len(case.nodes) // 5)]
+    for number in range(pods):
+        case.pods.append(Pod(f"p{number}", chance.sample(_of(case, chance.choice(wanted)), 2)))
+
+
+def _full(case: Case, pods: int, chance: random.Random) -> None:
+    """More pods than processors, so that some are left over in any case."""
+    for number, home in enumerate(_homes(case, pods, chance)):
+        case.pods.append(Pod(f"p{number}", chance.sample(_of(case, home), 2), cpu=LARGE_CPU))
+
+
+def _contradictions(case: Case, pods: int, chance: random.Random) -> None:
+    """Pods with wishes of their own, tainted nodes, lost stores, nodes that are gone."""
+    names = list(case.nodes)
+    for name in names[::7]:
+        case.nodes[name].taints = [{"key": "gpu", "effect": "NoSchedule"}]
+    case.lost = frozenset(names[1::9])
+    gone = chance.randbytes(20).hex()
+    case.sizes[gone], case.places[gone] = 1 << 32, ["bench-gone"]
+    for number, home in enumerate(_homes(case, pods, chance)):
+        pod = Pod(f"p{number}", chance.sample(_of(case, home), 2))
+        if number % 3 == 0:
+            pod.selector = {ZONE: chance.choice(ZONES)}
+        if number % 5 == 0:
+            pod.reads.append(gone)
+        case.pods.append(pod)
+
+
+Maker = Callable[[Case, int, random.Random], None]
+CASES: Mapping[str, Maker] = {
+    "one node each": _one_node_each,
+    "several nodes": _several_nodes,
+    "too little room": _too_little_room,
+    "more pods than room": _full,
+    "contradictions": _contradictions,
+}
