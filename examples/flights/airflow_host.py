@@ -44,21 +44,39 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
         }
         for transport in transports
     }
-    return asked.environment() | {
+    return (
+        asked.environment()
+        | settings(home, port, ROOT / "examples/flights/airflow_dags")
+        | {
+            "AIRFLOW__CORE__XCOM_BACKEND": "examples.flights.measured_xcom.MeasuredXCom",
+            # Airflow builds values again only of classes that it is told; the store needs no such list.
+            "AIRFLOW__CORE__ALLOWED_DESERIALIZATION_CLASSES": "airflow.* pandas.* examples.flights.job.*",
+            "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
+            "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_THRESHOLD": str(THRESHOLD_BYTES),
+            "AIRFLOW__ENTREPOT__INLINE_BELOW": str(THRESHOLD_BYTES),
+            "FLIGHTS_XCOM": json.dumps(xcom),
+            "FLIGHTS_DAGS": ",".join(xcom),
+        }
+    )
+
+
+def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
+    """Configuration of an Airflow for demonstrations, as variables.
+
+    Args:
+        home: its folder.
+        port: of its API server on the loopback address.
+        dags: the folder of DAGs.
+    """
+    return {
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "examples/flights/airflow_dags"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-        "AIRFLOW__CORE__XCOM_BACKEND": "examples.flights.measured_xcom.MeasuredXCom",
-        # Airflow builds values again only of classes that it is told; the store needs no such list.
-        "AIRFLOW__CORE__ALLOWED_DESERIALIZATION_CLASSES": "airflow.* pandas.* examples.flights.job.*",
-        "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
-        "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_THRESHOLD": str(THRESHOLD_BYTES),
-        "AIRFLOW__ENTREPOT__INLINE_BELOW": str(THRESHOLD_BYTES),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
@@ -70,8 +88,6 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "FLIGHTS_XCOM": json.dumps(xcom),
-        "FLIGHTS_DAGS": ",".join(xcom),
     }
 
 
@@ -131,6 +147,34 @@ class Api:
             raise DemoError(f"Airflow cannot import {errors[0]['filename']}:\n{errors[0]['stack_trace']}")
         return found >= set(dags)
 
+    def state_at_end(self, child: Child, path: str, what: str, timeout: float) -> str:
+        """Wait for the end of a DAG run: ``success`` or ``failed``.
+
+        Args:
+            child: Airflow's process.
+            path: of the run.
+            what: is waited for, for messages.
+            timeout: seconds that it may take.
+
+        Raises:
+            DemoError: Airflow has ended, or it takes longer.
+        """
+        state = "queued"
+
+        def ended() -> bool:
+            nonlocal state
+            try:
+                state = self.call(path)["state"]
+            except urllib.error.HTTPError as error:
+                if error.code < 500:
+                    raise
+            except (OSError, http.client.HTTPException):
+                pass  # the server is busy; whoever waits here does not wait for ever
+            return state in ("success", "failed")
+
+        child.wait_for(ended, what, timeout, interval=0.25)
+        return state
+
 
 @contextmanager
 def running(asked: Asked, transports: Sequence[Transport]) -> Iterator[Airflow]:
@@ -179,20 +223,7 @@ class Airflow:
         begin, clock = time.time(), time.monotonic()
         run = self._api.call(f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"]
         path = f"/api/v2/dags/{dag}/dagRuns/{urllib.parse.quote(run, safe='')}"
-        state = "queued"
-
-        def ended() -> bool:
-            nonlocal state
-            try:
-                state = self._api.call(path)["state"]
-            except urllib.error.HTTPError as error:
-                if error.code < 500:
-                    raise
-            except (OSError, http.client.HTTPException):
-                pass  # the server is busy; whoever waits here does not wait for ever
-            return state in ("success", "failed")
-
-        self._child.wait_for(ended, f"the end of {dag}", self._asked.timeout, interval=0.25)
+        state = self._api.state_at_end(self._child, path, f"the end of {dag}", self._asked.timeout)
         end, seconds = time.time(), time.monotonic() - clock
         if state != "success":
             raise self._failed(dag, run, path)

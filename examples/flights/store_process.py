@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from examples.flights.processes import Child
 from examples.flights.runs import MIB, ROOT, Asked
@@ -17,6 +17,11 @@ PROVISION_TIMEOUT = 120.0
 def capacity_bytes(scale: int) -> int:
     """Enough for all values of one run (about 270 MiB for a year of flights) and for what tasks have leased."""
     return (256 + 352 * scale) * MIB
+
+
+def _listens(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(address.removeprefix("unix://")) == 0
 
 
 @contextmanager
@@ -33,12 +38,11 @@ def running(asked: Asked, address: str) -> Iterator[Child]:
     """
     import entrepot
 
-    socket = Path(address.removeprefix("unix://"))
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address]
     command += ["--size", str(capacity_bytes(asked.scale))]
     log = asked.work / "entrepotd.log"
     with Child("entrepotd", command, log=log, environment=asked.environment(), folder=ROOT) as child:
-        child.wait_for(socket.exists, f"its socket {socket}", START_TIMEOUT, interval=0.02)
+        child.wait_for(lambda: _listens(address), f"its listening at {address}", START_TIMEOUT, interval=0.02)
         with entrepot.connect(address, scope="flights-demo") as store:
             store.wait_provisioned(PROVISION_TIMEOUT)
         yield child

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,19 +28,31 @@ def cells(row: Figures) -> tuple[str, ...]:
 
 def text_table(rows: Sequence[Figures]) -> str:
     """The table for a terminal, a blank line between hosts."""
-    lines = [COLUMNS, *(cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+    return laid_out(COLUMNS, [cells(row) for row in rows], right=range(2, len(COLUMNS)))
+
+
+def laid_out(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Container[int]) -> str:
+    """Lines below a head, a blank one where the first column changes.
+
+    Args:
+        columns: the head.
+        lines: cells as text.
+        right: the columns whose cells are placed at the right.
+    """
+    widths = [max(len(line[column]) for line in (columns, *lines)) for column in range(len(columns))]
 
     def line_of(line: Sequence[str]) -> str:
-        left = [line[column].ljust(widths[column]) for column in (0, 1)]
-        right = [line[column].rjust(widths[column]) for column in range(2, len(COLUMNS))]
-        return "  ".join([*left, *right]).rstrip()
+        placed = [
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        return "  ".join(placed).rstrip()
 
-    found = [line_of(COLUMNS), "  ".join("-" * width for width in widths)]
-    for before, row in zip([None, *rows], rows, strict=False):
-        if before is not None and before.host != row.host:
+    found = [line_of(columns), "  ".join("-" * width for width in widths)]
+    for before, line in zip([None, *lines], lines, strict=False):
+        if before is not None and before[0] != line[0]:
             found.append("")
-        found.append(line_of(cells(row)))
+        found.append(line_of(line))
     return "\n".join(found)
 
 

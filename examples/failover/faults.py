@@ -1,0 +1,146 @@
+"""The plug, pulled from outside: SIGKILL to a task, to the daemon, to keeper and daemon, while the model is trained.
+
+A :class:`Store` plays what starts daemons on a real machine (systemd, a container's restart policy): one that is gone
+comes back at the same address, empty. It does so only for keeper and daemon together; a daemon alone is its keeper's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import entrepot
+
+from examples.failover.tasks import read_journal
+from examples.flights.processes import Child, DemoError
+from examples.flights.runs import MIB, ROOT
+
+FAULTS = ("none", "task", "daemon", "store")
+WHAT = {
+    "none": "undisturbed",
+    "task": "kill -9 of the task",
+    "daemon": "kill -9 of the daemon",
+    "store": "kill -9 of keeper and daemon",
+}
+VICTIM = "train"  # it has read its input then, and what comes after it reads more
+WATCHDOG_SECONDS = 30.0
+
+
+class Store:
+    """An ``entrepotd`` in the foreground that is started again when all of it was killed.
+
+    Args:
+        folder: for its log.
+        address: ``unix://`` and a path.
+        size_mib: capacity.
+        environment: its variables.
+    """
+
+    def __init__(self, folder: Path, address: str, size_mib: int, environment: dict[str, str]) -> None:
+        self.address = address
+        self._socket = Path(address.removeprefix("unix://"))
+        self._folder = folder
+        self._command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address]
+        # Nothing on disk: what both deaths leave behind is nothing but checkpoints.
+        self._command += ["--size", str(size_mib * MIB), "--spill-path", "none"]
+        self._environment = environment
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers.
+
+        Raises:
+            DemoError: it does not come up.
+        """
+        log = self._folder / "entrepotd.log"
+        self._child = Child("entrepotd", self._command, log=log, environment=self._environment, folder=ROOT)
+        self._child.wait_for(self._answers, f"a store at {self.address}", WATCHDOG_SECONDS, interval=0.02)
+
+    def _answers(self) -> bool:
+        try:
+            with entrepot.connect(self.address, scope="failover-demo"):
+                return True
+        except entrepot.StoreUnavailable:
+            return False
+
+    def stop(self) -> None:
+        """End it."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def pids(self) -> tuple[int, int]:
+        """Of daemon and keeper."""
+        with entrepot.connect(self.address, scope="failover-demo") as store:
+            status = store.status()
+        return int(status["pid"]), int(status["keeper_pid"])
+
+    def kill_daemon(self) -> None:
+        """SIGKILL to the daemon alone; its keeper starts another."""
+        os.kill(self.pids()[0], signal.SIGKILL)
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, and a new one."""
+        daemon, keeper = self.pids()
+        os.kill(daemon, signal.SIGSTOP)  # or it may start another keeper in the moment before its own end
+        os.kill(keeper, signal.SIGKILL)
+        os.kill(daemon, signal.SIGKILL)
+        self.stop()
+        self.start()
+
+
+class Plug(threading.Thread):
+    """Waits for the victim to begin, and pulls.
+
+    Args:
+        fault: one of ``FAULTS``.
+        journal: of the run.
+        store: of the run.
+
+    Attributes:
+        pulled: when, in seconds since the epoch; 0: not yet.
+        error: why it could not be pulled.
+    """
+
+    def __init__(self, fault: str, journal: Path, store: Store) -> None:
+        super().__init__(name=f"plug-{fault}", daemon=True)
+        self.pulled = 0.0
+        self.error: BaseException | None = None
+        self._journal = journal
+        self._over = threading.Event()
+        self._pull: Callable[[int], None] = {
+            "none": lambda pid: None,
+            "task": lambda pid: os.kill(pid, signal.SIGKILL),
+            "daemon": lambda pid: store.kill_daemon(),
+            "store": lambda pid: store.kill(),
+        }[fault]
+
+    def run(self) -> None:
+        while not self._over.wait(0.005):
+            begun = [line for line in read_journal(self._journal) if (line.task, line.what) == (VICTIM, "begin")]
+            if not begun:
+                continue
+            self.pulled = time.time()
+            try:
+                self._pull(begun[0].pid)
+            except (OSError, DemoError, entrepot.EntrepotError) as error:
+                self.error = error
+            return
+
+    def end(self) -> None:
+        """The run is over.
+
+        Raises:
+            DemoError: the plug was not pulled, or failed to be.
+        """
+        self._over.set()
+        self.join(2 * WATCHDOG_SECONDS)
+        if self.error is not None:
+            raise DemoError(f"the fault could not be done: {self.error}") from self.error
+        if not self.pulled:
+            raise DemoError(f"the run ended before {VICTIM} began")

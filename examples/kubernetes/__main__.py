@@ -1,0 +1,7 @@
+"""``python -m examples.kubernetes``."""
+
+import sys
+
+from examples.kubernetes.demo import main
+
+sys.exit(main())

@@ -1,0 +1,63 @@
+"""What the containers do: each reads what it was promised from the store of its node, and leaves what it made there.
+
+python -m examples.kubernetes.work load SHARD ROWS | clean SHARD | train SHARD | report NUMBER...
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import entrepot
+import numpy as np
+
+
+def name(stage: str, shard: int) -> str:
+    """What the output of a stage is called in the store."""
+    return f"{stage}-{shard}"
+
+
+def load(store: entrepot.Store, shard: int, rows: int) -> str:
+    """Readings of a year; some of them are broken."""
+    chance = np.random.default_rng(shard)
+    days = np.linspace(0, 2 * np.pi, rows)
+    readings = np.column_stack([np.sin(days), np.cos(days), 3 * np.sin(days) + chance.normal(0, 0.1, rows)])
+    readings[chance.integers(0, rows, rows // 50), 2] = np.nan
+    store.put(readings, name=name("raw", shard))
+    return f"{rows} rows"
+
+
+def clean(store: entrepot.Store, shard: int) -> str:
+    """Without the broken ones."""
+    raw = store.get_by_name(name("raw", shard))
+    kept = raw[~np.isnan(raw[:, 2])]
+    store.put(kept, name=name("clean", shard))
+    return f"{len(kept)} rows"
+
+
+def train(store: entrepot.Store, shard: int) -> str:
+    """The slope of a straight line, which is small enough to be told."""
+    rows = store.get_by_name(name("clean", shard))
+    solution = np.linalg.lstsq(rows[:, :2], rows[:, 2], rcond=None)[0]
+    return f"{solution[0]:.6f}"
+
+
+def main() -> int:
+    """Does one stage of one shard; what it prints last is its answer."""
+    stage, *rest = sys.argv[1:]
+    if stage == "report":
+        print(f"{np.mean([float(one) for one in rest]):.3f}")
+        return 0
+    with entrepot.connect() as store:
+        shard = int(rest[0])
+        if stage == "load":
+            said = load(store, shard, int(rest[1]))
+        else:
+            said = {"clean": clean, "train": train}[stage](store, shard)
+        print(f"on {os.environ['ENTREPOT_NODE']}", file=sys.stderr)
+    print(said)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
