@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 BENCH_AGAINST ?= HEAD
 
-.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo bench bench-quick soak wheel wheel-test sdist-test lock clean
+.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -62,14 +62,28 @@ format: setup  ## rewrites the sources in the project's style
 demo: build  ## the flights example on three hosts, with Entrepot and with each host's own transport
 	@$(PY) -m examples.flights
 
-bench: build  ## figures beside other stores and the machine's limits, about 25 minutes; BENCH_ARGS='--plan short': 8
+demo-failover: build  ## the flights job with task, daemon and store killed in its middle, on three hosts
+	@$(PY) -m examples.failover
+
+demo-k8s: build  ## a pipeline in pods that follow their data, on a real control plane, and a picture of where they went
+	@$(PY) -m examples.kubernetes
+
+control-plane: build  ## a real Kubernetes control plane on loopback, with fake nodes, until it is interrupted
+	@$(PY) tests/kubecp/control_plane.py
+
+bench: build  ## figures beside other stores and the machine's limits, about 30 minutes; BENCH_ARGS='--plan short': 8
 	@$(PY) -m benchmarks full $(BENCH_ARGS)
 
 bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAINST=REV (default: HEAD); judges nothing
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients with kills, against a model; ENTREPOT_SOAK_SECONDS (default 600)
+soak: build  ## random clients with kills, against a model; every fault on every host; the chart by Helm; ENTREPOT_SOAK_SECONDS (default 600)
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
+	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
+	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
+
+fuzz: setup  ## libFuzzer on what comes from outside (needs clang); ENTREPOT_FUZZ_SECONDS (60) for each target
+	@bash tools/fuzz.sh
 
 wheel:  ## an sdist, and manylinux wheels for x86_64 and aarch64 of every Python here, in dist/; WHEEL_ARGS
 	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel.py $(WHEEL_ARGS)

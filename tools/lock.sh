@@ -5,7 +5,9 @@ cd "$(dirname "$0")/.."
 uv=$(bash tools/find_uv.sh)
 options=(--quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal
   --custom-compile-command "make lock" "$@")
-"$uv" pip compile "${options[@]}" --python-version 3.11 --all-extras --group dev -o requirements.lock pyproject.toml
+extras=(--extra airflow --extra airflow-k8s --extra dagster --extra dagster-k8s --extra kedro --extra kubernetes \
+  --extra checkpoints --extra s3 --extra policy --extra operator) # not torch: GBs
+"$uv" pip compile "${options[@]}" --python-version 3.11 "${extras[@]}" --group dev -o requirements.lock pyproject.toml
 echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --python-version 3.11 --group build --group test \
   -o requirements-pandas2.lock - pyproject.toml
 # What makes wheels; apart, because it brings a whole compiler.

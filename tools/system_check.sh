@@ -31,8 +31,15 @@ look() {
   if ! echo '#include <gtest/gtest.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
     need libgtest-dev "GoogleTest, for the C++ tests"
   fi
-  local python
+  local python library package
   python=$(bash tools/find_python.sh)
+  for library in liblz4.so.1:liblz4-1 libzstd.so.1:libzstd1; do
+    package=${library#*:}
+    library=${library%:*}
+    if [[ -n "$python" ]] && ! "$python" -c "import ctypes; ctypes.CDLL('$library')" 2>/dev/null; then
+      need "$package" "$library, for the tests of packed spill files"
+    fi
+  done
   if [[ -z "$python" ]]; then
     need python3 "Python 3.11, 3.12 or 3.13"
     need python3-dev "Python's C headers"

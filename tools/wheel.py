@@ -42,11 +42,7 @@ def environment(uv: str, python: Interpreter) -> Path:
 def _variables(tools: Path) -> dict[str, str]:
     """The variables of a build: the programs of the environment ``tools`` first, and none of the caller's own flags."""
     variables = {
-        name: value
-        for name, value in os.environ.items()
-        if name
-        not in {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "PYTHONPATH", "VIRTUAL_ENV"}
-        and not name.startswith("SKBUILD_")
+        name: value for name, value in os.environ.items() if name not in FOREIGN and not name.startswith("SKBUILD_")
     }
     variables["PATH"] = f"{tools / 'bin'}{os.pathsep}{variables.get('PATH', os.defpath)}"
     return variables

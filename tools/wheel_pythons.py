@@ -53,7 +53,9 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None, cwd: P
     except subprocess.TimeoutExpired as error:
         raise WheelError(f"{what}: not done after {COMMAND_SECONDS} s: {' '.join(command)}") from error
     if done.returncode != 0:
-        raise WheelError(f"{what}: exit code {done.returncode}: {' '.join(command)}\n{done.stdout[-6000:]}")
+        wrong = "\n".join(line for line in done.stdout.splitlines() if "error:" in line)  # warnings may bury it
+        told = f"{wrong[:2000]}\n...\n{done.stdout[-6000:]}"
+        raise WheelError(f"{what}: exit code {done.returncode}: {' '.join(command)}\n{told}")
     return done.stdout
 
 

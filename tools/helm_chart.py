@@ -1,0 +1,220 @@
+"""Makes the Helm chart's templates and CRDs from the manifests, so that both install the same.
+
+    python tools/helm_chart.py            writes operator/chart/templates and operator/chart/crds
+    python tools/helm_chart.py --check    says what would change, and fails if anything would
+
+What a release may choose is a list of replacements below; each has to fit, and nothing of the original may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / name) for name in ("operator", "io_managers", "core/python")]
+
+from entrepot_operator import installing  # noqa: E402
+
+CHART = ROOT / "operator" / "chart"
+HEAD = "# Made by tools/helm_chart.py from operator/entrepot_operator/manifests/{name}: change it there.\n"
+RELEASE = "{{ .Release.Namespace }}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A text of a manifest, and what the chart has in its place.
+
+    Attributes:
+        old: it is there as often as ``times`` says.
+        new: in the chart.
+        times: how often.
+    """
+
+    old: str
+    new: str
+    times: int = 1
+
+
+def _block(key: str, value: str, indent: int) -> str:
+    """A key whose value is what the user gave, or nothing."""
+    pad = " " * indent
+    lines = [
+        f"{{{{- with .Values.{value} }}}}",
+        f"{key}:",
+        f"  {{{{- toYaml . | nindent {indent + 2} }}}}",
+        "{{- end }}",
+    ]
+    return "".join(f"{pad}{line}\n" for line in lines)
+
+
+_PORTS = '        args: [operator, --namespace, entrepot-system, --webhook-port, "9443"]\n'
+_ARGS = """\
+        args:
+        - operator
+        - --namespace
+        - {{ .Release.Namespace }}
+        {{- if .Values.webhook.enabled }}
+        - --webhook-port
+        - "9443"
+        {{- if .Values.webhook.certManager.enabled }}
+        - --webhook-certificates
+        - /certificates
+        {{- end }}
+        {{- if not .Values.webhook.mounts }}
+        - --without-mounts
+        {{- end }}
+        {{- else }}
+        - --no-webhook
+        {{- end }}
+        {{- with .Values.operator.extraArgs }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+"""
+_RESOURCES = """\
+          requests:
+            cpu: 100m
+            memory: 128Mi
+          limits:
+            memory: 512Mi
+"""
+_END_OF_CONTAINER = """\
+          capabilities:
+            drop: [ALL]
+"""
+_CERTIFICATES = """\
+        {{- if and .Values.webhook.enabled .Values.webhook.certManager.enabled }}
+        volumeMounts:
+        - name: certificates
+          mountPath: /certificates
+          readOnly: true
+      volumes:
+      - name: certificates
+        secret:
+          secretName: entrepot-webhook-cert-manager
+        {{- end }}
+"""
+_WEBHOOK_LABELS = """\
+  name: entrepot-webhook
+  labels:
+    app.kubernetes.io/name: entrepot
+    app.kubernetes.io/component: operator
+webhooks:
+"""
+_WEBHOOK_ANNOTATIONS = """\
+  name: entrepot-webhook
+  {{- if .Values.webhook.certManager.enabled }}
+  annotations:
+    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/entrepot-webhook
+  {{- end }}
+  labels:
+    app.kubernetes.io/name: entrepot
+    app.kubernetes.io/component: operator
+webhooks:
+"""
+
+CHANGES: dict[str, list[Change]] = {
+    "operator/deployment.yaml": [
+        Change(_PORTS, _ARGS),
+        Change("  replicas: 2\n", "  replicas: {{ .Values.operator.replicas }}\n"),
+        Change(
+            f"        image: {installing.IMAGE}\n",
+            '        image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"\n',
+        ),
+        Change("        imagePullPolicy: IfNotPresent\n", "        imagePullPolicy: {{ .Values.image.pullPolicy }}\n"),
+        Change(
+            "      serviceAccountName: entrepot-operator\n",
+            "      serviceAccountName: entrepot-operator\n"
+            + _block("imagePullSecrets", "image.pullSecrets", 6)
+            + _block("nodeSelector", "operator.nodeSelector", 6)
+            + _block("tolerations", "operator.tolerations", 6)
+            + "      {{- with .Values.operator.priorityClassName }}\n"
+            "      priorityClassName: {{ . }}\n"
+            "      {{- end }}\n",
+        ),
+        Change(_RESOURCES, "          {{- toYaml .Values.operator.resources | nindent 10 }}\n"),
+        Change(_END_OF_CONTAINER, _END_OF_CONTAINER + _CERTIFICATES),
+    ],
+    "webhook/configuration.yaml": [Change(_WEBHOOK_LABELS, _WEBHOOK_ANNOTATIONS)],
+}
+# Whole files that a release may leave out.
+CONDITIONS = {
+    "publisher/own-node.yaml": ".Values.policies.ownNode",
+    "webhook/annotations.yaml": ".Values.policies.annotations",
+    "webhook/configuration.yaml": ".Values.webhook.enabled",
+    "webhook/rbac.yaml": ".Values.webhook.enabled",
+    "webhook/service.yaml": ".Values.webhook.enabled",
+}
+
+
+def chart() -> dict[Path, str]:
+    """All files that are made, by their place in the chart.
+
+    Raises:
+        ValueError: a replacement does not fit to its manifest.
+    """
+    made: dict[Path, str] = {}
+    used: set[str] = set()
+    for path in installing.files():
+        name = path.relative_to(installing.MANIFESTS).as_posix()
+        text = path.read_text(encoding="utf-8")
+        if name.startswith("namespace/"):
+            continue  # helm install --create-namespace
+        if name.startswith("crds/"):
+            made[Path(name)] = text
+            continue
+        used.add(name)
+        made[Path("templates") / name.replace("/", "-")] = HEAD.format(name=name) + _template(name, text)
+    missing = (CHANGES.keys() | CONDITIONS.keys()) - used
+    if missing:
+        raise ValueError(f"there is no manifest {sorted(missing)[0]}")
+    return made
+
+
+def _template(name: str, text: str) -> str:
+    if "{{" in text:
+        raise ValueError(f"{name} has {{{{ in it, which is Helm's")
+    for change in CHANGES.get(name, []):
+        found = text.count(change.old)
+        if found != change.times:
+            raise ValueError(f"{name} has {found} times instead of {change.times}:\n{change.old}")
+        text = text.replace(change.old, change.new)
+    lines = [
+        line if line.startswith("#") else line.replace(installing.NAMESPACE, RELEASE) for line in text.splitlines(True)
+    ]
+    text = "".join(lines)
+    condition = CONDITIONS.get(name)
+    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
+
+
+def main() -> int:
+    """Writes the files, or says which differ."""
+    parser = argparse.ArgumentParser(description="Makes the Helm chart from the manifests.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if anything would change")
+    arguments = parser.parse_args()
+    wanted = chart()
+    there = {
+        path.relative_to(CHART)
+        for path in [*CHART.glob("crds/*"), *CHART.glob("templates/*")]
+        if path.parent.name == "crds" or path.read_text(encoding="utf-8").startswith(HEAD[:32])
+    }
+    wrong = sorted(str(path) for path in there - wanted.keys())
+    for path, text in wanted.items():
+        place = CHART / path
+        if not place.is_file() or place.read_text(encoding="utf-8") != text:
+            wrong.append(str(path))
+            if not arguments.check:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8")
+    if not arguments.check:
+        for path in there - wanted.keys():
+            (CHART / path).unlink()
+    for name in wrong:
+        print(f"{'differs' if arguments.check else 'written'}: operator/chart/{name}")
+    return 1 if wrong and arguments.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
