@@ -12,6 +12,8 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 BENCH_AGAINST ?= HEAD
+# Failed Python tests of `make test` that are run once more and named as unsteady if they pass then.
+SECOND_TRIES ?= 0
 
 .PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
@@ -48,7 +50,7 @@ test-fast: cpp-tests  ## C++ units, Python units that are not slow; under two mi
 	@$(PY) tools/run_tests.py fast
 
 test: cpp-tests $(VENV2)/.developed  ## every test: units plain and under sanitizers, Python, hosts, documentation
-	@$(PY) tools/run_tests.py full --jobs $(JOBS)
+	@$(PY) tools/run_tests.py full --jobs $(JOBS) --second-tries $(SECOND_TRIES)
 
 test-pandas2: build $(VENV2)/.developed  ## the codec tests on pandas 2
 	@$(PY) tools/run_tests.py pandas2

@@ -2,6 +2,9 @@
 
 Every stage runs, whatever the ones before it said; the exit code tells whether all passed. The summary is short and
 comes last, so that a tail of the log is enough: the slowest tests, the closing lines, what failed by name.
+
+A Python test may fail by a race of the host that it runs. With ``--second-tries`` so many of a run's failed tests are run
+once more, alone; one that passes then is named in the summary as unsteady, with its first failure in the log above.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # No stage takes a third of it; a hang that no test's own limit ends must not hang the run.
 STAGE_SECONDS = 1800.0
 SLOWEST = 10
+SECOND_LOGS = 100  # added to the number of a stage's log
 NAMED_FAILURES = 60  # a summary is to be read; the log has them all
 
 
@@ -41,21 +45,32 @@ class Stage:
         name: what the summary calls it.
         commands: run in order; the first that fails ends the stage.
         variables: added to the environment.
+        again: runs the tests whose names are added to it; None: what fails here is not tried again.
     """
 
     name: str
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict[str, str])
+    again: list[str] | None = None
 
 
 @dataclass
 class Outcome:
-    """What a stage came to."""
+    """What a stage came to.
+
+    Attributes:
+        name: of the stage.
+        code: it ended with; 0: all passed, those that are unsteady at their second try.
+        seconds: it took.
+        reading: of its output.
+        unsteady: tests that passed at their second try only.
+    """
 
     name: str
     code: int
     seconds: float
     reading: Reading
+    unsteady: list[str] = field(default_factory=list[str])
 
 
 def _pytest(python: str, *arguments: str) -> list[str]:
@@ -76,7 +91,8 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan")):
         build = ["bash", "tools/build.sh", preset, "all", str(jobs)]
         found.append(Stage(name, [build, ["ctest", "--preset", preset]]))
-    found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")]))
+    again = _pytest(PYTHON, "--timeout", "900")
+    found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")], again=again))
     # Modules that begin with torch_ import PyTorch, which the lock file leaves out.
     doctests = [
         "--doctest-modules",
@@ -88,11 +104,12 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     ]
     found.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
     hosts = _pytest(PYTHON, "-m", "e2e and not cluster", "--timeout", "900", "tests")
-    found.append(Stage("hosts, end to end", [hosts]))
+    found.append(Stage("hosts, end to end", [hosts], again=again))
     if (ROOT / CODEC_TESTS).is_dir():
         found.append(pandas2)
     # One process, so that there is one control plane. Last: what it is built from compiles meanwhile.
-    found.append(Stage("Kubernetes", [CONTROL_PLANE, _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")]))
+    cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
+    found.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], again=again))
     return found
 
 
@@ -109,6 +126,23 @@ def _control_plane_meanwhile() -> Iterator[None]:
         if process.poll() is None:  # the stage did not come to it
             os.killpg(process.pid, signal.SIGTERM)
         process.wait()
+
+
+def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
+    """Runs a stage, and what failed in it once more if that is not too much."""
+    first = _run(stage, number)
+    names = first.reading.failures
+    # Code 1 of pytest: tests ran and some failed. Else there is more amiss than a test.
+    if first.code != 1 or stage.again is None or not names or len(names) > second_tries:
+        return first
+    second = _run(Stage(f"{stage.name}: second try", [stage.again + names], stage.variables), number + SECOND_LOGS)
+    seconds = first.seconds + second.seconds
+    if second.code == 0 and second.reading.passed >= len(names):
+        first.reading.failures = []
+        first.reading.failed = 0
+        first.reading.passed += second.reading.passed
+        return Outcome(first.name, 0, seconds, first.reading, unsteady=names)
+    return Outcome(first.name, first.code, seconds, first.reading)
 
 
 def _run(stage: Stage, number: int) -> Outcome:
@@ -172,6 +206,8 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     lines += names[:NAMED_FAILURES]
     if len(names) > NAMED_FAILURES:
         lines.append(f"and {len(names) - NAMED_FAILURES} more: see {LOGS}")
+    lines += [f"UNSTEADY {name}  ({outcome.name}): it passed at its second try; look for the race" for outcome in outcomes
+              for name in outcome.unsteady]
     bad = sum(1 for outcome in outcomes if outcome.code != 0)
     # A stage that failed before its runner could count still counts as a failure.
     failed = max(sum(outcome.reading.failed for outcome in outcomes), bad)
@@ -186,9 +222,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tier", choices=["fast", "full", "pandas2"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="for builds; default: the machine's")
+    parser.add_argument("--second-tries", type=int, default=0, help="failed Python tests run once more; default: none")
     arguments = parser.parse_args()
+    left: int = arguments.second_tries
+    outcomes: list[Outcome] = []
     with _control_plane_meanwhile() if arguments.tier == "full" else nullcontext():
-        outcomes = [_run(stage, number) for number, stage in enumerate(stages(arguments.tier, arguments.jobs))]
+        for number, stage in enumerate(stages(arguments.tier, arguments.jobs)):
+            outcomes.append(_run_twice(stage, number, left))
+            left -= len(outcomes[-1].unsteady)
     print("\n".join(summary(outcomes)), flush=True)
     return 1 if any(outcome.code != 0 for outcome in outcomes) else 0
 

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,40 @@ def test_a_stage_ends_with_the_first_command_that_fails(runner: ModuleType) -> N
 def test_a_stage_that_hangs_is_ended(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "STAGE_SECONDS", 0.5)
     assert _stage(runner, "import signal; print('1 passed in 0.1s', flush=True); signal.pause()")[0] == -9
+
+
+NAMED = "tests/x.py::test_x"
+FAILS = f"print('FAILED {NAMED} - no'); print('1 failed, 3 passed in 0.1s'); raise SystemExit(1)"
+
+
+def _twice(runner: ModuleType, first: str, second: str, tries: int) -> Any:
+    again = [sys.executable, "-c", second]
+    return runner._run_twice(runner.Stage("a stage", [[sys.executable, "-c", first]], again=again), 0, tries)
+
+
+def test_a_test_that_passes_at_its_second_try_is_named(runner: ModuleType) -> None:
+    outcome = _twice(runner, FAILS, f"import sys; assert sys.argv[1:] == ['{NAMED}']; print('1 passed in 0.1s')", 1)
+    assert (outcome.code, outcome.unsteady) == (0, [NAMED])
+    lines = runner.summary([outcome])
+    assert any(line.startswith(f"UNSTEADY {NAMED}") for line in lines)
+    assert lines[-1].startswith("4 passed, 0 failed")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tries"),
+    [
+        (FAILS, FAILS, 1),
+        (FAILS, "print('no tests ran in 0.1s')", 1),
+        (FAILS, "print('1 passed in 0.1s')", 0),
+        (FAILS.replace("SystemExit(1)", "SystemExit(2)"), "print('1 passed in 0.1s')", 1),
+    ],
+    ids=["fails again", "does not run", "no tries left", "more amiss than a test"],
+)
+def test_what_fails_stays_red(runner: ModuleType, first: str, second: str, tries: int) -> None:
+    outcome = _twice(runner, first, second, tries)
+    assert outcome.code != 0
+    assert outcome.unsteady == []
+    assert f"FAILED {NAMED}  (a stage)" in runner.summary([outcome])
 
 
 def test_every_tier_has_stages(runner: ModuleType) -> None:
