@@ -206,8 +206,8 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     lines += names[:NAMED_FAILURES]
     if len(names) > NAMED_FAILURES:
         lines.append(f"and {len(names) - NAMED_FAILURES} more: see {LOGS}")
-    lines += [f"UNSTEADY {name}  ({outcome.name}): it passed at its second try; look for the race" for outcome in outcomes
-              for name in outcome.unsteady]
+    for outcome in outcomes:
+        lines += [f"UNSTEADY {name}  ({outcome.name}): passed at its second try only" for name in outcome.unsteady]
     bad = sum(1 for outcome in outcomes if outcome.code != 0)
     # A stage that failed before its runner could count still counts as a failure.
     failed = max(sum(outcome.reading.failed for outcome in outcomes), bad)
