@@ -3,8 +3,8 @@
 Every stage runs, whatever the ones before it said; the exit code tells whether all passed. The summary is short and
 comes last, so that a tail of the log is enough: the slowest tests, the closing lines, what failed by name.
 
-A Python test may fail by a race of the host that it runs. With ``--second-tries`` so many failed tests of a run are tried
-once more, alone; one that passes then is named in the summary as unsteady, with its first failure in the log above.
+A Python test may fail by a race of the host that it runs. With ``--second-tries`` so many failed tests of a run are
+tried again, alone; one that passes then is named in the summary as unsteady; its first failure stays in the log.
 """
 
 from __future__ import annotations
