@@ -13,6 +13,9 @@ from entrepot_io.checkpoints.places import Place, Unsettled
 
 # Large enough that an object store's delay does not count, small enough that eight on their way are little memory.
 CHUNK_BYTES = 16 << 20
+# Of a buffer that would be few of those: one is hashed while others are written, and all are synced together.
+SMALL_CHUNK_BYTES = 4 << 20
+SMALL_BELOW_BYTES = 4 * CHUNK_BYTES
 # Buffers below this share a chunk of up to PACK_BYTES: a request each would cost more than their bytes.
 PACK_BELOW_BYTES = 256 << 10
 PACK_BYTES = 4 << 20
@@ -26,6 +29,11 @@ CHUNKS = "chunks"
 def chunk_name(digest: str) -> str:
     """A chunk's file below its folder."""
     return f"{folder_of(digest)}/{digest}"
+
+
+def chunk_length(nbytes: int) -> int:
+    """The length of the chunks, but for the last, that a buffer of this many bytes is cut into."""
+    return SMALL_CHUNK_BYTES if nbytes < SMALL_BELOW_BYTES else CHUNK_BYTES
 
 
 def identified(data: bytes | memoryview) -> Chunk:

@@ -14,9 +14,10 @@ from entrepot_io.checkpoints import guard
 from entrepot_io.checkpoints.chunks import CHUNKS, SHARED, ChunkFolder, chunk_folder, chunk_name
 from entrepot_io.checkpoints.digests import matches
 from entrepot_io.checkpoints.loading import read_manifest
+from entrepot_io.checkpoints.local_files import TEMPORARY_MARK
 from entrepot_io.checkpoints.manifest import CheckpointInfo, Chunk, TableFile
 from entrepot_io.checkpoints.manifest_text import HEADER_MAX_BYTES, MANIFEST, header_of
-from entrepot_io.checkpoints.places import TEMPORARY_MARK, Place, open_place
+from entrepot_io.checkpoints.places import Place, open_place
 from entrepot_io.checkpoints.workers import Workers, thread_count
 
 # A file that a local write left when its process died; a living write takes less.

@@ -6,25 +6,16 @@ whole by themselves. Either way what is there is whole, or has another length th
 
 from __future__ import annotations
 
-import ctypes
 import os
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from entrepot.errors import CorruptData, InvalidArgument
 
+from entrepot_io.checkpoints import local_files
 from entrepot_io.checkpoints.failures import told_as_ours
-
-TEMPORARY_MARK = ".tmp-"
-
-# After each the disk is told to begin, so that it does not wait for all of a file to be handed over.
-PIECE_BYTES = 4 << 20
-_WRITE = 2  # SYNC_FILE_RANGE_WRITE
-_libc = ctypes.CDLL(None)
 
 # Folders whose entries do not outlive a crash of the machine before ``Place.settle``, in the order of their syncs.
 Unsettled = dict[str, None]
@@ -133,7 +124,7 @@ class Place:
             try:
                 if self.local:
                     path = f"{self._path}/{name}"
-                    changed = dict.fromkeys(_write_local(path, data, sync))
+                    changed = dict.fromkeys(local_files.write_file(path, data, sync))
                     if sync:
                         changed[os.path.dirname(path)] = None
                     if unsettled is not None:
@@ -168,7 +159,7 @@ class Place:
         """
         for folder in list(unsettled):
             with told_as_ours("sync", folder):
-                _sync_folder(folder)
+                local_files.sync_folder(folder)
         unsettled.clear()
 
     def size(self, name: str) -> int | None:
@@ -225,7 +216,7 @@ class Place:
     def open(self, name: str, mode: str) -> Any:
         """A file object of fsspec's, for libraries that read and write those."""
         if mode.startswith("w") and self.local:
-            self.settle(dict.fromkeys(_make_folders(os.path.dirname(f"{self._path}/{name}"))))
+            self.settle(dict.fromkeys(local_files.make_folders(os.path.dirname(f"{self._path}/{name}"))))
         return self._fs.open(f"{self._path}/{name}", mode)
 
     def sync(self, name: str, file: Any) -> None:
@@ -284,72 +275,6 @@ def open_place(url: str, storage_options: Mapping[str, Any] | None = None) -> Pl
     local = isinstance(fs, LocalFileSystem)
     shown = url.rstrip("/") if "://" in url else str(path).rstrip("/")
     return Place(fs, str(path), shown, local)
-
-
-def _write_local(path: str, data: bytes | memoryview, sync: bool) -> list[str]:
-    """Write a file; the folders that got an entry for a folder that was made for it, the topmost first."""
-    changed: list[str] = []
-    folder, name = os.path.split(path)
-    temporary = f"{folder}/.{name[:200]}{TEMPORARY_MARK}{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        file = os.open(temporary, flags, 0o666)
-    except FileNotFoundError:
-        changed = _make_folders(folder)
-        file = os.open(temporary, flags, 0o666)
-    try:
-        try:
-            view = memoryview(data).cast("B") if len(data) else memoryview(b"")
-            done = 0
-            while done < view.nbytes:
-                done += os.write(file, view[done : done + PIECE_BYTES])
-                if sync and done < view.nbytes:
-                    _start_writing(file, done)
-            if sync:
-                os.fsync(file)
-        finally:
-            os.close(file)
-        os.rename(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    return changed
-
-
-def _start_writing(file: int, end: int) -> None:
-    """Have the disk begin with what was written until now; a hint, the sync that follows is what counts."""
-    begin = max(0, end - PIECE_BYTES)
-    _libc.sync_file_range(file, ctypes.c_int64(begin), ctypes.c_int64(end - begin), _WRITE)
-
-
-def _make_folders(folder: str) -> list[str]:
-    changed: list[str] = []
-    above = os.path.dirname(folder)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        return changed  # another process was faster; what is no folder is noticed by the open
-    except FileNotFoundError:
-        if above == folder:
-            raise
-        changed = _make_folders(above)
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-    return [*changed, above]
-
-
-def _sync_folder(folder: str) -> None:
-    try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # removed meanwhile, by a prune of newer ones say
-    except PermissionError:
-        return  # one above ours, which we may write and not read: whoever may only do that cannot sync it
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _relative(name: str, path: str, start: int) -> str:

@@ -19,13 +19,13 @@ from entrepot.parts import Listed
 
 from entrepot_io.checkpoints import guard
 from entrepot_io.checkpoints.chunks import (
-    CHUNK_BYTES,
     CHUNKS,
     INLINE_BYTES,
     PACK_BELOW_BYTES,
     PACK_BYTES,
     ChunkFolder,
     chunk_folder,
+    chunk_length,
     chunk_name,
     identified,
 )
@@ -302,7 +302,8 @@ class _Saver:
             at = len(pack.data)
             pack.data += buffer
             return [(pack, at, buffer.nbytes)]
-        cuts = [buffer[at : at + CHUNK_BYTES] for at in range(0, buffer.nbytes, CHUNK_BYTES)]
+        length = chunk_length(buffer.nbytes)
+        cuts = [buffer[at : at + length] for at in range(0, buffer.nbytes, length)]
         return [(self._workers.submit(self._write, cut), 0, cut.nbytes) for cut in cuts]
 
     def _write(self, data: memoryview) -> tuple[Chunk, int]:

@@ -20,7 +20,7 @@ WAIT_SECONDS = 0.1  # between looks at whether a task failed; a blocked submit i
 
 def thread_count(local: bool) -> int:
     """How many threads a target is written and read with."""
-    return min(LOCAL_THREADS, (os.cpu_count() or 1) + 1) if local else REMOTE_THREADS
+    return min(LOCAL_THREADS, (os.cpu_count() or 1) + 2) if local else REMOTE_THREADS
 
 
 class Workers:

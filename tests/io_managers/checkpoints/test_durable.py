@@ -17,7 +17,7 @@ import pytest
 from entrepot import cli
 from entrepot_io import connections, handoff
 from entrepot_io.checkpoints import list_checkpoints, prune
-from entrepot_io.checkpoints import places as places_module
+from entrepot_io.checkpoints import local_files
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_tier_that_fails(daemon: Any, folder: Any, monkeypatch: pytest.MonkeyP
 
     store = connect(daemon, entrepot.Durable(folder.url, mode, match="n*"))
     with monkeypatch.context() as patched:
-        patched.setattr(places_module, "_write_local", full)
+        patched.setattr(local_files, "write_file", full)
         if mode == "through":
             with pytest.raises(entrepot.StoreFull, match="is in the store, but could not be made durable"):
                 store.put(b"x", name="n")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from entrepot import parts
 from entrepot_io.checkpoints import Progress, SaveReport
-from entrepot_io.checkpoints.chunks import CHUNK_BYTES, PACK_BELOW_BYTES
+from entrepot_io.checkpoints.chunks import CHUNK_BYTES, PACK_BELOW_BYTES, SMALL_BELOW_BYTES, SMALL_CHUNK_BYTES
 
 VALUES: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
@@ -24,8 +24,9 @@ VALUES: dict[str, Callable[[], Any]] = {
     "text in a list": lambda: ["a", {"b": 2.5, "c": [None, True]}],
     "a small array": lambda: np.arange(10, dtype="i2"),
     "an empty array": lambda: np.empty((0, 3)),
-    "an array of one chunk": lambda: np.arange(CHUNK_BYTES, dtype="u1"),
-    "an array of two chunks and a bit": lambda: np.arange(2 * CHUNK_BYTES + 1, dtype="u1"),
+    "an array of one chunk": lambda: np.arange(SMALL_CHUNK_BYTES, dtype="u1"),
+    "an array of two chunks and a bit": lambda: np.arange(2 * SMALL_CHUNK_BYTES + 1, dtype="u1"),
+    "an array of large chunks and a bit": lambda: np.arange(SMALL_BELOW_BYTES + CHUNK_BYTES + 1, dtype="u1"),
     "arrays of all sizes": lambda: {n: np.full(n, n % 251, dtype="u1") for n in (0, 1, 65535, 65536, PACK_BELOW_BYTES)},
     "the same array twice": lambda: (lambda a: {"x": a, "y": a})(np.arange(100_000)),
     "an Arrow table": lambda: pa.table({"a": range(50_000), "s": ["x" * (i % 30) for i in range(50_000)]}),
