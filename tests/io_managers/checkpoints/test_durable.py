@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from entrepot import cli
 from entrepot_io import connections, handoff
-from entrepot_io.checkpoints import list_checkpoints, prune
-from entrepot_io.checkpoints import local_files
+from entrepot_io.checkpoints import list_checkpoints, local_files, prune
 
 
 @pytest.fixture

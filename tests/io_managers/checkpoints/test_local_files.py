@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot_io.checkpoints import local_files
 from entrepot_io.checkpoints.local_files import BLOCK_BYTES, DIRECT_FROM_BYTES, PIECE_BYTES, write_file
 
 LENGTHS = [0, 1, DIRECT_FROM_BYTES - 1, DIRECT_FROM_BYTES, DIRECT_FROM_BYTES + 1, 2 * PIECE_BYTES + BLOCK_BYTES + 7]
@@ -85,9 +84,7 @@ def test_what_need_not_be_synced_stays_in_the_page_cache(tmp_path: Path, writes:
     assert writes.direct == 0
 
 
-def test_a_file_system_without_direct_writes(
-    tmp_path: Path, writes: Writes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_direct_writes(tmp_path: Path, writes: Writes, monkeypatch: pytest.MonkeyPatch) -> None:
     real = fcntl.fcntl
 
     def refuse(file: int, command: int, argument: int = 0) -> int:
@@ -95,7 +92,7 @@ def test_a_file_system_without_direct_writes(
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(file, command, argument)
 
-    monkeypatch.setattr(local_files.fcntl, "fcntl", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
     data = _memory(PIECE_BYTES + 5)
     write_file(str(tmp_path / "file"), data, True)
     assert (tmp_path / "file").read_bytes() == data
