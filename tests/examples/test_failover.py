@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +21,20 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = 4000
 # What has to run again, and to come back, by fault.
 RERUN = {"none": [], "task": ["train"], "daemon": [], "store": ["load", "join"]}
+TELLING = re.compile("error|warning|mismatch|Trying to enqueue|executor event|Entrepot", re.IGNORECASE)
 RELOADED = {"none": [], "task": [], "daemon": [], "store": ["features"]}
+
+
+def _why(work: Path, run: dict[str, Any]) -> str:
+    """What the logs say of a run that went another way: of its tasks, and what else complains or names a task of it."""
+    lines = [f"{run['host']}, {run['fault']}: rerun {run['rerun']}, reloaded {run['reloaded']}"]
+    name = f"{run['host']}-{run['fault']}"
+    for log in sorted(work.rglob("*.log")):
+        own = name in str(log)
+        text = log.read_text(errors="replace").splitlines()
+        said = [line[:600] for line in text if own or (name in line and TELLING.search(line))]
+        lines += [f"--- {log.relative_to(work)}", *said[-60:]] if said else []
+    return "\n".join(lines)
 
 
 @pytest.mark.e2e
@@ -29,14 +44,18 @@ RELOADED = {"none": [], "task": [], "daemon": [], "store": ["features"]}
 def test_every_fault_ends_with_the_right_answer(host: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "examples.failover", "--rows", str(ROWS), "--hosts", host, "--out", str(out)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580)
+    ended = subprocess.run([*command, "--keep"], cwd=ROOT, capture_output=True, text=True, timeout=580)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-6000:]
-    results: dict[str, Any] = json.loads((out / "results.json").read_text())
-    assert results["same_answers"]
-    assert [run["fault"] for run in results["runs"]] == ["none", "task", "daemon", "store"]
-    for run in results["runs"]:
-        assert run["rerun"] == RERUN[run["fault"]], run
-        assert run["reloaded"] == RELOADED[run["fault"]], run
+    work = Path(ended.stderr.rpartition("The working folder with all logs is ")[2].strip())
+    try:
+        results: dict[str, Any] = json.loads((out / "results.json").read_text())
+        assert results["same_answers"]
+        assert [run["fault"] for run in results["runs"]] == ["none", "task", "daemon", "store"]
+        for run in results["runs"]:
+            assert run["rerun"] == RERUN[run["fault"]], _why(work, run)
+            assert run["reloaded"] == RELOADED[run["fault"]], _why(work, run)
+    finally:
+        shutil.rmtree(work)
     assert (out / "chart.png").stat().st_size > 10_000
     assert "reloaded" in (out / "events.txt").read_text()
 
