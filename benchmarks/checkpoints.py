@@ -2,7 +2,7 @@
 
 Same target, same run, taken in turns: every round has new random bytes, saves them and loads them into a second store,
 and writes and reads them as one file by fsspec alone. On a disk the plain write is synced, as a save is; how long it
-takes without is said beside it. What is read was just written and comes from the page cache, for both.
+takes without is said beside it. What is read was just written and is taken out of the page cache first, for both.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def _measure(
         timed("plain write", lambda: _write(fs, f"{path}/plain", data, sync=True))  # noqa: B023
         if not options:
             timed("plain write, not synced", lambda: _write(fs, f"{path}/plain2", data, sync=False))  # noqa: B023
+        if not options:
+            _leave_to_the_disk(Path(path))
         timed("load", lambda: second.load(f"{url}/{name}", storage_options=options))  # noqa: B023
         read = timed("plain read", lambda: fs.cat_file(f"{path}/plain"))
         if read != data or bytes(second.get(ids[-1])) != data[(OBJECTS - 1) * step : OBJECTS * step]:
@@ -117,6 +119,16 @@ def _write(fs: Any, path: str, data: bytes, *, sync: bool) -> None:
         if sync:
             file.flush()
             os.fsync(file.fileno())
+
+
+def _leave_to_the_disk(folder: Path) -> None:
+    """Take all files below a folder out of the page cache, so that who reads them has to read the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY)
+            os.fsync(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
 
 
 def _figures(target: str, taken: dict[str, list[float]]) -> list[dict[str, Any]]:
