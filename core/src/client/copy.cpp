@@ -13,7 +13,8 @@ namespace entrepot {
 namespace {
 
 #if defined(__x86_64__)
-// Four pages at once: their lines come from different banks, and the hardware prefetcher follows four streams.
+// Intel's cores are fastest with four pages at once, whose lines come from different banks, each followed by the
+// hardware prefetcher; AMD's with one after the other (a GiB on an EPYC: 44 ms, with four 64 ms, with memcpy 57 ms).
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kStreams = 4;
 
@@ -31,7 +32,8 @@ __attribute__((target("avx2"))) inline void stream_lines_avx2(std::byte* to, con
 // `to` is aligned to 64; returns how many bytes were copied (a multiple of 128).
 __attribute__((target("avx2"))) std::size_t stream_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
-  for (; done + kStreams * kPage <= bytes; done += kStreams * kPage) {
+  const std::size_t together = cpu_is_amd() ? 0 : bytes;
+  for (; done + kStreams * kPage <= together; done += kStreams * kPage) {
     for (std::size_t line = 0; line < kPage; line += 128) {
       for (std::size_t page = 0; page < kStreams; ++page) {
         const std::size_t at = done + page * kPage + line;

@@ -15,6 +15,7 @@ namespace {
 struct Features {
   bool avx2 = false;
   bool crc32c = false;
+  bool amd = false;
 };
 
 // The registers that the kernel saves (XCR0). Only after cpuid said that the instruction is there (OSXSAVE).
@@ -32,6 +33,8 @@ Features ask_features() {
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return found;
+  found.amd = b == signature_AMD_ebx && d == signature_AMD_edx && c == signature_AMD_ecx;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0) return found;
   found.crc32c = (c & bit_SSE4_2) != 0;
   const bool vectors = (c & bit_OSXSAVE) != 0 && (c & bit_AVX) != 0 && (saved_registers() & kXmmAndYmm) == kXmmAndYmm;
@@ -47,11 +50,13 @@ const Features& features() {
 }  // namespace
 
 bool cpu_has_avx2() { return features().avx2; }
+bool cpu_is_amd() { return features().amd; }
 bool cpu_has_crc32c() { return features().crc32c; }
 
 #elif defined(__aarch64__) && defined(__linux__)
 
 bool cpu_has_avx2() { return false; }
+bool cpu_is_amd() { return false; }
 
 bool cpu_has_crc32c() {
   constexpr unsigned long kCrc32 = 1UL << 7;  // HWCAP_CRC32
@@ -62,6 +67,7 @@ bool cpu_has_crc32c() {
 #else
 
 bool cpu_has_avx2() { return false; }
+bool cpu_is_amd() { return false; }
 bool cpu_has_crc32c() { return false; }
 
 #endif

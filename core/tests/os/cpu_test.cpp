@@ -10,14 +10,17 @@
 namespace entrepot {
 namespace {
 
-// The words after "flags" (x86_64) or "Features" (aarch64) of the first CPU, with a space on either side.
-std::string kernel_flags() {
+// What the kernel says of the first CPU under a name, with a space on either side.
+std::string said(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("flags") || line.starts_with("Features")) return line.substr(line.find(':') + 1) + " ";
+    if (line.starts_with(name)) return line.substr(line.find(':') + 1) + " ";
   }
   return "";
 }
+
+// "flags" on x86_64, "Features" on aarch64.
+std::string kernel_flags() { return said("flags") + said("Features"); }
 
 bool listed(const std::string& flag) { return kernel_flags().find(" " + flag + " ") != std::string::npos; }
 
@@ -25,6 +28,7 @@ TEST(Cpu, AgreesWithTheKernel) {
   ASSERT_FALSE(kernel_flags().empty());
   EXPECT_EQ(cpu_has_avx2(), listed("avx2"));
   EXPECT_EQ(cpu_has_crc32c(), listed("sse4_2") || listed("crc32"));
+  EXPECT_EQ(cpu_is_amd(), said("vendor_id") == " AuthenticAMD ");
 }
 
 TEST(Cpu, TheInstructionsAreUsedWhereTheyAre) {
