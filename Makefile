@@ -73,7 +73,7 @@ demo-k8s: build  ## a pipeline in pods that follow their data, on a real control
 control-plane: build  ## a real Kubernetes control plane on loopback, with fake nodes, until it is interrupted
 	@$(PY) tests/kubecp/control_plane.py
 
-bench: build  ## figures beside other stores and the machine's limits, about 30 minutes; BENCH_ARGS='--plan short': 8
+bench: build  ## figures beside other stores and the machine's limits, about 35 minutes; BENCH_ARGS='--plan short': 8
 	@$(PY) -m benchmarks full $(BENCH_ARGS)
 
 bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAINST=REV (default: HEAD); judges nothing
