@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import queue
 import threading
@@ -18,6 +17,7 @@ from entrepot_io.cluster.api import Api
 from entrepot_io.placement.reasons import Reason
 
 from entrepot_operator.admission.requests import Review
+from entrepot_operator.events import event
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Teller:
         if time.monotonic() - seen.written < _AGAIN_SECONDS:
             return
         seen.written = time.monotonic()
-        one = event(about, reason, seen.first, now, seen.count)
+        one = _manifest(about, reason, seen.first, now, seen.count)
         path = f"/api/v1/namespaces/{about.namespace}/events/{one['metadata']['name']}"
         try:
             self._api.apply(path, one, COMPONENT)
@@ -122,27 +122,17 @@ def subject(review: Review) -> About | None:
     return About(review.namespace, "v1", "Pod", str(name), "") if name and review.namespace else None
 
 
-def event(about: About, reason: Reason, first: datetime, last: datetime, count: int) -> dict[str, Any]:
-    """An Event; the same problem of the same thing always has the same name."""
-    text = f"{about.api_version}/{about.kind}/{about.name}/{about.uid}/{reason.code}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    involved = {
-        "apiVersion": about.api_version,
-        "kind": about.kind,
-        "namespace": about.namespace,
-        "name": about.name,
-        "uid": about.uid,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{about.name[:200].rstrip('.-')}.{digest}", "namespace": about.namespace},
-        "involvedObject": {key: value for key, value in involved.items() if value},
-        "type": "Warning",
-        "reason": "".join(part.capitalize() for part in reason.code.split("-")),
-        "message": reason.text[:_MAX_MESSAGE],
-        "source": {"component": COMPONENT},
-        "firstTimestamp": first.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "lastTimestamp": last.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "count": count,
-    }
+def _manifest(about: About, reason: Reason, first: datetime, last: datetime, count: int) -> dict[str, Any]:
+    """The same problem of the same thing is the same Event."""
+    known = {"apiVersion": about.api_version, "kind": about.kind, "uid": about.uid}
+    return event(
+        {"namespace": about.namespace, "name": about.name} | {key: value for key, value in known.items() if value},
+        f"{about.api_version}/{about.kind}/{about.name}/{about.uid}/{reason.code}",
+        type="Warning",
+        reason="".join(part.capitalize() for part in reason.code.split("-")),
+        message=reason.text[:_MAX_MESSAGE],
+        component=COMPONENT,
+        first=first,
+        last=last,
+        count=count,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -14,10 +13,9 @@ from entrepot_operator.admission.patching import Operation
 from entrepot_operator.controller.children import MANAGER, Child
 from entrepot_operator.controller.gates import GatedPod, Told, lifting
 from entrepot_operator.controller.labels import LabelChange
+from entrepot_operator.events import LONGEST_MESSAGE, event
 
 INVALID = 422
-_LONGEST_NAME = 200
-_LONGEST_MESSAGE = 1024
 
 
 class Writer:
@@ -95,27 +93,19 @@ class Writer:
             about: ``apiVersion``, ``kind``, ``namespace``, ``name`` and ``uid`` of the resource.
             told: what is said.
         """
-        digest = hashlib.sha256(f"{about['uid']}/{told.reason}/{told.once}".encode()).hexdigest()[:16]
-        now = self._api.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self._api.now()
         message = told.message
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {
-                "name": f"{str(about['name'])[:_LONGEST_NAME].rstrip('.-')}.{digest}",
-                "namespace": about["namespace"],
-            },
-            "involvedObject": dict(about),
-            "type": told.type,
-            "reason": told.reason,
-            "message": message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 3] + "...",
-            "source": {"component": MANAGER},
-            "reportingComponent": MANAGER,
-            "reportingInstance": self._identity[:128],
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+        manifest = event(
+            about,
+            f"{about['uid']}/{told.reason}/{told.once}",
+            type=told.type,
+            reason=told.reason,
+            message=message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "...",
+            component=MANAGER,
+            first=now,
+            last=now,
+        )
+        manifest |= {"reportingComponent": MANAGER, "reportingInstance": self._identity[:128]}
         try:
             self._api.create(f"/api/v1/namespaces/{about['namespace']}/events", manifest)
         except ClusterRefused as error:
