@@ -43,7 +43,7 @@ class Plan:
     scale_bytes: int = 16 * GIB
     scale_puts: int = 86_400
     beyond_bytes: int = GIB
-    beyond_rounds: int = 5
+    beyond_rounds: int = 15
     beyond_passes: int = 5
     beyond_seconds: float = 10.0
     beyond_resident: int = 10 * GIB

@@ -21,7 +21,7 @@ from benchmarks.stage import Fleet
 from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import Unavailable, descendants
 
-SPILL_THREADS = 3
+SPILL_THREADS = 4
 POLICIES = (("data aware, declared", "data_aware", "loop_sequential"), ("data aware, inferred", "data_aware", None))
 OTHERS = (("LRU", "lru", None), ("MRU", "mru", None))
 PAUSE = 0.0005

@@ -149,8 +149,10 @@ int spill(const std::vector<std::string>& arguments) {
   {
     Spiller spiller(folder, bytes, blob_bytes, threads, segment);
     for (std::uint64_t round = 0; round < rounds; ++round) {
-      spill_write.push_back(spiller.write());
+      // By turns first: what a disk took last is not like what it took before.
+      if (round % 2 == 0) spill_write.push_back(spiller.write());
       plain_write.push_back(plain(file.get(), segment, bytes, threads, true));
+      if (round % 2 == 1) spill_write.push_back(spiller.write());
       one_write.push_back(plain(file.get(), segment, bytes, 1, true));
       spill_read.push_back(spiller.read());
       plain_read.push_back(plain(file.get(), segment, bytes, threads, false));

@@ -12,6 +12,9 @@ namespace entrepot {
 // Whether AMD made it: its cores write memory fastest in one stream. False off x86_64.
 [[nodiscard]] bool cpu_is_amd();
 
+// Carry-less products of 256-bit registers: VPCLMULQDQ beside AVX2 and PCLMULQDQ. False off x86_64.
+[[nodiscard]] bool cpu_has_wide_products();
+
 // Instructions for CRC-32C: SSE 4.2 on x86_64, the CRC extension on aarch64. False elsewhere.
 [[nodiscard]] bool cpu_has_crc32c();
 

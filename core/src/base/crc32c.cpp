@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/cpu.h"
+#include "base/crc32c_folding.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -140,18 +141,36 @@ ENTREPOT_CRC_TARGET std::uint32_t update_hardware(std::uint32_t crc, const std::
   return crc;
 }
 
+// Below it the registers' way in and out costs more than the products save.
+constexpr std::size_t kLeastFolded = 1024;
+
+std::uint32_t update_folded(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
+  if (bytes < kLeastFolded) return update_hardware(crc, data, bytes);
+  const std::size_t folded = bytes / kCrcFoldingBytes * kCrcFoldingBytes;
+  return update_hardware(crc32c_fold(crc, data, folded), data + folded, bytes - folded);
+}
+
+using Update = std::uint32_t (*)(std::uint32_t, const std::uint8_t*, std::size_t);
+
+template <Update kUpdate>
+std::uint32_t sum(const void* data, std::size_t bytes, std::uint32_t seed) {
+  return ~kUpdate(~seed, static_cast<const std::uint8_t*>(data), bytes);
+}
+
+constexpr std::array kWays = {Crc32cWay{"vpclmulqdq", &sum<update_folded>},
+                              Crc32cWay{kHardwareName, &sum<update_hardware>}, Crc32cWay{"table", &sum<update_table>}};
+
 }  // namespace
 
+std::span<const Crc32cWay> crc32c_ways() {
+  const std::span<const Crc32cWay> ways = kWays;
+  if (!cpu_has_crc32c()) return ways.last(1);
+  return cpu_has_wide_products() ? ways : ways.last(2);
+}
+
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) {
-  static const bool hardware = cpu_has_crc32c();
-  const auto* first = static_cast<const std::uint8_t*>(data);
-  return hardware ? ~update_hardware(~seed, first, bytes) : ~update_table(~seed, first, bytes);
+  static const auto kBest = crc32c_ways().front().sum;
+  return kBest(data, bytes, seed);
 }
-
-std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t seed) {
-  return ~update_table(~seed, static_cast<const std::uint8_t*>(data), bytes);
-}
-
-std::string_view crc32c_kind() { return cpu_has_crc32c() ? kHardwareName : std::string_view("table"); }
 
 }  // namespace entrepot

@@ -1,9 +1,10 @@
-// CRC-32C (Castagnoli): by the instructions of SSE4.2 or ARMv8 where the CPU has them, which is asked at run time, and
-// by tables elsewhere.
+// CRC-32C (Castagnoli): by the instructions that the CPU has for it, which is asked at run time, and by tables
+// elsewhere.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -12,11 +13,13 @@ namespace entrepot {
 // The CRC of `bytes` bytes at `data`. To go on with a further piece pass the CRC so far as `seed`.
 [[nodiscard]] std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0);
 
-// The table version alone (tests compare the two).
-[[nodiscard]] std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t seed = 0);
-
-// "sse4.2", "armv8" or "table".
-[[nodiscard]] std::string_view crc32c_kind();
+// The ways to sum that this CPU has, the fastest first: by carry-less products ("vpclmulqdq"), by an instruction for it
+// ("sse4.2", "armv8"), by a table ("table", always there). All give the same; crc32c() is the first.
+struct Crc32cWay {
+  std::string_view name;
+  std::uint32_t (*sum)(const void* data, std::size_t bytes, std::uint32_t seed);
+};
+[[nodiscard]] std::span<const Crc32cWay> crc32c_ways();
 
 // Collects fields one by one, each as its bytes in memory; only for types without padding.
 class Crc32c {

@@ -27,7 +27,7 @@ struct SpillOptions {
   std::string socket_path;
   InstanceId instance{};  // of the control memory
   SpillLimits limits;
-  std::uint32_t threads = 3;          // one checks while two keep the disk busy
+  std::uint32_t threads = 4;          // one or two check while the others keep the disk busy
   std::uint64_t patience_ms = 5'000;  // with a dying daemon's lock
   SpillPacking packing;               // of new copies; others are read whatever they are
 };

@@ -14,6 +14,7 @@ namespace {
 
 struct Features {
   bool avx2 = false;
+  bool wide_products = false;
   bool crc32c = false;
   bool amd = false;
 };
@@ -37,8 +38,12 @@ Features ask_features() {
   found.amd = b == signature_AMD_ebx && d == signature_AMD_edx && c == signature_AMD_ecx;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0) return found;
   found.crc32c = (c & bit_SSE4_2) != 0;
+  const bool products = (c & bit_PCLMUL) != 0;
   const bool vectors = (c & bit_OSXSAVE) != 0 && (c & bit_AVX) != 0 && (saved_registers() & kXmmAndYmm) == kXmmAndYmm;
-  if (vectors && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) found.avx2 = (b & bit_AVX2) != 0;
+  if (vectors && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
+    found.avx2 = (b & bit_AVX2) != 0;
+    found.wide_products = found.avx2 && products && (c & bit_VPCLMULQDQ) != 0;
+  }
   return found;
 }
 
@@ -51,12 +56,14 @@ const Features& features() {
 
 bool cpu_has_avx2() { return features().avx2; }
 bool cpu_is_amd() { return features().amd; }
+bool cpu_has_wide_products() { return features().wide_products; }
 bool cpu_has_crc32c() { return features().crc32c; }
 
 #elif defined(__aarch64__) && defined(__linux__)
 
 bool cpu_has_avx2() { return false; }
 bool cpu_is_amd() { return false; }
+bool cpu_has_wide_products() { return false; }
 
 bool cpu_has_crc32c() {
   constexpr unsigned long kCrc32 = 1UL << 7;  // HWCAP_CRC32
@@ -68,6 +75,7 @@ bool cpu_has_crc32c() {
 
 bool cpu_has_avx2() { return false; }
 bool cpu_is_amd() { return false; }
+bool cpu_has_wide_products() { return false; }
 bool cpu_has_crc32c() { return false; }
 
 #endif

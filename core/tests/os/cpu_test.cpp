@@ -28,12 +28,14 @@ TEST(Cpu, AgreesWithTheKernel) {
   ASSERT_FALSE(kernel_flags().empty());
   EXPECT_EQ(cpu_has_avx2(), listed("avx2"));
   EXPECT_EQ(cpu_has_crc32c(), listed("sse4_2") || listed("crc32"));
+  EXPECT_EQ(cpu_has_wide_products(), listed("vpclmulqdq") && listed("pclmulqdq") && listed("avx2"));
   EXPECT_EQ(cpu_is_amd(), said("vendor_id") == " AuthenticAMD ");
 }
 
 TEST(Cpu, TheInstructionsAreUsedWhereTheyAre) {
   if (!cpu_has_crc32c()) GTEST_SKIP() << "this CPU has none";
-  EXPECT_NE(crc32c_kind(), "table");
+  EXPECT_NE(crc32c_ways().front().name, "table");
+  EXPECT_EQ(crc32c_ways().front().name == "vpclmulqdq", cpu_has_wide_products());
 }
 
 }  // namespace
