@@ -11,15 +11,16 @@ from benchmarks.plan import MIB, Plan, size_name
 from benchmarks.processes import Busy, WorkerFailed, cpu_ns
 from benchmarks.reserve import Reserve
 from benchmarks.stage import Fleet, acting
-from benchmarks.systems import System
+from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import ARRAY, TABLE, Unavailable
 
 SPARE = 256 * MIB
 SMALL = 64 << 10  # of the value by which a reader's libraries are loaded
 NAMES = {ARRAY: "int64 array", TABLE: "table of 7 columns"}
 HELD = 6  # values of the large size that a turn holds: three in the store, one in each worker, one while it is made
+LIMIT_HELD = 2  # of the limit: from where and to where is copied
 RESERVED_FROM = 256 * MIB  # smaller values are tried, not measured: then nobody holds the machine's memory
-TOGETHER_ROUNDS = 4
+TOGETHER_ROUNDS = 12
 START_DELAY = 0.3  # seconds; until then all have heard when to begin
 
 
@@ -29,23 +30,36 @@ def state_name(kind: str, nbytes: int) -> str:
 
 
 def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector) -> None:
-    """Every system starts anew for each turn, so that its first put is a first put."""
-    states = [state_name(kind, plan.large_bytes) for kind in (ARRAY, TABLE)]
+    """Every system starts anew for each turn, so that its first put is a first put.
+
+    A machine's memory is not as fast at all times: the limit is measured before each turn of the store, in memory that
+    was come by like the store's, and the store has two turns in each round.
+    """
+    ours = _ours(systems)
     with Reserve() if plan.large_bytes >= RESERVED_FROM else nullcontext() as reserve:
         for number in range(plan.large_rounds):
-            if native is not None:
-                copy_limits(native, collector, states, plan.large_bytes, plan.large_puts + 1)
             shift = number * 2 % max(1, len(systems))
-            turns = [(system, kind) for system in systems[shift:] + systems[:shift] for kind in (ARRAY, TABLE)]
+            in_turn = [*systems[shift:], *systems[:shift], *ours]
+            turns = [(system, kind) for system in in_turn for kind in (ARRAY, TABLE)]
             for system, kind in turns:
                 if kind not in system.kinds or fleet.is_out(system, kind):
                     continue
+                if native is not None and system in (ours or systems):
+                    if reserve is not None:
+                        reserve.lend(LIMIT_HELD * plan.large_bytes + SPARE)
+                    state = state_name(kind, plan.large_bytes)
+                    copy_limits(native, collector, [state], plan.large_bytes, plan.large_puts + 1)
                 try:
                     if reserve is not None:
                         reserve.lend(HELD * plan.large_bytes + SPARE)
                     _turn(fleet, system, kind, plan, collector)
                 except (Unavailable, WorkerFailed) as error:
                     fleet.give_up(system, kind, str(error))
+
+
+def _ours(systems: list[System]) -> list[System]:
+    """The store itself, in all its ways."""
+    return [system for system in systems if system.name.startswith(ENTREPOT.name)]
 
 
 def _turn(fleet: Fleet, system: System, kind: str, plan: Plan, collector: Collector) -> None:
@@ -98,9 +112,10 @@ def measure_together(
     """Several producers at once; a sample is the time from the common start until the last is done."""
     nbytes, clients = plan.together_bytes, plan.together_clients
     state = f"{clients} x {state_name(ARRAY, nbytes)} at once"
-    if native is not None:
-        copies_together(native, collector, state, nbytes, clients, TOGETHER_ROUNDS)
+    ours = _ours(systems)
     for system in systems:
+        if native is not None and system in (ours or systems):
+            copies_together(native, collector, state, nbytes, clients, TOGETHER_ROUNDS)
         if ARRAY not in system.kinds or fleet.is_out(system, "together"):
             continue
         try:
