@@ -21,7 +21,8 @@ class Plan:
         together_clients: producers that put at once, ``together_bytes`` each.
         scale_objects: the most objects in the directory; ``scale_clients``; ``scale_bytes``: the largest value.
         scale_puts: puts of random sizes for the fragmentation plot.
-        beyond_bytes: capacity of the stores that hold less than is put; ``beyond_rounds``, ``beyond_passes``: repeats.
+        beyond_bytes: capacity of the stores that hold less than is put; ``beyond_rounds``, ``beyond_passes``: repeats;
+            ``disk_rounds``: of spilling beside direct I/O, which are short.
         beyond_seconds: how long small gets are timed beside a load.
         beyond_resident: payload, and ``beyond_objects`` small objects, in the store whose daemon is killed.
     """
@@ -43,7 +44,8 @@ class Plan:
     scale_bytes: int = 16 * GIB
     scale_puts: int = 86_400
     beyond_bytes: int = GIB
-    beyond_rounds: int = 15
+    beyond_rounds: int = 5
+    disk_rounds: int = 15
     beyond_passes: int = 5
     beyond_seconds: float = 10.0
     beyond_resident: int = 10 * GIB
@@ -89,6 +91,7 @@ SHORT = Plan(
     scale_puts=10_000,
     beyond_bytes=256 * MIB,
     beyond_rounds=3,
+    disk_rounds=3,
     beyond_passes=4,
     beyond_seconds=4.0,
     beyond_resident=GIB,
@@ -111,6 +114,7 @@ TINY = Plan(
     scale_puts=300,
     beyond_bytes=64 * MIB,
     beyond_rounds=1,
+    disk_rounds=1,
     beyond_passes=2,
     beyond_seconds=0.4,
     beyond_resident=64 * MIB,

@@ -82,7 +82,7 @@ def disk(native: Native | None, plan: Plan) -> dict[str, Any]:
         raise Unavailable("this build has no bench_native")
     with on_disk() as folder:
         nbytes = plan.beyond_bytes
-        found = native.run("spill", folder / "native", nbytes, nbytes // 16, plan.beyond_rounds, SPILL_THREADS)
+        found = native.run("spill", folder / "native", nbytes, nbytes // 16, plan.disk_rounds, SPILL_THREADS)
     return {
         "bytes": nbytes,
         "blob": nbytes // 16,
