@@ -114,10 +114,10 @@ def measure_together(
     state = f"{clients} x {state_name(ARRAY, nbytes)} at once"
     ours = _ours(systems)
     for system in systems:
-        if native is not None and system in (ours or systems):
-            copies_together(native, collector, state, nbytes, clients, TOGETHER_ROUNDS)
         if ARRAY not in system.kinds or fleet.is_out(system, "together"):
             continue
+        if native is not None and system in (ours or systems):
+            copies_together(native, collector, state, nbytes, clients, TOGETHER_ROUNDS)
         try:
             _together(fleet, system, plan, collector, state)
         except (Unavailable, WorkerFailed) as error:

@@ -21,7 +21,6 @@ from benchmarks.stage import Fleet
 from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import Unavailable, descendants
 
-SPILL_THREADS = 4
 POLICIES = (("data aware, declared", "data_aware", "loop_sequential"), ("data aware, inferred", "data_aware", None))
 OTHERS = (("LRU", "lru", None), ("MRU", "mru", None))
 PAUSE = 0.0005
@@ -82,7 +81,7 @@ def disk(native: Native | None, plan: Plan) -> dict[str, Any]:
         raise Unavailable("this build has no bench_native")
     with on_disk() as folder:
         nbytes = plan.beyond_bytes
-        found = native.run("spill", folder / "native", nbytes, nbytes // 16, plan.disk_rounds, SPILL_THREADS)
+        found = native.run("spill", folder / "native", nbytes, nbytes // 16, plan.disk_rounds)
     return {
         "bytes": nbytes,
         "blob": nbytes // 16,

@@ -22,7 +22,7 @@ constexpr const char* kHelp =
     "    gets of one object, or puts of 1 KiB, between two SIGSTOPs to itself; for steps\n"
     "bench_native steps COMMAND...\n"
     "    runs a command and counts the instructions of its first thread between two SIGSTOPs that it sends itself\n"
-    "bench_native spill FOLDER BYTES BLOB_BYTES ROUNDS THREADS\n"
+    "bench_native spill FOLDER BYTES BLOB_BYTES ROUNDS\n"
     "    spilling and reloading beside plain direct I/O of the same bytes, in turns\n"
     "bench_native crowd SOCKET CLIENTS MILLISECONDS BYTES\n"
     "    clients in processes of their own, all at once: each gets for half the time, then puts\n";
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   if (all[0] == "put" && rest.size() == 3) return bench::store_put(rest);
   if (all[0] == "loop" && rest.size() == 4) return bench::store_loop(rest);
   if (all[0] == "steps" && !rest.empty()) return bench::steps(rest);
-  if (all[0] == "spill" && rest.size() == 5) return bench::spill(rest);
+  if (all[0] == "spill" && rest.size() == 4) return bench::spill(rest);
   if (all[0] == "crowd" && rest.size() == 4) return bench::crowd(rest);
   std::fputs(kHelp, stderr);
   return 2;

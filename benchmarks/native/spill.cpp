@@ -72,14 +72,12 @@ std::uint64_t plain(int fd, const Segment& segment, std::uint64_t bytes, std::ui
 
 class Spiller {
  public:
-  Spiller(const std::string& folder, std::uint64_t bytes, std::uint64_t blob_bytes, std::uint32_t threads,
-          const Segment& segment)
+  Spiller(const std::string& folder, std::uint64_t bytes, std::uint64_t blob_bytes, const Segment& segment)
       : blob_bytes_(blob_bytes), event_(must(os::create_event_fd())) {
     SpillOptions options;
     options.folders = {folder};
     options.socket_path = "/bench-spill";
     options.limits = {4 * bytes, 0};
-    options.threads = threads;
     const int fd = segment.fd.get();
     files_ = must(SpillFiles::open(
         os::system_file_io(), options, [fd](std::uint32_t, std::uint32_t) { return os::duplicate(fd); }, event_.get()));
@@ -136,7 +134,7 @@ int spill(const std::vector<std::string>& arguments) {
   const std::uint64_t blob_bytes = to_number(arguments[2].c_str());
   const std::uint64_t bytes = to_number(arguments[1].c_str()) / blob_bytes * blob_bytes;
   const std::uint64_t rounds = to_number(arguments[3].c_str());
-  const auto threads = static_cast<std::uint32_t>(to_number(arguments[4].c_str()));
+  const std::uint32_t threads = SpillOptions{}.threads;  // as many for the plain copy
   const Segment segment = make_segment((bytes + os::kHugePageBytes - 1) / os::kHugePageBytes * os::kHugePageBytes);
   os::FileIo& io = os::system_file_io();
   must(os::ensure_private_subfolder(folder));
@@ -147,7 +145,7 @@ int spill(const std::vector<std::string>& arguments) {
 
   std::vector<std::uint64_t> crc, plain_write, plain_read, one_write, one_read, spill_write, spill_read;
   {
-    Spiller spiller(folder, bytes, blob_bytes, threads, segment);
+    Spiller spiller(folder, bytes, blob_bytes, segment);
     for (std::uint64_t round = 0; round < rounds; ++round) {
       // By turns first: what a disk took last is not like what it took before.
       if (round % 2 == 0) spill_write.push_back(spiller.write());

@@ -19,8 +19,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
 
-constexpr std::uint32_t kPolynomial = 0x82f6'3b78U;  // reflected
-
 // tables[k][b]: the CRC of byte b followed by k zero bytes; eight of them take eight bytes a step.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
@@ -29,7 +27,7 @@ constexpr Tables make_tables() {
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
     for (int bit = 0; bit < 8; ++bit)
-      crc = (crc >> 1) ^ ((crc & 1U) != 0 ? kPolynomial : 0U);
+      crc = (crc >> 1) ^ ((crc & 1U) != 0 ? kCrc32cPolynomial : 0U);
     tables[0][byte] = crc;
   }
   for (std::size_t k = 1; k < tables.size(); ++k) {
@@ -141,6 +139,7 @@ ENTREPOT_CRC_TARGET std::uint32_t update_hardware(std::uint32_t crc, const std::
   return crc;
 }
 
+#if defined(__x86_64__)
 // Below it the registers' way in and out costs more than the products save.
 constexpr std::size_t kLeastFolded = 1024;
 
@@ -149,6 +148,7 @@ std::uint32_t update_folded(std::uint32_t crc, const std::uint8_t* data, std::si
   const std::size_t folded = bytes / kCrcFoldingBytes * kCrcFoldingBytes;
   return update_hardware(crc32c_fold(crc, data, folded), data + folded, bytes - folded);
 }
+#endif
 
 using Update = std::uint32_t (*)(std::uint32_t, const std::uint8_t*, std::size_t);
 
@@ -157,8 +157,13 @@ std::uint32_t sum(const void* data, std::size_t bytes, std::uint32_t seed) {
   return ~kUpdate(~seed, static_cast<const std::uint8_t*>(data), bytes);
 }
 
-constexpr std::array kWays = {Crc32cWay{"vpclmulqdq", &sum<update_folded>},
-                              Crc32cWay{kHardwareName, &sum<update_hardware>}, Crc32cWay{"table", &sum<update_table>}};
+constexpr std::array kWays = {
+#if defined(__x86_64__)
+    Crc32cWay{"vpclmulqdq", &sum<update_folded>},
+#endif
+    Crc32cWay{kHardwareName, &sum<update_hardware>},
+    Crc32cWay{"table", &sum<update_table>},
+};
 
 }  // namespace
 

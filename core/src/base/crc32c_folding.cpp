@@ -10,13 +10,11 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint32_t kPolynomial = 0x82f6'3b78U;  // reflected
-
 // x^n modulo the polynomial, reflected: bit 31 is x^0.
 constexpr std::uint32_t power_of_x(std::uint32_t n) {
   std::uint32_t power = 0x8000'0000U;
   for (; n > 0; --n)
-    power = (power >> 1) ^ ((power & 1U) != 0 ? kPolynomial : 0U);
+    power = (power >> 1) ^ ((power & 1U) != 0 ? kCrc32cPolynomial : 0U);
   return power;
 }
 
@@ -84,14 +82,6 @@ ENTREPOT_FOLDING std::uint32_t crc32c_fold(std::uint32_t crc, const std::uint8_t
   const std::uint64_t half = _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(last)));
   return static_cast<std::uint32_t>(_mm_crc32_u64(half, static_cast<std::uint64_t>(_mm_extract_epi64(last, 1))));
 }
-
-}  // namespace entrepot
-
-#else
-
-namespace entrepot {
-
-std::uint32_t crc32c_fold(std::uint32_t crc, const std::uint8_t* /*data*/, std::size_t /*bytes*/) { return crc; }
 
 }  // namespace entrepot
 

@@ -1,4 +1,5 @@
-// CRC-32C of large data by carry-less products of 256-bit registers (AVX2 and VPCLMULQDQ), at the speed of memory.
+// CRC-32C of large data by carry-less products of 256-bit registers (AVX2 and VPCLMULQDQ), at the speed of memory. On
+// x86_64 alone.
 // Source: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
 #pragma once
 
@@ -7,7 +8,8 @@
 
 namespace entrepot {
 
-inline constexpr std::size_t kCrcFoldingBytes = 256;  // what one step takes
+inline constexpr std::uint32_t kCrc32cPolynomial = 0x82f6'3b78U;  // reflected
+inline constexpr std::size_t kCrcFoldingBytes = 256;              // what one step takes
 
 // The register after `bytes` bytes: a multiple of kCrcFoldingBytes, not 0. Only where cpu_has_wide_products() and
 // cpu_has_crc32c().
