@@ -6,7 +6,7 @@ if(ENTREPOT_WERROR)
 endif()
 
 if(ENTREPOT_SANITIZE)
-  add_compile_options(-fsanitize=${ENTREPOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+  add_compile_options(-fsanitize=${ENTREPOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${ENTREPOT_SANITIZE})
   if(ENTREPOT_SANITIZE MATCHES "thread")
     # GCC warns on every std::atomic_thread_fence under TSan, which cannot see fences. Code that TSan must judge

@@ -27,9 +27,10 @@ void read_as(const Bytes& bytes) {
 void read_as_all(const Bytes& bytes) {
   read_as<ErrorBody, Hello, HelloReply, LeaseRequest, LeaseReply, UnleaseRequest, SegmentRequest, SegmentReply,
           SealRequest, SealReply, LookupRequest, LookupReply, DeleteRequest, DeleteReply, EvictRequest, EvictReply,
-          OpenSessionRequest, OpenSessionReply, CloseSessionRequest, RemoveSessionRequest, DefineSetRequest,
-          DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest, PerObjectReply, NameRequest, NameReply,
-          ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(bytes);
+          OpenSessionRequest, OpenSessionReply, CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest,
+          RemoveUnusedReply, DefineSetRequest, DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest,
+          PerObjectReply, NameRequest, NameReply, ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(
+      bytes);
 }
 
 // The input of a stream: pieces, each a head of two bytes (how many bytes / 4; how many descriptors) and its bytes.

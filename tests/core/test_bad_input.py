@@ -135,7 +135,7 @@ def test_object_larger_than_the_store_names_both(store: entrepot.Store) -> None:
 
 
 def test_full_store_says_who_pins_what(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 3.0)
     kept: list[Any] = []
 
     def fill() -> None:
@@ -275,8 +275,7 @@ def test_store_replaced_by_a_new_one(daemon: Any, store: entrepot.Store) -> None
     store.put(1)
     daemon.stop()
     daemon.start()
-    with pytest.raises(StoreUnavailable, match="connect again"):
-        store.status()
+    assert store.status()["objects"] == 0
     with entrepot.connect(daemon.address) as again:
         assert again.status()["objects"] == 0
 

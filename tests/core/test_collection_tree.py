@@ -8,10 +8,8 @@ import msgpack
 import pytest
 from entrepot._collection_tree import (
     COLLECTION_CODEC,
-    COLLECTION_PREFIX,
     KINDS,
     MEMBER_CODEC,
-    MEMBER_PREFIX,
     Card,
     Contents,
     Traits,
@@ -22,6 +20,7 @@ from entrepot._collection_tree import (
     member_node,
     pack_index,
 )
+from entrepot._tree import is_tree_of
 from entrepot._values import codecs
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, EntrepotError, InvalidArgument, UnsupportedType
@@ -64,9 +63,11 @@ def _decoder(buffers: list[Any]) -> Decoder:
 
 @given(cards)
 def test_a_card_comes_back(card: Card) -> None:
-    tree = pack_tree(member_node(card, Node("python.data", 1, [0, b"\xc0"])))
-    assert tree.startswith(MEMBER_PREFIX)
-    assert not tree.startswith(COLLECTION_PREFIX)
+    node = member_node(card, Node("python.data", 1, [0, b"\xc0"]))
+    for inlined in (0, 1, 200, 1000):
+        tree = pack_tree(node, inlined)
+        assert is_tree_of(tree, MEMBER_CODEC)
+        assert not is_tree_of(tree, COLLECTION_CODEC)
     assert card_of(unpack_tree(tree)) == card
     kind, collection, member = described(unpack_tree(tree))
     assert (kind, collection, member) == ("python.data", None, {"name": card.collection, "index": card.index})
@@ -76,7 +77,7 @@ def test_a_card_comes_back(card: Card) -> None:
 def test_a_collection_comes_back(made: tuple[Contents, list[ObjectID], list[int], list[int]]) -> None:
     contents, members, sizes, rows = made
     tree, buffers = _stored(contents)
-    assert tree.startswith(COLLECTION_PREFIX)
+    assert is_tree_of(tree, COLLECTION_CODEC)
     found = contents_of(unpack_tree(tree), _decoder(buffers))
     assert found.digest() == contents.digest()
     assert [found.id_of(position) for position in range(found.count)] == members

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from entrepot._core import LAYOUT, PROTOCOL
+
+MINOR = PROTOCOL[1]
 
 HEADER = struct.Struct("<IHHIIQ")  # magic, type, flags, body bytes, descriptors, request
 MAGIC = 0x31545045
@@ -29,7 +32,7 @@ def text(value: str) -> bytes:
     return struct.pack("<I", len(raw)) + raw
 
 
-def hello(major: int = 1, minor: int = 0, layout: int = 1, abi_stamp: int = 0) -> bytes:
+def hello(major: int = 1, minor: int = MINOR, layout: int = LAYOUT, abi_stamp: int = 0) -> bytes:
     """The body of a Hello; the ABI stamp of this build is the extension's secret, so none of these is let in."""
     return (
         struct.pack("<HHIQ", major, minor, layout, abi_stamp)
@@ -72,7 +75,8 @@ def converse(daemon: Daemon, *pieces: bytes) -> tuple[int, str] | None:
 
 
 @pytest.mark.parametrize(
-    ("major", "minor", "layout"), [(2, 0, 1), (0, 9, 1), (1, 2, 1), (1, 0, 2), (65535, 65535, 0xFFFFFFFF)]
+    ("major", "minor", "layout"),
+    [(2, 0, LAYOUT), (0, 9, LAYOUT), (1, MINOR + 2, LAYOUT), (1, MINOR, LAYOUT + 1), (65535, 65535, 0xFFFFFFFF)],
 )
 def test_another_version_is_told_both_versions(daemon: Daemon, major: int, minor: int, layout: int) -> None:
     answer = converse(daemon, frame(HELLO, hello(major, minor, layout)))
@@ -80,7 +84,7 @@ def test_another_version_is_told_both_versions(daemon: Daemon, major: int, minor
     code, message = answer
     assert code == VERSION_MISMATCH
     assert f"protocol {major}.{minor}" in message
-    assert "speaks 1.0" in message
+    assert f"speaks 1.{MINOR}" in message
 
 
 def test_another_build_is_told_so(daemon: Daemon) -> None:
@@ -100,7 +104,7 @@ def test_another_build_is_told_so(daemon: Daemon) -> None:
         frame(HELLO, b"", length=0xFFFFFFFF),
         frame(HELLO, hello(), fds=1000),
         frame(HELLO, hello(), fds=3),
-        frame(HELLO, struct.pack("<HHIQI", 1, 0, 1, 0, 0xFFFFFFF0)),
+        frame(HELLO, struct.pack("<HHIQI", 1, 0, LAYOUT, 0, 0xFFFFFFF0)),
     ],
     ids=["no hello", "short hello", "magic", "http", "huge", "many descriptors", "absent descriptors", "huge text"],
 )

@@ -161,7 +161,7 @@ def test_a_fork_while_the_daemon_is_gone(daemon: Any, store: entrepot.Store) -> 
 
     def child() -> None:
         assert value[9] == 9
-        with pytest.raises(entrepot.StoreUnavailable, match="fork"):
+        with pytest.raises(entrepot.StoreUnavailable, match="entrepot start"):
             store.put(1)
 
     in_child(child)()

@@ -99,6 +99,6 @@ def test_connecting_again_finds_the_new_store_while_an_old_one_is_held(daemon: A
     daemon.start()
     with entrepot.connect(daemon.address, scope="tests") as again:
         assert again.instance_id != former
-        with pytest.raises(errors.ObjectNotFound):
+        with pytest.raises(errors.ObjectLost):
             again.get(oid)
     assert value[-1] == 49_999

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -188,3 +189,17 @@ def test_a_folder_that_is_taken_away(
         assert "No such file or directory" in refused, refused
         assert_all_there(store, more, 100)
         assert store.status()["pid"] == pid
+
+
+def test_the_limit_of_file_sizes_is_a_full_disk(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:
+    options = ("--spill-path", str(tmp_path / "spill"), "--spill-quota", "512MiB")
+    daemon = new_daemon("64MiB", *options)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        pid = store.status()["pid"]
+        oids = [store.put(value(number)) for number in range(4)]
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (MIB, most))  # `ulimit -f`: a spill file is larger
+        more, refused = put_until_full(store, len(oids))
+        assert re.search(r"File too large.*ulimit -f", refused), refused
+        assert_all_there(store, oids + more)
+        assert store.status()["pid"] == pid, "SIGXFSZ ended nobody"

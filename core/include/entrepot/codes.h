@@ -22,6 +22,7 @@ enum class Code : std::uint16_t {
   kInvalidReference = 13,
   kInvalidArgument = 14,
   kObjectDropped = 15,
+  kInstanceLost = 16,
 };
 
 }  // namespace entrepot

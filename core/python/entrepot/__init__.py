@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from entrepot.errors import BuildMismatch as BuildMismatch
     from entrepot.errors import CorruptData as CorruptData
     from entrepot.errors import EntrepotError as EntrepotError
+    from entrepot.errors import InstanceLost as InstanceLost
     from entrepot.errors import InvalidArgument as InvalidArgument
     from entrepot.errors import InvalidReference as InvalidReference
     from entrepot.errors import NotSealed as NotSealed
@@ -49,6 +50,7 @@ _ERRORS = (
     "BuildMismatch",
     "CorruptData",
     "EntrepotError",
+    "InstanceLost",
     "InvalidArgument",
     "InvalidReference",
     "NotSealed",
@@ -86,6 +88,7 @@ __all__ = [
     "CorruptData",
     "Durable",
     "EntrepotError",
+    "InstanceLost",
     "InvalidArgument",
     "InvalidReference",
     "LocalitySet",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any, SupportsIndex, cast
 
 from entrepot.codec import COPY_MODES
 from entrepot.errors import InvalidArgument
@@ -33,17 +36,49 @@ def new_ids(values: Sequence[AnyID] | None, count: int) -> list[tuple[ObjectID, 
     return [(to_id(value), False) for value in values]
 
 
+def text(what: str, value: str) -> str:
+    """Text that UTF-8 can write; ``what`` begins the error's sentence."""
+    if not isinstance(cast(object, value), str):
+        raise InvalidArgument(f"{what} is text, but got {value!r} of type {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{what} is text that UTF-8 can write, but character {error.start} of {value[:60]!r} is half of a pair of "
+            "surrogates: names of files that are not UTF-8 come so; decode them with errors='replace'"
+        ) from None
+    return value
+
+
+def whole_number(what: str, value: SupportsIndex, most: int = (1 << 63) - 1) -> int:
+    """A whole number from 0 to ``most``, also a NumPy one; ``what`` begins the error's sentence."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= most:
+        raise InvalidArgument(f"{what} is a whole number from 0 to {most}, but got {value!r}")
+    return number
+
+
+def switch(what: str, value: bool) -> bool:
+    """True or False, also a NumPy one; ``what`` begins the error's sentence."""
+    if value is True or value is False:
+        return value
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise InvalidArgument(f"{what} is True or False, but got {value!r}")
+
+
 def checked_name(name: str) -> str:
-    if not isinstance(name, str):
-        raise InvalidArgument(f"a name is text, but got {type(name).__name__}")
-    size = len(name.encode("utf-8", "surrogatepass"))
+    size = len(text("a name", name).encode())
     if not 0 < size <= NAME_MAX_BYTES:
         raise InvalidArgument(f"a name has 1 to {NAME_MAX_BYTES} bytes, but {name[:60]!r} has {size}")
     return name
 
 
 def mode_number(copy: str) -> int:
-    mode = MODES.get(copy)  # type: ignore[call-overload]
+    mode = MODES.get(copy) if isinstance(cast(object, copy), str) else None  # type: ignore[call-overload]
     if mode is None:
         raise InvalidArgument(f"copy is one of {', '.join(map(repr, COPY_MODES))}, but got {copy!r}")
     return int(mode)
@@ -52,6 +87,14 @@ def mode_number(copy: str) -> int:
 def seconds(timeout: float | None) -> float:
     if timeout is None:
         return math.inf
-    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+    if not isinstance(timeout, (int, float, Real)) or not timeout >= 0:
         raise InvalidArgument(f"a timeout is a number of seconds, 0 or more, or None, but got {timeout!r}")
-    return float(timeout)
+    return as_float(timeout)
+
+
+def as_float(value: Any) -> float:
+    """A number, also one beyond what a float holds."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import TYPE_CHECKING, Any
 
 from entrepot import _pod
@@ -57,6 +58,15 @@ def human_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError("unreachable")
+
+
+def age(since: float) -> str:
+    """How long ago a time in seconds since 1970 was, for people."""
+    seconds = max(0, int(time.time() - since))
+    for limit, unit, one in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds // one} {unit}"
+    return f"{seconds // 86400} d"
 
 
 def table(rows: list[list[str]], header: list[str]) -> str:

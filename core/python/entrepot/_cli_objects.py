@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot._cli_common import add_connection_options, connect, human_bytes, plain, table
+from entrepot import _cli_sessions
+from entrepot._cli_common import add_connection_options, age, connect, human_bytes, plain, table
+from entrepot._reports import everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
 
@@ -24,6 +25,7 @@ def add_verbs(verbs: SubParsers) -> None:
     listing = verbs.add_parser("ls", help="list objects")
     add_connection_options(listing)
     listing.add_argument("pattern", nargs="?", default="*", help="glob over names and IDs (default: all)")
+    listing.add_argument("--all", action="store_true", help="of all sessions; without --scope, of all scopes too")
     listing.add_argument("--json", action="store_true", help="as JSON, one list")
     listing.set_defaults(run=run_ls)
 
@@ -95,16 +97,27 @@ def run_prefetch(arguments: argparse.Namespace) -> int:
 
 def run_ls(arguments: argparse.Namespace) -> int:
     """``entrepot ls``."""
-    with connect(arguments) as store:
-        found = store.list(arguments.pattern)
+    several = arguments.all or (arguments.scope is not None and arguments.session is None)
+    if several and arguments.session is not None:
+        raise InvalidArgument("--session lists one session and --all lists all of them: leave one of them out")
+    with _cli_sessions.look_at(arguments.address) if several else connect(arguments) as store:
+        found = everywhere(store, arguments.pattern, arguments.scope) if several else store.list(arguments.pattern)
     if arguments.json:
         print(json.dumps([plain(one) for one in found], indent=2))
         return 0
     rows = [
-        [str(one.id), human_bytes(_bytes(one)), _type(one), _age(one.created), one.locality_set, ", ".join(one.names)]
+        [
+            str(one.id),
+            human_bytes(_bytes(one)),
+            _type(one),
+            age(one.created),
+            one.locality_set,
+            ", ".join(one.names),
+            *([f"{one.scope}: {one.session}" if arguments.scope is None else one.session] if several else []),
+        ]
         for one in sorted(found, key=lambda one: one.created)
     ]
-    print(table(rows, ["id", "bytes", "type", "age", "set", "names"]))
+    print(table(rows, ["id", "bytes", "type", "age", "set", "names", *(["session"] if several else [])]))
     return 0
 
 
@@ -194,14 +207,6 @@ def _type(one: ObjectInfo) -> str:
     if one.member_of is not None:
         return f"{one.type}, {one.member_of['name']}[{one.member_of['index']}]"
     return one.type
-
-
-def _age(created: float) -> str:
-    seconds = max(0, int(time.time() - created))
-    for limit, unit in ((60, "s"), (3600, "min"), (86400, "h")):
-        if seconds < limit:
-            return f"{seconds // {'s': 1, 'min': 60, 'h': 3600}[unit]} {unit}"
-    return f"{seconds // 86400} d"
 
 
 def _read(name: str, kind: str) -> Any:

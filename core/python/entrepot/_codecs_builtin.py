@@ -5,8 +5,11 @@ Plain data is in :mod:`entrepot._codecs_plain`.
 
 from __future__ import annotations
 
+import builtins
 import io
 import pickle
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from entrepot._codecs_inline import INLINE_BYTES, store_bytes, stored_bytes
@@ -124,7 +127,7 @@ class _Pickler(pickle.Pickler):
         wanted = getattr(codec, "wanted_in_pickle", None)
         if wanted is not None and not wanted(value):
             return NotImplemented
-        mark = len(encoder.buffers)
+        mark = encoder._mark()
         try:
             child = codec.encode(value, encoder)
         except UnsupportedType:
@@ -132,6 +135,49 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         self._node.children.append(child)
         return _child_value, (len(self._node.children) - 1,)
+
+
+# What values of plain Python, and arrays in them, are put together by. None of it runs or reaches anything else: no
+# getattr, eval, partial.
+_HARMLESS = frozenset(
+    {
+        "copyreg._reconstructor",
+        "copyreg.__newobj__",
+        "copyreg.__newobj_ex__",
+        *("collections.OrderedDict", "collections.defaultdict", "collections.deque", "collections.Counter"),
+        *(f"datetime.{name}" for name in ("date", "datetime", "time", "timedelta", "timezone")),
+        *("decimal.Decimal", "fractions.Fraction", "uuid.UUID", "zoneinfo.ZoneInfo._unpickle"),
+        *(f"pathlib.{name}" for name in ("Path", "PosixPath", "PurePath", "PurePosixPath")),
+        *(
+            f"builtins.{kind.__name__}"
+            for kind in (bool, bytearray, bytes, complex, dict, float, frozenset, int, list, object, range, set, slice)
+        ),
+        *("builtins.str", "builtins.tuple"),
+        *("numpy.ndarray", "numpy.dtype"),
+        *(
+            f"numpy.{core}.{name}"  # its core has another name from numpy 2 on
+            for core in ("core", "_core")
+            for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
+        ),
+        *(
+            f"builtins.{name}"
+            for name, kind in vars(builtins).items()
+            if isinstance(kind, type) and issubclass(kind, BaseException)
+        ),
+    }
+)
+
+
+def _check_permitted(name: str, permits: Callable[[str], bool]) -> None:
+    if name not in _HARMLESS and not permits(name):
+        raise _not_permitted(name)
+
+
+def _not_permitted(name: str) -> UnsupportedType:
+    return UnsupportedType(
+        f"the object was pickled with {name}, which is not among what may be loaded from pickled data here: allow it "
+        "if you trust whoever wrote the object, or hand over data (bytes, arrays, tables, plain Python) instead"
+    )
 
 
 class _Unpickler(pickle.Unpickler):
@@ -143,7 +189,19 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name == _child_value.__name__:
             return self._child
-        return super().find_class(module, name)
+        permits = self._decoder.allow_pickle
+        if isinstance(permits, bool):
+            return super().find_class(module, name)
+        asked = f"{module}.{name}"
+        _check_permitted(asked, permits)  # before anything is imported
+        found = super().find_class(module, name)
+        # A name may lead through a permitted module to what another one defines: "mine.os.system".
+        true = f"{getattr(found, '__module__', None) or module}.{getattr(found, '__qualname__', None) or name}"
+        if true != asked:
+            _check_permitted(true, permits)
+        if isinstance(found, ModuleType):
+            raise _not_permitted(asked)
+        return found
 
     def _child(self, index: int) -> Any:
         return self._decoder.decode(self._node.children[index])
@@ -172,7 +230,7 @@ class PickleCodec(Codec):
                 "plain Python), define its class and functions at the top level of a module, or register a codec"
             ) from error
         stream = sink.getbuffer()
-        inline = bytes(stream) if stream.nbytes <= INLINE_BYTES else None
+        inline = encoder.add_inlined(bytes(stream)) if stream.nbytes <= INLINE_BYTES else None
         if inline is None:
             node.buffers.insert(0, encoder.add_buffer(stream))
         node.params = inline

@@ -14,7 +14,7 @@ INLINE_BYTES = 4096
 def store_bytes(encoder: Encoder, node: Node, data: Any) -> bytes | None:
     """Keep ``data`` in the node (returned, for the params) or, if it is long, as the node's next buffer (None)."""
     if len(data) <= INLINE_BYTES:
-        return bytes(data)
+        return encoder.add_inlined(bytes(data))
     node.buffers.append(encoder.add_buffer(data))
     return None
 

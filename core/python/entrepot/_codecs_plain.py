@@ -6,7 +6,8 @@ array, a table) becomes a child node, and a tag in the document says where it be
 
 msgpack alone is not exact: it knows no tuple, no set, no complex number, no integer beyond 64 bits. Those travel as
 *tags* (msgpack extension types). A tag for a container is the first element of an array that holds its items, so that
-writing and reading need no second document inside the first.
+writing and reading need no second document inside the first. A list, dictionary or set that is met again is a tag too:
+the place of the one that was read before, in the order in which containers end; so they come back as one.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ MAX_REPEATED_VISITS = 100_000
 
 _HAS_CONTAINER_TAGS = 1
 _HAS_SURROGATES = 2
+_HAS_SHARED = 4
+
+_PLAIN_VERSION = 1  # of a document in which no container is met twice: older programs read that too
 
 _TUPLE, _SET, _FROZENSET, _PAIRS = 1, 2, 3, 4
 _BIG_INT, _COMPLEX, _BYTEARRAY, _CHILD, _INLINE_CHILD, _OBJECT_ID = 16, 17, 18, 19, 20, 21
 _DATE, _DATETIME, _TIME, _TIMEDELTA, _DECIMAL, _UUID = 22, 23, 24, 25, 26, 27
+_SHARED = 28  # a container that was read before: its place in the order in which they end
 
 _FAST_KINDS = frozenset({type(None), bool, int, float, str})
 _FAST_KEYS = _FAST_KINDS | {bytes}
@@ -87,6 +92,10 @@ def _tag_beyond_64_bits(value: Any) -> Any:
     return msgpack.ExtType(_BIG_INT, _pack_big_int(value))
 
 
+class _MetAgain(Exception):
+    """A container occurs twice: the document is written anew, with the places of all."""
+
+
 class _DataWriter:
     """Turns one nest of plain containers into what msgpack writes exactly. Used once.
 
@@ -94,10 +103,15 @@ class _DataWriter:
     of their items' types runs at C speed, so that large plain data costs nanoseconds an item.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, shared: bool = False) -> None:
         self.children: list[Node] = []
         self.has_container_tags = False
+        self.has_shared = shared
         self._encoder = encoder
+        self._met: set[int] = set()  # ids of containers. Who holds the value holds them all, so an id stays its own
+        # Where some are shared: id of a list, dictionary or set -> its place in the order in which containers end.
+        self._places: dict[int, int] | None = {} if shared else None
+        self._ended = 0  # containers, where some are shared
         self._child_tags: dict[int, Any] = {}  # id of a value with its own codec -> its tag
         self._open: set[int] = set()  # ids of the containers being written; meeting one again is a cycle
         self._seen: set[int] = set()
@@ -111,6 +125,7 @@ class _DataWriter:
             return value
         if kind is tuple and _FAST_KINDS.issuperset(map(type, value)):
             self.has_container_tags = True
+            self._ended += 1
             return [_TUPLE_TAG, *value]
         if kind in (list, dict, tuple, set, frozenset):
             return self._container(value, kind)
@@ -123,9 +138,25 @@ class _DataWriter:
         return self._child(value)
 
     def _container(self, value: Any, kind: type) -> Any:
-        if kind is list and _FAST_KINDS.issuperset(map(type, value)):
-            return value
-        if (
+        key = id(value)
+        if self._places is not None:
+            return self._placed(value, kind, key, self._places)
+        if key in self._met and kind is not tuple and kind is not frozenset:
+            raise _MetAgain
+        self._met.add(key)
+        return self._contents(value, kind)
+
+    def _placed(self, value: Any, kind: type, key: int, places: dict[int, int]) -> Any:
+        if key in places:
+            return msgpack.ExtType(_SHARED, struct.pack("<I", places[key]))
+        written = self._contents(value, kind)
+        if kind is not tuple and kind is not frozenset:  # of those nobody changes one and sees it in the other
+            places[key] = self._ended
+        self._ended += 1
+        return written
+
+    def _contents(self, value: Any, kind: type) -> Any:
+        if (kind is list and _FAST_KINDS.issuperset(map(type, value))) or (
             kind is dict
             and _FAST_KINDS.issuperset(map(type, value.values()))
             and _FAST_KEYS.issuperset(map(type, value))
@@ -175,12 +206,14 @@ class _DataWriter:
         if encoder.registry.for_value(value, allow_pickle=encoder.allow_pickle).name == PICKLE_CODEC:
             # One pickle of the whole keeps references between the parts; arrays inside still go by their codecs.
             raise UnsupportedType(f"plain data holds a {type(value).__qualname__}, which has to be pickled")
+        inlined = encoder.inlined
         node = encoder.encode(value)
         if node.buffers or node.children:
             tag = msgpack.ExtType(_CHILD, struct.pack("<I", len(self.children)))
             self.children.append(node)
             self._child_tags[id(value)] = tag
         else:
+            encoder.inlined = inlined  # they are counted with the document
             tag = msgpack.ExtType(_INLINE_CHILD, pack_tree(node))
         return tag
 
@@ -221,6 +254,7 @@ class _DataReader:
         self._children = node.children
         self._decoder = decoder
         self._decoded: dict[int, Any] = {}
+        self._ended: list[Any] = []  # containers, where some are shared
 
     def tag(self, code: int, raw: bytes) -> Any:
         container = _CONTAINER_TAGS.get(code)
@@ -234,6 +268,9 @@ class _DataReader:
             return self._decoded[index]
         if code == _INLINE_CHILD:
             return self._decoder.decode(unpack_tree(raw))
+        if code == _SHARED:
+            (place,) = struct.unpack("<I", raw)
+            return self._ended[place]
         unpack = _UNPACK_LEAF.get(code)
         if unpack is None:
             raise CorruptData(f"plain data has an unknown tag {code}")
@@ -245,19 +282,33 @@ class _DataReader:
             return items[0].build(items[1:])
         return items
 
+    def counted_array(self, items: list[Any]) -> Any:
+        return self.counted(self.array(items))
+
+    def counted(self, container: Any) -> Any:
+        self._ended.append(container)
+        return container
+
 
 class DataCodec(Codec):
     """Plain Python data as one msgpack document; arrays and tables inside it as children."""
 
     name = "python.data"
+    version = 2
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         writer = _DataWriter(encoder)
+        mark = encoder._mark()  # pyright: ignore[reportPrivateUsage]
         try:
-            tree = writer.write(value)
+            try:
+                tree = writer.write(value)
+            except _MetAgain:
+                encoder._rewind(mark)  # pyright: ignore[reportPrivateUsage]
+                writer = _DataWriter(encoder, shared=True)
+                tree = writer.write(value)
         except RecursionError as error:
             raise UnsupportedType("the value is nested too deeply for this stack: flatten it") from error
-        flags = _HAS_CONTAINER_TAGS if writer.has_container_tags else 0
+        flags = (_HAS_CONTAINER_TAGS if writer.has_container_tags else 0) | (_HAS_SHARED if writer.has_shared else 0)
         options: dict[str, Any] = {"strict_types": True, "use_bin_type": True, "default": _tag_beyond_64_bits}
         try:
             document = msgpack.packb(tree, **options)
@@ -266,7 +317,8 @@ class DataCodec(Codec):
             document = msgpack.packb(tree, unicode_errors="surrogatepass", **options)
         except (ValueError, OverflowError) as error:  # more than 2**32 items, or a string over 4 GiB
             raise UnsupportedType(f"the value does not fit a document: {error}; put its parts as objects") from error
-        node = Node(self.name, self.version, children=writer.children)
+        version = self.version if writer.has_shared else _PLAIN_VERSION
+        node = Node(self.name, version, children=writer.children)
         node.params = [flags, store_bytes(encoder, node, document)]
         return node
 
@@ -278,6 +330,8 @@ class DataCodec(Codec):
         options: dict[str, Any] = {"raw": False, "strict_map_key": False, "ext_hook": reader.tag}
         if flags & _HAS_CONTAINER_TAGS:
             options["list_hook"] = reader.array
+        if flags & _HAS_SHARED:
+            options |= {"list_hook": reader.counted_array, "object_hook": reader.counted}
         if flags & _HAS_SURROGATES:
             options["unicode_errors"] = "surrogatepass"
         try:

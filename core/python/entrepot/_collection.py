@@ -9,7 +9,7 @@ from entrepot import _prefetch
 from entrepot._arguments import mode_number
 from entrepot._collection_tree import Contents, Traits, collection_key
 from entrepot._values import value_of
-from entrepot.codec import CopyMode
+from entrepot.codec import CopyMode, inlined_bytes
 from entrepot.errors import CorruptData, InvalidArgument, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
 from entrepot.views import views
@@ -339,10 +339,12 @@ class Collection:
                 f"member {position} (object {oid}) of collection {contents.name!r} is no longer there: {error}; run "
                 "the task that puts it again, and seal the collection again"
             ) from error
-        if found.nbytes != contents.bytes_of(position):
+        # Programs before tree format 2 counted buffers alone.
+        size = found.nbytes + inlined_bytes(found.tree)
+        if contents.bytes_of(position) not in (size, found.nbytes):
             raise ObjectLost(
                 f"member {position} (object {oid}) of collection {contents.name!r} was replaced after the collection "
-                f"was sealed: it had {contents.bytes_of(position)} bytes and has {found.nbytes}"
+                f"was sealed: it had {contents.bytes_of(position)} bytes and has {size}"
             )
         return found
 

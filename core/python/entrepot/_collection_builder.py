@@ -22,7 +22,7 @@ from entrepot._arguments import NAME_MAX_BYTES, checked_name, seconds
 from entrepot._collection import Collection
 from entrepot._collection_members import common_traits, delete_all, objects_of, put_contents
 from entrepot._collection_tree import (
-    MEMBER_PREFIX,
+    MEMBER_CODEC,
     MOST_MEMBERS,
     Card,
     Contents,
@@ -35,6 +35,7 @@ from entrepot._collection_tree import (
     pack_index,
 )
 from entrepot._locality import LocalitySet, packed
+from entrepot._tree import inlined_bytes, is_tree_of
 from entrepot._values import codecs
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound, StoreFull, Timeout
@@ -235,7 +236,7 @@ class CollectionBuilder:
 
     def _put(self, oid: ObjectID, card: Card, node: Node, encoder: Encoder, replace: bool) -> bool:
         """Put a member, and say whether the very same was there already."""
-        store, tree = self._store, pack_tree(member_node(card, node))
+        store, tree = self._store, pack_tree(member_node(card, node), encoder.inlined)
         item = (oid.binary, store._session_number, replace, False, "", tree, encoder.buffers, self._set_number(), 0)
         return store._put_item(item)[2]
 
@@ -311,7 +312,7 @@ class CollectionBuilder:
                 tree, _, _ = raw.tree(oid)
             except ObjectNotFound:
                 continue  # deleted meanwhile
-            if not tree.startswith(MEMBER_PREFIX):
+            if not is_tree_of(tree, MEMBER_CODEC):
                 continue
             card = card_of(unpack_tree(tree))
             if card.collection == self.name and self.member_id(card.index).binary == oid:
@@ -331,6 +332,7 @@ class CollectionBuilder:
             if timeout:
                 raw.get(ids[index].binary, timeout)
             tree, sizes[index], generations[index] = raw.tree(ids[index].binary)
+            sizes[index] += inlined_bytes(tree)
             traits[index] = card_of(unpack_tree(tree)).traits
 
         missing: list[int] = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from entrepot._collection_tree import COLLECTION_PREFIX, TENSOR, VALUE, Contents, Traits, contents_node, contents_of
+from entrepot._collection_tree import COLLECTION_CODEC, TENSOR, VALUE, Contents, Traits, contents_node, contents_of
 from entrepot._reports import listing
+from entrepot._tree import is_tree_of
 from entrepot._values import codecs
 from entrepot.codec import Decoder, Encoder, pack_tree, unpack_tree
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, UnsupportedType
@@ -38,7 +39,7 @@ def packed_contents(contents: Contents) -> tuple[bytes, list[Any]]:
 def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
     """The IDs of the members of an object that is a collection; of any other object, a lost one, or none: no IDs."""
     try:
-        if not raw.tree(oid)[0].startswith(COLLECTION_PREFIX):
+        if not is_tree_of(raw.tree(oid)[0], COLLECTION_CODEC):
             return []
         found = raw.get(oid, 0)
     except (ObjectNotFound, ObjectLost):

@@ -277,16 +277,6 @@ SPECS = [
     CodecSpec(MEMBER_CODEC, f"{_here}:MemberCodec"),
 ]
 
-_MARK = b"\xc0"  # msgpack: nil
-
-
-def _prefix(codec: str) -> bytes:
-    return pack_tree(Node(codec, VERSION, None)).partition(_MARK)[0][:-1]  # without the version
-
-
-COLLECTION_PREFIX = _prefix(COLLECTION_CODEC)
-MEMBER_PREFIX = _prefix(MEMBER_CODEC)
-
 
 def _store_of(decoder: Decoder) -> Any:
     if decoder.store is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +18,7 @@ from entrepot._settings import Settings, resolve, socket_path
 from entrepot._shared_client import SharedClient
 from entrepot._store import Store
 from entrepot._store_checkpoints import as_declared
+from entrepot.codec import AllowPickle
 from entrepot.durable import Durable, wished
 from entrepot.errors import StoreUnavailable
 
@@ -24,7 +28,9 @@ RECONNECT_SECONDS = 30.0
 START_TRIES = 3
 
 _lock = threading.Lock()
-_clients: weakref.WeakValueDictionary[str, SharedClient] = weakref.WeakValueDictionary()  # guarded by _lock
+# Guarded by _lock; by address, and whether the store is started where it does not run.
+_clients: weakref.WeakValueDictionary[tuple[str, bool], SharedClient] = weakref.WeakValueDictionary()
+_log = logging.getLogger("entrepot")
 
 
 def _after_fork_in_child() -> None:
@@ -41,6 +47,8 @@ def connect(
     session: str | None = None,
     scope: str | None = None,
     durable: Durable | str | Literal[False] | None = None,
+    allow_pickle: bool | None = None,
+    pickled_classes: Callable[[str], bool] | None = None,
 ) -> Store:
     """Connect to a store.
 
@@ -55,6 +63,11 @@ def connect(
         durable: a URL, or an ``entrepot.Durable``: the session is declared durable, for all processes that open it from
             now on (ENTREPOT_DURABLE, ENTREPOT_DURABLE_MODE). Default: what it was declared to be; False: not for this
             connection.
+        allow_pickle: whether values are pickled that no codec takes, and read (ENTREPOT_ALLOW_PICKLE). Default: unless
+            the daemon is shared between users.
+        pickled_classes: where pickling is allowed, says of each class or function that pickled data names
+            (``"package.module.Class"``) whether it may be loaded; what plain Python consists of always may. Default:
+            any.
 
     Raises:
         InvalidArgument: a setting has the wrong form.
@@ -62,16 +75,11 @@ def connect(
         AccessDenied: the store belongs to another user.
         VersionMismatch: the store's version is too far from this one.
     """
-    settings = resolve(address, session=session, scope=scope)
+    settings = resolve(
+        address, session=session, scope=scope, allow_pickle=allow_pickle, pickled_classes=pickled_classes
+    )
     wish = wished(durable, settings.durable, settings.durable_mode)
-    client = _running_client(settings)
-    try:
-        store = _open(client, settings)
-    except StoreUnavailable:
-        if not client.raw.closed:
-            raise
-        # The connection that this process had was to a store that is gone; another one may listen there by now.
-        store = _open(_running_client(settings), settings)
+    store = _open(_running_client(settings), settings)
     if durable is False:
         return store
     if wish is None:
@@ -84,21 +92,24 @@ def connect(
 def _running_client(settings: Settings) -> SharedClient:
     """A client of the store that the settings name; a private one is started if it does not run."""
     if settings.configured:
-        return _client(settings.address)
+        return _client(settings.address, None)
     from entrepot._launcher import ensure_running  # here: who names a store has no use for it
 
+    start = partial(ensure_running, settings)
     for _ in range(START_TRIES - 1):
-        ensure_running(settings)
+        start()
         with suppress(StoreUnavailable):
-            return _client(settings.address)
-    ensure_running(settings)
-    return _client(settings.address)
+            return _client(settings.address, start)
+    start()
+    return _client(settings.address, start)
 
 
 def _open(client: SharedClient, settings: Settings) -> Store:
-    allow = settings.allow_pickle
+    allow: AllowPickle | None = settings.allow_pickle
     if allow is None:
         allow = not client.raw.shared_between_users
+    if allow and settings.pickled_classes is not None:
+        allow = settings.pickled_classes
     try:
         return Store._open(  # pyright: ignore[reportPrivateUsage]
             client, settings.address, settings.scope, settings.session, allow
@@ -108,29 +119,46 @@ def _open(client: SharedClient, settings: Settings) -> Store:
         raise
 
 
-def _client(address: str) -> SharedClient:
+def _client(address: str, start: Callable[[], object] | None) -> SharedClient:
+    key = (address, start is not None)
     with _lock:
-        known = _clients.get(address)
+        known = _clients.get(key)
         if known is not None and known.acquire():
             return known
-    raw = _connected(socket_path(address))
+    raw = _connected(address, start)
     made = SharedClient(raw)
     with _lock:
-        known = _clients.get(address)
+        known = _clients.get(key)
         if known is not None and known.acquire():
             raw.close()  # another thread was faster
             return known
-        _clients[address] = made
+        _clients[key] = made
     return made
 
 
-def _connected(path: Path) -> _core.Client:
+def _connected(address: str, start: Callable[[], object] | None) -> _core.Client:
+    path = socket_path(address)
     try:
-        return _core.connect(str(path), _label(), _core.VERSION, CONNECT_SECONDS, RECONNECT_SECONDS)
+        return _core.connect(
+            str(path), _label(), _core.VERSION, CONNECT_SECONDS, RECONNECT_SECONDS, start, partial(_succeeded, address)
+        )
     except StoreUnavailable as error:
         if not _pod.in_pod():
             raise
         raise StoreUnavailable(f"{error}; {_pod.not_answering(path)}") from error
+
+
+def _succeeded(address: str, before: str, after: str, objects: int) -> None:
+    """Another store is at the address: said once, by whichever thread met it first."""
+    _log.warning(
+        "the store at %s ended (instance %s, %d %s), and what had no copy on disk is lost; another one is there now "
+        "(instance %s), and this process goes on with it: values that were got stay readable",
+        address,
+        before,
+        objects,
+        "object" if objects == 1 else "objects",
+        after,
+    )
 
 
 def _label() -> str:

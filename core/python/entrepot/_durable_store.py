@@ -226,5 +226,12 @@ class DurableStore(Store):
 
         from entrepot._connect import connect
 
-        again = partial(connect, self._address, session=self._session, scope=self._scope, durable=self._durable)
+        again = partial(
+            connect,
+            self._address,
+            session=self._session,
+            scope=self._scope,
+            durable=self._durable,
+            **self._pickle_arguments(),
+        )
         return (again, ())

@@ -18,7 +18,7 @@ class ObjectInfo:
         id: its ID.
         generation: which life of that ID this is.
         type: codec that wrote it, such as ``"numpy.ndarray"``.
-        nbytes: payload in bytes.
+        nbytes: its size in bytes: its buffers, and what of it lies in its metadata because it is small.
         record_bytes: bytes of its metadata (and inline payload) in control memory.
         state: ``"sealed"`` (in memory) or ``"spilled"`` (on disk; a get brings it back); others belong to objects on
             their way out.
@@ -77,7 +77,7 @@ class Receipt:
     Attributes:
         id: the object's ID.
         generation: which life of that ID this value is; another value under the same ID has another.
-        nbytes: its payload in bytes.
+        nbytes: its size in bytes, as in :class:`ObjectInfo`.
         existed: whether identical content was sealed under this ID before, so that nothing was written.
     """
 

@@ -6,6 +6,7 @@ ends at once), no descriptor but its log and the pipe by which it says that it i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -20,10 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from entrepot import _pod
-from entrepot._settings import Settings, runtime_folder, socket_path
-from entrepot.errors import StoreUnavailable
+from entrepot._settings import Settings, runtime_folder, socket_path, state_folder
+from entrepot.errors import EntrepotError, StoreUnavailable
 
 START_SECONDS = 20.0
+_FEW_FILES = "; raise the limit of open files (ulimit -n)"
 LISTENING = 0x10000  # __SO_ACCEPTCON among the flags in /proc/net/unix
 # Batch systems and systemd end everything in a job's cgroup with the job.
 JOB_CGROUPS = ("slurm", "htcondor", "condor", "pbs", "torque", "lsf", "run-")
@@ -51,16 +53,16 @@ def daemon_binary() -> Path:
 
 def log_path() -> Path:
     """Where the private daemon writes its log."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base) / "entrepot" / "entrepotd.log"
+    return state_folder() / "entrepotd.log"
 
 
 def answers(address: str) -> bool:
     """Whether somebody listens at the address."""
+    path = socket_path(address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2)
         try:
-            probe.connect(str(socket_path(address)))
+            probe.connect(str(path))
         except OSError:
             return False
         return True
@@ -72,18 +74,24 @@ def ensure_running(settings: Settings) -> bool:
     Raises:
         StoreUnavailable: it may not be started here, or did not become ready; the message says why.
     """
-    if answers(settings.address):
-        return False
-    _refuse_where_it_cannot_live()
-    with _start_lock():
+    try:
         if answers(settings.address):
             return False
-        start(
-            settings.address,
-            size=settings.private_size,
-            idle_exit_seconds=settings.private_idle_exit_seconds,
-            log=log_path(),
-        )
+        _refuse_where_it_cannot_live()
+        with _start_lock():
+            if answers(settings.address):
+                return False
+            start(
+                settings.address,
+                size=settings.private_size,
+                idle_exit_seconds=settings.private_idle_exit_seconds,
+                log=log_path(),
+            )
+    except EntrepotError:
+        raise
+    except OSError as error:
+        hint = _FEW_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+        raise StoreUnavailable(f"the private store cannot be started at {settings.address}: {error}{hint}") from error
     return True
 
 
@@ -125,9 +133,10 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
             os.close(log_fd)
             os.close(ready_write)
         if not _wait_ready(ready_read):
+            said = _tail(log, before)
             raise StoreUnavailable(
-                f"entrepotd did not become ready at {address} within {START_SECONDS:.0f} s; "
-                f"the end of its log ({log}): {_tail(log, before)}"
+                f"entrepotd did not become ready at {address} within {START_SECONDS:.0f} s"
+                f"{_FEW_FILES if f'errno {errno.EMFILE}' in said else ''}; the end of its log ({log}): {said}"
             )
     finally:
         os.close(ready_read)
@@ -177,13 +186,15 @@ def stop(pid: int, seconds: float = 20.0) -> bool:
 def runs(pid: int) -> bool:
     """Whether the process has not ended; one that ended and that its parent has not asked after yet has ended.
 
-    A container's first process may take long to ask after the processes that it was left with, or never do it.
+    A container's first process may take long to ask after the processes that it was left with, or never do it. A
+    process whose first thread has ended holds what it had, its listening socket too, until its last thread has.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    fields = stat.rpartition(")")[2].split()  # from the third on, as proc(5) counts: the state, ..., 20: threads
+    return fields[0] not in ("Z", "X") or int(fields[17]) > 1
 
 
 def _wait_ready(fd: int) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, cast, get_args
 
 from entrepot.errors import InvalidArgument
@@ -37,7 +39,8 @@ class LocalitySet:
 
     Attributes:
         name: its name; ``""`` is the session's default set, of all objects that belong to no other.
-        handle: the number by which requests name it; 0 where nothing was said about the default set.
+        handle: the number by which requests name it, to the store that said this; 0 where nothing was said about the
+            default set.
         durability: ``"write_back"``, copies are written when memory is short; ``"write_through"``, as soon as possible.
         reading: how it is read: ``"once"``, ``"sequential"`` (in the order of the puts), ``"loop_sequential"`` (so
             again and again), ``"random"``; ``"unknown"``: inferred from the reads.
@@ -66,9 +69,26 @@ class LocalitySet:
     nbytes: int
 
 
-def locality_set(raw: dict[str, Any]) -> LocalitySet:
-    """From the daemon's JSON."""
-    return LocalitySet(**{name: raw[name] for name in LocalitySet.__slots__})
+def locality_set(raw: dict[str, Any], life: int) -> LocalitySet:
+    """From the JSON of the daemon of that life."""
+    made = LocalitySet(**{name: raw[name] for name in LocalitySet.__slots__})
+    return replace(made, handle=handle_in(life, made.handle)) if life else made
+
+
+def handle_in(life: int, number: int) -> int:
+    """What requests call a number that the daemon of that life gave; later lives do not take it for one of theirs."""
+    return life << 32 | number if number else 0
+
+
+def life_of(handle: int) -> int:
+    """The life in which a handle was given."""
+    return handle >> 32
+
+
+def repacked(known: LocalitySet) -> tuple[int, int]:
+    """What makes a set that was known in another store again, as ``packed``."""
+    said = {name: getattr(known, name) for name, _, _, _ in _CHOICES}
+    return packed(known.consumers or None, known.priority, said)
 
 
 def packed(consumers: int | None, priority: int | None, choices: dict[str, str | None]) -> tuple[int, int]:
@@ -77,18 +97,20 @@ def packed(consumers: int | None, priority: int | None, choices: dict[str, str |
     Raises:
         InvalidArgument: a value that the attribute does not have.
     """
-    if consumers is not None:
-        if choices.get("lifetime") not in (None, "consumers"):
-            raise InvalidArgument(f"a lifetime of {choices['lifetime']!r} has no number of consumers: leave it out")
+    lifetime = choices.get("lifetime")
+    said = isinstance(lifetime, str)
+    if consumers is not None and (lifetime is None or said):
+        if lifetime not in (None, "consumers"):
+            raise InvalidArgument(f"a lifetime of {lifetime!r} has no number of consumers: leave it out")
         choices = {**choices, "lifetime": "consumers"}
-    elif choices.get("lifetime") == "consumers":
+    elif said and lifetime == "consumers":
         raise InvalidArgument('a lifetime of "consumers" needs their number: give consumers=n')
     changed = value = 0
     for name, values, bit, shift in _CHOICES:
         chosen = choices.get(name)
         if chosen is None:
             continue
-        if chosen not in values:
+        if not isinstance(cast(object, chosen), str) or chosen not in values:
             raise InvalidArgument(f"{name} is one of {', '.join(map(repr, values))}, but got {chosen!r}")
         changed |= bit
         value |= values.index(chosen) << shift
@@ -101,21 +123,31 @@ def packed(consumers: int | None, priority: int | None, choices: dict[str, str |
 
 
 def checked_priority(priority: int) -> int:
-    if not isinstance(cast(object, priority), int) or priority not in PRIORITIES:
+    try:
+        number = operator.index(priority)
+    except TypeError:
+        number = PRIORITIES.stop
+    if number not in PRIORITIES:
         raise InvalidArgument(f"a priority is a whole number from -8 to 8, but got {priority!r}")
-    return priority
+    return number
 
 
 def checked_recompute(seconds: float) -> int:
-    if not isinstance(cast(object, seconds), (int, float)) or not seconds >= 0:
+    if not isinstance(cast(object, seconds), (int, float, Real)) or not seconds >= 0:
         raise InvalidArgument(
             f"what making an object again takes is a number of seconds, 0 or more (math.inf: it cannot be made again), "
             f"but got {seconds!r}"
         )
-    return NOT_AGAIN_NS if seconds == math.inf else min(round(seconds * 1e9), NOT_AGAIN_NS - 1)
+    if seconds == math.inf:
+        return NOT_AGAIN_NS
+    return NOT_AGAIN_NS - 1 if seconds >= NOT_AGAIN_NS / 1e9 else round(float(seconds) * 1e9)
 
 
 def checked_consumers(consumers: int, least: int = 1) -> int:
-    if not isinstance(cast(object, consumers), int) or not least <= consumers <= MOST_CONSUMERS:
+    try:
+        number = operator.index(consumers)
+    except TypeError:
+        number = -1
+    if not least <= number <= MOST_CONSUMERS:
         raise InvalidArgument(f"a number of consumers is a whole number, 1 or more, but got {consumers!r}")
-    return consumers
+    return number

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 from entrepot import _core
+from entrepot._arguments import text, whole_number
 from entrepot._collection_tree import described
 from entrepot._info import ObjectInfo, SessionInfo, object_info, session_info
+from entrepot._locality import handle_in
 from entrepot._settings import SESSION_MAX_BYTES
-from entrepot.codec import unpack_tree
+from entrepot.codec import inlined_bytes, unpack_tree
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
+if TYPE_CHECKING:
+    from entrepot._store import Store
+
 DEFAULT_SESSION_TTL = 24 * 3600
+MOST_TTL_SECONDS = 1 << 32  # more than a century; 0 is for ever
 _LIST_PAGE = 1000
 
 
@@ -49,29 +56,37 @@ def list_objects(client: _core.Client, session: int, pattern: str) -> list[Objec
     return [_info(one, client) for one in listing(client, session, pattern)]
 
 
+def everywhere(store: Store, pattern: str, scope: str | None) -> list[ObjectInfo]:
+    """The objects of all sessions (of a scope, unless that is None) whose name or ID matches."""
+    client, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
+    found = listing(client, session, pattern, everywhere=True)
+    return [_info(one, client) for one in found if scope is None or one["scope"] == scope]
+
+
 def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
     """The sessions of a scope."""
     return [session_info(one) for one in _sessions(client, scope)]
 
 
 def session_number(client: _core.Client, scope: str, name: str) -> int:
-    """The daemon's number of a session that is there."""
-    known = _known_session(client, scope, name)
+    """The handle of a session that is there."""
+    life = client.life  # before the daemon is asked, as for locality sets
+    known = _known_session(client, scope, text("a session's name", name))
     if not known:
         raise ObjectNotFound(f"scope {scope!r} has no session {name!r}: see Store.sessions()")
-    return int(known["handle"])
+    return handle_in(life, int(known["handle"]))
 
 
 def session_limits(
     client: _core.Client, scope: str, name: str, ttl: float | None, limit_bytes: int | None
 ) -> tuple[int, int, int] | None:
     """The limits to set when a session is opened: time to live, bytes, objects; None: they stay as they are."""
-    if not isinstance(name, str) or len(name.encode("utf-8", "surrogatepass")) > SESSION_MAX_BYTES:
+    if len(text("a session's name", name).encode()) > SESSION_MAX_BYTES:
         raise InvalidArgument(f"a session's name is text of at most {SESSION_MAX_BYTES} bytes, but got {name!r}")
-    if ttl is not None and not (ttl >= 0 and math.isfinite(ttl)):
-        raise InvalidArgument(f"a time to live is a number of seconds, 0 or more, but got {ttl!r}")
-    if limit_bytes is not None and limit_bytes < 0:
-        raise InvalidArgument(f"a limit is a number of bytes, 0 or more, but got {limit_bytes!r}")
+    if ttl is not None and not (isinstance(ttl, (int, float, Real)) and 0 <= ttl <= MOST_TTL_SECONDS):
+        raise InvalidArgument(f"a time to live is a number of seconds from 0 to {MOST_TTL_SECONDS}, but got {ttl!r}")
+    if limit_bytes is not None:
+        limit_bytes = whole_number("a session's limit in bytes", limit_bytes)
     if ttl is None and limit_bytes is None:
         return None
     known = _known_session(client, scope, name)
@@ -92,7 +107,7 @@ def _known_session(client: _core.Client, scope: str, name: str) -> dict[str, Any
 
 def _info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
     try:
-        root = unpack_tree(client.tree(bytes.fromhex(raw["id"]))[0])
-        return object_info(raw, *described(root))
+        tree = client.tree(bytes.fromhex(raw["id"]))[0]
+        return object_info({**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}, *described(unpack_tree(tree)))
     except EntrepotError:
         return object_info(raw, "")  # it went meanwhile, or its bytes are lost; the state says so

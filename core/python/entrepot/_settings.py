@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entrepot.errors import AccessDenied, InvalidArgument
+from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
 
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
 SOCKET_PATH_MAX_BYTES = 107  # what the kernel's sockaddr_un holds, less the closing zero
+_SIZE = re.compile(r"[0-9]+(KiB|MiB|GiB|TiB)?")  # as entrepotd --size takes it
 KEYS = (
     "address",
     "scope",
@@ -39,6 +43,7 @@ class Settings:
         private_size: capacity for a private daemon, as ``entrepotd --size`` takes it; None: its default.
         private_idle_exit_seconds: when an idle private daemon goes.
         allow_pickle: None: allowed unless the daemon is shared between users.
+        pickled_classes: whether a class or function may be loaded from pickled data, by its full name; None: any.
         durable: URL of the durable tier; None: none.
         durable_mode: ``"through"`` or ``"behind"``; None: the default.
     """
@@ -50,8 +55,37 @@ class Settings:
     private_size: str | None
     private_idle_exit_seconds: int
     allow_pickle: bool | None
+    pickled_classes: Callable[[str], bool] | None
     durable: str | None
     durable_mode: str | None
+
+
+def home_folder() -> Path | None:
+    """The user's home, where there is one: a process in a pod may have neither HOME nor an entry in passwd."""
+    home = os.path.expanduser("~")
+    return Path(home) if os.path.isabs(home) else None
+
+
+def state_folder() -> Path:
+    """Where logs are kept: ``entrepot`` in the user's folder for state, or the run-time folder if that is no use.
+
+    A home that is not there, may not be written or is somebody else's has no such folder. Nothing is made here.
+    """
+    named, home = os.environ.get("XDG_STATE_HOME"), home_folder()
+    for base in (Path(named) if named else None, home / ".local" / "state" if home else None):
+        if base is not None and base.is_absolute() and _may_be_ours(base / "entrepot"):
+            return base / "entrepot"
+    return runtime_folder()
+
+
+def _may_be_ours(folder: Path) -> bool:
+    """Whether the folder is ours to write, or can be made by us."""
+    with suppress(OSError):
+        if folder.is_dir():
+            return folder.stat().st_uid == os.geteuid() and os.access(folder, os.W_OK | os.X_OK)
+        there = next(parent for parent in folder.parents if os.path.lexists(parent))
+        return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    return False
 
 
 def runtime_folder() -> Path:
@@ -59,11 +93,22 @@ def runtime_folder() -> Path:
 
     Raises:
         AccessDenied: it exists and belongs to somebody else, or others may write in it.
+        StoreUnavailable: it cannot be made.
     """
     base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "entrepot" if base else Path(tempfile.gettempdir()) / f"entrepot-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
+    try:
+        folder = Path(base) / "entrepot" if base else Path(tempfile.gettempdir()) / f"entrepot-{os.getuid()}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        wrong = (
+            f"XDG_RUNTIME_DIR is {base}, and no folder can be made there" if base else "no run-time folder can be made"
+        )
+        kind = AccessDenied if isinstance(error, PermissionError) else StoreUnavailable
+        raise kind(
+            f"{wrong} ({error}): set XDG_RUNTIME_DIR to a folder of user {os.getuid()}, or start a store elsewhere and "
+            "name it by ENTREPOT_ADDRESS"
+        ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise AccessDenied(
             f"the run-time folder {folder} belongs to user {found.st_uid} with mode {found.st_mode & 0o7777:o}, "
@@ -73,8 +118,19 @@ def runtime_folder() -> Path:
 
 
 def private_address() -> str:
-    """The address of this user's private daemon."""
-    return f"unix://{runtime_folder() / 'store.sock'}"
+    """The address of this user's private daemon.
+
+    Raises:
+        InvalidArgument: the run-time folder is too long for a socket in it.
+    """
+    path = runtime_folder() / "store.sock"
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
+        raise InvalidArgument(
+            f"the private store's socket would be {path}, and a socket's path has at most {SOCKET_PATH_MAX_BYTES} "
+            "bytes: set XDG_RUNTIME_DIR to a shorter folder, or start a store at a shorter address and name that by "
+            "ENTREPOT_ADDRESS"
+        )
+    return f"unix://{path}"
 
 
 def socket_path(address: str) -> Path:
@@ -88,8 +144,15 @@ def socket_path(address: str) -> Path:
     path = Path(address[len("unix://") :])
     if not path.is_absolute():
         raise InvalidArgument(f"the path of an address is absolute (three slashes: unix:///...), but got {address!r}")
-    if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
-        raise InvalidArgument(f"a socket's path has at most {SOCKET_PATH_MAX_BYTES} bytes: {path} is longer")
+    try:
+        size = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"the path of an address is one that a file can have, but got {address!r}") from None
+    if size > SOCKET_PATH_MAX_BYTES:
+        raise InvalidArgument(
+            f"a socket's path has at most {SOCKET_PATH_MAX_BYTES} bytes: {path} has {size}; start the store in a "
+            "shorter folder, and name that by ENTREPOT_ADDRESS"
+        )
     return path
 
 
@@ -104,12 +167,24 @@ def config_path() -> Path | None:
         if not Path(named).is_file():
             raise InvalidArgument(f"ENTREPOT_CONFIG names {named}, which is not a file")
         return Path(named)
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    path = Path(base) / "entrepot" / "config.toml"
-    return path if path.is_file() else None
+    base, home = os.environ.get("XDG_CONFIG_HOME"), home_folder()
+    if not base and home is None:
+        return None
+    path = (Path(base) if base else Path(str(home)) / ".config") / "entrepot" / "config.toml"
+    try:
+        return path if path.is_file() else None
+    except PermissionError:
+        return None  # a home of somebody else, which does not let us see whether there is one
 
 
-def resolve(address: str | None = None, *, session: str | None = None, scope: str | None = None) -> Settings:
+def resolve(
+    address: str | None = None,
+    *,
+    session: str | None = None,
+    scope: str | None = None,
+    allow_pickle: bool | None = None,
+    pickled_classes: Callable[[str], bool] | None = None,
+) -> Settings:
     """Settings for one connection; arguments win.
 
     Raises:
@@ -125,16 +200,26 @@ def resolve(address: str | None = None, *, session: str | None = None, scope: st
     if address is not None:
         socket_path(address)
     idle = _first(None, "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", table, "private_idle_exit_seconds") or "900"
-    if not idle.isdecimal():
-        raise InvalidArgument(f"private_idle_exit_seconds is a whole number of seconds, but got {idle!r}")
+    if not (idle.isascii() and idle.isdecimal()):
+        raise InvalidArgument(
+            "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS (private_idle_exit_seconds in the configuration file) is a whole "
+            f"number of seconds, but got {idle!r}"
+        )
+    size = _first(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size")
+    if size is not None and not _SIZE.fullmatch(size):
+        raise InvalidArgument(
+            "ENTREPOT_PRIVATE_SIZE (private_size in the configuration file) is a whole number with KiB, MiB, GiB or "
+            f"TiB, such as 3GiB or 512MiB, or of bytes without a unit, but got {size!r}"
+        )
     return Settings(
         address=address or private_address(),
         configured=address is not None,
         scope=scope,
         session=session,
-        private_size=_first(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size"),
+        private_size=size,
         private_idle_exit_seconds=int(idle),
-        allow_pickle=_switch(_first(None, "ENTREPOT_ALLOW_PICKLE", table, "allow_pickle")),
+        allow_pickle=_allowed(allow_pickle, table),
+        pickled_classes=pickled_classes,
         durable=_first(None, "ENTREPOT_DURABLE", table, "durable"),
         durable_mode=_first(None, "ENTREPOT_DURABLE_MODE", table, "durable_mode"),
     )
@@ -149,6 +234,9 @@ def _read(path: Path) -> dict[str, Any]:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        kind = AccessDenied if isinstance(error, PermissionError) else InvalidArgument
+        raise kind(f"the configuration file {path} cannot be read: {error}; ENTREPOT_CONFIG names another") from error
     unknown = sorted(set(table) - set(KEYS))
     if unknown:
         raise InvalidArgument(f"{path}: unknown setting {unknown[0]!r}; known are {', '.join(KEYS)}")
@@ -167,6 +255,14 @@ def _first(argument: str | None, variable: str, table: dict[str, Any], key: str)
     return None if found is None else str(found)
 
 
+def _allowed(argument: bool | None, table: dict[str, Any]) -> bool | None:
+    if argument is None:
+        return _switch(_first(None, "ENTREPOT_ALLOW_PICKLE", table, "allow_pickle"))
+    if not isinstance(argument, bool):
+        raise InvalidArgument(f"allow_pickle is True, False or None, but got {argument!r}")
+    return argument
+
+
 def _switch(value: str | None) -> bool | None:
     if value is None:
         return None
@@ -179,6 +275,9 @@ def _switch(value: str | None) -> bool | None:
 
 
 def _bounded(what: str, value: str, limit: int) -> None:
-    size = len(value.encode("utf-8", "surrogatepass"))
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"a {what} is text that UTF-8 can write, but got {value[:60]!r}") from None
     if size > limit or "\0" in value:
         raise InvalidArgument(f"a {what} is text of at most {limit} bytes without zero characters; got {size} bytes")

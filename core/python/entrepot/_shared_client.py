@@ -21,7 +21,7 @@ class SharedClient:
     def acquire(self) -> bool:
         """One user more; False if it is closed."""
         with self._lock:
-            if self.users == 0 or self.raw.closed:
+            if self.users == 0:
                 return False
             self.users += 1
             return True

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
-from entrepot import _core, _reports
-from entrepot._arguments import MODES, AnyID, checked_name, mode_number, new_id, new_ids, seconds, to_id
+from entrepot import _arguments, _core, _reports
+from entrepot._arguments import AnyID, checked_name, mode_number, new_id, new_ids, seconds, to_id
 from entrepot._blob import BlobWriter
 from entrepot._info import ObjectInfo, Receipt
 from entrepot._shared_client import SharedClient
@@ -20,7 +20,7 @@ from entrepot._store_memory import MemoryMethods
 from entrepot._store_sessions import SessionMethods
 from entrepot._store_sets import AnySet, SetMethods
 from entrepot._values import item_of, value_of
-from entrepot.codec import CopyMode
+from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, inlined_bytes
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 
@@ -31,7 +31,9 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     """A store, seen from one session of one scope. Thread-safe; a context manager that closes at its end.
 
     Made by :func:`entrepot.connect`. After ``os.fork`` or in a ``multiprocessing`` child it goes on working, with
-    pins of the child's own. When the daemon is restarted it connects again by itself.
+    pins of the child's own. When the daemon is restarted it connects again by itself. When the store died whole and
+    another one runs at its address, it goes on with that one (a private store is started anew): what was got stays
+    valid, other objects are lost.
     """
 
     def __init__(self) -> None:
@@ -43,7 +45,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     _scope: str
     _session: str
     _session_number: int
-    _allow_pickle: bool
+    _allow_pickle: AllowPickle
     _closed: bool
 
     @classmethod
@@ -53,7 +55,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         address: str,
         scope: str,
         session: str,
-        allow_pickle: bool,
+        allow_pickle: AllowPickle,
         limits: tuple[int, int, int] | None = None,
         delete_consumed: bool | None = None,
     ) -> Store:
@@ -164,7 +166,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
             UnsupportedType: it was pickled, and pickling is switched off here.
             StoreUnavailable: the daemon cannot be reached.
         """
-        if type(oid) is ObjectID and copy in MODES and (timeout == 0 or seconds(timeout)) and not self._closed:
+        if type(oid) is ObjectID and copy in COPY_MODES and (timeout == 0 or seconds(timeout)) and not self._closed:
             small = self._get_small(oid._binary)  # bytes that are here: the same in all modes, at once
             if small is not None:
                 return small
@@ -172,8 +174,12 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
     def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
         """The value of an object and the generation of exactly that value; as ``get``."""
-        mode = mode_number(copy)
-        found = self._raw().get(to_id(oid).binary, seconds(timeout))
+        mode, raw, wanted = mode_number(copy), self._raw(), to_id(oid).binary
+        try:
+            found = raw.get(wanted, seconds(timeout))
+        except ObjectNotFound:
+            raw.refuse_lost([wanted])
+            raise
         return value_of(found, copy, mode, allow_pickle=self._allow_pickle, store=self), found.generation
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
@@ -184,17 +190,18 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         values: builtins.list[Any] = raw.get_small_many(ids)
         others = [index for index, value in enumerate(values) if value is None]
         if others:
-            found = raw.get_many([ids[index] for index in others], wait)
+            missing = [ids[index] for index in others]
+            try:
+                found = raw.get_many(missing, wait)
+            except ObjectNotFound:
+                raw.refuse_lost(missing)
+                raise
             for index, one in zip(others, found, strict=True):
                 values[index] = value_of(one, copy, mode, allow_pickle=self._allow_pickle, store=self)
         return values
 
-    def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
-        """The value of the object that a name of this session means; as ``get``."""
-        return self.get(self.resolve(name, timeout=timeout), timeout=timeout, copy=copy)
-
     def create(
-        self, nbytes: int, *, metadata: bytes = b"", id: AnyID | None = None, name: str | None = None
+        self, nbytes: SupportsIndex, *, metadata: bytes = b"", id: AnyID | None = None, name: str | None = None
     ) -> BlobWriter:
         """A writable buffer in shared memory, to be filled and sealed.
 
@@ -214,11 +221,12 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
             StoreFull: there is no room.
             InvalidArgument: a negative length.
         """
-        if not isinstance(nbytes, int) or nbytes < 0:
-            raise InvalidArgument(f"the length of a blob is a whole number of bytes, 0 or more, but got {nbytes!r}")
+        length = _arguments.whole_number("the length of a blob in bytes", nbytes)
+        if not isinstance(metadata, (bytes, bytearray, memoryview)):
+            raise InvalidArgument(f"the metadata of a blob are bytes, but got {metadata!r}")
         oid, fresh = new_id(id)
-        raw = self._raw().create(nbytes, PUT_WAIT_SECONDS)
-        return BlobWriter(self, raw, oid, fresh, bytes(metadata), checked_name(name) if name is not None else "")
+        named = checked_name(name) if name is not None else ""
+        return BlobWriter(self, self._raw().create(length, PUT_WAIT_SECONDS), oid, fresh, bytes(metadata), named)
 
     # --- objects
 
@@ -243,7 +251,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
             oid: the object's ID.
             members: whether the members of a collection go with it.
         """
-        return delete_object(self._raw(), to_id(oid).binary, members)
+        return delete_object(self._raw(), to_id(oid).binary, _arguments.switch("members", members))
 
     def info(self, oid: AnyID) -> ObjectInfo:
         """Everything about an object.
@@ -251,7 +259,12 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         Raises:
             ObjectNotFound: it is not sealed here.
         """
-        return _reports.info_of(self._raw(), to_id(oid))
+        raw, wanted = self._raw(), to_id(oid)
+        try:
+            return _reports.info_of(raw, wanted)
+        except ObjectNotFound:
+            raw.refuse_lost([wanted.binary])
+            raise
 
     def list(self, pattern: str = "*", *, session: str | None = None) -> list[ObjectInfo]:
         """The objects of a session whose name or ID matches a glob.
@@ -265,7 +278,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         """
         raw = self._raw()
         number = self._session_number if session is None else _reports.session_number(raw, self._scope, session)
-        return _reports.list_objects(raw, number, pattern)
+        return _reports.list_objects(raw, number, _arguments.text("the pattern of a list", pattern))
 
     def derive(self, key: str) -> ObjectID:
         """The ID of a logical key in this session: the same every time, so that a retry writes the same object."""
@@ -298,8 +311,8 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called, or the connection is lost for good."""
-        return self._closed or self._client.raw.closed
+        """Whether ``close`` was called."""
+        return self._closed
 
     @property
     def scope(self) -> str:
@@ -344,7 +357,13 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     def __reduce__(self) -> Any:
         from entrepot._connect import connect
 
-        return (partial(connect, self._address, session=self._session, scope=self._scope), ())
+        told = self._pickle_arguments()
+        return (partial(connect, self._address, session=self._session, scope=self._scope, **told), ())
+
+    def _pickle_arguments(self) -> dict[str, Any]:
+        """What makes a copy of this as strict, whatever the settings of the process that gets it are."""
+        allow = self._allow_pickle
+        return {"allow_pickle": allow} if isinstance(allow, bool) else {"allow_pickle": True, "pickled_classes": allow}
 
     # --- within
 
@@ -379,6 +398,8 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         consumers: int | None = None,
     ) -> tuple[ObjectID, int, int, bool]:
         oid, fresh = new_id(id)
+        if replace is not False:
+            replace = _arguments.switch("replace", replace)
         item = self._item(value, oid, fresh, checked_name(name) if name is not None else "", replace)
         if locality_set is not None or consumers is not None:
             item = self._used_in(item, locality_set, consumers)
@@ -386,7 +407,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
     def _put_item(self, item: _core.Item) -> tuple[int, int, bool]:
         ((_, generation, existed, nbytes),) = self._raw().put([item], PUT_WAIT_SECONDS)
-        return generation, nbytes, existed
+        return generation, nbytes + inlined_bytes(item[5]), existed
 
     def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> Receipt:
         item = (oid.binary, self._session_number, False, fresh, name, tree, ())

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from entrepot import _reports
-from entrepot._arguments import AnyID, checked_name, seconds, to_id
+from entrepot._arguments import AnyID, checked_name, seconds, switch, text, to_id
 from entrepot._info import SessionInfo
+from entrepot.codec import CopyMode
+from entrepot.errors import ObjectNotFound
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
     from entrepot import _core
     from entrepot._store import Store
+
+_MOST_TURNS = 64  # of resolving a name that is bound anew faster than its object is got
 
 
 class SessionMethods:
@@ -21,6 +26,9 @@ class SessionMethods:
     _session_number: int
 
     def _raw(self) -> _core.Client:
+        raise NotImplementedError
+
+    def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
         raise NotImplementedError
 
     def _another(self, name: str, limits: tuple[int, int, int] | None, delete_consumed: bool | None) -> Store:
@@ -35,7 +43,7 @@ class SessionMethods:
             ObjectExists: the name is taken, and ``replace`` is False.
             ObjectNotFound: the object is not sealed here.
         """
-        self._raw().bind_name(self._session_number, checked_name(name), to_id(oid).binary, replace)
+        self._raw().bind_name(self._session_number, checked_name(name), to_id(oid).binary, switch("replace", replace))
 
     def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
         """The ID that a name of this session means.
@@ -45,6 +53,20 @@ class SessionMethods:
             Timeout: it was not bound in time.
         """
         return ObjectID(self._raw().resolve_name(self._session_number, checked_name(name), seconds(timeout)))
+
+    def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
+        """The value of the object that a name of this session means; as ``get``."""
+        deadline = time.monotonic() + seconds(timeout)
+        left, turns = timeout, 0
+        while True:
+            oid = self.resolve(name, timeout=left)
+            try:
+                return self.get(oid, copy=copy)  # a name means what is there: nothing to wait for
+            except ObjectNotFound:  # replaced or deleted since it was resolved: what the name means now is what counts
+                turns += 1
+                if turns == _MOST_TURNS:
+                    raise
+                left = max(deadline - time.monotonic(), 0.0) if timeout else timeout
 
     def unset_name(self, name: str) -> None:
         """Drop a name; the object stays.
@@ -75,6 +97,8 @@ class SessionMethods:
                 or not before memory is short.
         """
         limits = _reports.session_limits(self._raw(), self._scope, name, ttl, limit_bytes)
+        if delete_consumed is not None:
+            delete_consumed = switch("delete_consumed", delete_consumed)
         return self._another(name, limits, delete_consumed)
 
     def sessions(self) -> list[SessionInfo]:
@@ -87,4 +111,4 @@ class SessionMethods:
         Raises:
             ObjectNotFound: there is no such session.
         """
-        self._raw().remove_session(self._scope, name)
+        self._raw().remove_session(self._scope, text("a session's name", name))

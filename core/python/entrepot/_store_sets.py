@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from entrepot._arguments import AnyID, checked_name, to_id
+from entrepot._arguments import AnyID, checked_name, switch, text, to_id
 from entrepot._locality import (
     Durability,
     Lifetime,
@@ -17,8 +17,10 @@ from entrepot._locality import (
     checked_consumers,
     checked_priority,
     checked_recompute,
+    life_of,
     locality_set,
     packed,
+    repacked,
 )
 from entrepot.errors import InvalidArgument, ObjectNotFound
 
@@ -63,7 +65,7 @@ class SetMethods:
             InvalidArgument: a value that an attribute does not have.
             StoreFull: the store has 65,536 sets.
         """
-        if name != "":
+        if text("a locality set's name", name) != "":
             checked_name(name)
         changed, value = packed(
             consumers,
@@ -77,12 +79,14 @@ class SetMethods:
                 "policy": policy,
             },
         )
-        handle = self._raw().define_set(self._session_number, name, 0, changed, value)
-        return next(one for one in self.locality_sets() if one.handle == handle)
+        self._raw().define_set(self._session_number, name, 0, changed, value)
+        return next(one for one in self.locality_sets() if one.name == name)
 
     def locality_sets(self) -> list[LocalitySet]:
         """The locality sets of this session, its default one first."""
-        return [locality_set(one) for one in json.loads(self._raw().sets(self._session_number))["sets"]]
+        raw = self._raw()
+        life = raw.life  # before the daemon is asked: where it is another by then, then its handles are refused
+        return [locality_set(one, life) for one in json.loads(raw.sets(self._session_number))["sets"]]
 
     def hint(
         self,
@@ -118,14 +122,15 @@ class SetMethods:
                     "a set has a priority and an operation; keep, locality_set and recompute_seconds are of objects"
                 )
             changed, value = packed(None, priority, {"operation": operation})
-            self._raw().define_set(self._session_number, target.name, target.handle, changed, value)
+            self._raw().define_set(self._session_number, target.name, self._set_number(target), changed, value)
             return
         if operation is not None:
             raise InvalidArgument("an operation is said of a set: put the object into one, and hint at that")
         number = None if locality_set is None else self._set_number(locality_set)
         wanted = None if priority is None else checked_priority(priority)
+        kept = None if keep is None else switch("keep", keep)
         nanoseconds = None if recompute_seconds is None else checked_recompute(recompute_seconds)
-        self._raw().hint([to_id(target).binary], wanted, keep, number, nanoseconds)
+        self._raw().hint([to_id(target).binary], wanted, kept, number, nanoseconds)
 
     def consumed(self, oid: AnyID, consumer: str) -> int:
         """Say that a consumer has had an object, and how many are still to come.
@@ -148,8 +153,13 @@ class SetMethods:
 
     def _set_number(self, wanted: AnySet) -> int:
         if isinstance(wanted, LocalitySet):
-            return wanted.handle
-        if wanted == "":
+            raw = self._raw()
+            raw.look()  # whether the store that said it is there still
+            if not wanted.handle or life_of(wanted.handle) == raw.life:
+                return wanted.handle
+            # It was of a store that is gone: here it is made again as it was.
+            return raw.define_set(self._session_number, wanted.name, 0, *repacked(wanted))
+        if text("a locality set's name", wanted) == "":
             return 0
         for one in self.locality_sets():
             if one.name == wanted:

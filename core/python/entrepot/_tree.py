@@ -9,7 +9,8 @@ import msgpack
 
 from entrepot.errors import CorruptData, VersionMismatch
 
-TREE_FORMAT_VERSION = 1
+TREE_FORMAT_VERSION = 2
+_PLAIN_VERSION = 1  # what is written where no bytes of the value lie in the tree: older programs read that too
 # msgpack and the C stack both bound the nesting; a deeper value is refused instead of overflowing.
 MAX_DEPTH = 200
 
@@ -34,9 +35,16 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
 
-def pack_tree(root: Node) -> bytes:
-    """Write a tree as msgpack: ``[version, node]``, a node being ``[codec, version, params, buffers, children]``."""
-    packed: Any = msgpack.packb([TREE_FORMAT_VERSION, _to_list(root)], use_bin_type=True)
+def pack_tree(root: Node, inlined: int = 0) -> bytes:
+    """Write a tree as msgpack: ``[1, node]`` or ``[2, inlined, node]``, see ``docs/formats/metadata.md``.
+
+    Args:
+        root: the value's node.
+        inlined: how many of the value's own bytes lie in the nodes, and not in buffers (``Encoder.inlined``).
+    """
+    sized = inlined and root.codec != _SHORT_BYTES_CODEC
+    top = [TREE_FORMAT_VERSION, inlined, _to_list(root)] if sized else [_PLAIN_VERSION, _to_list(root)]
+    packed: Any = msgpack.packb(top, use_bin_type=True)
     return bytes(packed)
 
 
@@ -51,13 +59,59 @@ def unpack_tree(data: Any) -> Node:
         top = msgpack.unpackb(data, raw=False, strict_map_key=False)
     except Exception as error:  # msgpack raises several unrelated types for bad input
         raise CorruptData(f"the object's metadata is not readable: {error}") from error
-    if not isinstance(top, list) or len(top) != 2 or not isinstance(top[0], int):
+    if not isinstance(top, list) or not top or not isinstance(top[0], int):
         raise CorruptData("the object's metadata is not a tree of nodes")
     if top[0] > TREE_FORMAT_VERSION:
         raise VersionMismatch(
             f"the object's metadata has format {top[0]}, this installation reads up to {TREE_FORMAT_VERSION}: upgrade"
         )
-    return _from_list(top[1], 0)
+    if len(top) != (2 if top[0] == _PLAIN_VERSION else 3):
+        raise CorruptData("the object's metadata is not a tree of nodes")
+    return _from_list(top[-1], 0)
+
+
+def inlined_bytes(tree: bytes) -> int:
+    """How many of the value's own bytes lie in a packed tree; its size is those and the ones in buffers.
+
+    Only the tree's first bytes are looked at. What older programs wrote does not say it: 0, but for short byte strings.
+    """
+    if tree[:2] == _SIZED:
+        _, found = _inlined_and_node_at(tree)
+        return found
+    if tree.startswith(_SHORT_BYTES):
+        return _unsigned(tree, len(_SHORT_BYTES), _BIN_LENGTHS)[1]
+    return 0
+
+
+def is_tree_of(tree: bytes, codec: str) -> bool:
+    """Whether the root of a packed tree is of a codec, from the tree's first bytes."""
+    at = _inlined_and_node_at(tree)[0] if tree[:2] == _SIZED else len(_PLAIN)
+    return tree.startswith(_node_prefix(codec), at)
+
+
+def _node_prefix(codec: str) -> bytes:
+    packed: Any = msgpack.packb(codec)
+    return b"\x95" + bytes(packed)
+
+
+_PLAIN, _SIZED = b"\x92\x01", b"\x93\x02"  # msgpack: arrays of 2 and of 3, and the format's version in them
+# The one kind of value that stays in format 1 although it lies in the tree: its length is there in any case.
+_SHORT_BYTES_CODEC = "python.bytes"
+_SHORT_BYTES = _PLAIN + _node_prefix(_SHORT_BYTES_CODEC) + b"\x01"
+_BIN_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # msgpack's first byte of a binary string: bytes of its length
+_INT_LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # of an unsigned number over 127: bytes of it
+
+
+def _inlined_and_node_at(tree: bytes) -> tuple[int, int]:
+    first = tree[2] if len(tree) > 2 else -1
+    at, found = (3, first) if 0 <= first < 128 else _unsigned(tree, 2, _INT_LENGTHS)
+    return at, min(found, len(tree))  # a damaged number does not make an object larger than it can be
+
+
+def _unsigned(tree: bytes, at: int, lengths: dict[int, int]) -> tuple[int, int]:
+    length = lengths.get(tree[at], 0) if at < len(tree) else 0
+    end = at + 1 + length
+    return end, int.from_bytes(tree[at + 1 : end], "big")
 
 
 def _to_list(node: Node) -> list[Any]:

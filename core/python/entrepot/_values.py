@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from entrepot import _blob, _collection_tree, _core, _small
-from entrepot.codec import COPY_MODES, CodecRegistry, CopyMode, Decoder, default_registry, encode_value, unpack_tree
+from entrepot.codec import (
+    COPY_MODES,
+    AllowPickle,
+    CodecRegistry,
+    CopyMode,
+    Decoder,
+    default_registry,
+    encode_value,
+    unpack_tree,
+)
 from entrepot.ids import ObjectID
 
 _registry: CodecRegistry | None = None
@@ -23,7 +32,14 @@ def codecs() -> CodecRegistry:
 
 
 def item_of(
-    value: Any, oid: ObjectID, fresh: bool, session: int, name: str = "", replace: bool = False, *, allow_pickle: bool
+    value: Any,
+    oid: ObjectID,
+    fresh: bool,
+    session: int,
+    name: str = "",
+    replace: bool = False,
+    *,
+    allow_pickle: AllowPickle,
 ) -> _core.Item:
     """A value as the client puts it."""
     if type(value) is bytes and len(value) <= _small.MOST_BYTES:
@@ -32,7 +48,7 @@ def item_of(
     return (oid.binary, session, replace, fresh, name, tree, buffers)
 
 
-def value_of(found: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: bool, store: Any = None) -> Any:
+def value_of(found: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: AllowPickle, store: Any = None) -> Any:
     """The value of an object that the client got; ``store`` is where it came from."""
     decoder = Decoder(
         codecs(),

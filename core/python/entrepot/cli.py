@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
-from entrepot import _cli_daemon, _cli_objects, _doctor
+from entrepot import _cli_daemon, _cli_objects, _cli_sessions, _doctor
 from entrepot.errors import EntrepotError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="entrepot", description="Hand large data from task to task by object ID.")
     parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for add in (_cli_daemon.add_verbs, _cli_objects.add_verbs, _doctor.add_verbs):
+    for add in (_cli_daemon.add_verbs, _cli_objects.add_verbs, _cli_sessions.add_verbs, _doctor.add_verbs):
         add(verbs)
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
         cast("Callable[[SubParsers], None]", entry.load())(verbs)

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 from entrepot._tree import MAX_DEPTH as MAX_DEPTH
 from entrepot._tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
 from entrepot._tree import Node as Node
+from entrepot._tree import inlined_bytes as inlined_bytes
 from entrepot._tree import pack_tree as pack_tree
 from entrepot._tree import unpack_tree as unpack_tree
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
@@ -34,6 +35,8 @@ ENTRY_POINT_GROUP = "entrepot.codecs"
 COMPANION = "entrepot_io.codecs"  # comes with this package, and is found by its name in a fraction of the time
 PICKLE_CODEC = "python.pickle"
 
+# Whether pickled values are taken; a function: those whose classes and functions it permits, by their full names.
+AllowPickle = bool | Callable[[str], bool]
 CopyMode = Literal["never", "on_write", "always"]
 COPY_MODES: tuple[CopyMode, ...] = ("never", "on_write", "always")
 
@@ -82,15 +85,20 @@ class CodecSpec:
 class Encoder:
     """Collects the buffers of one value. Not thread-safe; made anew for each put.
 
+    Attributes:
+        buffers: what was added.
+        inlined: how many of the value's own bytes codecs kept in their nodes instead (:meth:`add_inlined`).
+
     Args:
         registry: where nested values find their codecs.
-        allow_pickle: whether values without a codec of their own may be pickled.
+        allow_pickle: whether values without a codec of their own may be pickled; a function counts as yes.
     """
 
-    def __init__(self, registry: CodecRegistry, *, allow_pickle: bool = True) -> None:
+    def __init__(self, registry: CodecRegistry, *, allow_pickle: AllowPickle = True) -> None:
         self.registry = registry
         self.allow_pickle = allow_pickle
         self.buffers: list[Any] = []
+        self.inlined = 0
         self._index_of: dict[tuple[int, int], int] = {}
         self._depth = 0
 
@@ -110,6 +118,11 @@ class Encoder:
         self.buffers.append(data)
         return len(self.buffers) - 1
 
+    def add_inlined(self, data: bytes) -> bytes:
+        """Say that ``data``, bytes of the value, stays in a node; returned as it is, for the node's params."""
+        self.inlined += len(data)
+        return data
+
     def encode(self, value: Any) -> Node:
         """Encode a nested value with whatever codec its type has.
 
@@ -126,7 +139,7 @@ class Encoder:
             codec = self.registry.for_value(value, allow_pickle=self.allow_pickle)
             if codec.name == PICKLE_CODEC:
                 return codec.encode(value, self)
-            mark = len(self.buffers)
+            mark = self._mark()
             try:
                 return codec.encode(value, self)
             except UnsupportedType:
@@ -137,9 +150,13 @@ class Encoder:
         finally:
             self._depth -= 1
 
-    def _rewind(self, mark: int) -> None:
-        del self.buffers[mark:]
-        self._index_of = {key: index for key, index in self._index_of.items() if index < mark}
+    def _mark(self) -> tuple[int, int]:
+        return len(self.buffers), self.inlined
+
+    def _rewind(self, mark: tuple[int, int]) -> None:
+        count, self.inlined = mark
+        del self.buffers[count:]
+        self._index_of = {key: index for key, index in self._index_of.items() if index < count}
 
 
 class Decoder:
@@ -163,7 +180,7 @@ class Decoder:
         count: int,
         *,
         copy: CopyMode = "never",
-        allow_pickle: bool = True,
+        allow_pickle: AllowPickle = True,
         store: Any = None,
         private: Callable[[int], Any] | None = None,
     ) -> None:
@@ -254,7 +271,7 @@ class CodecRegistry:
             self._specs, self._exact, self._bases = by_name, exact, bases
             self._by_type = {}
 
-    def for_value(self, value: Any, *, allow_pickle: bool = True) -> Codec:
+    def for_value(self, value: Any, *, allow_pickle: AllowPickle = True) -> Codec:
         """The codec for ``value``'s type, or the pickle codec if there is none and pickling is allowed.
 
         Raises:
@@ -369,9 +386,9 @@ def loaded(module: str) -> bool:
 
 
 def encode_value(
-    value: Any, registry: CodecRegistry | None = None, *, allow_pickle: bool = True
+    value: Any, registry: CodecRegistry | None = None, *, allow_pickle: AllowPickle = True
 ) -> tuple[bytes, Sequence[Any], str]:
     """Encode a value: its packed tree, its buffers, and the codec name of its root."""
     encoder = Encoder(registry or default_registry(), allow_pickle=allow_pickle)
     root = encoder.encode(value)
-    return pack_tree(root), encoder.buffers, root.codec
+    return pack_tree(root, encoder.inlined), encoder.buffers, root.codec

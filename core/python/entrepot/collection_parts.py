@@ -63,7 +63,8 @@ def put_member(store: Store, oid: ObjectID, collection: str, index: int, value: 
     """
     traits = views().describe(value)
     encoder = Encoder(codecs(), allow_pickle=store._allow_pickle)  # pyright: ignore[reportPrivateUsage]
-    tree = pack_tree(member_node(Card(collection, index, "", traits), encoder.encode(value)))
+    node = member_node(Card(collection, index, "", traits), encoder.encode(value))
+    tree = pack_tree(node, encoder.inlined)
     item = (oid.binary, store._session_number, replace, False, "", tree, encoder.buffers)  # pyright: ignore[reportPrivateUsage]
     store._put_item(item)  # pyright: ignore[reportPrivateUsage]
 

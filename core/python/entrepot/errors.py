@@ -71,6 +71,15 @@ class StoreUnavailable(EntrepotError, ConnectionError):
     code = "store_unavailable"
 
 
+class InstanceLost(StoreUnavailable):
+    """The store that this belonged to is gone, and another one is there: what only the old one knew cannot go on.
+
+    A blob that was being written there, or a locality set by its number. Doing the same from its beginning works.
+    """
+
+    code = "instance_lost"
+
+
 class Timeout(EntrepotError, TimeoutError):
     """The time given was not enough."""
 
@@ -123,6 +132,7 @@ BY_CODE: dict[str, type[EntrepotError]] = {
         NotSealed,
         StoreFull,
         StoreUnavailable,
+        InstanceLost,
         Timeout,
         VersionMismatch,
         AccessDenied,

@@ -82,6 +82,8 @@ class ObjectID:
         """
         digest = hashlib.blake2b(digest_size=ID_BYTES, person=b"entrepot-id-v1")
         for part in (scope, session, key):
+            if not isinstance(part, str):
+                raise InvalidArgument(f"an ID is derived from text, but got {part!r} of type {type(part).__name__}")
             raw = part.encode("utf-8", "surrogatepass")
             digest.update(len(raw).to_bytes(8, "little"))
             digest.update(raw)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from entrepot._collection_members import members_of
 from entrepot._collection_tree import described
 from entrepot._reports import listing
-from entrepot.codec import unpack_tree
+from entrepot.codec import inlined_bytes, unpack_tree
 from entrepot.durable import Durable, declared
 from entrepot.errors import CorruptData, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
@@ -25,7 +25,7 @@ class Held:
 
     Attributes:
         id, generation: which object.
-        nbytes: its payload.
+        nbytes: its buffers; what its metadata holds (:class:`Kind`) is not among it.
         state: as in ``ObjectInfo``.
         scope, session: where it belongs.
         names: bound to it in that session.
@@ -47,7 +47,7 @@ class Kind:
     Attributes:
         type: the codec that wrote it; of a collection, that of its members, empty where they differ.
         members: how many; None: it is no collection.
-        nbytes: of a collection, the payload of its members; else 0.
+        nbytes: of a collection, the size of its members; else what the object's metadata holds of its value.
     """
 
     type: str
@@ -82,11 +82,12 @@ def kind_of(store: Store, oid: ObjectID) -> Kind | None:
     """
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     try:
-        type_name, collection, _ = described(unpack_tree(raw.tree(oid.binary)[0]))
+        tree = raw.tree(oid.binary)[0]
+        type_name, collection, _ = described(unpack_tree(tree))
     except (ObjectNotFound, ObjectLost, CorruptData):
         return None
     if collection is None:
-        return Kind(type_name)
+        return Kind(type_name, nbytes=inlined_bytes(tree))
     return Kind(str(collection["type"] or ""), int(collection["members"]), int(collection["nbytes"]))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from entrepot._info import Receipt
 from entrepot._reports import listing
 from entrepot._small import CODEC as BYTES_CODEC
-from entrepot.codec import unpack_tree
+from entrepot.codec import inlined_bytes, unpack_tree
 from entrepot.errors import CorruptData, InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
@@ -54,8 +54,8 @@ class ObjectParts:
 
     @property
     def nbytes(self) -> int:
-        """Length of all buffers."""
-        return sum(buffer.nbytes for buffer in self.buffers)
+        """Its size: of all buffers, and of what its tree holds."""
+        return sum(buffer.nbytes for buffer in self.buffers) + inlined_bytes(self.tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Listed:
 
     Attributes:
         id, generation: which object.
-        nbytes: its payload.
+        nbytes: its buffers; what its tree holds is not among it.
         names: bound to it in its session.
     """
 
@@ -116,6 +116,28 @@ def look_up(store: Store, oid: ObjectID) -> Listed:
     return _listed(json.loads(store._raw().info(oid.binary)))  # pyright: ignore[reportPrivateUsage]
 
 
+def size_of(store: Store, oid: ObjectID) -> int:
+    """The size of one object, what its tree holds included.
+
+    Raises:
+        ObjectNotFound: it is not sealed here.
+    """
+    tree, nbytes, _ = store._raw().tree(oid.binary)  # pyright: ignore[reportPrivateUsage]
+    return nbytes + inlined_bytes(tree)
+
+
+def look(store: Store) -> None:
+    """Notice that the store's processes ended: connect to the one that is there now, if its connection does not stand.
+
+    What lies in the memory of a dead store can be read until then, though another process may have written another
+    value by the same key to the store that is there now.
+
+    Raises:
+        StoreUnavailable: nothing answers there any more.
+    """
+    store._raw().look()  # pyright: ignore[reportPrivateUsage]
+
+
 def generation_of(store: Store, oid: ObjectID) -> int | None:
     """The generation of an object that is sealed in the store itself; None: it is not."""
     return store._raw().generation_of(oid.binary)  # pyright: ignore[reportPrivateUsage]
@@ -139,7 +161,7 @@ def put_small(store: Store, objects: Sequence[SmallObject], *, replace: bool = F
     ]
     done = store._raw().put(items, PUT_WAIT_SECONDS)  # pyright: ignore[reportPrivateUsage]
     return [
-        Receipt(one.id, generation, nbytes, existed)
+        Receipt(one.id, generation, nbytes + inlined_bytes(one.tree), existed)
         for one, (_, generation, existed, nbytes) in zip(objects, done, strict=True)
     ]
 
@@ -163,7 +185,7 @@ def put_record(store: Store, oid: ObjectID, data: bytes, *, name: str = "", repl
     ((_, generation, existed, nbytes),) = store._raw().put(  # pyright: ignore[reportPrivateUsage]
         [item], PUT_WAIT_SECONDS
     )
-    return Receipt(oid, generation, nbytes, existed)
+    return Receipt(oid, generation, nbytes + inlined_bytes(item[5]), existed)
 
 
 def get_record(store: Store, oid: ObjectID) -> bytes | None:
@@ -266,7 +288,7 @@ class PartsWriter:
         item = (oid.binary, session, replace, False, name, tree, tuple(self.buffers))
         done = store._raw().seal_parts(self._blobs, item)  # pyright: ignore[reportPrivateUsage]
         self._release()
-        return Receipt(oid, done[1], done[3], done[2])
+        return Receipt(oid, done[1], done[3] + inlined_bytes(tree), done[2])
 
     def drop(self) -> None:
         """Give back what was not sealed; doing it twice is fine."""

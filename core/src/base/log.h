@@ -1,5 +1,5 @@
-// The daemon's and keeper's logger: one line an event on standard error, written by a single write(2) so that lines of
-// several processes do not mix: `2026-01-31T12:00:00.123Z INFO daemon[4711] text`. Line ends in the text become "\n".
+// The daemon's and keeper's logger: one line an event on standard error, written whole so that lines of several
+// processes do not mix: `2026-01-31T12:00:00.123Z INFO daemon[4711] text`. Line ends in the text become "\n".
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,15 @@ enum class LogLevel : std::uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError
 void set_log_level(LogLevel level);  // default kInfo; any thread
 [[nodiscard]] LogLevel log_level();
 void set_log_role(std::string_view role);  // "daemon", "keeper"; at start, before other threads; default "entrepot"
+
+// From now on lines are written by a thread of their own, so that nobody waits for whoever reads them (a pipe that is
+// full, a stopped terminal, a disk that does not answer): what does not fit into 128 KiB meanwhile is dropped, counted
+// and told. At start, before the first line. Without it each line is written at once by whoever has it.
+void log_in_background();
+inline constexpr std::uint64_t kLastLinesMs = 1000;
+// Before a process ends or becomes another program: waits for the last lines, and not for ever. False: some are lost.
+bool flush_log(std::uint64_t at_most_ms = kLastLinesMs);
+[[nodiscard]] std::uint64_t log_lines_dropped();  // of this process
 
 void log_line(LogLevel level, std::string_view text);
 

@@ -36,6 +36,8 @@ std::string_view code_name(Code code) {
       return "InvalidArgument";
     case Code::kObjectDropped:
       return "ObjectDropped";
+    case Code::kInstanceLost:
+      return "InstanceLost";
   }
   return "Unknown";
 }

@@ -14,13 +14,11 @@
 #include "bindings/gil.h"
 #include "client/interrupt.h"
 
-namespace entrepot {
-class Client;
-}
-
 namespace entrepot::bindings {
 
 namespace nb = nanobind;
+
+class Access;
 
 // Throws the Python error of the Status (entrepot.errors), or the one that a signal handler raised during the wait.
 [[noreturn]] void raise(const Status& status);
@@ -58,7 +56,8 @@ auto without_gil(Work&& work) {
 
 void add_buffers(nb::module_& module);
 void add_client(nb::module_& module);
-void add_locality(nb::class_<std::shared_ptr<Client>>& cls);
-void add_small_objects(nb::module_& module, nb::class_<std::shared_ptr<Client>>& cls);
+void add_locality(nb::class_<Access>& cls);
+void add_sessions_and_names(nb::class_<Access>& cls);
+void add_small_objects(nb::module_& module, nb::class_<Access>& cls);
 
 }  // namespace entrepot::bindings

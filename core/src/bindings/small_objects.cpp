@@ -5,14 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "bindings/access.h"
 #include "bindings/common.h"
 #include "bindings/small.h"
-#include "client/client.h"
 
 namespace entrepot::bindings {
 namespace {
-
-using ClientPtr = std::shared_ptr<Client>;
 
 SmallBytes& small() {
   static SmallBytes known;  // set once while the package is imported, read under the GIL
@@ -36,7 +34,7 @@ nb::object get_small(const Client& client, nb::handle id) {
 
 }  // namespace
 
-void add_small_objects(nb::module_& module, nb::class_<ClientPtr>& cls) {
+void add_small_objects(nb::module_& module, nb::class_<Access>& cls) {
   module.def(
       "set_small_bytes",
       [](const nb::bytes& prefix, const nb::bytes& suffix) {
@@ -46,13 +44,13 @@ void add_small_objects(nb::module_& module, nb::class_<ClientPtr>& cls) {
   module.def(
       "small_tree", [](const nb::bytes& value) { return to_bytes(small().tree_of(view_of(value))); }, nb::arg("value"));
   cls.def(
-         "get_small", [](const ClientPtr& client, nb::handle id) { return get_small(*client, id); }, nb::arg("id"))
+         "get_small", [](const Access& client, nb::handle id) { return get_small(client.here(), id); }, nb::arg("id"))
       .def(
           "get_small_many",
-          [](const ClientPtr& client, const nb::list& ids) {
+          [](const Access& client, const nb::list& ids) {
             nb::list values;
             for (const nb::handle id : ids)
-              values.append(get_small(*client, id));
+              values.append(get_small(client.here(), id));
             return values;
           },
           nb::arg("ids"));

@@ -3,20 +3,56 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <new>
+#include <unordered_map>
 
 #include "base/text.h"
-#include "client/client.h"
+#include "client/reconnecting_client.h"
 #include "entrepot/entrepot.h"
 
 using entrepot::Code;
 using entrepot::concat;
 using entrepot::IdBytes;
 using entrepot::Interrupt;
+using Life = entrepot::ReconnectingClient::Life;
 using entrepot::Status;
 
+namespace {
+
+// The 32-bit numbers by which the C interface names sessions and sets: those of the store, as long as they are unique.
+class Numbers {
+ public:
+  std::uint32_t of(std::uint64_t handle) {
+    const std::lock_guard lock(mutex_);
+    auto number = static_cast<std::uint32_t>(handle);
+    for (auto known = handles_.find(number); known != handles_.end() && known->second != handle;
+         known = handles_.find(number))
+      --number;  // a number of a store that is gone
+    handles_[number] = handle;
+    return number;
+  }
+  std::uint64_t handle(std::uint32_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto known = handles_.find(number);
+    return known == handles_.end() ? number : known->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::uint64_t> handles_;  // guarded by mutex_
+};
+
+struct Access {
+  std::shared_ptr<entrepot::ReconnectingClient> layer;
+  Numbers sessions;
+  Numbers sets;
+};
+
+}  // namespace
+
 struct entrepot_client {
-  std::shared_ptr<entrepot::Client> client;
+  std::shared_ptr<Access> access = std::make_shared<Access>();
   int (*interrupt)(void*) = nullptr;
   void* interrupt_context = nullptr;
 
@@ -35,7 +71,7 @@ struct entrepot_object {
 };
 
 struct entrepot_blob {
-  std::shared_ptr<entrepot::Client> client;
+  std::shared_ptr<Access> access;
   std::shared_ptr<entrepot::WritableBlob> blob;
 };
 
@@ -74,17 +110,17 @@ IdBytes id_of(const uint8_t* bytes) {
   return id;
 }
 
-Status convert(const entrepot_item* item, entrepot::PutItem& out) {
+Status convert(Access& access, const entrepot_item* item, entrepot::PutItem& out) {
   constexpr std::size_t kFirstVersion = offsetof(entrepot_item, locality_set);
   if (item == nullptr || item->struct_size < kFirstVersion) return missing("the item");
   if ((item->tree == nullptr && item->tree_length != 0) || (item->buffers == nullptr && item->buffer_count != 0)) {
     return missing("the item's tree or buffers");
   }
   out.id = id_of(item->id);
-  out.session = item->session;
+  out.session_handle = access.sessions.handle(item->session);
   out.replace = item->replace != 0;
   if (item->struct_size >= sizeof(entrepot_item)) {
-    out.locality_set = item->locality_set;
+    out.set_handle = access.sets.handle(item->locality_set);
     out.consumers = item->consumers;
   }
   if (item->name != nullptr) out.name = item->name;
@@ -159,7 +195,7 @@ int32_t entrepot_connect(const entrepot_connect_options* options, entrepot_clien
     auto made = std::make_unique<entrepot_client>();
     made->interrupt = options->interrupt;
     made->interrupt_context = options->interrupt_context;
-    ASSIGN_OR_RETURN(made->client, entrepot::Client::connect(wanted, made->asked()));
+    ASSIGN_OR_RETURN(made->access->layer, entrepot::ReconnectingClient::connect(wanted, {}, made->asked()));
     *out = made.release();
     return Status::ok();
   });
@@ -167,7 +203,7 @@ int32_t entrepot_connect(const entrepot_connect_options* options, entrepot_clien
 
 void entrepot_client_free(entrepot_client* client) {
   if (client == nullptr) return;
-  client->client->close();
+  client->access->layer->close();
   delete client;
 }
 
@@ -175,7 +211,11 @@ int32_t entrepot_open_session(entrepot_client* client, const char* scope, const 
                               entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || scope == nullptr || session == nullptr || out == nullptr) return missing("an argument");
-    ASSIGN_OR_RETURN(*out, client->client->open_session(scope, session, std::nullopt, client->asked()));
+    auto& layer = *client->access->layer;
+    ASSIGN_OR_RETURN(const std::uint64_t handle, layer.run(client->asked(), [&](const Life& life) {
+      return layer.open_session(life, scope, session, std::nullopt, std::nullopt, client->asked());
+    }));
+    *out = client->access->sessions.of(handle);
     return Status::ok();
   });
 }
@@ -185,8 +225,15 @@ int32_t entrepot_put(entrepot_client* client, const entrepot_item* item, uint32_
   return guarded(error, [&]() -> Status {
     if (client == nullptr) return missing("the client");
     entrepot::PutItem wanted;
-    RETURN_IF_ERROR(convert(item, wanted));
-    return finish(client->client->put(std::span(&wanted, 1), wait_ms, client->asked()).front(), generation);
+    RETURN_IF_ERROR(convert(*client->access, item, wanted));
+    auto& layer = *client->access->layer;
+    return finish(layer.run(client->asked(),
+                            [&](const Life& life) -> entrepot::PutResult {
+                              Status aimed = layer.aim(life, std::span(&wanted, 1), client->asked());
+                              if (!aimed.is_ok()) return {.status = std::move(aimed)};
+                              return life.client->put(std::span(&wanted, 1), wait_ms, client->asked()).front();
+                            }),
+                  generation);
   });
 }
 
@@ -195,8 +242,14 @@ int32_t entrepot_get(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr || out == nullptr) return missing("an argument");
     const IdBytes wanted = id_of(id);
-    ASSIGN_OR_RETURN(auto objects, client->client->get(std::span(&wanted, 1), wait_ms, client->asked()));
-    *out = new entrepot_object{std::move(objects.front())};
+    auto objects = client->access->layer->run(client->asked(), [&](const Life& life) {
+      return life.client->get(std::span(&wanted, 1), wait_ms, client->asked());
+    });
+    if (objects.code() == Code::kObjectNotFound) {
+      RETURN_IF_ERROR(client->access->layer->refuse_lost(std::span(&wanted, 1)));
+    }
+    RETURN_IF_ERROR(objects);
+    *out = new entrepot_object{std::move(objects->front())};
     return Status::ok();
   });
 }
@@ -222,8 +275,10 @@ int32_t entrepot_create(entrepot_client* client, uint64_t length, uint32_t wait_
                         entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || out == nullptr) return missing("an argument");
-    ASSIGN_OR_RETURN(auto blob, client->client->create(length, wait_ms, client->asked()));
-    *out = new entrepot_blob{client->client, std::move(blob)};
+    ASSIGN_OR_RETURN(auto blob, client->access->layer->run(client->asked(), [&](const Life& life) {
+      return life.client->create(length, wait_ms, client->asked());
+    }));
+    *out = new entrepot_blob{client->access, std::move(blob)};
     return Status::ok();
   });
 }
@@ -235,8 +290,16 @@ int32_t entrepot_blob_seal(entrepot_blob* blob, const entrepot_item* item, uint3
   return guarded(error, [&]() -> Status {
     if (blob == nullptr) return missing("the blob");
     entrepot::PutItem wanted;
-    RETURN_IF_ERROR(convert(item, wanted));
-    return finish(blob->client->seal(*blob->blob, wanted, {}), generation);
+    RETURN_IF_ERROR(convert(*blob->access, item, wanted));
+    auto& layer = *blob->access->layer;
+    return finish(layer.run({},
+                            [&](const Life& life) -> entrepot::PutResult {
+                              Status ready = entrepot::ReconnectingClient::check_blob(life, *blob->blob);
+                              if (ready.is_ok()) ready = layer.aim(life, std::span(&wanted, 1), {});
+                              if (!ready.is_ok()) return {.status = std::move(ready)};
+                              return life.client->seal(*blob->blob, wanted, {});
+                            }),
+                  generation);
   });
 }
 
@@ -247,7 +310,9 @@ int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BY
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr) return missing("an argument");
     const IdBytes wanted = id_of(id);
-    ASSIGN_OR_RETURN(const auto done, client->client->remove(std::span(&wanted, 1), client->asked()));
+    ASSIGN_OR_RETURN(const auto done, client->access->layer->run(client->asked(), [&](const Life& life) {
+      return life.client->remove(std::span(&wanted, 1), client->asked());
+    }));
     if (deleted != nullptr) *deleted = done.front();
     return Status::ok();
   });
@@ -259,8 +324,15 @@ int32_t entrepot_locality_set(entrepot_client* client, uint32_t session, const c
     if (client == nullptr || name == nullptr || out == nullptr) return missing("an argument");
     entrepot::SetChange change;
     RETURN_IF_ERROR(convert(attributes, change));
-    ASSIGN_OR_RETURN(const auto set, client->client->define_set(session, name, 0, change, client->asked()));
-    *out = set.handle;
+    auto& layer = *client->access->layer;
+    const std::uint64_t within = client->access->sessions.handle(session);
+    const auto handle = layer.run(client->asked(), [&](const Life& life) -> entrepot::Result<std::uint64_t> {
+      ASSIGN_OR_RETURN(const auto number, layer.session_number(life, within, client->asked()));
+      ASSIGN_OR_RETURN(const auto set, life.client->define_set(number, name, 0, change, client->asked()));
+      return entrepot::ReconnectingClient::handle(life, set.handle);
+    });
+    RETURN_IF_ERROR(handle);
+    *out = client->access->sets.of(*handle);
     return Status::ok();
   });
 }
@@ -270,7 +342,9 @@ int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr || consumer == nullptr) return missing("an argument");
     const IdBytes wanted = id_of(id);
-    ASSIGN_OR_RETURN(const auto counts, client->client->consumed(std::span(&wanted, 1), consumer, client->asked()));
+    ASSIGN_OR_RETURN(const auto counts, client->access->layer->run(client->asked(), [&](const Life& life) {
+      return life.client->consumed(std::span(&wanted, 1), consumer, client->asked());
+    }));
     if (left != nullptr) *left = counts.front();
     return Status::ok();
   });
@@ -279,7 +353,9 @@ int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_
 int32_t entrepot_status(entrepot_client* client, char** json, entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || json == nullptr) return missing("an argument");
-    ASSIGN_OR_RETURN(const std::string text, client->client->status(client->asked()));
+    ASSIGN_OR_RETURN(const std::string text, client->access->layer->run(client->asked(), [&](const Life& life) {
+      return life.client->status(client->asked());
+    }));
     *json = static_cast<char*>(std::malloc(text.size() + 1));
     if (*json == nullptr) throw std::bad_alloc();
     std::memcpy(*json, text.c_str(), text.size() + 1);

@@ -15,8 +15,6 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kNobodyListensMs =
-    3'000;  // keeper and daemon hold the socket open for each other: nobody is left
 constexpr std::uint64_t kFirstBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
@@ -25,7 +23,7 @@ constexpr int kGetTries = 64;
 Status unavailable(const std::string& path, const Status& cause) {
   return {Code::kStoreUnavailable,
           concat("the store at ", path, " cannot be reached (", cause.message(),
-                 "): see 'entrepot status' and 'entrepot logs', start one with 'entrepot start', then connect again"),
+                 "): see 'entrepot status' and 'entrepot logs', and start one with 'entrepot start'"),
           true};
 }
 
@@ -176,15 +174,13 @@ void Client::post(MessageType type) {
 }
 
 Status Client::reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
+  return reconnecting_.run(interrupt, [&] { return reconnect_in_turn(broken, interrupt); });
+}
+
+Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
   const auto deadline = os::Deadline::after_ms(options_.reconnect_ms);
-  // Looked at now and then, not waited for: an interrupt must end this, and whoever has the turn may take long.
-  std::unique_lock turn(reconnecting_, std::try_to_lock);
-  while (!turn.owns_lock()) {
-    if (interrupt.requested()) return interrupted_status();
-    std::this_thread::sleep_for(std::chrono::milliseconds(kFirstBackOffMs));
-    static_cast<void>(turn.try_lock());
-  }
-  auto nobody_since = os::Deadline::after_ms(std::min(kNobodyListensMs, options_.reconnect_ms));
+  const std::uint64_t nobody_ms = std::min(options_.nobody_ms, options_.reconnect_ms);
+  auto nobody_since = os::Deadline::after_ms(nobody_ms);
   std::uint64_t back_off = kFirstBackOffMs;
   for (;;) {
     {
@@ -203,7 +199,7 @@ Status Client::reconnect(const std::shared_ptr<Connection>& broken, const Interr
       lose(done);
       return done;
     }
-    if (connected) nobody_since = os::Deadline::after_ms(kNobodyListensMs);
+    if (connected) nobody_since = os::Deadline::after_ms(nobody_ms);
     if (deadline.passed() || nobody_since.passed()) return unavailable(options_.path, done);
     std::this_thread::sleep_for(std::chrono::milliseconds(back_off));
     back_off = std::min(back_off * 2, kMaxBackOffMs);
@@ -288,6 +284,16 @@ void Client::close() {
 bool Client::closed() const {
   const std::lock_guard lock(mutex_);
   return state_ != State::kConnected;
+}
+
+bool Client::stands() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kConnected && connection_ && !connection_->ended();
+}
+
+bool Client::lost() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kLost;
 }
 
 ServerInfo Client::server() const {

@@ -3,6 +3,8 @@
 //   connected ──socket broke──▶ reconnecting ──Hello with token──▶ connected
 //       │                          └──time over, or another store there──▶ lost (for good: the reason is kept)
 //       └──close()──▶ closed        values that were got stay readable in every state
+//
+// A client that is lost stays so: ReconnectingClient, which hosts use, makes another one for the next store.
 #pragma once
 
 #include <atomic>
@@ -19,12 +21,14 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "client/connection.h"
+#include "client/fork_watch.h"
 #include "client/interrupt.h"
 #include "client/lease_pool.h"
 #include "client/pinned_set.h"
 #include "client/rpc.h"
 #include "client/sealed_object.h"
 #include "client/segment_views.h"
+#include "client/shared_attempt.h"
 #include "net/protocol.h"
 
 namespace entrepot {
@@ -35,6 +39,9 @@ struct ConnectOptions {
   std::string version;  // of the client, for messages
   std::uint64_t connect_ms = 10'000;
   std::uint64_t reconnect_ms = 30'000;
+  // How long it goes on while nobody listens: keeper and daemon hold the socket open for each other, so then both are
+  // gone, or their socket's name is.
+  std::uint64_t nobody_ms = 500;
   std::uint32_t load_ms = 300'000;  // how long a get waits for what lies in cold storage
 };
 
@@ -53,6 +60,9 @@ struct SourceBuffer {
 };
 
 struct PutItem {
+  // As users of ReconnectingClient name session and set; it turns them into `session` and `locality_set`.
+  std::uint64_t session_handle = 0;
+  std::uint64_t set_handle = 0;
   IdBytes id{};
   std::uint32_t session = 0;
   bool replace = false;
@@ -73,7 +83,7 @@ struct PutResult {
 
 class WritableBlob;
 
-class Client : public Rpc, public std::enable_shared_from_this<Client> {
+class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_this<Client> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Client>> connect(const ConnectOptions& options,
                                                                const Interrupt& interrupt);
@@ -136,6 +146,10 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   // One user less; after the last the session may expire. Never waits for a daemon to come back.
   void close_session(const std::string& scope, const std::string& session);
   [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt);
+  // The same, unless a connection has it open or it was used after that time (0: whenever it was).
+  [[nodiscard]] Result<RemoveUnusedReply> remove_unused_session(const std::string& scope, const std::string& session,
+                                                                std::uint64_t last_used_unix_ns,
+                                                                const Interrupt& interrupt);
   [[nodiscard]] Status bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
                                  const Interrupt& interrupt);
   [[nodiscard]] Result<IdBytes> resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
@@ -154,8 +168,19 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
 
   void close();
   [[nodiscard]] bool closed() const;
+  // Whether the connection stands, as far as the kernel knows: one system call, and nothing is asked of the daemon.
+  [[nodiscard]] bool stands() const;
+  // Whether its store is gone for good: another one listens there, or this one does not take the client back.
+  [[nodiscard]] bool lost() const;
   [[nodiscard]] ServerInfo server() const;
   [[nodiscard]] std::uint32_t pins_in_use() const { return pinned_->pins_in_use(); }
+  // Its generation as far as shared memory tells: without lock or system call. None: ask generation_of.
+  [[nodiscard]] std::optional<std::uint32_t> peek_generation(const IdBytes& id) const {
+    if (!usable_.load(std::memory_order_relaxed)) return std::nullopt;
+    return pinned_->generation_of(id);
+  }
+  // Hashes of the IDs of all objects that were in the store, for whoever has to say later that they were.
+  [[nodiscard]] std::vector<std::uint64_t> fingerprints() const { return pinned_->fingerprints(); }
 
   // --- Rpc
   [[nodiscard]] Result<Frame> call(MessageType type, std::span<const std::uint8_t> body,
@@ -165,9 +190,9 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Status replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) override;
 
   // --- fork (client/fork.cpp)
-  void before_fork();
-  void after_fork_in_parent();
-  void after_fork_in_child();
+  void before_fork() override;
+  void after_fork_in_parent() override;
+  void after_fork_in_child() override;
 
  private:
   friend class WritableBlob;
@@ -186,6 +211,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // or why there is none
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt);
+  [[nodiscard]] Status reconnect_in_turn(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt);
   [[nodiscard]] Status reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected,
                                       bool& hopeless);
   void lose(const Status& reason);
@@ -218,7 +244,7 @@ class Client : public Rpc, public std::enable_shared_from_this<Client> {
     std::uint32_t users = 0;
   };
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
-  std::mutex reconnecting_;                                              // held by whoever reconnects
+  SharedAttempt reconnecting_;
 
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork
@@ -245,6 +271,8 @@ class WritableBlob {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] bool is_open() const { return state_ == State::kOpen; }
+  [[nodiscard]] bool is_of(const Client& client) const { return client_.get() == &client; }
+  [[nodiscard]] bool is_orphan() const { return state_ == State::kOrphan; }
   void drop();
 
  private:
@@ -259,8 +287,5 @@ class WritableBlob {
   std::optional<LeasedRange> range_;  // in the store, or
   os::Mapping private_;               // small: of this process, sent inline
 };
-
-// Calls before_fork and after_fork_* of all living clients around each fork of this process (client/fork.cpp).
-void watch_forks(const std::shared_ptr<Client>& client);
 
 }  // namespace entrepot

@@ -72,6 +72,12 @@ Status Client::remove_session(const std::string& scope, const std::string& sessi
   return Status::ok();
 }
 
+Result<RemoveUnusedReply> Client::remove_unused_session(const std::string& scope, const std::string& session,
+                                                        std::uint64_t last_used_unix_ns, const Interrupt& interrupt) {
+  const RemoveUnusedRequest request{scope, session, last_used_unix_ns};
+  return ask<RemoveUnusedReply>(MessageType::kRemoveUnused, request, waiting(0, interrupt));
+}
+
 Status Client::bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
                          const Interrupt& interrupt) {
   NameRequest request;

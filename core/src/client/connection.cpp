@@ -191,6 +191,8 @@ void Connection::deliver(const FrameHeader& header, Frame frame) {
   if (abandoned && status.is_ok()) abandoned(std::move(frame));
 }
 
+bool Connection::ended() const { return broken() || os::hung_up(socket_.get()); }
+
 void Connection::close(const Status& reason) {
   const std::lock_guard lock(mutex_);
   break_locked(reason);

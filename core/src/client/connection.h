@@ -47,6 +47,8 @@ class Connection {
   void post(MessageType type, std::span<const std::uint8_t> body);
 
   [[nodiscard]] bool broken() const { return broken_.load(std::memory_order_acquire); }
+  // Whether the daemon has closed it, as its end does, though nothing that was asked has met with that yet.
+  [[nodiscard]] bool ended() const;
   // Wakes all who wait, with `reason`.
   void close(const Status& reason);
 

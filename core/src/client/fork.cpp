@@ -1,5 +1,7 @@
 // Fork: the parent asks for a registration of the child's own before it forks and clones its pins into it, so that at
 // no time a value of the child is unpinned. The child inherits no lease; of unsealed creations it gets private copies.
+// Where there is no registration to be had (the store is closed or lost, the daemon does not answer), parent and child
+// live by one pin table, so what is pinned then stays pinned.
 
 #include <algorithm>
 #include <cstring>
@@ -18,8 +20,8 @@ constexpr std::uint64_t kForkAnswerMs = 5'000;
 
 struct Watched {
   std::mutex mutex;
-  std::vector<std::weak_ptr<Client>> clients;    // guarded by mutex
-  std::vector<std::shared_ptr<Client>> forking;  // guarded by mutex, which is held from before a fork until after it
+  std::vector<std::weak_ptr<ForkWatcher>> watchers;   // guarded by mutex
+  std::vector<std::shared_ptr<ForkWatcher>> forking;  // guarded by mutex, which is held from before a fork to after it
 };
 
 Watched& watched() {
@@ -30,35 +32,35 @@ Watched& watched() {
 void prepare() {
   Watched& all = watched();
   all.mutex.lock();
-  for (const auto& weak : all.clients) {
-    if (auto client = weak.lock()) all.forking.push_back(std::move(client));
+  for (const auto& weak : all.watchers) {
+    if (auto watcher = weak.lock()) all.forking.push_back(std::move(watcher));
   }
-  for (const auto& client : all.forking)
-    client->before_fork();
+  for (const auto& watcher : all.forking)
+    watcher->before_fork();
 }
 
-void finish(void (Client::*after)()) {
+void finish(void (ForkWatcher::*after)()) {
   Watched& all = watched();
-  for (const auto& client : all.forking)
-    (client.get()->*after)();
-  std::vector<std::shared_ptr<Client>> done;
+  for (const auto& watcher : all.forking)
+    (watcher.get()->*after)();
+  std::vector<std::shared_ptr<ForkWatcher>> done;
   done.swap(all.forking);
   all.mutex.unlock();
 }
 
-void in_parent() { finish(&Client::after_fork_in_parent); }
-void in_child() { finish(&Client::after_fork_in_child); }
+void in_parent() { finish(&ForkWatcher::after_fork_in_parent); }
+void in_child() { finish(&ForkWatcher::after_fork_in_child); }
 
 }  // namespace
 
-void watch_forks(const std::shared_ptr<Client>& client) {
+void watch_forks(const std::shared_ptr<ForkWatcher>& watcher) {
   static const Status registered = os::at_fork(prepare, in_parent, in_child);
   // Out of memory is all that it can say: then a child shares the parent's pins, as without any handler.
   static_cast<void>(registered.is_ok());
   Watched& all = watched();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.clients, [](const auto& weak) { return weak.expired(); });
-  all.clients.push_back(client);
+  std::erase_if(all.watchers, [](const auto& weak) { return weak.expired(); });
+  all.watchers.push_back(watcher);
 }
 
 void Client::before_fork() {
@@ -101,6 +103,7 @@ void Client::before_fork() {
       plan.pins.reset();
     }
   }
+  if (!plan.pins) pinned_->share_pins_with_child();
   for (const auto& [blob, unused] : blobs_) {
     if (!blob->range_) continue;  // a private page: copied by the fork itself
     auto memory = os::Mapping::anonymous(blob->range_->length);
@@ -127,7 +130,7 @@ void Client::after_fork_in_child() {
     static_cast<void>(new std::shared_ptr<Connection>(std::move(connection_)));
     connection_.reset();
   }
-  new (&reconnecting_) std::mutex;
+  reconnecting_.after_fork_in_child();
   for (ForkPlan::Copy& copy : plan.copies) {
     std::byte* const at = copy.blob->data_;
     static_cast<void>(os::move_mapping(copy.memory, at));  // refused: touching the blob there faults
@@ -142,8 +145,8 @@ void Client::after_fork_in_child() {
     connection_ = std::make_shared<Connection>(std::move(plan.socket));
     server_ = plan.server;
   } else if (state_ == State::kConnected) {
-    // Without a registration of its own the child holds on to the parent's, so that its values stay pinned as long as
-    // the parent pins them; every call says why.
+    // Without a registration of its own the child holds on to the parent's, and its values to the pins that they
+    // share; every call says why.
     state_ = State::kLost;
     usable_.store(false, std::memory_order_relaxed);
     reason_ = plan.failure;

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "os/memfd.h"
 #include "shm/layout.h"
+#include "shm/leases.h"
 
 namespace entrepot {
 namespace {
@@ -17,6 +18,13 @@ constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon 
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
+
+// What of a range can be given back; length 0: nothing. The rest goes with its segment.
+UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t first = round_up(offset, kReturnGranule);
+  const std::uint64_t end = (offset + length) & ~(kReturnGranule - 1);
+  return {segment, first, end > first ? end - first : 0, 0};
+}
 
 }  // namespace
 
@@ -262,14 +270,15 @@ void LeasePool::give_back_protected(const LeasedRange& range) {
     if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
     era.epoch = epoch_;
   }
-  send_back({range.memory, {range.segment(), range.offset, range.length, 0}, false}, era, {});
+  send_back({range.memory, returnable(range.segment(), range.offset, range.length), false}, era, {});
 }
 
 void LeasePool::send_back(const Returning& range, const Era& era, const Interrupt& interrupt) {
   CallOptions options;
   options.interrupt = interrupt;
   options.only_on = era.link;
-  const auto answer = rpc_.call(MessageType::kUnlease, to_wire(range.request), options);
+  const bool told =
+      range.request.length == 0 || rpc_.call(MessageType::kUnlease, to_wire(range.request), options).is_ok();
   if (!range.memory) return;
   const std::uint32_t segment = range.request.segment;
   bool done = false;
@@ -278,7 +287,7 @@ void LeasePool::send_back(const Returning& range, const Era& era, const Interrup
     range.memory->in_use -= 1;
     // Not said, and known to the snapshot that the next daemon is given: still ours. In all other cases of failure the
     // daemon takes it back with the segment, or has it back already.
-    const bool ours = !answer.is_ok() && era.link && era.link->broken() && era.epoch == epoch_ && range.reusable;
+    const bool ours = !told && era.link && era.link->broken() && era.epoch == epoch_ && range.reusable;
     if (ours) add_free(segment, range.request.offset, range.request.length);
     done = forget_if_empty(segment);
   }
@@ -306,11 +315,20 @@ void LeasePool::return_idle(const Interrupt& interrupt) {
         if (forget_if_empty(number)) done.push_back(number);
         continue;
       }
-      for (auto it = first; it != last; ++it) {
-        memory->in_use += 1;
-        returning.emplace_back(era, Returning{memory, {number, it->first.second, it->second, 0}, true});
-      }
+      const std::vector<std::pair<Key, std::uint64_t>> ranges(first, last);
       free_.erase(first, last);
+      for (const auto& [key, length] : ranges) {
+        const UnleaseRequest request = returnable(number, key.second, length);
+        const std::uint64_t end = request.offset + request.length;
+        if (request.length == 0) {
+          free_.emplace(key, length);
+          continue;
+        }
+        if (request.offset > key.second) free_.emplace(key, request.offset - key.second);
+        if (key.second + length > end) free_.emplace(Key{number, end}, key.second + length - end);
+        memory->in_use += 1;
+        returning.emplace_back(era, Returning{memory, request, true});
+      }
     }
   }
   for (const std::uint32_t number : done)
@@ -321,7 +339,12 @@ void LeasePool::return_idle(const Interrupt& interrupt) {
 
 bool LeasePool::has_idle() const {
   const std::lock_guard lock(mutex_);
-  return !left_over_.empty() || (!segments_.empty() && (!free_.empty() || in_use_.empty()));
+  const auto is_unused = [](const auto& entry) { return entry.second->in_use == 0; };
+  const auto can_go = [](const auto& range) {
+    return returnable(range.first.first, range.first.second, range.second).length != 0;
+  };
+  return !left_over_.empty() || std::any_of(segments_.begin(), segments_.end(), is_unused) ||
+         std::any_of(free_.begin(), free_.end(), can_go);
 }
 
 std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {

@@ -1,6 +1,10 @@
 #include "client/pinned_set.h"
 
+#include <algorithm>
+#include <functional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "os/memfd.h"
@@ -41,6 +45,20 @@ std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
   const auto found = directory_.find(id);
   if (!found) return std::nullopt;
   return found->generation();
+}
+
+std::uint64_t PinnedSet::fingerprint(const IdBytes& id) {
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(id.data()), id.size()});
+}
+
+std::vector<std::uint64_t> PinnedSet::fingerprints() const {
+  std::vector<std::uint64_t> known;
+  const std::uint32_t end = directory_.high_water();
+  for (std::uint32_t slot = 0; slot < end; ++slot) {
+    if (directory_.held_object(slot)) known.push_back(fingerprint(directory_.slot(slot).id));
+  }
+  std::ranges::sort(known);
+  return known;
 }
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const IdBytes& id, SegmentViews& views,
@@ -223,15 +241,34 @@ void PinnedSet::on_released(std::function<void()> hint) {
 void PinnedSet::release(SealedObject& object) {
   {
     const std::lock_guard lock(mutex_);
+    bool shared = false;
     const auto known = objects_.find(Pin::make(object.slot_, object.generation_));
-    if (known != objects_.end() && known->second.object == &object) objects_.erase(known);
+    if (known != objects_.end() && known->second.object == &object) {
+      shared = known->second.shared;
+      objects_.erase(known);
+    }
     for (const std::byte* address : object.blob_addresses_) {
       const auto at = by_address_.find(address);
       if (at != by_address_.end() && --at->second.objects == 0) by_address_.erase(at);
     }
-    pins_.unpin(object.position_);  // under the lock: a fork finds both, or neither
+    if (!shared) pins_.unpin(object.position_);  // under the lock: a fork finds both, or neither
   }
   tell_released();
+}
+
+// An object whose last reference just went is left out: the thread that ends it is not there in the child.
+Status PinnedSet::copy_pins_to(PinTable& table) const {
+  std::vector<std::uint32_t> positions;
+  positions.reserve(objects_.size());
+  for (const auto& [key, entry] : objects_) {
+    if (!entry.reference.expired()) positions.push_back(entry.object->position_);
+  }
+  return table.copy_from(pins_, positions);
+}
+
+void PinnedSet::share_pins_with_child() {
+  for (auto& [key, entry] : objects_)
+    entry.shared = entry.shared || !entry.reference.expired();
 }
 
 void PinnedSet::switch_in_child(PinTable pins, UniqueFd liveness) {

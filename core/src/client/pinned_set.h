@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -85,6 +86,10 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // Its generation, as far as the directory tells without asking the daemon.
   [[nodiscard]] std::optional<std::uint32_t> generation_of(const IdBytes& id) const;
 
+  // A hash of the ID of each object that is in the directory, sorted.
+  [[nodiscard]] std::vector<std::uint64_t> fingerprints() const;
+  [[nodiscard]] static std::uint64_t fingerprint(const IdBytes& id);
+
   // Whether [data, data + length) lies in a blob of an object that is pinned here.
   [[nodiscard]] std::optional<SharedRange> locate(const void* data, std::uint64_t length);
 
@@ -98,8 +103,12 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // Around fork.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
-  [[nodiscard]] Status copy_pins_to(PinTable& table) const { return table.copy_from(pins_); }  // locked
-  void switch_in_child(PinTable pins, UniqueFd liveness);                                      // locked
+  // Of all that a value holds, to the child's own table. Locked.
+  [[nodiscard]] Status copy_pins_to(PinTable& table) const;
+  // The child gets no table of its own: both processes' values live by the pins that there are now, so neither takes
+  // one back. They end with the last process that holds the liveness socket. Locked.
+  void share_pins_with_child();
+  void switch_in_child(PinTable pins, UniqueFd liveness);  // locked
 
  private:
   friend class SealedObject;
@@ -107,6 +116,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   struct Entry {
     const SealedObject* object = nullptr;
     std::weak_ptr<SealedObject> reference;
+    bool shared = false;  // its pin is a forked process' too
   };
   struct BlobAt {
     std::uint64_t length = 0;

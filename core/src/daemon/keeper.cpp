@@ -17,13 +17,15 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kRestoreMs = 20'000;
-constexpr std::uint64_t kAckMs = 5'000;
-constexpr std::uint64_t kEndMs = 5'000;  // for a daemon that said goodbye to be gone
+constexpr std::uint64_t kGraceNs = 1'000'000'000;  // for a daemon that closed its channel to be gone by itself
+constexpr std::uint64_t kEndNs = 5'000'000'000;    // the same, where the store ends
+constexpr std::uint64_t kWaitNs = 10'000'000'000;  // between two lines about a daemon that does not go
+constexpr std::uint64_t kLookMs = 20;              // between two looks at a process that has no pidfd
 constexpr int kChannelInChild = 3;
 constexpr int kReadyInChild = 4;
 constexpr std::uint64_t kChannelKey = 1;
 constexpr std::uint64_t kSignalKey = 2;
+constexpr std::uint64_t kProcessKey = 3;
 
 }  // namespace
 
@@ -46,21 +48,21 @@ int Keeper::run_new(UniqueFd listening) {
 }
 
 int Keeper::run_for_daemon(UniqueFd channel, std::int32_t daemon_pid) {
-  channel_ = std::move(channel);
-  daemon_pid_ = daemon_pid;
+  os::outlive_parent();
+  channel_ = KeeperChannel(std::move(channel));
+  daemon_ = os::ProcessHandle::of_parent(daemon_pid);
   whole_ = false;
   if (const Status status = prepare(); !status.is_ok()) {
     log_error("cannot take over: ", status.to_string());
     return 1;  // the daemon sees end-of-file and tries again
   }
-  const auto ready =
-      keeper_message(KeeperVerb::kRestored, {HeldKind::kListenSocket, static_cast<std::uint64_t>(os::current_pid())});
-  if (const Status status = send_keeper_message(channel_.get(), ready, -1, os::Deadline::after_ms(kAckMs));
-      !status.is_ok()) {
-    log_error("the daemon that started this keeper is gone: ", status.to_string());
+  const auto pid = static_cast<std::uint64_t>(os::current_pid());
+  channel_.post(keeper_message(KeeperVerb::kRestored, {HeldKind::kListenSocket, pid}));
+  if (daemon_.gone() || !channel_.flush().is_ok()) {
+    log_error("daemon ", daemon_pid, ", which started this keeper, is gone");
     return 1;
   }
-  log_info("took over from a keeper that died, for daemon ", daemon_pid_);
+  log_info("took over from a keeper that died, for daemon ", daemon_pid);
   return watch();
 }
 
@@ -86,43 +88,25 @@ int Keeper::run_estate(UniqueFd list) {
 
 int Keeper::watch() {
   while (true) {
-    auto poller = os::Poller::create();
-    Status status = poller.status();
-    if (status.is_ok()) status = poller->add(channel_.get(), kChannelKey, true, false);
-    if (status.is_ok()) status = poller->add(signals_.get(), kSignalKey, true, false);
-    if (!status.is_ok()) {
-      log_error("cannot watch the daemon: ", status.to_string());
-      return end(1);
-    }
-    bool alive = true;
-    while (alive) {
-      auto ready = poller->wait(os::Deadline::never());
-      if (!ready.is_ok()) {
-        log_error("cannot watch the daemon: ", ready.status().to_string());
+    if (channel_.is_open()) {
+      if (const Status watched = watch_daemon(); !watched.is_ok()) {
+        log_error("cannot watch the daemon: ", watched.to_string());
         return end(1);
       }
-      for (const os::Ready& one : *ready) {
-        if (one.key == kSignalKey) pass_signal();
-        if (one.key == kChannelKey && !take_message()) alive = false;
+      const std::int32_t daemon_pid = daemon_.pid();
+      if (goodbye_ || stopping_) return end(0);
+      if (!whole_) {
+        // It has no right to the socket's name: another store may be there already.
+        log_error("daemon ", daemon_pid, " died before it had handed its store over, so that is gone");
+        return 1;
       }
-    }
-    channel_.reset();
-    reap_children();
-    if (goodbye_ || stopping_) {
-      wait_for_child();
-      return end(0);
-    }
-    if (!whole_) {
-      // It has no right to the socket's name: another store may be there already.
-      log_error("daemon ", daemon_pid_, " died before it had handed its store over, so that is gone");
-      return 1;
-    }
-    if (next_.valid()) {
-      hand_over(std::exchange(next_, UniqueFd()), true);
-    } else {
-      log_warning("daemon ", daemon_pid_, " died; ", held_.size(), " descriptors are kept");
-      if (os::monotonic_ns() - started_ns_ <= kYoungNs) go_back();
-      former_.reset();  // what has worked once is not given up
+      if (next_.valid()) {
+        hand_over(std::exchange(next_, UniqueFd()), true);
+      } else {
+        log_warning("daemon ", daemon_pid, " died; ", held_.size(), " descriptors are kept");
+        if (os::monotonic_ns() - started_ns_ <= kYoungNs) go_back();
+        former_.reset();  // what has worked once is not given up
+      }
     }
     if (too_many_deaths()) {
       log_error("the daemon died ", kMaxDeaths, " times, each within a second of its start, in ",
@@ -137,9 +121,69 @@ int Keeper::watch() {
     backoff_ms_ = std::min(backoff_ms_ * 2, kMaxBackoffMs);
     if (const Status started = start_daemon(); !started.is_ok()) {
       log_error("cannot start the daemon again: ", started.to_string());
-      return end(1);
+      started_ns_ = os::monotonic_ns();  // counts as an early death, and is tried again
     }
   }
+}
+
+// Returns when the daemon has ended and all that it sent is read.
+Status Keeper::watch_daemon() {
+  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
+  bool watches_write = channel_.wants_write();
+  RETURN_IF_ERROR(poller.add(channel_.fd(), kChannelKey, true, watches_write));
+  RETURN_IF_ERROR(poller.add(signals_.get(), kSignalKey, true, false));
+  if (daemon_.fd() >= 0) RETURN_IF_ERROR(poller.add(daemon_.fd(), kProcessKey, true, false));
+  while (true) {
+    if (channel_.wants_write() != watches_write) {
+      watches_write = !watches_write;
+      RETURN_IF_ERROR(poller.change(channel_.fd(), kChannelKey, true, watches_write));
+    }
+    const bool looks = daemon_.fd() < 0 || channel_.again_ns() != 0;
+    ASSIGN_OR_RETURN(const auto ready, poller.wait(looks ? os::Deadline::after_ms(kLookMs) : os::Deadline::never()));
+    if (!take_events(ready)) return end_daemon();
+  }
+}
+
+bool Keeper::take_events(const std::vector<os::Ready>& ready) {
+  bool alive = daemon_.fd() >= 0 || !daemon_.gone();
+  for (const os::Ready& one : ready) {
+    if (one.key == kSignalKey) pass_signal();
+    if (one.key == kProcessKey) alive = false;
+    if (one.key == kChannelKey && (one.readable || one.hangup) && !take_messages()) alive = false;
+  }
+  return alive && send();
+}
+
+// A daemon whose channel closed is gone within moments. One that is not is killed: it could go on, and nobody else may
+// have the store before it has ended.
+Status Keeper::end_daemon() {
+  const bool polite = goodbye_ || stopping_;
+  const std::uint64_t began = os::monotonic_ns();
+  std::uint64_t next_kill = began + (polite ? kEndNs : kGraceNs);
+  bool killed = false;
+  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
+  RETURN_IF_ERROR(poller.add(signals_.get(), kSignalKey, true, false));
+  if (daemon_.fd() >= 0) RETURN_IF_ERROR(poller.add(daemon_.fd(), kProcessKey, true, false));
+  while (!daemon_.gone()) {
+    const std::uint64_t now = os::monotonic_ns();
+    if (now >= next_kill) {
+      // Killed, it runs nothing of its own any more: a store that ends anyway does not wait for a disk to let go of it.
+      if (killed && (goodbye_ || stopping_)) break;
+      log_warning("daemon ", daemon_.pid(), killed ? " is killed, and not gone yet" : " does not end, so it is killed");
+      if (const Status sent = daemon_.kill(); !sent.is_ok()) log_error(sent.to_string());
+      killed = true;
+      next_kill = now + kWaitNs;
+    }
+    const std::uint64_t wait_ms = daemon_.fd() < 0 ? kLookMs : (next_kill - now) / 1'000'000 + 1;
+    ASSIGN_OR_RETURN(const auto ready, poller.wait(os::Deadline::after_ms(wait_ms)));
+    for (const os::Ready& one : ready) {
+      if (one.key == kSignalKey) pass_signal();
+    }
+  }
+  static_cast<void>(take_messages());
+  channel_.close();
+  reap_children();
+  return Status::ok();
 }
 
 Status Keeper::start_daemon() {
@@ -148,34 +192,30 @@ Status Keeper::start_daemon() {
   spawn.program = "/proc/self/exe";
   spawn.argv = {"entrepotd", "--role=daemon", concat("--keeper-fd=", kChannelInChild)};
   spawn.fds = {{pair.second.get(), kChannelInChild}};
+  spawn.ends_with_parent = true;
   if (options_.ready_fd >= 0) {
     spawn.argv.push_back(concat("--ready-fd=", kReadyInChild));
     spawn.fds.emplace_back(options_.ready_fd, kReadyInChild);
   }
   spawn.argv.insert(spawn.argv.end(), options_.daemon_arguments.begin(), options_.daemon_arguments.end());
   ASSIGN_OR_RETURN(os::Child child, os::spawn(spawn));
-  daemon_pid_ = child.pid;
+  daemon_ = os::ProcessHandle(std::move(child));
   started_ns_ = os::monotonic_ns();
-  has_child_ = true;
-  channel_ = std::move(pair.first);
-  pair.second.reset();
+  channel_ = KeeperChannel(std::move(pair.first));
   if (options_.ready_fd >= 0) {
     // Only the first daemon announces itself; a launcher that waits must see end-of-file if that one fails.
     UniqueFd(std::exchange(options_.ready_fd, -1)).reset();
   }
-  const Status restored = restore(channel_.get());
-  // A daemon that died meanwhile is noticed by watch(), like any other death.
-  if (!restored.is_ok() && restored.code() != Code::kStoreUnavailable) return restored;
+  restore();
   return Status::ok();
 }
 
-Status Keeper::restore(int channel) {
-  const auto deadline = os::Deadline::after_ms(kRestoreMs);
-  for (const auto& [tag, fd] : held_) {
-    RETURN_IF_ERROR(send_keeper_message(channel, keeper_message(KeeperVerb::kRestore, tag), fd.get(), deadline));
-  }
+// Queued, and sent as the daemon takes it: one that died meanwhile is noticed by watch(), like any other death.
+void Keeper::restore() {
+  for (const auto& [tag, fd] : held_)
+    channel_.post(keeper_message(KeeperVerb::kRestore, tag), fd.get());
   const HeldTag own{HeldKind::kListenSocket, static_cast<std::uint64_t>(os::current_pid())};
-  return send_keeper_message(channel, keeper_message(KeeperVerb::kRestored, own), -1, deadline);
+  channel_.post(keeper_message(KeeperVerb::kRestored, own));
 }
 
 // Returns only if it failed: then this program goes on.
@@ -195,42 +235,49 @@ void Keeper::go_back() {
   hand_over(std::exchange(former_, UniqueFd()), false);
 }
 
-bool Keeper::take_message() {
-  auto received = receive_keeper_message(channel_.get(), os::Deadline::after_ms(0));
-  if (!received.is_ok()) {
+bool Keeper::take_messages() {
+  while (true) {
+    auto received = channel_.receive();
     if (received.code() == Code::kTimeout) return true;
-    if (received.code() != Code::kStoreUnavailable) log_error("channel: ", received.status().to_string());
-    return false;
-  }
-  const HeldTag tag = received->message.tag();
-  switch (received->message.verb) {
-    case KeeperVerb::kHold: {
-      held_.insert_or_assign(tag, std::move(received->fd));
-      const Status acked = send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kAck, tag), -1,
-                                               os::Deadline::after_ms(kAckMs));
-      return acked.is_ok();
+    if (!received.is_ok()) {
+      if (received.code() != Code::kStoreUnavailable) log_error("channel: ", received.status().to_string());
+      return false;
     }
+    take(received.take());
+  }
+}
+
+void Keeper::take(ReceivedMessage received) {
+  const HeldTag tag = received.message.tag();
+  switch (received.message.verb) {
+    case KeeperVerb::kHold:
+      held_.insert_or_assign(tag, std::move(received.fd));
+      return;
     case KeeperVerb::kDrop:
       held_.erase(tag);
-      return true;
+      return;
     case KeeperVerb::kGoodbye:
       goodbye_ = true;
-      return true;
-    case KeeperVerb::kUpgrade: {
-      next_ = std::move(received->fd);
-      const Status acked =
-          send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kAck), -1, os::Deadline::after_ms(kAckMs));
-      return acked.is_ok();
-    }
+      return;
+    case KeeperVerb::kUpgrade:
+      next_ = std::move(received.fd);
+      if (next_.valid()) channel_.post(keeper_message(KeeperVerb::kAck, tag));
+      return;
     case KeeperVerb::kRestored:
       whole_ = true;
-      return true;
+      return;
     case KeeperVerb::kAck:
     case KeeperVerb::kRestore:
       break;
   }
-  log_error("channel: the daemon sent verb ", received->message.verb, ", which is the keeper's");
-  return true;
+  log_error("channel: the daemon sent verb ", received.message.verb, ", which is the keeper's");
+}
+
+bool Keeper::send() {
+  const Status flushed = channel_.flush();
+  if (flushed.is_ok()) return true;
+  if (flushed.code() != Code::kStoreUnavailable) log_error("channel: ", flushed.to_string());
+  return false;
 }
 
 void Keeper::pass_signal() {
@@ -242,29 +289,17 @@ void Keeper::pass_signal() {
       continue;
     }
     if (*signal != SIGUSR2) stopping_ = true;
-    if (!channel_.valid()) continue;  // no daemon just now: watch() ends
-    if (const Status sent = os::send_signal(daemon_pid_, *signal == SIGUSR2 ? SIGUSR2 : SIGTERM); !sent.is_ok()) {
-      log_error("cannot pass the signal on to daemon ", daemon_pid_, ": ", sent.to_string());
+    if (!channel_.is_open()) continue;  // no daemon just now: watch() ends
+    if (const Status sent = daemon_.send_signal(*signal == SIGUSR2 ? SIGUSR2 : SIGTERM); !sent.is_ok()) {
+      log_error("the signal cannot be passed on: ", sent.to_string());
     }
   }
 }
 
+// The daemon, where it is our child, and whatever is orphaned to a container's first process.
 void Keeper::reap_children() {
   while (const auto ended = os::reap()) {
-    if (ended->pid != daemon_pid_) continue;
-    has_child_ = false;
-    log_info("daemon ", ended->pid, " ended: ", ended->to_string());
-  }
-}
-
-// Whoever waits for the keeper's end finds the store's memory free. A daemon that is not our child (it started us) is
-// not waited for.
-void Keeper::wait_for_child() {
-  const auto deadline = os::Deadline::after_ms(kEndMs);
-  while (has_child_ && !deadline.passed()) {
-    const auto woken = os::wait_readable(signals_.get(), deadline);
-    if (!woken.is_ok()) return;
-    if (*woken) pass_signal();
+    if (ended->pid == daemon_.pid()) log_info("daemon ", ended->pid, " ended: ", ended->to_string());
   }
 }
 

@@ -1,11 +1,20 @@
 // The keeper: holds the descriptors that a store is made of, and starts the daemon again when it dies.
 //
-//   starting ──daemon spawned──▶ watching ──end-of-file, no Goodbye──▶ starting (after a back-off)
-//                                   │
-//                                   ├──Goodbye, or a signal and then end-of-file──▶ ended, exit code 0
-//                                   ├──too many early deaths in a short time──▶ ended, exit code 1
-//                                   ├──a daemon that started it dies before it has sent all──▶ ended, exit code 1
-//                                   └──Upgrade, and then end-of-file──▶ another program runs in this process
+//   starting ──daemon spawned──▶ watching ──its process ended, or its channel closed──▶ ending
+//      ▲                                                                                 │
+//      │                     (killed if it lives on; nothing goes on before it is gone; all that it sent is read)
+//      │                                                                                 │
+//      ├──after a back-off──no Goodbye, no signal────────────────────────────────────────┤
+//      │                                                                                 ├──Goodbye, or a signal──▶
+//      │                                                                                 │     ended, exit code 0
+//      │                                                                                 ├──too many early deaths in a
+//      │                                                                                 │     short time──▶ ended, 1
+//      │                                                                                 ├──it started us, and has not
+//      │                                                                                 │     sent all──▶ ended, 1
+//      └──another program runs in this process◀──Upgrade────────────────────────────────┘
+//
+// A daemon that is silent is left alone: it may be stopped, and go on at any moment. Only one that has ended is
+// replaced, so that never two of them have the store; the lock of the store (os/store_lock.h) stands behind that.
 //
 // It does next to nothing, so that it has next to nothing to die of. It may be a container's first process: it reaps
 // whatever is orphaned to it, and passes SIGTERM, SIGINT and SIGUSR2 on.
@@ -20,6 +29,7 @@
 #include "base/unique_fd.h"
 #include "daemon/keeper_channel.h"
 #include "os/events.h"
+#include "os/process_handle.h"
 
 namespace entrepot {
 
@@ -50,29 +60,33 @@ class Keeper {
 
   [[nodiscard]] Status prepare();
   [[nodiscard]] int watch();
+  [[nodiscard]] Status watch_daemon();
+  // Of the poller's events those of the daemon; false: it has ended, or cannot be talked to any more.
+  [[nodiscard]] bool take_events(const std::vector<os::Ready>& ready);
+  [[nodiscard]] Status end_daemon();
   [[nodiscard]] Status start_daemon();
-  [[nodiscard]] Status restore(int channel);
-  // One message of the daemon; false at end-of-file.
-  [[nodiscard]] bool take_message();
+  void restore();
+  // All that came; false at end-of-file, or when something came that a daemon does not send.
+  [[nodiscard]] bool take_messages();
+  void take(ReceivedMessage received);
+  [[nodiscard]] bool send();
   void hand_over(UniqueFd program, bool may_come_back);
   void go_back();
   void pass_signal();
   void reap_children();
-  void wait_for_child();
   [[nodiscard]] bool too_many_deaths();
   [[nodiscard]] int end(int code);
 
   KeeperOptions options_;
   std::map<HeldTag, UniqueFd> held_;
-  UniqueFd next_;    // the program that is to take over when the daemon is gone
-  UniqueFd former_;  // the program before this one, until a daemon of this one has worked
-  UniqueFd channel_;
+  UniqueFd next_;             // the program that is to take over when the daemon is gone
+  UniqueFd former_;           // the program before this one, until a daemon of this one has worked
+  KeeperChannel channel_;     // open until its daemon is known to have ended
+  os::ProcessHandle daemon_;  // of the last one
   UniqueFd signals_;
-  std::int32_t daemon_pid_ = 0;
-  bool whole_ = true;       // false while a daemon that started us has not sent all that its store is made of
-  bool has_child_ = false;  // the daemon is our child, and not reaped yet
-  bool goodbye_ = false;    // the daemon said that it ends
-  bool stopping_ = false;   // we were told to end
+  bool whole_ = true;      // false while a daemon that started us has not sent all that its store is made of
+  bool goodbye_ = false;   // the daemon said that it ends
+  bool stopping_ = false;  // we were told to end
   std::uint64_t backoff_ms_ = kMinBackoffMs;
   std::uint64_t started_ns_ = 0;       // when the daemon was
   std::vector<std::uint64_t> deaths_;  // monotonic times of the last early ones

@@ -1,6 +1,6 @@
 #include "daemon/keeper_channel.h"
 
-#include <cstring>
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,24 +11,81 @@
 
 namespace entrepot {
 
-Status send_keeper_message(int socket, const KeeperMessage& message, int fd, os::Deadline deadline) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(&message);
-  const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
-  return os::send_all(socket, std::span(bytes, sizeof(message)), fds, deadline);
+namespace {
+
+constexpr int kSendRoom = 4 << 20;               // bytes; a message takes the system about 800
+constexpr std::uint64_t kAgainNs = 100'000'000;  // where the system has no room for descriptors, and says not when
+
+}  // namespace
+
+KeeperChannel::KeeperChannel(UniqueFd socket) : socket_(std::move(socket)) {
+  if (socket_.valid()) os::want_send_room(socket_.get(), kSendRoom);
 }
 
-Result<ReceivedMessage> receive_keeper_message(int socket, os::Deadline deadline) {
-  ASSIGN_OR_RETURN(const bool readable, os::wait_readable(socket, deadline));
-  if (!readable) return Status(Code::kTimeout, "no message between keeper and daemon within the time", true);
+void KeeperChannel::close() {
+  unsent_.clear();
+  again_ns_ = 0;
+  socket_.reset();
+}
+
+void KeeperChannel::post(const KeeperMessage& message, int fd) { unsent_.push_back({message, fd, UniqueFd()}); }
+
+void KeeperChannel::post(const KeeperMessage& message, UniqueFd fd) {
+  const int number = fd.get();
+  unsent_.push_back({message, number, std::move(fd)});
+}
+
+bool KeeperChannel::take_back(const HeldTag& tag) {
+  const auto found = std::find_if(unsent_.begin(), unsent_.end(), [&](const Unsent& one) {
+    return one.message.verb == KeeperVerb::kHold && one.message.tag() == tag;
+  });
+  if (found == unsent_.end()) return false;
+  unsent_.erase(found);
+  return true;
+}
+
+bool KeeperChannel::is_unsent(const HeldTag& tag) const {
+  return std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& one) {
+    return one.message.verb == KeeperVerb::kHold && one.message.tag() == tag;
+  });
+}
+
+Status KeeperChannel::flush() {
+  again_ns_ = 0;
+  while (!unsent_.empty()) {
+    const Unsent& next = unsent_.front();
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&next.message);
+    const std::span<const int> fds(&next.fd, next.fd >= 0 ? 1 : 0);
+    const Result<os::IoResult> sent = os::send_some(socket_.get(), std::span(bytes, sizeof(KeeperMessage)), fds);
+    if (sent.code() == Code::kStoreFull) {
+      again_ns_ = os::monotonic_ns() + kAgainNs;
+      return Status::ok();
+    }
+    if (!sent.is_ok()) return sent.status();
+    if (sent->would_block) return Status::ok();
+    unsent_.pop_front();
+  }
+  return Status::ok();
+}
+
+Result<ReceivedMessage> KeeperChannel::receive() { return receive(os::Deadline::after_ms(0)); }
+
+Result<ReceivedMessage> KeeperChannel::receive(os::Deadline deadline) {
+  ASSIGN_OR_RETURN(const bool readable, os::wait_readable(socket_.get(), deadline));
+  if (!readable) return Status(Code::kTimeout, "no message between keeper and daemon yet", true);
   ReceivedMessage received;
   std::vector<UniqueFd> fds;
-  auto* bytes = reinterpret_cast<std::uint8_t*>(&received.message);
-  ASSIGN_OR_RETURN(const os::IoResult result, os::receive_some(socket, std::span(bytes, sizeof(KeeperMessage)), fds));
-  if (result.closed) return Status(Code::kStoreUnavailable, "the other of keeper and daemon is gone", true);
-  if (result.would_block) return Status(Code::kTimeout, "no message between keeper and daemon yet", true);
-  if (result.bytes != sizeof(KeeperMessage) || received.message.magic != kKeeperMagic || fds.size() > 1) {
+  auto* raw = reinterpret_cast<std::uint8_t*>(&received.message);
+  const std::span bytes(raw, sizeof(KeeperMessage));
+  Result<os::IoResult> result = os::receive_some(socket_.get(), bytes, fds);
+  // A peer that ended before it had read all leaves an error (ECONNRESET), once, in front of what it has sent.
+  if (result.code() == Code::kStoreUnavailable) result = os::receive_some(socket_.get(), bytes, fds);
+  if (!result.is_ok()) return result.status();
+  if (result->closed) return Status(Code::kStoreUnavailable, "the other of keeper and daemon is gone", true);
+  if (result->would_block) return Status(Code::kTimeout, "no message between keeper and daemon yet", true);
+  if (result->bytes != sizeof(KeeperMessage) || received.message.magic != kKeeperMagic || fds.size() > 1) {
     return Status(Code::kVersionMismatch,
-                  concat("a message of ", result.bytes, " bytes between keeper and daemon is not of this version"));
+                  concat("a message of ", result->bytes, " bytes between keeper and daemon is not of this version"));
   }
   if (!fds.empty()) received.fd = std::move(fds.front());
   return received;

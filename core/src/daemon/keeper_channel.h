@@ -1,16 +1,22 @@
 // The channel between keeper and daemon: a SOCK_SEQPACKET pair whose messages are one struct and at most one
 // descriptor.
 //
-//   daemon -> keeper   Hold(tag) + fd, answered by Ack;  Drop(tag);  Goodbye (a clean stop: end without a new daemon)
-//                      Upgrade + fd of a program, answered by Ack: to be run in the keeper's place when the daemon is
-//                      gone
+//   daemon -> keeper   Hold(tag) + fd;  Drop(tag);  Goodbye (a clean stop: end without a new daemon)
+//                      Upgrade(number) + fd of a program, answered by Ack(number): to be run in the keeper's place when
+//                      the daemon is gone;  Upgrade without fd: no more
+//                      Restored: a daemon that started its keeper has sent all that its store is made of
 //   keeper -> daemon   Restore(tag) + fd for all that is held, then Restored(keeper's pid): sent once, first thing
 //
-// End-of-file means that the other died.
+// Neither waits for the other: what the socket does not take now lies in a queue here, in order, and goes when there is
+// room. What was sent lies in the other's socket. A keeper reads that to its end before it acts on the daemon's death,
+// so for the store "sent" is as good as held: only the keeper's own death takes it, and then the daemon lives.
+//
+// End-of-file means that the other has closed its end, which it does by ending. Silence means nothing.
 #pragma once
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -20,10 +26,11 @@ namespace entrepot {
 
 enum class HeldKind : std::uint32_t {
   kListenSocket = 1,
-  kRegion = 2,    // number: RegionKind
-  kSegment = 3,   // number: generation << 32 | segment
-  kPinTable = 4,  // number: client
-  kLiveness = 5,  // number: client
+  kRegion = 2,     // number: RegionKind
+  kSegment = 3,    // number: generation << 32 | segment
+  kPinTable = 4,   // number: client
+  kLiveness = 5,   // number: client
+  kStoreLock = 6,  // os/store_lock.h
 };
 
 struct HeldTag {
@@ -46,7 +53,7 @@ enum class KeeperVerb : std::uint32_t {
   kUpgrade = 7,
 };
 
-inline constexpr std::uint32_t kKeeperMagic = 0x3150'454bU;  // "KEP1": keeper and daemon of another build refuse
+inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2": keeper and daemon of another build refuse
 
 struct KeeperMessage {
   std::uint32_t magic = kKeeperMagic;
@@ -67,13 +74,50 @@ static_assert(sizeof(KeeperMessage) == 24);
   return message;
 }
 
-// kStoreUnavailable: the other side is gone. kTimeout at the deadline.
-[[nodiscard]] Status send_keeper_message(int socket, const KeeperMessage& message, int fd, os::Deadline deadline);
-
 struct ReceivedMessage {
   KeeperMessage message;
   UniqueFd fd;  // invalid if none came
 };
-[[nodiscard]] Result<ReceivedMessage> receive_keeper_message(int socket, os::Deadline deadline);
+
+// One end of the channel. Guarded by the one thread of its process that has it.
+class KeeperChannel {
+ public:
+  KeeperChannel() = default;  // closed
+  explicit KeeperChannel(UniqueFd socket);
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] bool is_open() const { return socket_.valid(); }
+  void close();
+
+  // Queues the message; flush() sends. The descriptor is the caller's, and stays open while is_unsent(); or it is
+  // taken.
+  void post(const KeeperMessage& message, int fd = -1);
+  void post(const KeeperMessage& message, UniqueFd fd);
+  // Takes an unsent Hold back; false if there is none, so it was sent or never posted.
+  [[nodiscard]] bool take_back(const HeldTag& tag);
+  // Sends what there is room for. An error: nothing can be sent any more.
+  [[nodiscard]] Status flush();
+  [[nodiscard]] bool all_sent() const { return unsent_.empty(); }
+  [[nodiscard]] bool is_unsent(const HeldTag& tag) const;  // its Hold
+  // To be flushed when it is writable; or, where the system has no room for more descriptors in sockets, at that time.
+  [[nodiscard]] bool wants_write() const { return !unsent_.empty() && again_ns_ == 0; }
+  [[nodiscard]] std::uint64_t again_ns() const { return again_ns_; }  // 0: not by time
+
+  // Without waiting. kTimeout: nothing there. kStoreUnavailable: the other closed its end, and all that it sent was
+  // received. Else what came is not of this version.
+  [[nodiscard]] Result<ReceivedMessage> receive();
+  [[nodiscard]] Result<ReceivedMessage> receive(os::Deadline deadline);  // waits
+
+ private:
+  struct Unsent {
+    KeeperMessage message;
+    int fd = -1;
+    UniqueFd own;  // fd, where it was taken
+  };
+
+  UniqueFd socket_;
+  std::deque<Unsent> unsent_;
+  std::uint64_t again_ns_ = 0;
+};
 
 }  // namespace entrepot

@@ -1,5 +1,6 @@
 #include "daemon/keeper_link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -12,19 +13,27 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kTakeOverMs = 20'000;
-constexpr std::uint64_t kAnswerMs = 5'000;
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+constexpr std::uint64_t kGraceNs = kSecondNs;         // for a keeper whose channel broke to be gone by itself
+constexpr std::uint64_t kStartNs = 10 * kSecondNs;    // for a new keeper to say that it is there
+constexpr std::uint64_t kLoneTryNs = kSecondNs;       // between two tries to start one
+constexpr std::uint64_t kLookNs = kSecondNs / 50;     // between two looks at a process that has no pidfd
+constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;  // for the keeper to take another program
+constexpr std::uint64_t kGoodbyeMs = 5'000;           // for the keeper's socket to have room for the last message
 constexpr int kChannelInChild = 3;
+constexpr std::uint64_t kChannelKey = 1;
+constexpr std::uint64_t kProcessKey = 2;
 
 }  // namespace
 
 Status KeeperLink::take_over() {
-  const auto deadline = os::Deadline::after_ms(kTakeOverMs);
+  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
+  poller_ = std::move(poller);
   while (true) {
-    ASSIGN_OR_RETURN(ReceivedMessage received, receive_keeper_message(channel_.get(), deadline));
+    ASSIGN_OR_RETURN(ReceivedMessage received, channel_.receive(os::Deadline::never()));
     if (received.message.verb == KeeperVerb::kRestored) {
       keeper_pid_ = static_cast<std::uint32_t>(received.message.number);
-      return Status::ok();
+      break;
     }
     if (received.message.verb != KeeperVerb::kRestore || !received.fd.valid()) {
       return Status(Code::kInternal,
@@ -32,22 +41,40 @@ Status KeeperLink::take_over() {
     }
     held_.insert_or_assign(received.message.tag(), std::move(received.fd));
   }
-}
-
-Status KeeperLink::hold(const HeldTag& tag, UniqueFd fd) {
-  const int number = fd.get();
-  held_.insert_or_assign(tag, std::move(fd));
-  if (!channel_.valid()) return Status::ok();  // alone: nobody can hold it; the next keeper gets it
-  const Status held = hold_once(tag, number);
-  if (!held.is_ok()) keeper_is_gone(held);  // the new keeper gets all, this one included
+  keeper_ = os::ProcessHandle::of_parent(static_cast<std::int32_t>(keeper_pid_));
+  RETURN_IF_ERROR(watch());
+  if (keeper_.gone()) {
+    log_warning("keeper ", keeper_pid_, " ended when it had sent what it held; starting another");
+    keeper_ended();
+  }
   return Status::ok();
 }
 
+Status KeeperLink::watch() {
+  watches_write_ = false;
+  RETURN_IF_ERROR(poller_->add(channel_.fd(), kChannelKey, true, false));
+  return keeper_.fd() < 0 ? Status::ok() : poller_->add(keeper_.fd(), kProcessKey, true, false);
+}
+
+void KeeperLink::hold(const HeldTag& tag, UniqueFd fd) {
+  if (may_restore()) {
+    static_cast<void>(channel_.take_back(tag));  // of a descriptor that this one replaces
+    channel_.post(keeper_message(KeeperVerb::kHold, tag), fd.get());
+  }
+  held_.insert_or_assign(tag, std::move(fd));
+  send();
+}
+
+bool KeeperLink::is_safe(const HeldTag& tag) const {
+  // A keeper that is being filled, or is not there, starts no daemon; one that is being ended could still do so.
+  return (state_ != State::kLinked && state_ != State::kEnding) || !channel_.is_unsent(tag);
+}
+
 void KeeperLink::drop(const HeldTag& tag) {
-  if (held_.erase(tag) == 0 || !channel_.valid()) return;
-  const Status sent = send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kDrop, tag), -1,
-                                          os::Deadline::after_ms(kAnswerMs));
-  if (!sent.is_ok()) keeper_is_gone(sent);
+  if (!held_.contains(tag)) return;
+  if (may_restore() && !channel_.take_back(tag)) channel_.post(keeper_message(KeeperVerb::kDrop, tag));
+  held_.erase(tag);
+  send();
 }
 
 int KeeperLink::fd(const HeldTag& tag) const {
@@ -55,53 +82,103 @@ int KeeperLink::fd(const HeldTag& tag) const {
   return found == held_.end() ? -1 : found->second.get();
 }
 
-void KeeperLink::on_readable() {
-  if (!channel_.valid()) return;
-  auto received = receive_keeper_message(channel_.get(), os::Deadline::after_ms(0));
-  if (received.is_ok()) {
-    log_error("the keeper sent verb ", received->message.verb, " although nothing was asked");
+void KeeperLink::on_event() {
+  const auto ready = poller_->wait(os::Deadline::after_ms(0));
+  if (!ready.is_ok()) return lose(ready.status());
+  // Its end first: what it said before that has no meaning any more.
+  if (keeper_.gone() && state_ != State::kAlone) return keeper_ended();
+  for (const os::Ready& one : *ready) {
+    if (one.key != kChannelKey || !channel_.is_open()) continue;
+    if (one.writable) send();
+    if (one.readable || one.hangup) take_messages();
+  }
+}
+
+void KeeperLink::take_messages() {
+  while (channel_.is_open() && state_ != State::kEnding) {
+    const auto received = channel_.receive();
+    if (received.code() == Code::kTimeout) return;
+    if (!received.is_ok()) return lose(received.status());
+    take(received->message);
+  }
+}
+
+void KeeperLink::take(const KeeperMessage& message) {
+  if (message.verb == KeeperVerb::kRestored && state_ == State::kStarting) return fill();
+  if (message.verb == KeeperVerb::kAck) {  // perhaps of an upgrade that was given up
+    if (upgrade_ && upgrade_->number == message.number) finish_upgrade(Status::ok());
     return;
   }
-  if (received.code() != Code::kTimeout) keeper_is_gone(received.status());
+  log_error("the keeper sent verb ", message.verb, " although nothing was asked");
 }
 
-void KeeperLink::restart_if_alone() {
-  if (channel_.valid()) return;
-  if (const Status started = start_keeper(); !started.is_ok()) {
-    channel_.reset();
-    log_error("no keeper can be started, so the store dies with this daemon: ", started.to_string());
+void KeeperLink::send() {
+  if (!takes_messages()) return;
+  Status flushed = channel_.flush();
+  if (flushed.is_ok() && state_ == State::kFilling && channel_.all_sent()) {
+    // Only now, so that what was published meanwhile is part of "all": from here on is_safe() asks for each.
+    state_ = State::kLinked;
+    channel_.post(keeper_message(KeeperVerb::kRestored));
+    flushed = channel_.flush();
+  }
+  if (!flushed.is_ok()) return lose(flushed);
+  if (channel_.wants_write() != watches_write_) {
+    watches_write_ = channel_.wants_write();
+    const Status changed = poller_->change(channel_.fd(), kChannelKey, true, watches_write_);
+    if (!changed.is_ok()) return lose(changed);
+  }
+  const bool is_new = static_cast<std::int32_t>(keeper_pid_) != keeper_.pid();
+  if (state_ == State::kLinked && is_new && channel_.all_sent()) {
+    keeper_pid_ = static_cast<std::uint32_t>(keeper_.pid());
+    log_info("keeper ", keeper_pid_, " started, holds ", held_.size(), " descriptors");
   }
 }
 
-void KeeperLink::goodbye() {
-  if (!channel_.valid()) return;
-  const Status sent =
-      send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kGoodbye), -1, os::Deadline::after_ms(kAnswerMs));
-  if (!sent.is_ok()) log_warning("the keeper did not hear that the store ends: ", sent.to_string());
+// The channel is of no use; the process may live, and is replaced only when it has ended.
+void KeeperLink::lose(const Status& why) {
+  if (state_ == State::kEnding || state_ == State::kAlone) return;
+  if (keeper_.gone()) return keeper_ended();
+  log_warning("keeper ", keeper_.pid(), " is lost (", why.message(), "): it is replaced when it has ended");
+  end_keeper(kGraceNs);
 }
 
-Status KeeperLink::upgrade(const UniqueFd& program) {
-  if (!channel_.valid()) {
-    return Status(Code::kStoreUnavailable, "the store has no keeper just now, which would take over: try again");
+void KeeperLink::end_keeper(std::uint64_t grace_ns) {
+  state_ = State::kEnding;
+  state_until_ns_ = os::monotonic_ns() + grace_ns;
+  poller_->remove(channel_.fd());  // it would be readable without end
+}
+
+void KeeperLink::keeper_ended() {
+  const bool was_linked = state_ == State::kLinked || state_ == State::kEnding;
+  if (state_ == State::kLinked) log_warning("keeper ", keeper_.pid(), " is gone; starting another");
+  if (channel_.is_open()) poller_->remove(channel_.fd());
+  if (keeper_.fd() >= 0) poller_->remove(keeper_.fd());
+  channel_.close();
+  keeper_ = os::ProcessHandle();
+  while (os::reap()) {  // it is our child if an earlier one's death made us start it
   }
-  const auto deadline = os::Deadline::after_ms(kAnswerMs);
-  Status heard = send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kUpgrade), program.get(), deadline);
-  if (heard.is_ok()) heard = receive_keeper_message(channel_.get(), deadline).status();
-  if (!heard.is_ok()) keeper_is_gone(heard);
-  return heard;
+  finish_upgrade(Status(Code::kStoreUnavailable, "the keeper, which would have taken over, is gone: try again", true));
+  if (was_linked) return start_keeper();
+  log_error("the new keeper ended at once, so the store dies with this daemon until there is one");
+  keeper_pid_ = 0;
+  state_ = State::kAlone;
+  state_until_ns_ = os::monotonic_ns() + kLoneTryNs;
 }
 
-Status KeeperLink::hold_once(const HeldTag& tag, int fd) {
-  const auto deadline = os::Deadline::after_ms(kAnswerMs);
-  RETURN_IF_ERROR(send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kHold, tag), fd, deadline));
-  ASSIGN_OR_RETURN(const ReceivedMessage answer, receive_keeper_message(channel_.get(), deadline));
-  if (answer.message.verb != KeeperVerb::kAck || answer.message.tag() != tag) {
-    return Status(Code::kInternal, concat("the keeper answered with verb ", answer.message.verb));
+void KeeperLink::start_keeper() {
+  const Status started = spawn_keeper();
+  if (started.is_ok()) {
+    state_ = State::kStarting;
+    state_until_ns_ = os::monotonic_ns() + kStartNs;
+    return;
   }
-  return Status::ok();
+  log_error("no keeper can be started, so the store dies with this daemon: ", started.to_string());
+  keeper_pid_ = 0;
+  state_ = State::kAlone;
+  state_until_ns_ = os::monotonic_ns() + kLoneTryNs;
 }
 
-Status KeeperLink::start_keeper() {
+Status KeeperLink::spawn_keeper() {
   ASSIGN_OR_RETURN(auto pair, os::socket_pair(os::SocketKind::kSeqPacket));
   os::SpawnOptions spawn;
   spawn.program = "/proc/self/exe";
@@ -110,31 +187,96 @@ Status KeeperLink::start_keeper() {
   spawn.argv.insert(spawn.argv.end(), keeper_arguments_.begin(), keeper_arguments_.end());
   spawn.fds = {{pair.second.get(), kChannelInChild}};
   spawn.new_session = true;
-  ASSIGN_OR_RETURN(const os::Child child, os::spawn(spawn));
-  channel_ = std::move(pair.first);
-  keeper_number_ += 1;
-  pair.second.reset();
-  keeper_pid_ = static_cast<std::uint32_t>(child.pid);
-  ASSIGN_OR_RETURN(const ReceivedMessage ready,
-                   receive_keeper_message(channel_.get(), os::Deadline::after_ms(kAnswerMs)));
-  if (ready.message.verb != KeeperVerb::kRestored) {
-    return Status(Code::kInternal, concat("the new keeper began with verb ", ready.message.verb));
+  spawn.ends_with_parent = true;
+  spawn.exec_wait_ms = 0;  // clients would wait with us
+  ASSIGN_OR_RETURN(os::Child child, os::spawn(spawn));
+  keeper_ = os::ProcessHandle(std::move(child));
+  channel_ = KeeperChannel(std::move(pair.first));
+  if (const Status watched = watch(); !watched.is_ok()) {
+    // Nothing was sent to it: it ends by itself when its channel closes.
+    if (keeper_.fd() >= 0) poller_->remove(keeper_.fd());
+    poller_->remove(channel_.fd());
+    channel_.close();
+    keeper_ = os::ProcessHandle();
+    return watched;
   }
-  for (const auto& [tag, fd] : held_)
-    RETURN_IF_ERROR(hold_once(tag, fd.get()));
-  RETURN_IF_ERROR(send_keeper_message(channel_.get(), keeper_message(KeeperVerb::kRestored), -1,
-                                      os::Deadline::after_ms(kAnswerMs)));
-  log_info("keeper ", keeper_pid_, " started, holds ", held_.size(), " descriptors");
   return Status::ok();
 }
 
-void KeeperLink::keeper_is_gone(const Status& why) {
-  log_warning("keeper ", keeper_pid_, " is gone (", why.message(), "); starting another");
-  channel_.reset();
-  keeper_pid_ = 0;
-  while (os::reap()) {  // it is our child if an earlier daemon's death or its own made us start it
+void KeeperLink::fill() {
+  state_ = State::kFilling;
+  state_until_ns_ = UINT64_MAX;
+  for (const auto& [tag, fd] : held_)
+    channel_.post(keeper_message(KeeperVerb::kHold, tag), fd.get());
+  send();
+}
+
+std::uint64_t KeeperLink::next_tick_ns() const {
+  std::uint64_t next = state_until_ns_;
+  if (channel_.again_ns() != 0) next = std::min(next, channel_.again_ns());
+  if (upgrade_) next = std::min(next, upgrade_->until_ns);
+  if (keeper_.pid() != 0 && keeper_.fd() < 0) next = std::min(next, os::monotonic_ns() + kLookNs);
+  return next;
+}
+
+void KeeperLink::tick() {
+  const std::uint64_t now = os::monotonic_ns();
+  if (state_ != State::kAlone && keeper_.fd() < 0 && keeper_.gone()) keeper_ended();
+  if (channel_.again_ns() != 0 && now >= channel_.again_ns()) send();
+  if (upgrade_ && now >= upgrade_->until_ns) {
+    if (takes_messages()) channel_.post(keeper_message(KeeperVerb::kUpgrade));  // without a program: no more
+    send();
+    finish_upgrade(Status(Code::kTimeout,
+                          concat("the keeper (process ", keeper_pid_,
+                                 ") does not answer, so nothing was changed: is it "
+                                 "stopped? Try again when it runs"),
+                          true));
   }
-  restart_if_alone();
+  if (now < state_until_ns_) return;
+  state_until_ns_ = UINT64_MAX;
+  if (state_ == State::kAlone) return start_keeper();
+  if (state_ == State::kStarting) {
+    log_error("the new keeper (process ", keeper_.pid(), ") says nothing: it is ended, and another is started");
+    end_keeper(0);
+    state_until_ns_ = UINT64_MAX;
+  }
+  if (state_ != State::kEnding) return;
+  if (const Status killed = keeper_.kill(); !killed.is_ok()) {
+    log_error("keeper ", keeper_.pid(), " cannot be ended, and is not replaced before: ", killed.to_string());
+  }
+}
+
+void KeeperLink::upgrade(UniqueFd program, Done done) {
+  if (state_ != State::kLinked) {
+    return done(Status(Code::kStoreUnavailable, "the store has no keeper just now, which would take over: try again"));
+  }
+  if (upgrade_) return done(Status(Code::kStoreUnavailable, "another upgrade is under way: try again", true));
+  upgrade_ = Upgrade{next_upgrade_++, os::monotonic_ns() + kUpgradeNs, std::move(done)};
+  channel_.post(keeper_message(KeeperVerb::kUpgrade, {HeldKind::kListenSocket, upgrade_->number}), std::move(program));
+  send();
+}
+
+void KeeperLink::finish_upgrade(const Status& status) {
+  if (!upgrade_) return;
+  const Done done = std::move(upgrade_->done);
+  upgrade_.reset();
+  done(status);
+}
+
+void KeeperLink::goodbye() {
+  if (!takes_messages()) return;
+  channel_.post(keeper_message(KeeperVerb::kGoodbye));
+  const auto deadline = os::Deadline::after_ms(kGoodbyeMs);
+  Status sent = channel_.flush();
+  while (sent.is_ok() && !channel_.all_sent()) {
+    const auto writable = os::wait_writable(channel_.fd(), deadline);
+    if (!writable.is_ok() || !*writable) break;
+    if (channel_.again_ns() != 0) os::pause_ms(1);
+    sent = channel_.flush();
+  }
+  if (channel_.all_sent()) return;
+  log_warning("the keeper did not hear that the store ends, so it is killed");
+  if (const Status killed = keeper_.kill(); !killed.is_ok()) log_error(killed.to_string());
 }
 
 }  // namespace entrepot

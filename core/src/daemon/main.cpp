@@ -1,5 +1,7 @@
 // entrepotd. As a user starts it, it becomes the keeper and spawns the daemon; the two spawn each other with --role.
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,8 @@
 #include "daemon/server.h"
 #include "daemon/spill_settings.h"
 #include "daemon/takeover.h"
+#include "os/clock.h"
+#include "os/events.h"
 #include "os/files.h"
 #include "os/process.h"
 #include "os/program.h"
@@ -22,10 +26,29 @@ namespace {
 
 constexpr int kExitUsage = 2;
 constexpr int kExitCannotStart = 1;
+constexpr int kStandardError = 2;
 
+// The exit code tells it too, so whoever does not read standard error is waited for for a second at most.
 int fail(const Status& status, int code) {
-  std::fprintf(stderr, "entrepotd: %s\n", status.message().c_str());
+  const auto writable = os::wait_writable(kStandardError, os::Deadline::after_ms(kLastLinesMs));
+  if (!writable.is_ok() || !*writable) return code;
+  [[maybe_unused]] const Status said = os::write_text(kStandardError, concat("entrepotd: ", status.message(), "\n"));
   return code;
+}
+
+// A defect that ends the process: what is told of it waits in the log like everything else, and abort() ends that.
+[[noreturn]] void say_why_it_ends() {
+  std::string why = "no exception";
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& error) {
+    why = error.what();
+  } catch (...) {
+    why = "an exception of an unknown type";
+  }
+  log_error("this process ends itself (std::terminate): ", why);
+  flush_log();
+  std::abort();
 }
 
 KeeperOptions keeper_options(const DaemonConfig& config) {
@@ -85,6 +108,9 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   os::raise_descriptor_limit();
+  if (const Status ignored = os::ignore_sigxfsz(); !ignored.is_ok()) return fail(ignored, kExitCannotStart);
+  std::set_terminate(say_why_it_ends);
+  log_in_background();
   switch (config->role) {
     case Role::kUser:
       return start_store(*config);
@@ -104,4 +130,8 @@ int run(const std::vector<std::string>& arguments) {
 
 }  // namespace entrepot
 
-int main(int argc, char** argv) { return entrepot::run(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) {
+  const int code = entrepot::run(std::vector<std::string>(argv + 1, argv + argc));
+  entrepot::flush_log();
+  return code;
+}

@@ -30,6 +30,12 @@ Status check_headroom(std::uint64_t bytes) {
                 true);
 }
 
+void punch_all(std::uint32_t segment, int fd, std::uint64_t bytes) {
+  if (const Status punched = os::punch(fd, 0, bytes); !punched.is_ok()) {
+    log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
+  }
+}
+
 }  // namespace
 
 Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on) {
@@ -113,6 +119,24 @@ void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
   }
 }
 
+void Provisioner::give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unwanted_.push_back({segment, bytes, std::move(fd)});
+  }
+  changed_.notify_all();
+}
+
+void Provisioner::punch_unwanted() {
+  std::vector<Unwanted> unwanted;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unwanted = std::exchange(unwanted_, {});
+  }
+  for (const Unwanted& one : unwanted)
+    punch_all(one.segment, one.fd.get(), one.bytes);
+}
+
 std::vector<Provisioned> Provisioner::take_finished() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(finished_, {});
@@ -121,8 +145,14 @@ std::vector<Provisioned> Provisioner::take_finished() {
 void Provisioner::run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (stopping_) return;
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); });
+    if (stopping_) return;  // the end of the process gives everything back
+    if (!unwanted_.empty()) {
+      lock.unlock();
+      punch_unwanted();
+      lock.lock();
+      continue;
+    }
     ProvisionJob job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
@@ -145,6 +175,7 @@ std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
   bool gives_way = false;
   const auto filled = fill_warm(job.fd.get(), job.bytes, [&] {
+    punch_unwanted();
     if (cancelled(job)) return false;
     gives_way = !job.urgent && urgent_waits();
     return !gives_way;
@@ -155,9 +186,7 @@ std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   }
   if (gives_way) return std::nullopt;
   result.status = filled.status();
-  if (const Status punched = os::punch(job.fd.get(), 0, job.bytes); !punched.is_ok()) {
-    log_warning("segment ", job.segment, ": its pages cannot be given back: ", punched.message());
-  }
+  punch_all(job.segment, job.fd.get(), job.bytes);
   return result;
 }
 

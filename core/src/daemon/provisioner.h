@@ -6,7 +6,8 @@
 //
 // Huge pages where the kernel gives them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
 // otherwise, plain reservation on kernels without either. It never takes the machine's or the control group's last
-// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first.
+// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first, and
+// what is given back before that.
 #pragma once
 
 #include <condition_variable>
@@ -54,6 +55,9 @@ class Provisioner {
 
   void add(ProvisionJob job);
   void cancel(std::uint32_t segment, std::uint32_t generation);
+  // Gives all pages of a memfd back before anything else is filled: of a large one that takes longer than the event
+  // loop may (0.15 s per GiB).
+  void give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes);
   [[nodiscard]] std::vector<Provisioned> take_finished();
 
  private:
@@ -63,6 +67,12 @@ class Provisioner {
   [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: it gave way to urgent work
   [[nodiscard]] bool cancelled(const ProvisionJob& job);
   [[nodiscard]] bool urgent_waits();
+  struct Unwanted {
+    std::uint32_t segment = 0;
+    std::uint64_t bytes = 0;
+    UniqueFd fd;
+  };
+  void punch_unwanted();
   void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; of those that are as urgent
 
   int event_fd_ = -1;
@@ -70,6 +80,7 @@ class Provisioner {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones in front
+  std::vector<Unwanted> unwanted_;     // guarded by mutex_
   std::vector<Provisioned> finished_;  // guarded by mutex_
   std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
   bool stopping_ = false;              // guarded by mutex_

@@ -115,8 +115,15 @@ Status ServerState::keep_client(std::uint32_t client, const ClientIdentity& iden
   ASSIGN_OR_RETURN(registration.pin_table, os::duplicate(pins.get()));
   ASSIGN_OR_RETURN(auto pair, os::socket_pair(os::SocketKind::kStream));
   registration.liveness = std::move(pair.second);
-  RETURN_IF_ERROR(link.hold(pin_table_tag(client), std::move(pins)));
-  RETURN_IF_ERROR(link.hold(liveness_tag(client), std::move(pair.first)));
+  link.hold(pin_table_tag(client), std::move(pins));
+  link.hold(liveness_tag(client), std::move(pair.first));
+  if (!link.is_safe(liveness_tag(client))) {  // the second of the two: they are sent in order
+    return Status(
+        Code::kStoreUnavailable,
+        concat("the store's keeper (process ", link.keeper_pid(), ") has taken nothing for so long that a new ",
+               "client's pins would be lost with the daemon: is it stopped? Try again when it runs"),
+        true);
+  }
   RETURN_IF_ERROR(store.pins().add(client, link.fd(pin_table_tag(client)), identity.pin_capacity));
   return watch_liveness(client);
 }
@@ -138,6 +145,10 @@ Status ServerState::reconnect(Connection& connection, const Hello& hello, const 
   const ClientState* state = store.clients().find(hello.client);
   if (state == nullptr || state->token != hello.token) {  // before anything is done to whoever it is
     return Status(Code::kAccessDenied, concat("the token shown is not that of client ", hello.client));
+  }
+  if (store.pins().is_unreadable(hello.client)) {
+    const Status added = store.pins().add(hello.client, known, state->identity.pin_capacity);
+    if (!added.is_ok()) log_error("the pin table of client ", hello.client, ": ", added.message());
   }
   for (const auto& [owner, other] : connections) {
     if (owner != connection.owner && other->client == hello.client) {

@@ -101,6 +101,7 @@ class Request {
   void open_session();
   void close_session();
   void remove_session();
+  void remove_unused();
   void define_set();
   void list_sets();
   void hint();
@@ -241,6 +242,14 @@ void Request::remove_session() {
   if (read(body)) answer(state_.store.remove_session(body.scope, body.session));
 }
 
+void Request::remove_unused() {
+  RemoveUnusedRequest body;
+  if (!read(body)) return;
+  const auto outcome = state_.store.remove_unused_session(body.scope, body.session, body.last_used_unix_ns);
+  if (!outcome.is_ok()) return answer(outcome.status());
+  answer(RemoveUnusedReply{static_cast<std::uint8_t>(outcome->removed ? 1 : 0), outcome->opened_by});
+}
+
 void Request::define_set() {
   DefineSetRequest body;
   if (!read(body)) return;
@@ -336,10 +345,12 @@ void Request::wait_provisioned() {
 
 void Request::upgrade() {
   UpgradeRequest body;
-  if (!read(body)) return;
-  const Result<std::string> version = state_.upgrade(body.program);
-  if (!version.is_ok()) return answer(version.status());
-  answer(UpgradeReply{*version});
+  if (!read(body) || !may_wait(kWaiterCost)) return;
+  state_.upgrade(body.program, [&state = state_, owner = owner_, number = number_](const Result<std::string>& version) {
+    state.end_wait(owner, kWaiterCost);
+    if (!version.is_ok()) return state.refuse(owner, number, version.status());
+    state.reply(owner, number, UpgradeReply{*version});
+  });
 }
 
 }  // namespace
@@ -370,6 +381,8 @@ void ServerState::handle(Connection& connection, IncomingFrame& frame) {
       return request.close_session();
     case MessageType::kRemoveSession:
       return request.remove_session();
+    case MessageType::kRemoveUnused:
+      return request.remove_unused();
     case MessageType::kListSessions:
       return request.answer(JsonReply{store.sessions_json()});
     case MessageType::kDefineSet:

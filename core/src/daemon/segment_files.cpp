@@ -8,6 +8,12 @@
 
 namespace entrepot {
 
+namespace {
+
+constexpr std::uint64_t kMostPunchBytes = 64ULL << 20;  // of one call in the event loop: some 10 ms
+
+}  // namespace
+
 void SegmentFiles::provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
   const Status begun = begin(segment, generation, bytes, urgent);
   if (!begun.is_ok()) done_({segment, generation, MemoryKind::kUnknown, begun});
@@ -16,7 +22,7 @@ void SegmentFiles::provision(std::uint32_t segment, std::uint32_t generation, st
 Status SegmentFiles::begin(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
   ASSIGN_OR_RETURN(UniqueFd fd, os::create_memfd(concat("entrepot-segment-", segment), bytes));
   ASSIGN_OR_RETURN(UniqueFd own, os::duplicate(fd.get()));
-  RETURN_IF_ERROR(link_.hold(segment_tag(segment, generation), std::move(fd)));
+  link_.hold(segment_tag(segment, generation), std::move(fd));
   provisioner_.add({segment, generation, bytes, urgent, std::move(own)});
   return Status::ok();
 }
@@ -36,12 +42,22 @@ Status SegmentFiles::punch(std::uint32_t segment, std::uint64_t offset, std::uin
 
 void SegmentFiles::drop(std::uint32_t segment, std::uint32_t generation) {
   provisioner_.cancel(segment, generation);
+  std::erase_if(finished_,
+                [&](const Provisioned& one) { return one.segment == segment && one.generation == generation; });
   const HeldTag tag = segment_tag(segment, generation);
   const int fd = link_.fd(tag);
   if (fd < 0) return;
   // Whoever still maps it would keep its pages: a closed memfd stays as long as a mapping of it.
   const auto bytes = os::file_bytes(fd);
-  const Status punched = bytes.is_ok() ? os::punch(fd, 0, *bytes) : bytes.status();
+  Status punched = bytes.status();
+  if (bytes.is_ok()) {
+    auto own = *bytes > kMostPunchBytes ? os::duplicate(fd) : Result<UniqueFd>(UniqueFd());
+    if (own.is_ok() && own->valid()) {
+      provisioner_.give_back(segment, own.take(), *bytes);
+    } else {
+      punched = os::punch(fd, 0, *bytes);
+    }
+  }
   if (!punched.is_ok()) log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
   link_.drop(tag);
 }
@@ -58,8 +74,24 @@ MemorySource::Found SegmentFiles::find(std::uint32_t segment, std::uint32_t gene
 }
 
 void SegmentFiles::take_finished() {
-  for (const Provisioned& one : provisioner_.take_finished())
+  for (Provisioned& one : provisioner_.take_finished())
+    finished_.push_back(std::move(one));
+  publish_safe();
+}
+
+void SegmentFiles::publish_safe() {
+  // One by one: whoever is told may drop others.
+  for (std::size_t i = 0; i < finished_.size();) {
+    const bool safe = link_.is_safe(segment_tag(finished_[i].segment, finished_[i].generation));
+    if (!safe && finished_[i].status.is_ok()) {
+      i += 1;
+      continue;
+    }
+    const Provisioned one = std::move(finished_[i]);
+    finished_.erase(finished_.begin() + static_cast<std::ptrdiff_t>(i));
     done_(one);
+    i = 0;
+  }
 }
 
 Result<UniqueFd> SegmentFiles::writable(std::uint32_t segment, std::uint32_t generation) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
@@ -27,6 +28,8 @@ class SegmentFiles : public MemorySource {
 
   // The event of the provisioner was signalled.
   void take_finished();
+  // Tells of the segments that are ready and that the next daemon will have too.
+  void publish_safe();
 
   // For clients: the memory itself, and a description of it that cannot write.
   [[nodiscard]] Result<UniqueFd> writable(std::uint32_t segment, std::uint32_t generation) const;
@@ -39,6 +42,7 @@ class SegmentFiles : public MemorySource {
   KeeperLink& link_;
   Provisioner& provisioner_;
   Done done_;
+  std::vector<Provisioned> finished_;  // not told of yet
 };
 
 }  // namespace entrepot

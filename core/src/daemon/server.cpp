@@ -17,6 +17,7 @@
 #include "os/process.h"
 #include "os/random.h"
 #include "os/spin.h"
+#include "os/store_lock.h"
 
 namespace entrepot {
 
@@ -25,6 +26,7 @@ namespace {
 constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
 constexpr std::uint64_t kDefaultLeastBytes = 64ULL << 20;
 constexpr std::uint64_t kDefaultMostBytes = 16ULL << 30;
+constexpr std::uint64_t kLockMs = 10'000;                         // for a daemon that was killed to be gone altogether
 constexpr std::uint64_t kMostWarmBytes = std::uint64_t{5} << 29;  // 2.5 GiB
 
 class SystemClock : public Clock {
@@ -40,6 +42,20 @@ Result<std::uint64_t> capacity_of(const DaemonConfig& config) {
   return std::max(share / kSegmentAlign * kSegmentAlign, kDefaultLeastBytes);
 }
 
+// Before anything of the store is looked at or changed; kept until this process ends.
+Status lock_store(KeeperLink& link) {
+  const HeldTag tag{HeldKind::kStoreLock, 0};
+  if (link.fd(tag) < 0) {
+    for (const auto& [held, fd] : link.all()) {
+      if (held.kind == HeldKind::kListenSocket) continue;
+      return Status(Code::kInternal, "the keeper holds a store without its lock: it cannot be taken over safely");
+    }
+    ASSIGN_OR_RETURN(UniqueFd lock, os::create_store_lock());
+    link.hold(tag, std::move(lock));  // first of all, so that whoever has any of the store has its lock
+  }
+  return os::take_store_lock(link.fd(tag), os::Deadline::after_ms(kLockMs));
+}
+
 Result<ControlMemory> open_memory(KeeperLink& link, bool& fresh) {
   std::map<RegionKind, UniqueFd> held;
   for (const RegionKind kind : kAllRegions) {
@@ -53,7 +69,7 @@ Result<ControlMemory> open_memory(KeeperLink& link, bool& fresh) {
   ASSIGN_OR_RETURN(ControlMemory memory, ControlMemory::create(os::random_instance()));
   for (const RegionKind kind : kAllRegions) {
     ASSIGN_OR_RETURN(UniqueFd copy, os::duplicate(memory.region(kind).fd()));
-    RETURN_IF_ERROR(link.hold({HeldKind::kRegion, static_cast<std::uint64_t>(kind)}, std::move(copy)));
+    link.hold({HeldKind::kRegion, static_cast<std::uint64_t>(kind)}, std::move(copy));
   }
   return memory;
 }
@@ -62,9 +78,19 @@ Status adopt(Store& store, KeeperLink& link) {
   store.adopt_clients();
   for (const auto& [client, state] : store.clients().all()) {
     const int pins = link.fd({HeldKind::kPinTable, client});
-    const Status added = pins < 0 ? Status(Code::kInternal, "the keeper does not hold it")
-                                  : store.pins().add(client, pins, state.identity.pin_capacity);
-    if (!added.is_ok()) log_error("the pin table of client ", client, " is lost: ", added.message());
+    const std::uint32_t capacity = state.identity.pin_capacity;
+    Status added;
+    if (pins < 0) {
+      added = Status(Code::kInternal, "the keeper does not hold it");
+    } else if (capacity == 0) {
+      added = Status(Code::kCorruptData, "the client's entry is damaged");
+    } else {
+      added = store.pins().add(client, pins, capacity);
+    }
+    if (added.is_ok()) continue;
+    log_error("the pin table of client ", client, " cannot be read (", added.message(),
+              "): nothing that is in memory is freed before that client is gone, or comes back with its table");
+    store.pins().add_unreadable(client);
   }
   ASSIGN_OR_RETURN(const AdoptionReport report, store.adopt_rest());
   log_info("adopted ", report.objects.adopted, " objects, ", report.objects.deferred, " being deleted, ",
@@ -102,6 +128,7 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   RETURN_IF_ERROR(os::ignore_sigpipe());
   ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
   RETURN_IF_ERROR(link.take_over());
+  RETURN_IF_ERROR(lock_store(link));
   bool fresh = true;
   ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, fresh));
 
@@ -170,6 +197,7 @@ Status check_capacity(const DaemonConfig& config) {
 }
 
 int run_server(const DaemonConfig& config, KeeperLink link) {
+  os::outlive_parent();  // the keeper: it may die from now on
   int code = 0;
   const Status served = serve(config, link, code);
   if (served.is_ok()) return code;

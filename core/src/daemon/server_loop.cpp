@@ -17,7 +17,6 @@ constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // where the system gives no descriptor
 constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two lines about that
 constexpr std::uint64_t kHelloNs = 10'000'000'000;
-constexpr std::uint64_t kLoneTryNs = 1'000'000'000;  // between two tries to start a keeper
 constexpr std::uint64_t kMaxSleepNs = 60'000'000'000;
 
 }  // namespace
@@ -28,19 +27,11 @@ Status ServerLoop::watch() {
   RETURN_IF_ERROR(state_.poller.add(signals_.get(), watch_key(WatchKind::kSignals), true, false));
   RETURN_IF_ERROR(state_.poller.add(provisioner_event_, watch_key(WatchKind::kProvisioner), true, false));
   RETURN_IF_ERROR(state_.poller.add(spill_event_, watch_key(WatchKind::kSpill), true, false));
-  watch_keeper();
+  RETURN_IF_ERROR(state_.program_check.open());
+  RETURN_IF_ERROR(state_.poller.add(state_.program_check.event(), watch_key(WatchKind::kProgramCheck), true, false));
+  RETURN_IF_ERROR(state_.poller.add(state_.link.event_fd(), watch_key(WatchKind::kKeeper), true, false));
   state_.watch_adopted_clients();
   return Status::ok();
-}
-
-void ServerLoop::watch_keeper() {
-  const int channel = state_.link.channel();
-  if (channel < 0 || state_.link.keeper_number() == watched_keeper_) return;
-  // The former channel is closed already, which took it out of the poller.
-  watched_keeper_ = state_.link.keeper_number();
-  if (const Status added = state_.poller.add(channel, watch_key(WatchKind::kKeeper), true, false); !added.is_ok()) {
-    log_error("the keeper cannot be watched: ", added.message());
-  }
 }
 
 int ServerLoop::run() {
@@ -93,8 +84,8 @@ void ServerLoop::take_event(const os::Ready& ready) {
     case WatchKind::kSignals:
       return take_signals();
     case WatchKind::kKeeper:
-      state_.link.on_readable();
-      return watch_keeper();
+      state_.link.on_event();
+      return state_.segments.publish_safe();
     case WatchKind::kProvisioner:
       os::clear_event(provisioner_event_);
       return state_.segments.take_finished();
@@ -102,6 +93,8 @@ void ServerLoop::take_event(const os::Ready& ready) {
       os::clear_event(spill_event_);
       if (cold_ != nullptr) state_.store.take_cold_completions();
       return;
+    case WatchKind::kProgramCheck:
+      return state_.program_check.take();
     case WatchKind::kLiveness:
       if (ready.hangup) state_.client_died(static_cast<std::uint32_t>(number));
       return;
@@ -121,6 +114,7 @@ void ServerLoop::take_event(const os::Ready& ready) {
 }
 
 void ServerLoop::accept_all() {
+  if (state_.handing_over) return;  // whoever comes now is the next daemon's
   const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
   while (true) {
     auto socket = os::accept_unix(listening);
@@ -214,7 +208,7 @@ void ServerLoop::housekeep() {
     state_.store.tick();
     state_.store.settle();
   }
-  if (accept_again_ns_ != 0 && now >= accept_again_ns_) resume_accepting();
+  if (accept_again_ns_ != 0 && now >= accept_again_ns_ && !state_.handing_over) resume_accepting();
   std::vector<std::uint64_t> leaving;
   for (const auto& [owner, connection] : state_.connections) {
     const bool silent = !connection->client && now - connection->accepted_ns > kHelloNs;
@@ -222,11 +216,10 @@ void ServerLoop::housekeep() {
   }
   for (const std::uint64_t owner : leaving)
     state_.close_connection(owner);
-  if (state_.link.channel() < 0 && now >= next_lone_try_ns_) {
-    next_lone_try_ns_ = now + kLoneTryNs;
-    state_.link.restart_if_alone();
+  if (now >= state_.link.next_tick_ns()) {
+    state_.link.tick();
+    state_.segments.publish_safe();
   }
-  watch_keeper();
   if (idle_for_long()) {
     log_info("idle for ", state_.config.idle_exit_seconds, " s: the store ends");
     state_.stopping = true;
@@ -246,9 +239,8 @@ bool ServerLoop::idle_for_long() {
 
 std::uint64_t ServerLoop::next_wake_ns() const {
   const std::uint64_t now = os::monotonic_ns();
-  std::uint64_t wake = std::min(now + kMaxSleepNs, state_.store.next_deadline_ns());
+  std::uint64_t wake = std::min({now + kMaxSleepNs, state_.store.next_deadline_ns(), state_.link.next_tick_ns()});
   if (accept_again_ns_ != 0) wake = std::min(wake, accept_again_ns_);
-  if (state_.link.channel() < 0) wake = std::min(wake, next_lone_try_ns_);
   if (idle_since_ns_ != 0) {
     wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kSecondNs);
   }

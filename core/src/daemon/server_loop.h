@@ -40,7 +40,6 @@ class ServerLoop {
   void read_more();
   void take_signals();
   void housekeep();
-  void watch_keeper();
   [[nodiscard]] std::uint64_t next_wake_ns() const;
   [[nodiscard]] bool idle_for_long();
 
@@ -50,9 +49,7 @@ class ServerLoop {
   UniqueFd signals_;
   int provisioner_event_;
   int spill_event_;
-  std::uint64_t watched_keeper_ = 0;
-  std::uint64_t idle_since_ns_ = 0;  // 0: not idle
-  std::uint64_t next_lone_try_ns_ = 0;
+  std::uint64_t idle_since_ns_ = 0;    // 0: not idle
   std::uint64_t accept_again_ns_ = 0;  // 0: the listening socket is watched
   std::uint64_t accept_silent_until_ns_ = 0;
   bool some_have_more_ = false;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "daemon/config.h"
 #include "daemon/keeper_link.h"
+#include "daemon/program_check.h"
 #include "daemon/segment_files.h"
 #include "net/frame_socket.h"
 #include "os/events.h"
@@ -44,7 +46,16 @@ inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // of one connectio
 inline constexpr std::uint64_t kMaxWaitingOfAll = 1U << 21;  // of all
 inline constexpr std::uint64_t kFairWaiting = 1U << 14;      // of one, always allowed
 
-enum class WatchKind : std::uint64_t { kListen = 1, kSignals, kKeeper, kProvisioner, kSpill, kConnection, kLiveness };
+enum class WatchKind : std::uint64_t {
+  kListen = 1,
+  kSignals,
+  kKeeper,
+  kProvisioner,
+  kSpill,
+  kConnection,
+  kLiveness,
+  kProgramCheck
+};
 
 [[nodiscard]] constexpr std::uint64_t watch_key(WatchKind kind, std::uint64_t number = 0) {
   return (static_cast<std::uint64_t>(kind) << 56) | number;
@@ -62,9 +73,10 @@ class ServerState {
   Store& store;
   SegmentFiles& segments;
   os::Poller poller;
+  ProgramCheck program_check;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections;  // by owner
   bool stopping = false;
-  bool handing_over = false;  // stopping, and another program goes on
+  bool handing_over = false;  // stopping, and another program goes on: nobody is accepted any more
 
   // Connections, in connections.cpp.
   Connection* add_connection(UniqueFd socket, const os::PeerCredentials& peer);  // null: it could not be watched
@@ -93,8 +105,10 @@ class ServerState {
   // Requests of ready connections, in requests.cpp.
   void handle(Connection& connection, IncomingFrame& frame);
 
-  // Has the program at `path` take over after this turn; its version. In upgrade.cpp.
-  [[nodiscard]] Result<std::string> upgrade(const std::string& path);
+  // Has the program at `path` take over, once it has been asked whether it can: `done` is told its version when the
+  // keeper has it, and this daemon ends after that turn; or why not, and nothing has changed. In upgrade.cpp.
+  using UpgradeDone = std::function<void(const Result<std::string>&)>;
+  void upgrade(const std::string& path, UpgradeDone done);
   void upgrade_to_own_path();
   [[nodiscard]] DaemonFacts facts() const;
 
@@ -110,6 +124,7 @@ class ServerState {
   [[nodiscard]] Status keep_client(std::uint32_t client, const ClientIdentity& identity, Registration& registration);
   [[nodiscard]] Status reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds);
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
+  void step_down();
 
   std::uint64_t next_owner_ = 1;
   std::uint64_t waiting_ = 0;  // of all connections

@@ -1,4 +1,6 @@
 // The daemon's part of an upgrade in place; takeover.h tells the whole of it.
+#include <utility>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/server_state.h"
@@ -7,27 +9,44 @@
 
 namespace entrepot {
 
-Result<std::string> ServerState::upgrade(const std::string& path) {
-  ASSIGN_OR_RETURN(const Program program, open_program(path, config_arguments(config)));
-  RETURN_IF_ERROR(link.upgrade(program.fd));
-  log_info(path, ", version ", program.version, ", takes over");
+void ServerState::upgrade(const std::string& path, UpgradeDone done) {
+  const Status started =
+      program_check.start(path, config_arguments(config), [this, path, done](Result<Program> program) {
+        if (!program.is_ok()) return done(program.status());
+        link.upgrade(std::move(program->fd), [this, path, version = program->version, done](const Status& taken) {
+          if (!taken.is_ok()) return done(taken);
+          log_info(path, ", version ", version, ", takes over");
+          step_down();
+          done(version);
+        });
+      });
+  if (!started.is_ok()) done(started);
+}
+
+// Before anybody is told: whoever connects after that would be cut off. They wait in the socket's queue, which the
+// keeper keeps open, and the next daemon accepts them.
+void ServerState::step_down() {
   stopping = true;
   handing_over = true;
-  return program.version;
+  poller.remove(link.fd({HeldKind::kListenSocket, 0}));
 }
 
 // What lies now where this program was started from: a newer version, if it was installed in place.
 void ServerState::upgrade_to_own_path() {
   constexpr std::string_view kReplaced = " (deleted)";
+  const auto tell = [](const Result<std::string>& done) {
+    if (!done.is_ok()) log_error("no upgrade: ", done.status().to_string());
+  };
   Result<std::string> path = os::self_executable();
-  if (path.is_ok() && path->ends_with(kReplaced)) path->resize(path->size() - kReplaced.size());
-  const Status done = path.is_ok() ? upgrade(*path).status() : path.status();
-  if (!done.is_ok()) log_error("no upgrade: ", done.to_string());
+  if (!path.is_ok()) return tell(path);
+  if (path->ends_with(kReplaced)) path->resize(path->size() - kReplaced.size());
+  upgrade(*path, tell);
 }
 
 DaemonFacts ServerState::facts() const {
   const Result<std::string> program = os::self_executable();
-  return {static_cast<std::uint32_t>(os::current_pid()), link.keeper_pid(), program.is_ok() ? *program : ""};
+  return {static_cast<std::uint32_t>(os::current_pid()), link.keeper_pid(), program.is_ok() ? *program : "",
+          log_lines_dropped()};
 }
 
 }  // namespace entrepot

@@ -10,7 +10,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 0;          // a peer one minor older or newer is served
+inline constexpr std::uint16_t kProtocolMinor = 1;          // a peer one minor older or newer is served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -36,6 +36,7 @@ enum class MessageType : std::uint16_t {
   kListSets = 25,
   kHint = 26,
   kConsumed = 27,
+  kRemoveUnused = 28,  // since 1.1
   kBindName = 30,
   kResolveName = 31,
   kUnbindName = 32,

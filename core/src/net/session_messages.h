@@ -47,6 +47,24 @@ struct RemoveSessionRequest {
     v(scope, session);
   }
 };
+// RemoveUnused: RemoveSession, unless somebody has it open or used it since it was looked at.
+struct RemoveUnusedRequest {
+  std::string scope;
+  std::string session;
+  std::uint64_t last_used_unix_ns = 0;  // as ListSessions said; 0: whenever that was
+  template <class V>
+  void fields(V& v) {
+    v(scope, session, last_used_unix_ns);
+  }
+};
+struct RemoveUnusedReply {
+  std::uint8_t removed = 0;
+  std::uint32_t opened_by = 0;  // connections; 0 and not removed: it was used meanwhile
+  template <class V>
+  void fields(V& v) {
+    v(removed, opened_by);
+  }
+};
 
 // DefineSet: makes a locality set of the session, or changes it: by its name (empty: the default set), or its handle.
 // `changed`: of SetField (shm/locality.h), which of the others count.

@@ -8,11 +8,14 @@
 namespace entrepot::os {
 
 Status errno_status(int error, std::string_view what) {
-  const std::string message = concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")");
+  const std::string message =
+      concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")",
+             error == EFBIG ? ": beyond the limit of file sizes (ulimit -f), or of the file system" : "");
   switch (error) {
     case ENOMEM:
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
       return Status(Code::kStoreFull, message);

@@ -43,6 +43,13 @@ Result<bool> wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
+Status ignore(int signal, std::string_view what) {
+  struct sigaction action{};
+  action.sa_handler = SIG_IGN;
+  if (::sigaction(signal, &action, nullptr) != 0) return errno_status(errno, what);
+  return Status::ok();
+}
+
 void drain_counter(int fd) {
   std::uint64_t count = 0;
   while (::read(fd, &count, sizeof(count)) < 0 && errno == EINTR) {
@@ -91,6 +98,10 @@ Result<std::vector<Ready>> Poller::wait(Deadline deadline) {
 }
 
 Result<bool> wait_readable(int fd, Deadline deadline) { return wait_for(fd, POLLIN, deadline); }
+bool hung_up(int fd) {
+  pollfd entry{fd, POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
 Result<bool> wait_writable(int fd, Deadline deadline) { return wait_for(fd, POLLOUT, deadline); }
 
 Result<UniqueFd> create_event_fd() {
@@ -148,11 +159,7 @@ Result<int> read_signal(int signal_fd) {
   return static_cast<int>(info.ssi_signo);
 }
 
-Status ignore_sigpipe() {
-  struct sigaction action{};
-  action.sa_handler = SIG_IGN;
-  if (::sigaction(SIGPIPE, &action, nullptr) != 0) return errno_status(errno, "ignoring SIGPIPE");
-  return Status::ok();
-}
+Status ignore_sigpipe() { return ignore(SIGPIPE, "ignoring SIGPIPE"); }
+Status ignore_sigxfsz() { return ignore(SIGXFSZ, "ignoring SIGXFSZ"); }
 
 }  // namespace entrepot::os

@@ -28,6 +28,7 @@ class Poller {
   void remove(int fd);  // before the descriptor is closed
   // Waits until something is ready or the deadline passes (then empty); interrupted waits go on.
   [[nodiscard]] Result<std::vector<Ready>> wait(Deadline deadline);
+  [[nodiscard]] int fd() const { return fd_.get(); }  // readable when something is ready: for another poller
 
  private:
   explicit Poller(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -37,6 +38,9 @@ class Poller {
 // Waits for one descriptor: true when readable (or hung up), false at the deadline.
 [[nodiscard]] Result<bool> wait_readable(int fd, Deadline deadline);
 [[nodiscard]] Result<bool> wait_writable(int fd, Deadline deadline);
+
+// Whether whoever is at the other end of a socket has closed it, or ended. Does not wait.
+[[nodiscard]] bool hung_up(int fd);
 
 // A counter that wakes a poller from another thread.
 [[nodiscard]] Result<UniqueFd> create_event_fd();
@@ -52,5 +56,7 @@ void clear_timer(int timer_fd);  // after it became readable
 [[nodiscard]] Result<UniqueFd> create_signal_fd(std::initializer_list<int> signals);
 [[nodiscard]] Result<int> read_signal(int signal_fd);  // 0: none pending
 [[nodiscard]] Status ignore_sigpipe();
+// A write beyond RLIMIT_FSIZE then fails with EFBIG, which counts as a full disk, and ends nobody.
+[[nodiscard]] Status ignore_sigxfsz();
 
 }  // namespace entrepot::os

@@ -67,8 +67,16 @@ Result<UniqueFd> lock_file(const std::string& path) {
 }
 
 Status redirect_output(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  // A FIFO that nobody reads yet would keep an open for writing waiting; one that is open for reading too waits for
+  // nobody, now and when its reader goes and comes again.
+  struct stat info{};
+  const bool fifo = ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+  UniqueFd fd(::open(path.c_str(), (fifo ? O_RDWR : O_WRONLY | O_CREAT) | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600));
   if (!fd.valid()) return errno_status(errno, concat("open of ", path));
+  const int flags = ::fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return errno_status(errno, concat("changing the flags of ", path));
+  }
   for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
     if (::dup2(fd.get(), output) < 0) return errno_status(errno, concat("redirection to ", path));
   }

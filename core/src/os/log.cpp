@@ -5,16 +5,24 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <system_error>
 
 #include "os/clock.h"
+#include "os/log_writer.h"
 
 namespace entrepot {
 
 namespace {
 
+constexpr std::size_t kPendingBytes = 128U << 10;  // of lines that wait for the writer
+constexpr std::size_t kLineBytes = 8U << 10;       // of one line's text; what is longer is cut
+
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
+// Set once at start; never destroyed, so that late lines find it. Null: each line is written by whoever has it.
+std::atomic<os::LogWriter*> g_writer{nullptr};
 
 // Set once at start, before other threads; never destroyed, so that late lines find it.
 std::string& role() {
@@ -49,25 +57,57 @@ std::string timestamp() {
   return text.data();
 }
 
-}  // namespace
-
-void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
-LogLevel log_level() { return g_level.load(std::memory_order_relaxed); }
-void set_log_role(std::string_view name) { role() = name; }
-
-void log_line(LogLevel level, std::string_view text) {
+std::string formatted(LogLevel level, std::string_view text) {
   std::string line = concat(timestamp(), " ", level_name(level), " ", role(), "[", ::getpid(), "] ");
-  for (const char c : text) {
+  const bool cut = text.size() > kLineBytes;
+  for (const char c : text.substr(0, kLineBytes)) {
     if (c == '\n') {
       line.append("\\n");
     } else if (c != '\r') {
       line.push_back(c);
     }
   }
-  line.push_back('\n');
+  line.append(cut ? " (cut)\n" : "\n");
+  return line;
+}
+
+std::string dropped_line(std::uint64_t dropped, int error) {
+  return formatted(LogLevel::kWarning,
+                   error == 0 ? concat(dropped, " lines of this log were dropped: what reads it did not keep up")
+                              : concat(dropped, " lines of this log were dropped: writing them failed (",
+                                       std::generic_category().message(error), ")"));
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
+LogLevel log_level() { return g_level.load(std::memory_order_relaxed); }
+void set_log_role(std::string_view name) { role() = name; }
+
+void log_in_background() {
+  if (g_writer.load(std::memory_order_acquire) != nullptr) return;
+  g_writer.store(new os::LogWriter(STDERR_FILENO, kPendingBytes, dropped_line), std::memory_order_release);
+}
+
+bool flush_log(std::uint64_t at_most_ms) {
+  os::LogWriter* const writer = g_writer.load(std::memory_order_acquire);
+  return writer == nullptr || writer->flush(std::chrono::milliseconds(at_most_ms));
+}
+
+std::uint64_t log_lines_dropped() {
+  const os::LogWriter* const writer = g_writer.load(std::memory_order_acquire);
+  return writer == nullptr ? 0 : writer->dropped();
+}
+
+void log_line(LogLevel level, std::string_view text) {
   const int saved = errno;
-  // One call so that lines of several processes do not mix. A log that cannot be written has nowhere to complain.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  const std::string line = formatted(level, text);
+  if (os::LogWriter* const writer = g_writer.load(std::memory_order_acquire); writer != nullptr) {
+    writer->add(line);
+  } else {
+    // A log that cannot be written has nowhere to complain.
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
   errno = saved;
 }
 

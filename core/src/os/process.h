@@ -16,10 +16,17 @@ namespace entrepot::os {
 
 struct SpawnOptions {
   std::string program;            // path; "/proc/self/exe" for ourselves
+  int program_fd = -1;            // run instead: that file, whatever lies at its path by now
   std::vector<std::string> argv;  // with argv[0]
   // (descriptor here, number in the child). All other descriptors except 0, 1, 2 are closed in the child.
   std::vector<std::pair<int, int>> fds;
   bool new_session = false;  // setsid: signals to our terminal's group do not reach it
+  // Killed when the thread that spawned it ends, until it calls outlive_parent(): half started, it would keep what we
+  // had open.
+  bool ends_with_parent = false;
+  // For the child to exec; one that was not quick enough is killed, and that is kTimeout. 0: it is not waited for, and
+  // a failed exec shows as the child's end.
+  std::uint64_t exec_wait_ms = 10'000;
 };
 
 struct Child {
@@ -28,8 +35,10 @@ struct Child {
 };
 
 // fork and exec, with all signals unblocked and defaulted in the child. A failed exec is reported here, not in the
-// child.
+// child, unless it is not waited for.
 [[nodiscard]] Result<Child> spawn(const SpawnOptions& options);
+
+void outlive_parent();  // the end of ends_with_parent
 
 [[nodiscard]] Result<UniqueFd> open_pidfd(pid_t pid);
 

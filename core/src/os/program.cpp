@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "os/error.h"
 #include "os/events.h"
@@ -37,6 +39,17 @@ Result<std::string> read_until_end(int fd, std::uint64_t limit, Deadline deadlin
   }
   if (text.size() > limit) text.resize(limit);
   return text;
+}
+
+// It may have ended, and another thread may have reaped it: by its descriptor nobody else is hit.
+void end_child(const Child& child) {
+#if defined(SYS_pidfd_send_signal)
+  if (child.pidfd.valid()) {
+    [[maybe_unused]] const long killed = ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), SIGKILL, nullptr, 0U);
+    return;
+  }
+#endif
+  [[maybe_unused]] const int killed = ::kill(child.pid, SIGKILL);
 }
 
 }  // namespace
@@ -67,13 +80,14 @@ Result<std::string> output_of(const UniqueFd& program, const std::vector<std::st
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
   SpawnOptions spawning;
-  spawning.program = path_of(program);
+  spawning.program_fd = program.get();
+  spawning.ends_with_parent = true;
   spawning.argv = argv;
   spawning.fds = {{write_end.get(), STDOUT_FILENO}};
   ASSIGN_OR_RETURN(const Child child, spawn(spawning));
   write_end.reset();
   Result<std::string> text = read_until_end(read_end.get(), limit, deadline);
-  [[maybe_unused]] const int killed = ::kill(child.pid, SIGKILL);  // it may have ended; it is ours until it is reaped
+  end_child(child);
   while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   return text;
@@ -89,6 +103,7 @@ Status run_in_place(const UniqueFd& program, const std::vector<std::string>& arg
     if (status.is_ok()) status = set_close_on_exec(fd, false);
   }
   if (status.is_ok()) {
+    flush_log();  // the thread that writes it ends with this program
     const std::string path = path_of(program);
     ::execve(path.c_str(), words.data(), environ);
     status = errno_status(errno, "running the program in place of this one");

@@ -16,6 +16,7 @@ void fill_random(std::span<std::uint8_t> out) {
     if (got < 0) {
       if (errno == EINTR) continue;
       log_error(errno_status(errno, "the kernel gives no random bytes (getrandom)").message());
+      flush_log();
       std::abort();
     }
     out = out.subspan(static_cast<std::size_t>(got));

@@ -110,6 +110,12 @@ Result<std::pair<UniqueFd, UniqueFd>> socket_pair(SocketKind kind) {
   return std::pair<UniqueFd, UniqueFd>(UniqueFd(fds[0]), UniqueFd(fds[1]));
 }
 
+void want_send_room(int socket, int bytes) {
+  // The first goes above the system's limit, and only root may.
+  if (::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) == 0) return;
+  [[maybe_unused]] const int set = ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
 Result<PeerCredentials> peer_credentials(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);

@@ -30,6 +30,9 @@ inline constexpr std::size_t kMaxFdsPerMessage = 64;
 enum class SocketKind : std::uint8_t { kStream, kSeqPacket };
 [[nodiscard]] Result<std::pair<UniqueFd, UniqueFd>> socket_pair(SocketKind kind);
 
+// Room for about so many bytes that were sent and not received yet, where the system grants it. Best effort.
+void want_send_room(int socket, int bytes);
+
 struct PeerCredentials {
   std::uint32_t pid = 0;  // 0 if it lies in a namespace that we cannot see
   std::uint32_t uid = 0;

@@ -100,11 +100,11 @@ std::optional<Found> DirectoryReader::at(std::uint32_t slot, std::uint32_t gener
   return at_if<is_sealed>(slot, generation, id);
 }
 
-std::optional<Found> DirectoryReader::find_existing(const IdBytes& id) const { return find_if<exists>(id); }
+std::optional<Found> DirectoryReader::find_existing(const IdBytes& id) const { return find_if<has_record>(id); }
 
 std::optional<Found> DirectoryReader::existing_at(std::uint32_t slot, std::uint32_t generation,
                                                   const IdBytes& id) const {
-  return at_if<exists>(slot, generation, id);
+  return at_if<has_record>(slot, generation, id);
 }
 
 }  // namespace entrepot

@@ -126,13 +126,15 @@ class DirectoryReader {
   // The same for a slot that the daemon named in an answer: none unless it is sealed, of that generation and ID.
   [[nodiscard]] std::optional<Found> at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
 
-  // The same for an object that exists, its payload in memory or not; for reading its record alone.
+  // The same for an object whose payload is in memory or in cold storage; for reading its record alone. Not while it is
+  // evicting: the daemon scans the pins then, and may drop the object, record and all, if it found none (see pins.h).
   [[nodiscard]] std::optional<Found> find_existing(const IdBytes& id) const;
   [[nodiscard]] std::optional<Found> existing_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
-  // After pinning: does it still exist in that life? Its payload may have moved meanwhile, its record has not.
+  // After pinning: may its record be read? Its payload may have moved meanwhile, its record has not. A pin that comes
+  // after the daemon's scan meets `evicting` or what follows it here; one that came before was seen.
   [[nodiscard]] bool still_exists(const Found& found) const {
     const std::uint64_t word = slots_[found.slot].word.load(std::memory_order_seq_cst);
-    return Word::generation(word) == found.generation() && exists(word);
+    return Word::generation(word) == found.generation() && has_record(word);
   }
 
   // After pinning: is the slot still in the life and state that `found` saw? Sequentially consistent.
@@ -142,15 +144,20 @@ class DirectoryReader {
 
   // Fields may be read only while pinned and re-checked.
   [[nodiscard]] const Slot& slot(std::uint32_t number) const { return slots_[number]; }
+  // Whether an object that can be found lies in the slot of a store whose daemon writes no more.
+  [[nodiscard]] bool held_object(std::uint32_t number) const {
+    const std::uint64_t word = slots_[number].word.load(std::memory_order_acquire);
+    return has_record(word) || static_cast<ObjectState>(Word::state(word)) == ObjectState::kEvicting;
+  }
   [[nodiscard]] std::uint32_t high_water() const { return root_->slot_high_water.load(std::memory_order_acquire); }
 
  private:
   static bool is_sealed(std::uint64_t word) {
     return Word::state(word) == static_cast<std::uint8_t>(ObjectState::kSealed);
   }
-  static bool exists(std::uint64_t word) {
+  static bool has_record(std::uint64_t word) {
     const auto state = static_cast<ObjectState>(Word::state(word));
-    return state == ObjectState::kSealed || state == ObjectState::kEvicting || state == ObjectState::kSpilled;
+    return state == ObjectState::kSealed || state == ObjectState::kSpilled;
   }
   // Templates, so that the hot path compares and does not call.
   template <bool (*wanted)(std::uint64_t)>

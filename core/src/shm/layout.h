@@ -19,7 +19,7 @@
 
 namespace entrepot {
 
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;
 inline constexpr std::uint64_t kRegionMagic = 0x3154'4f50'4552'544eULL;
 inline constexpr std::uint64_t kPinTableMagic = 0x3154'4e49'5045'4e31ULL;
 inline constexpr std::uint32_t kRecordMagic = 0x3152'4f45U;  // "EOR1"
@@ -83,8 +83,9 @@ inline constexpr std::uint16_t kRetiredFlag = 1;  // in a word's flags, with sta
 // evicting --unpinned, can be made again--> dropped (a note alone: no record, no blobs, not in the index) --sealed
 // anew, deleted, or its session ends--> free
 //
-// `evicting` lasts for one scan of the pins. `deleting` is unlinked from the index but may still be pinned. loading,
-// remote and stream belong to later capabilities; their numbers are fixed now so that the format stays.
+// `evicting` lasts for one scan of the pins; nobody reads anything of an object in that state. `deleting` is unlinked
+// from the index but may still be pinned. loading, remote and stream belong to later capabilities; their numbers are
+// fixed now so that the format stays.
 enum class ObjectState : std::uint8_t {
   kFree = 0,
   kUnsealed = 1,

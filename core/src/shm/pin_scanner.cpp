@@ -82,11 +82,21 @@ void PinScanner::add(Table table, const std::byte* memory) {
   table.header = reinterpret_cast<const PinTableHeader*>(memory);
   table.pins = reinterpret_cast<const std::atomic<std::uint64_t>*>(memory + sizeof(PinTableHeader));
   table.ring = table.pins + table.capacity;
+  std::erase(unreadable_, table.client);
   table.drained = table.header->accesses.load(std::memory_order_relaxed);
   tables_.push_back(std::move(table));
 }
 
+void PinScanner::add_unreadable(std::uint32_t client) {
+  if (!has(client) && !is_unreadable(client)) unreadable_.push_back(client);
+}
+
+bool PinScanner::is_unreadable(std::uint32_t client) const {
+  return std::find(unreadable_.begin(), unreadable_.end(), client) != unreadable_.end();
+}
+
 void PinScanner::remove(std::uint32_t client) {
+  std::erase(unreadable_, client);
   std::erase_if(tables_, [client](const Table& table) { return table.client == client; });
 }
 
@@ -95,8 +105,8 @@ bool PinScanner::has(std::uint32_t client) const {
 }
 
 std::vector<std::uint8_t> PinScanner::scan(std::span<const PinTarget> victims) const {
-  std::vector<std::uint8_t> pinned(victims.size(), 0);
-  if (victims.empty()) return pinned;
+  std::vector<std::uint8_t> pinned(victims.size(), unreadable_.empty() ? 0 : 1);
+  if (victims.empty() || !unreadable_.empty()) return pinned;
   VictimSet set(victims);
   for_each([&](std::uint32_t, const PinTarget& target) { set.mark(Pin::make(target.slot, target.generation)); });
   for (std::size_t i = 0; i < victims.size(); ++i) {
@@ -112,6 +122,8 @@ std::vector<PinCount> PinScanner::pinned_by(const PinTarget& target) const {
     if (counts.empty() || counts.back().client != client) counts.push_back({client, 0});
     ++counts.back().pins;
   });
+  for (const std::uint32_t client : unreadable_)
+    counts.push_back({client, 0});
   return counts;
 }
 

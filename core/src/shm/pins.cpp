@@ -144,7 +144,7 @@ Status PinTable::full_error() const {
                        " places; drop values that are no longer needed"));
 }
 
-Status PinTable::copy_from(const PinTable& source) {
+Status PinTable::copy_from(const PinTable& source, std::span<const std::uint32_t> positions) {
   const std::uint32_t used = source.state_->fresh.load(std::memory_order_acquire);
   if (used > capacity_) {
     return Status(Code::kInvalidArgument,
@@ -152,13 +152,10 @@ Status PinTable::copy_from(const PinTable& source) {
   }
   header()->high_water.store(used, std::memory_order_seq_cst);
   state_->fresh.store(used, std::memory_order_relaxed);
+  for (const std::uint32_t position : positions)
+    pins_[position].exchange(source.pins_[position].load(std::memory_order_acquire), std::memory_order_seq_cst);
   for (std::uint32_t position = 0; position < used; ++position) {
-    const std::uint64_t pin = source.pins_[position].load(std::memory_order_acquire);
-    if (pin == 0) {
-      give_position(position);
-    } else {
-      pins_[position].exchange(pin, std::memory_order_seq_cst);
-    }
+    if (pins_[position].load(std::memory_order_relaxed) == 0) give_position(position);
   }
   return Status::ok();
 }

@@ -6,6 +6,10 @@
 // the memory only if nobody pins (slot, generation). In the single order of those operations either the reader's second
 // read comes after the daemon's exchange and fails, or the pin comes before the daemon's scan and is seen.
 //
+// What a pin keeps is the object's record too. Who reads nothing else (`find_existing`) takes `spilled` for as good as
+// `sealed`, in (1) and (3) alike, and never `evicting`: in that state the daemon scans, once, and then frees the blobs
+// (spilled) or blobs and record (dropped) without another look.
+//
 // State of a pin word: 0 --pin--> slot and generation --unpin (release)--> 0. Written by the owning client only; the
 // daemon clears a dead client's table as a whole by dropping it.
 #pragma once
@@ -63,9 +67,9 @@ class PinTable {
   [[nodiscard]] std::byte* memory() const { return mapping_.data(); }
   [[nodiscard]] const os::Mapping& mapping() const { return mapping_; }
 
-  // Fork: all of `source`'s pins at the same positions, in this fresh table (of at least its capacity). `source` must
-  // not change meanwhile.
-  [[nodiscard]] Status copy_from(const PinTable& source);
+  // Fork: `source`'s pins at these positions, which nobody unpins meanwhile, at the same positions in this fresh table
+  // (of at least its capacity). What else `source` has is not taken over: nobody here would ever unpin it.
+  [[nodiscard]] Status copy_from(const PinTable& source, std::span<const std::uint32_t> positions);
 
  private:
   // Private to the process; on the heap so that the table can move.
@@ -107,6 +111,10 @@ class PinScanner {
   // `capacity` as the daemon made the table; the file must be at least that large, sealed, and is mapped read-only.
   [[nodiscard]] Status add(std::uint32_t client, int fd, std::uint32_t capacity);
   [[nodiscard]] Status add_private(std::uint32_t client, const PinTable& table);  // tests; the table outlives it
+  // A client whose table cannot be read: it may pin anything, so until it is gone, or its table was added after all,
+  // every scan says of every victim that it is pinned.
+  void add_unreadable(std::uint32_t client);
+  [[nodiscard]] bool is_unreadable(std::uint32_t client) const;
   void remove(std::uint32_t client);  // its pins count no longer; unknown clients are ignored
   [[nodiscard]] bool has(std::uint32_t client) const;
 
@@ -114,7 +122,7 @@ class PinScanner {
   // been exchanged before.
   [[nodiscard]] std::vector<std::uint8_t> scan(std::span<const PinTarget> victims) const;
 
-  // Who pins this object (for messages and info).
+  // Who pins this object (for messages and info); 0 pins: it may, its table cannot be read.
   [[nodiscard]] std::vector<PinCount> pinned_by(const PinTarget& target) const;
 
   [[nodiscard]] std::uint32_t count(std::uint32_t client) const;  // its pins
@@ -162,6 +170,7 @@ class PinScanner {
   [[nodiscard]] static std::uint32_t bounded_high_water(const Table& table);
 
   std::vector<Table> tables_;
+  std::vector<std::uint32_t> unreadable_;  // clients
 };
 
 }  // namespace entrepot

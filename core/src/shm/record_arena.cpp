@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "os/memfd.h"
 
@@ -92,6 +93,21 @@ Result<RecordView> RecordArena::view(std::uint64_t offset, std::uint32_t bytes) 
 
 std::span<std::byte> RecordArena::span(std::uint64_t offset, std::uint32_t bytes) {
   return {region_->entries() + offset, bytes};
+}
+
+void RecordArena::withhold() {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  extents_.for_each_free([&](std::uint64_t offset, std::uint64_t length) { ranges.emplace_back(offset, length); });
+  for (const auto& range : ranges) {
+    if (extents_.reserve(range.first, range.second).is_ok()) withheld_.push_back(range);
+  }
+}
+
+void RecordArena::give_back() {
+  for (const auto& [offset, length] : std::exchange(withheld_, {})) {
+    const Status freed = extents_.free(offset, length);
+    if (!freed.is_ok()) log_error("record arena: ", freed.to_string());
+  }
 }
 
 Result<std::uint64_t> RecordArena::trim() {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "shm/control.h"
@@ -30,6 +32,10 @@ class RecordArena {
   [[nodiscard]] Result<RecordView> view(std::uint64_t offset, std::uint32_t bytes) const;
   [[nodiscard]] std::span<std::byte> span(std::uint64_t offset, std::uint32_t bytes);
 
+  // What is free now is not allocated until give_back(): somebody may read there. Once at most, after an adoption.
+  void withhold();
+  void give_back();
+
   // Gives the pages under large free extents back to the machine (they return by themselves when they are allocated
   // again). Returns the bytes punched.
   [[nodiscard]] Result<std::uint64_t> trim();
@@ -42,8 +48,9 @@ class RecordArena {
 
   Region* region_;
   Root* root_;
-  ExtentAllocator extents_;  // covers [0, record_high_water)
-  ExtentAllocator holes_;    // in use here = punched by trim(), pages must be ensured again before use
+  ExtentAllocator extents_;                                        // covers [0, record_high_water)
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> withheld_;  // offset and length; in use for extents_
+  ExtentAllocator holes_;  // in use here = punched by trim(), pages must be ensured again before use
 };
 
 // The client's side: the record of a pinned, re-checked slot, or kCorruptData if it does not fit.

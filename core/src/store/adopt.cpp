@@ -1,4 +1,6 @@
 // Taking over the objects that an earlier daemon left: what its words and checksums say, everything else derived anew.
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "base/log.h"
@@ -53,7 +55,39 @@ Result<ObjectAdoption> ObjectTable::adopt() {
     drop_unused(blob);
   for (const std::uint32_t blob : blobs.damaged)
     drop_unused(blob);
+  withhold_what_is_unexplained(slots.damaged);
   return result;
+}
+
+// What is damaged does not say where its bytes were, and may not even say that it was there. Whoever pins it still
+// reads them, so all that seems free is kept as it is until those pins are gone. Pins of objects that are being deleted
+// or were dropped are not meant: the former have their memory, and the latter nobody reads.
+void ObjectTable::withhold_what_is_unexplained(std::span<const std::uint32_t> damaged) {
+  std::set<PinTarget> unexplained;
+  for (const std::uint32_t slot : damaged)
+    unexplained.insert({slot, directory_.generation(slot)});
+  parts_.pins.for_each([&](std::uint32_t, const PinTarget& pin) {
+    if (!directory_.is_live(pin.slot, pin.generation) || directory_.state(pin.slot) == ObjectState::kLost) {
+      unexplained.insert(pin);
+    }
+  });
+  unexplained_.assign(unexplained.begin(), unexplained.end());
+  const std::vector<std::uint8_t> pinned = parts_.pins.scan(unexplained_);
+  const auto count = std::count_if(pinned.begin(), pinned.end(), [](auto one) { return one != 0; });
+  if (count == 0) return unexplained_.clear();
+  log_warning("somebody may still read ", count,
+              " objects that are damaged or unknown: memory that seems free is not used before they are let go");
+  parts_.records.withhold();
+}
+
+bool ObjectTable::give_back_withheld() {
+  const std::vector<std::uint8_t> pinned = parts_.pins.scan(unexplained_);
+  if (std::any_of(pinned.begin(), pinned.end(), [](auto one) { return one != 0; })) return false;
+  unexplained_.clear();
+  parts_.records.give_back();
+  parts_.pool.give_back();
+  log_info("nobody reads what was damaged any more: its memory is used again");
+  return true;
 }
 
 // Takes the range of a resident blob, and the copy of any that has one.

@@ -22,7 +22,7 @@ namespace entrepot {
 struct ClientIdentity {
   std::uint32_t pid = 0;
   std::uint32_t uid = 0;
-  std::uint32_t pin_capacity = 0;
+  std::uint32_t pin_capacity = 0;  // 0: not known
   std::string label;
 };
 
@@ -39,7 +39,8 @@ class ClientTable {
  public:
   explicit ClientTable(ControlMemory& memory);
 
-  // The clients there were; all away and quarantined. Returns how many entries had a wrong checksum (freed).
+  // The clients there were; all away and quarantined. Returns how many entries had a wrong checksum: those clients have
+  // no token by which they could come back, and no known size of their pin table.
   [[nodiscard]] std::uint32_t adopt();
 
   // A number for a new client; publish() or abandon() it.

@@ -272,10 +272,11 @@ void ObjectTable::collect(std::vector<PinTarget> victims) {
 }
 
 bool ObjectTable::rescan() {
-  if (deferred_.empty()) return false;
+  const bool given_back = is_withholding() && give_back_withheld();
+  if (deferred_.empty()) return given_back;
   const std::size_t before = deferred_.size();
   collect(std::exchange(deferred_, {}));
-  return deferred_.size() != before;
+  return given_back || deferred_.size() != before;
 }
 
 void ObjectTable::free_object(std::uint32_t slot) {

@@ -84,6 +84,9 @@ class ObjectTable {
   // Frees what nobody pins any more. Returns whether anything was freed.
   bool rescan();
   [[nodiscard]] std::size_t deferred() const { return deferred_.size(); }
+  // Since an adoption: a pin names what is damaged or unknown, so whatever memory seemed free then may be read.
+  [[nodiscard]] bool is_withholding() const { return !unexplained_.empty(); }
+  [[nodiscard]] bool waits_for_pins() const { return !deferred_.empty() || is_withholding(); }
 
   // Everything is derived anew. Sessions, pool (adopt_begin) and pins have adopted before; names come after.
   [[nodiscard]] Result<ObjectAdoption> adopt();
@@ -151,6 +154,8 @@ class ObjectTable {
   [[nodiscard]] std::uint32_t take_generation();
   void unlink(std::uint32_t slot);  // sealed -> deleting, out of the index and its session
   void collect(std::vector<PinTarget> victims);
+  void withhold_what_is_unexplained(std::span<const std::uint32_t> damaged);
+  bool give_back_withheld();
   void free_object(std::uint32_t slot);
   void forget_dropped(const IdBytes& id);
   void forget_dropped_of(std::uint32_t session);
@@ -176,6 +181,7 @@ class ObjectTable {
   BlobWriter blobs_;
   IndexWriter index_;
   std::vector<PinTarget> deferred_;
+  std::vector<PinTarget> unexplained_;  // pinned at the adoption, or damaged; empty: no memory is withheld
   // Found damaged, and neither sealed anew nor deleted since: what damaged them.
   std::unordered_map<IdBytes, std::string, IdHash> lost_;
   std::unordered_map<IdBytes, std::uint32_t, IdHash> dropped_;  // the slots that are notes of them

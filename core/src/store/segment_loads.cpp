@@ -32,7 +32,7 @@ Result<std::optional<BlobPlace>> SegmentPool::place_for_load(std::uint64_t bytes
     std::uint32_t best = kNoSegment;
     for (const auto& [segment, entry] : infos_) {
       const bool usable = wanted == SegmentState::kFree ? is_free(segment) : table_.state(segment) == wanted;
-      if (!usable || entry->extents.largest_free() < round_up(bytes, os::page_bytes())) continue;
+      if (!usable || entry->withheld || entry->extents.largest_free() < round_up(bytes, os::page_bytes())) continue;
       if (best == kNoSegment || entry->extents.largest_free() < info(best).extents.largest_free()) best = segment;
     }
     if (best == kNoSegment) continue;

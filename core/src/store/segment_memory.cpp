@@ -106,6 +106,7 @@ void SegmentPool::top_up(bool large_too) {
 }
 
 bool SegmentPool::is_droppable(std::uint32_t segment, const Info& entry) const {
+  if (entry.withheld) return false;
   return is_free(segment) || (table_.state(segment) == SegmentState::kLeased && entry.empty());
 }
 
@@ -168,6 +169,7 @@ bool SegmentPool::make_record_room(std::uint64_t bytes) {
 std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::holes(const Info& entry) {
   const std::uint64_t page = os::page_bytes();
   std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
+  if (entry.withheld) return result;
   entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
     const std::uint64_t first = (offset + page - 1) / page * page;
     const std::uint64_t end = (offset + length) / page * page;
@@ -216,7 +218,7 @@ std::uint32_t SegmentPool::adopt_begin() {
     }
     auto entry = std::make_unique<Info>();
     entry->extents = ExtentAllocator(table_.bytes(segment));
-    entry->reserved = !memory.full;  // has holes: see adopt_end
+    entry->has_holes = !memory.full;
     committed_ += table_.bytes(segment);
     infos_[segment] = std::move(entry);
   }
@@ -241,13 +243,13 @@ Status SegmentPool::adopt_blob(const BlobPlace& place) {
   return Status::ok();
 }
 
-void SegmentPool::adopt_end() {
+void SegmentPool::adopt_end(bool withhold) {
   std::vector<std::uint32_t> segments;
   for (const auto& [segment, entry] : infos_)
     segments.push_back(segment);
   for (const std::uint32_t segment : segments) {
     Info& entry = info(segment);
-    const bool has_holes = std::exchange(entry.reserved, false);
+    entry.withheld = withhold;
     const SegmentState state = table_.state(segment);
     const bool has_writer =
         table_.writer(segment).token != 0 && (state == SegmentState::kLeased || state == SegmentState::kQuarantined);
@@ -262,17 +264,32 @@ void SegmentPool::adopt_end() {
       }
       continue;
     }
-    if (has_holes && entry.blobs != 0) retire_free_ranges(segment, UINT64_MAX);
     if (state == SegmentState::kLeased || state == SegmentState::kQuarantined) {
       table_.end_lease(segment, entry.blobs != 0);
     } else if (entry.blobs != 0 && state == SegmentState::kFree) {
       table_.set_state(segment, SegmentState::kReturned);
     }
-    if (has_holes && entry.blobs == 0) {
-      drop(segment);
-      continue;
-    }
-    settle(segment);
+    if (!withhold) settle_adopted(segment);
+  }
+}
+
+void SegmentPool::settle_adopted(std::uint32_t segment) {
+  Info& entry = info(segment);
+  if (std::exchange(entry.has_holes, false)) {
+    if (entry.blobs == 0) return drop(segment);
+    retire_free_ranges(segment, UINT64_MAX);
+  }
+  settle(segment);
+}
+
+void SegmentPool::give_back() {
+  std::vector<std::uint32_t> segments;
+  for (const auto& [segment, entry] : infos_) {
+    if (std::exchange(entry->withheld, false)) segments.push_back(segment);
+  }
+  for (const std::uint32_t segment : segments) {
+    const SegmentState state = table_.state(segment);
+    if (state == SegmentState::kFree || state == SegmentState::kReturned) settle_adopted(segment);
   }
 }
 

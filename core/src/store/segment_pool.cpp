@@ -4,12 +4,14 @@
 
 #include "base/log.h"
 #include "os/memfd.h"
+#include "shm/leases.h"
 #include "store/sync_point.h"
 
 namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kSmallMost = 64U << 20;
+static_assert(kLeaseGranule % kReturnGranule == 0, "a whole lease can be given back");
 
 }  // namespace
 
@@ -34,7 +36,7 @@ bool SegmentPool::is_live(std::uint32_t segment) const {
 }
 
 bool SegmentPool::is_free(std::uint32_t segment) const {
-  return table_.state(segment) == SegmentState::kFree && !info(segment).reserved;
+  return table_.state(segment) == SegmentState::kFree && !info(segment).reserved && !info(segment).withheld;
 }
 
 bool SegmentPool::is_writer(std::uint32_t segment, std::uint32_t client) const {
@@ -99,7 +101,7 @@ std::optional<LeaseGrant> SegmentPool::lease_from_own(const SegmentWriterRef& cl
                                                       std::uint64_t want) {
   std::uint32_t best = kNoSegment;
   for (const auto& [segment, entry] : infos_) {
-    if (!was_writer(segment, client)) continue;
+    if (entry->withheld || !was_writer(segment, client)) continue;
     if (const auto offset = entry->extents.allocate(want, kLeaseGranule))
       return grant_own(client, segment, *offset, want);
     if (entry->extents.largest_free() < least) continue;
@@ -184,6 +186,11 @@ Status SegmentPool::check_leased(std::uint32_t client, std::uint32_t segment, st
 Status SegmentPool::unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                             bool done) {
   if (length != 0) {
+    if (offset % kReturnGranule != 0 || length % kReturnGranule != 0) {
+      return Status(Code::kInvalidArgument,
+                    concat("the range of ", length, " bytes at ", offset, " of segment ", segment,
+                           " cannot be given back: it must begin and end on multiples of ", kReturnGranule, " bytes"));
+    }
     RETURN_IF_ERROR(check_leased(client, segment, offset, length));
     remove_leased(info(segment), offset, length);
     free_range(segment, offset, length);

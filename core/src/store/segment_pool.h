@@ -89,7 +89,10 @@ class SegmentPool {
   // --- adoption: begin, then every blob, then end.
   [[nodiscard]] std::uint32_t adopt_begin();  // damaged entries
   [[nodiscard]] Status adopt_blob(const BlobPlace& place);
-  void adopt_end();
+  // `withhold`: somebody may read what nothing accounts for. No range of the segments that there are is handed out,
+  // nor any page of them given back, until give_back().
+  void adopt_end(bool withhold);
+  void give_back();
 
   // --- figures
   [[nodiscard]] std::uint64_t committed_bytes() const { return committed_; }
@@ -126,6 +129,8 @@ class SegmentPool {
     std::uint32_t blobs = 0;
     bool descriptor_sent = false;  // its writer has the writable descriptor
     bool reserved = false;         // made for a request that still waits
+    bool withheld = false;         // since an adoption: see adopt_end
+    bool has_holes = false;        // since an adoption: not all of what is free has pages
     [[nodiscard]] bool empty() const { return blobs == 0 && leased.empty(); }
   };
 
@@ -153,6 +158,7 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t reclaimable_bytes() const;
   [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> holes(const Info& entry);  // whole pages
   void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
+  void settle_adopted(std::uint32_t segment);  // one that nobody writes
 
   StoreOptions options_;
   RecordArena* records_;

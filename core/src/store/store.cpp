@@ -168,7 +168,7 @@ void Store::set_memory_wanted() {
   const bool starving = std::any_of(waiters_.leases.begin(), waiters_.leases.end(),
                                     [](const LeaseWaiter& waiter) { return waiter.wait.segment == kNoSegment; });
   const std::uint32_t wanted =
-      (objects_.deferred() != 0 || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
+      (objects_.waits_for_pins() || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
   memory_->root().memory_wanted.store(wanted, std::memory_order_relaxed);
 }
 
@@ -296,7 +296,7 @@ std::uint64_t Store::next_deadline_ns() const {
   if (pager_.has_work() || (pager_.enabled() && !waiters_.leases.empty())) {
     next = std::min(next, clock_->monotonic_ns() + kRetryReclaimNs);
   }
-  if (objects_.deferred() != 0) next = std::min(next, next_rescan_ns_);
+  if (objects_.waits_for_pins()) next = std::min(next, next_rescan_ns_);
   if (calm_from_ns_ != 0) next = std::min(next, calm_from_ns_);
   if (next_warming_ns_ != 0) next = std::min(next, next_warming_ns_);
   return std::min(next, pager_.next_look_ns());
@@ -319,7 +319,7 @@ void Store::sessions_changed() { next_expiry_ns_ = std::min(next_expiry_ns_, clo
 
 void Store::tick() {
   const std::uint64_t now = clock_->monotonic_ns();
-  if (objects_.deferred() != 0 && now >= next_rescan_ns_) rescan();
+  if (objects_.waits_for_pins() && now >= next_rescan_ns_) rescan();
   if (now >= next_expiry_ns_) expire();
   if (next_warming_ns_ != 0 && now >= next_warming_ns_) {
     next_warming_ns_ = 0;

@@ -47,6 +47,7 @@ struct DaemonFacts {  // what only the process around the store knows
   std::uint32_t pid = 0;
   std::uint32_t keeper_pid = 0;
   std::string program;  // path
+  std::uint64_t log_lines_dropped = 0;
 };
 
 class Store {
@@ -94,6 +95,14 @@ class Store {
   // Whether an object whose last consumer had it is deleted at once.
   [[nodiscard]] Status set_deletes_consumed(std::uint32_t handle, bool on);
   [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
+  // The same, unless a connection has it open or (with a time that is not 0) it was used after that time. One step:
+  // nobody opens it in between. kObjectNotFound: there is none.
+  struct Unused {
+    bool removed = false;
+    std::uint32_t opened_by = 0;
+  };
+  [[nodiscard]] Result<Unused> remove_unused_session(std::string_view scope, std::string_view name,
+                                                     std::uint64_t last_used_unix_ns);
   [[nodiscard]] Result<NameOutcome> bind_name(std::uint32_t session, std::string_view name, const IdBytes& id,
                                               bool replace);
   void resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,

@@ -58,7 +58,7 @@ Result<AdoptionReport> Store::adopt_rest() {
   adoption_.damaged_entries += sets_.adopt();
   adoption_.lost_segments = pool_.adopt_begin();
   ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
-  pool_.adopt_end();
+  pool_.adopt_end(objects_.is_withholding());
   adoption_.damaged_entries += names_.adopt([&](std::uint32_t session, const IdBytes& id) {
     return sessions_.is_live(session) && (objects_.find(id).has_value() || objects_.is_dropped(id));
   });

@@ -41,6 +41,19 @@ Status Store::remove_session(std::string_view scope, std::string_view name) {
   return Status::ok();
 }
 
+Result<Store::Unused> Store::remove_unused_session(std::string_view scope, std::string_view name,
+                                                   std::uint64_t last_used_unix_ns) {
+  const std::uint32_t* index = sessions_.find(scope, name);
+  if (index == nullptr) {
+    return Status(Code::kObjectNotFound, concat("there is no session '", name, "' in scope '", scope, "'"));
+  }
+  const std::uint32_t opened_by = sessions_.use(*index).opened_by;
+  const std::uint64_t used = sessions_.at(*index).last_used_unix_ns.load(std::memory_order_relaxed);
+  if (opened_by != 0 || (last_used_unix_ns != 0 && used > last_used_unix_ns)) return Unused{false, opened_by};
+  RETURN_IF_ERROR(remove_session(scope, name));
+  return Unused{true, 0};
+}
+
 void Store::end_session(std::uint32_t index) {
   objects_.remove_session(index);
   drop_sets(index);

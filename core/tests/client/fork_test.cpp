@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "client/support.h"
 
@@ -83,6 +85,102 @@ TEST(Fork, WithoutADaemonTheChildIsToldWhy) {
                                                                                                                    : 1;
   });
   EXPECT_EQ(exit_code(child), 0);
+}
+
+// A child that could not be registered lives by its parent's pins, and so does the parent by the same ones.
+class ForkWithoutARegistration : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(put_one(*client, item).status.is_ok());
+    held = get_one(*client, item.id).take();
+    client->close();
+    ASSERT_EQ(::pipe(go), 0);
+    ASSERT_EQ(::pipe(done), 0);
+  }
+  [[nodiscard]] bool is_whole() const { return std::memcmp(held->buffers()[0].data, bytes.data(), bytes.size()) == 0; }
+  void await_child() const {
+    char byte = 0;
+    ASSERT_EQ(::read(done[0], &byte, 1), 1);
+  }
+  void let_child_go_on() const { ASSERT_EQ(::write(go[1], "1", 1), 1); }
+  // Deletes it, and writes other bytes wherever there is room.
+  void overwrite() {
+    ASSERT_EQ(other->remove(std::span(&item.id, 1), {}).take().front(), 1);
+    for (std::uint32_t i = 0; i < 40; ++i)
+      ASSERT_TRUE(put_one(*other, item_of(session, {pattern(bytes.size(), 100 + i)})).status.is_ok());
+  }
+
+  StoreProcess store;
+  std::shared_ptr<Client> client = connect(store);
+  std::shared_ptr<Client> other = connect(store);
+  std::uint32_t session = other->open_session("scope", "", std::nullopt, {}).take();
+  std::vector<std::uint8_t> bytes = pattern(200'000, 1);
+  PutItem item = item_of(client->open_session("scope", "", std::nullopt, {}).take(), {bytes});
+  std::shared_ptr<SealedObject> held;
+  int go[2] = {-1, -1};
+  int done[2] = {-1, -1};
+};
+
+TEST_F(ForkWithoutARegistration, TheChildsValueOutlivesTheParents) {
+  const pid_t child = in_child([&] {
+    char byte = 0;
+    if (::read(go[0], &byte, 1) != 1) return 1;
+    return is_whole() ? 0 : 2;
+  });
+  held.reset();
+  overwrite();
+  EXPECT_EQ(number(*other, "deferred_frees"), 1U);
+  let_child_go_on();
+  EXPECT_EQ(exit_code(child), 0);
+}
+
+TEST_F(ForkWithoutARegistration, TheParentsValueOutlivesTheChilds) {
+  const pid_t child = in_child([&] {
+    held.reset();
+    return ::write(done[1], "1", 1) == 1 ? 0 : 1;
+  });
+  await_child();
+  EXPECT_EQ(exit_code(child), 0);
+  overwrite();
+  EXPECT_TRUE(is_whole());
+  EXPECT_EQ(number(*other, "deferred_frees"), 1U);
+}
+
+TEST_F(ForkWithoutARegistration, OnlyWhatIsSharedStaysPinned) {
+  const auto third = connect(store);
+  auto later = get_one(*third, item.id).take();
+  const pid_t child = in_child([] { return 0; });  // the third is registered, the closed one is not
+  EXPECT_EQ(exit_code(child), 0);
+  later.reset();
+  EXPECT_EQ(third->pins_in_use(), 0U);
+  held.reset();
+  EXPECT_EQ(client->pins_in_use(), 1U) << "a child may read it, as long as this process lives";
+}
+
+TEST(Fork, AnotherThreadsPinIsNotTheChilds) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  PutItem small = item_of(session, {pattern(100, 3)});
+  ASSERT_TRUE(put_one(*client, small).status.is_ok());
+  std::atomic<bool> pinned{false};
+  std::atomic<bool> stop{false};
+  std::thread reader([&] {
+    InlineObject object;
+    EXPECT_TRUE(client->peek(small.id, object));
+    pinned = true;
+    pinned.notify_one();
+    stop.wait(false);
+  });
+  pinned.wait(false);
+  EXPECT_EQ(client->pins_in_use(), 1U);
+  // Nobody in the child would ever take it back.
+  const pid_t child = in_child([&] { return static_cast<int>(client->pins_in_use()); });
+  EXPECT_EQ(exit_code(child), 0);
+  stop = true;
+  stop.notify_one();
+  reader.join();
+  EXPECT_EQ(client->pins_in_use(), 0U);
 }
 
 }  // namespace

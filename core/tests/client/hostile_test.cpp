@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <random>
 #include <set>
@@ -120,6 +121,37 @@ TEST(HostileClient, RequestsThatWaitForEverAreBounded) {
   witness.expect_alone();
   RawClient again = store.client();
   EXPECT_EQ(again.lookup(IdBytes{1}, 1).code, Code::kObjectNotFound);
+}
+
+std::uint64_t resident_bytes(std::uint64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
+  std::uint64_t pages = 0;
+  file >> pages >> pages;
+  return pages * os::page_bytes();
+}
+
+TEST(HostileClient, ALeaseGivenBackInCrumbsTakesNoMemory) {
+  StoreProcess store(kSmall);
+  Witness witness(store);
+  RawClient crumbs = store.client();
+  const auto lease = crumbs.call<LeaseReply>(MessageType::kLease, LeaseRequest{1U << 20, 1U << 20, 10'000});
+  ASSERT_TRUE(lease.is_ok()) << lease.status().to_string();
+  const std::uint64_t pid = number(witness.client(), "pid");
+  const std::uint64_t before = resident_bytes(pid);
+  ASSERT_GT(before, 0U);
+  for (std::uint64_t i = 0; i < 100'000; ++i) {  // every other byte, so that no two of them are neighbours
+    const auto request =
+        crumbs.post(MessageType::kUnlease, to_wire(UnleaseRequest{lease->segment, lease->offset + 2 * i, 1, 0}));
+    ASSERT_NE(request, 0U);
+    if (i % 500 != 499) continue;
+    const Status refused = crumbs.wait(request).status;
+    ASSERT_EQ(refused.code(), Code::kInvalidArgument) << refused.to_string();
+    ASSERT_NE(refused.message().find("multiples of 65536"), std::string::npos) << refused.message();
+  }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
+  EXPECT_LT(resident_bytes(pid), before + (4U << 20));
+#endif
+  witness.expect_undisturbed();
 }
 
 TEST(HostileClient, HalfRequestsAreBoundedTogether) {

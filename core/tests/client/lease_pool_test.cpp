@@ -10,6 +10,7 @@
 
 #include "os/memfd.h"
 #include "shm/layout.h"
+#include "shm/leases.h"
 
 namespace entrepot {
 namespace {
@@ -150,6 +151,23 @@ TEST(LeasePool, ProtectedPagesAreReadOnlyUntilTheyAreLeasedAnew) {
   ASSERT_TRUE(again.is_ok()) << again.status().to_string();
   ASSERT_EQ(again->data(), range->data());
   again->data()[0] = std::byte{3};
+}
+
+TEST(LeasePool, OnlyWholeGranulesGoBackAndTheRestIsUsedAgain) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  auto kept = pool.allocate((1U << 20) + 100, 64, 0, 0, {});
+  ASSERT_TRUE(kept.is_ok());
+  pool.return_idle({});
+  EXPECT_FALSE(pool.has_idle()) << "or the janitor would never end";
+  EXPECT_EQ(daemon.returned, kFirstLeaseBytes - (1U << 20) - kReturnGranule);
+  auto crumb = pool.allocate(1000, 64, 0, 0, {});
+  ASSERT_TRUE(crumb.is_ok());
+  EXPECT_EQ(crumb->offset, kept->offset + kept->length);
+  pool.give_back(*crumb);
+  pool.give_back(*kept);
+  pool.return_idle({});
+  EXPECT_EQ(daemon.done, 1);
 }
 
 TEST(LeasePool, ReturnsAllThatIsIdle) {

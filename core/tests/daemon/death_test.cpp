@@ -112,6 +112,32 @@ TEST(Death, BothDeadTheNextStoreBeginsEmptyOnTheStaleSocket) {
   EXPECT_EQ(back.come_back(client).code(), Code::kAccessDenied);
 }
 
+TEST(Death, AStoppedKeeperHoldsNobodyUpAndClientsThatItHasNoRoomForAreRefused) {
+  StoreProcess store;
+  RawClient first = store.client();
+  const std::uint32_t keeper = store.keeper_pid();
+  ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGSTOP).is_ok());
+  Status refused;
+  int taken = 0;
+  while (taken < 100'000) {
+    RawClient client(store.path());
+    refused = client.say_hello();
+    if (!refused.is_ok()) break;
+    taken += 1;
+  }
+  EXPECT_GT(taken, 30);
+  EXPECT_EQ(refused.code(), Code::kStoreUnavailable) << refused.to_string();
+  EXPECT_NE(refused.message().find("is it stopped"), std::string::npos) << refused.message();
+  EXPECT_TRUE(first.seal_inline(kA, "a").is_ok());
+  ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGCONT).is_ok());
+  EXPECT_TRUE(eventually([&] {
+    RawClient client(store.path());
+    return client.say_hello().is_ok();
+  }));
+  EXPECT_EQ(store.keeper_pid(), keeper);
+  EXPECT_EQ(store.client().lookup(kA).code, Code::kOk);
+}
+
 TEST(Death, AKilledClientsLeasesPinsAndWaitsReturn) {
   StoreProcess store;
   RawClient watcher = store.client();

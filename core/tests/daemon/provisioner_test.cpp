@@ -68,6 +68,26 @@ TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {
     EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
 }
 
+TEST(Provisioner, GivesBackWhatIsUnwantedBeforeItGoesOn) {
+  constexpr std::uint64_t kLarge = 1024 * kMiB;
+  auto event = os::create_event_fd();
+  ASSERT_TRUE(event.is_ok());
+  const UniqueFd unwanted = memory(8 * kMiB);
+  ASSERT_TRUE(os::reserve(unwanted.get(), 0, 8 * kMiB).is_ok());
+  const UniqueFd large = memory(kLarge);
+  Provisioner provisioner;
+  ASSERT_TRUE(provisioner.start(event->get()).is_ok());
+  provisioner.add({1, 1, kLarge, false, os::duplicate(large.get()).take()});
+  provisioner.give_back(2, os::duplicate(unwanted.get()).take(), 8 * kMiB);
+  const auto deadline = os::Deadline::after_ms(60'000);
+  while (*os::resident_bytes(unwanted.get()) != 0) {
+    ASSERT_FALSE(deadline.passed());
+    std::this_thread::yield();
+  }
+  EXPECT_LT(*os::resident_bytes(large.get()), kLarge) << "it waited for the whole of what was being filled";
+  provisioner.cancel(1, 1);
+}
+
 TEST(Provisioner, GivesWayToUrgentWorkWhenItHasBegun) {
   constexpr std::uint64_t kLarge = 1024 * kMiB;
   auto event = os::create_event_fd();

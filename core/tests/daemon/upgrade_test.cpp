@@ -1,9 +1,11 @@
 // Another program takes a running store over: nothing is lost, nobody's pin, and what does not work is undone.
 #include <sys/stat.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "daemon/store_process.h"
 #include "os/files.h"
@@ -74,8 +76,12 @@ TEST(Upgrade, AgainAndAgainWithDeathsBetween) {
     const std::uint32_t daemon = store.daemon_pid();
     EXPECT_EQ(program_of(daemon), next);
     // Another keeper does not know of the program before: when the daemon dies young too, it is not gone back to.
-    store.kill(store.keeper_pid());
-    ASSERT_TRUE(eventually([&] { return json_number(store.client().status(), "keeper_pid") != 0; }));
+    const std::uint32_t keeper = store.keeper_pid();
+    store.kill(keeper);
+    ASSERT_TRUE(eventually([&] {
+      const std::uint64_t now = json_number(store.client().status(), "keeper_pid");
+      return now != keeper && now != 0;
+    }));
     if (round % 2 == 0) store.kill(daemon);
     RawClient after = store.client();
     for (int i = 0; i <= round; ++i) {
@@ -101,6 +107,29 @@ TEST(Upgrade, ASignalTakesWhatWasInstalledInPlace) {
   ASSERT_TRUE(eventually([&] { return !process_is_there(former); })) << store.log();
   EXPECT_EQ(program_of(store.daemon_pid()), place) << store.log();
   EXPECT_EQ(store.client().lookup(kA).code, Code::kOk);
+}
+
+TEST(Upgrade, AProgramThatSaysNothingKeepsNobodyWaiting) {
+  StoreProcess store;
+  RawClient patient = store.client();
+  RawClient other = store.client();
+  const std::string silent = copy_of(SILENT_PATH, store.folder(), "silent");
+  std::atomic<bool> answered{false};
+  std::thread asking([&] {
+    const auto version = upgrade(patient, silent);
+    answered = true;
+    EXPECT_FALSE(version.is_ok());
+  });
+  ASSERT_TRUE(eventually([&] { return fs::exists(silent + ".begun"); })) << store.log();
+  EXPECT_TRUE(other.seal_inline(kA, "a").is_ok());
+  EXPECT_EQ(other.lookup(kA).code, Code::kOk);
+  EXPECT_FALSE(upgrade(other, silent).is_ok()) << "one at a time";
+  EXPECT_FALSE(answered) << "the others waited for the program, which has five seconds";
+  pid_t begun = 0;
+  std::ifstream(silent + ".begun") >> begun;
+  EXPECT_TRUE(os::send_signal(begun, SIGKILL).is_ok());
+  asking.join();
+  EXPECT_EQ(other.lookup(kA).code, Code::kOk);
 }
 
 TEST(Upgrade, WhatCannotTakeOverIsRefusedAndNothingChanges) {

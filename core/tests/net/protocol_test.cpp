@@ -29,6 +29,8 @@ void for_each_message(Visit&& visit) {
   visit(OpenSessionRequest{});
   visit(OpenSessionReply{});
   visit(RemoveSessionRequest{});
+  visit(RemoveUnusedRequest{});
+  visit(RemoveUnusedReply{});
   visit(NameRequest{});
   visit(NameReply{});
   visit(ListRequest{});

@@ -19,13 +19,27 @@ constexpr int kMaxDelayed = 4;
 
 enum Variable : std::uint8_t { kWord = 0, kPayload = 1, kMark0 = 2, kPin0 = 4, kVariables = 6 };
 
-// W: life * 2 + 1 sealed, life * 2 not. M: the life whose payload lies there, 0 while it is being overwritten.
-constexpr std::uint8_t sealed(int life) { return static_cast<std::uint8_t>(life * 2 + 1); }
-constexpr std::uint8_t unsealed(int life) { return static_cast<std::uint8_t>(life * 2); }
-constexpr bool is_sealed(std::uint8_t word) { return word % 2 == 1; }
+// W: life * 4 + state. M: the life whose bytes lie there, 0 while they are being overwritten.
+enum WordState : std::uint8_t { kGone = 0, kSealed = 1, kEvicting = 2, kSpilled = 3 };
+constexpr std::uint8_t word_of(int life, WordState state) { return static_cast<std::uint8_t>(life * 4 + state); }
+constexpr std::uint8_t sealed(int life) { return word_of(life, kSealed); }
+constexpr std::uint8_t unsealed(int life) { return word_of(life, kGone); }
+constexpr int life_of(std::uint8_t word) { return word / 4; }
+constexpr WordState state_of(std::uint8_t word) { return static_cast<WordState>(word % 4); }
 
 enum ReaderStep : std::uint8_t { kLook, kRaise, kPin, kLateRaise, kRecheck, kRead, kReadAgain, kUnpin, kReaderDone };
-enum DaemonStep : std::uint8_t { kMark, kScan, kFree, kOverwrite, kRefill, kPublish, kDaemonDone };
+enum DaemonStep : std::uint8_t {
+  kMark,
+  kScan,
+  kFree,
+  kOverwrite,
+  kRefill,
+  kPublish,
+  kKeep,   // of a record: somebody pins it
+  kLeave,  // nobody does: it is dropped, or its payload leaves memory
+  kLoad,   // and comes back
+  kDaemonDone
+};
 
 struct Store {
   std::uint8_t variable = 0;
@@ -145,6 +159,11 @@ class Explorer {
     state.reader[index(reader)] = --state.attempts[index(reader)] == 0 ? kReaderDone : kLook;
   }
 
+  [[nodiscard]] bool may_read(std::uint8_t word) const {
+    const WordState state = state_of(word);
+    if (state == kSealed) return true;
+    return protocol_.record && (state == kSpilled || (state == kEvicting && !protocol_.reader_refuses_evicting));
+  }
   [[nodiscard]] std::uint8_t before_read() const { return protocol_.reader_raises_mark_first ? kRead : kLateRaise; }
   [[nodiscard]] std::uint8_t after_pin() const {
     return protocol_.reader_rechecks ? std::uint8_t{kRecheck} : before_read();
@@ -159,8 +178,8 @@ class Explorer {
     switch (step) {
       case kLook: {
         const std::uint8_t word = read(state, reader, kWord);
-        if (is_sealed(word)) {
-          after.life[index(reader)] = word / 2;
+        if (may_read(word)) {
+          after.life[index(reader)] = static_cast<std::uint8_t>(life_of(word));
           step = protocol_.reader_raises_mark_first ? kRaise : kPin;
         } else {
           finish_attempt(after, reader);
@@ -187,16 +206,18 @@ class Explorer {
         }
         step = after_pin();
         return next(after, "pins", reader);
-      case kRecheck:
-        step = read(state, reader, kWord) == sealed(life) ? before_read() : std::uint8_t{kUnpin};
+      case kRecheck: {
+        const std::uint8_t word = read(state, reader, kWord);
+        step = may_read(word) && life_of(word) == life ? before_read() : std::uint8_t{kUnpin};
         return next(after, "looks at the word again", reader);
+      }
       case kRead:
       case kReadAgain: {
         const bool good = read(state, reader, kPayload) == life;
         ++(good ? result_.good_reads : result_.bad_reads);
         if (!good && result_.first_bad.empty()) tell(reader);
         step = step == kRead ? kReadAgain : kUnpin;
-        return next(after, "reads the payload", reader);
+        return next(after, "reads the bytes", reader);
       }
       case kUnpin:
         if (!can_store(state, reader)) return;
@@ -220,18 +241,39 @@ class Explorer {
     }
     State after = state;
     switch (state.daemon) {
-      case kMark:
+      case kMark: {
+        const std::uint8_t marked = word_of(state.daemon_life, protocol_.record ? kEvicting : kGone);
         if (protocol_.daemon_exchanges_word) {
           if (!drained(state, kDaemon)) return;
-          after.memory[kWord] = unsealed(state.daemon_life);
+          after.memory[kWord] = marked;
         } else {
           if (!can_store(state, kDaemon)) return;
-          store(after, kDaemon, kWord, unsealed(state.daemon_life));
+          store(after, kDaemon, kWord, marked);
         }
         after.daemon = protocol_.daemon_marks_before_scan ? kScan : kFree;
         return next(after, "changes the word", kDaemon);
+      }
       case kScan:
         return scan(state);
+      case kKeep:
+        if (!drained(state, kDaemon)) return;
+        after.memory[kWord] = sealed(state.daemon_life);
+        after.daemon = kMark;
+        return next(after, "lets it be", kDaemon);
+      case kLeave:
+        if (!drained(state, kDaemon)) return;
+        after.memory[kWord] = word_of(state.daemon_life, kSpilled);
+        after.daemon = kLoad;
+        next(after, "lets the payload go", kDaemon);
+        after.memory[kWord] = unsealed(state.daemon_life);
+        after.daemon = kOverwrite;
+        ++result_.frees;
+        return next(after, "drops the object", kDaemon);
+      case kLoad:
+        if (!drained(state, kDaemon)) return;
+        after.memory[kWord] = sealed(state.daemon_life);
+        after.daemon = kMark;
+        return next(after, "loads the payload", kDaemon);
       case kFree:
         if (!drained(state, kDaemon)) return;
         after.memory[kWord] = unsealed(state.daemon_life + 1);
@@ -247,7 +289,7 @@ class Explorer {
         if (!can_store(state, kDaemon)) return;
         store(after, kDaemon, kPayload, static_cast<std::uint8_t>(state.daemon_life + 1));
         after.daemon = kPublish;
-        return next(after, "lets a new payload be written", kDaemon);
+        return next(after, "lets new bytes be written", kDaemon);
       case kPublish:
         if (!can_store(state, kDaemon)) return;
         store(after, kDaemon, kWord, sealed(state.daemon_life + 1));
@@ -266,7 +308,7 @@ class Explorer {
     const int reader = state.scanned & 0x7f;
     if (reader == protocol_.readers) {
       after.scanned = 0;
-      after.daemon = protocol_.daemon_marks_before_scan ? kFree : kMark;
+      after.daemon = !protocol_.daemon_marks_before_scan ? kMark : protocol_.record ? kLeave : kFree;
       return next(after, "found nobody", kDaemon);
     }
     if ((state.scanned & 0x80) == 0) {
@@ -276,11 +318,12 @@ class Explorer {
     }
     const bool pinned = read(state, kDaemon, static_cast<std::uint8_t>(kPin0 + reader)) == state.daemon_life;
     after.scanned = pinned ? std::uint8_t{0} : static_cast<std::uint8_t>(reader + 1);  // pinned: from the start
+    if (pinned && protocol_.record) after.daemon = kKeep;
     return next(after, "reads a pin", kDaemon);
   }
 
   void tell(int reader) {
-    std::vector<std::string> steps = {"reader " + std::to_string(reader) + " reads the payload of another life"};
+    std::vector<std::string> steps = {"reader " + std::to_string(reader) + " reads the bytes of another life"};
     for (const Node* node = current_; node != nullptr; node = node->second.from) {
       const int process = node->second.process;
       const std::string who = process < 0          ? ""

@@ -1,8 +1,11 @@
 // A model of the pin protocol (shm/pins.h) on a machine whose processors delay their stores (x86-TSO), and a search of
 // all its interleavings. Every step is one memory operation of one process, or the arrival of its oldest delayed store.
 //
-// Variables: the slot's word W, the payload M, and for each reader its table's mark H and one pin P. A read sees the
+// Variables: the slot's word W, the bytes M, and for each reader its table's mark H and one pin P. A read sees the
 // process' own delayed stores first; an exchange waits until it has none and acts on memory at once.
+//
+// The bytes are an object's payload, which ends when the object is deleted, or its record, which outlives the payload's
+// stay in memory and ends when the object is dropped.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +17,8 @@ namespace entrepot::model {
 
 // The protocol, and what can be taken away from it.
 struct Protocol {
+  bool record = false;                   // M is the record: read while sealed or spilled; evicted, loaded, dropped
+  bool reader_refuses_evicting = true;   // false: a record is read while its object is evicting too
   bool reader_exchanges_pin = true;      // false: a plain store, which may be delayed
   bool reader_rechecks = true;           // false: trusts its first look at the word
   bool reader_raises_mark_first = true;  // false: only after the second look

@@ -36,6 +36,22 @@ TEST(PinProtocol, OneReaderNeverReadsWhatWasFreed) { expect_safe({.readers = 1, 
 
 TEST(PinProtocol, TwoReadersNeverReadWhatWasFreed) { expect_safe({.readers = 2, .attempts = 3, .lives = 3}); }
 
+TEST(PinProtocol, OneReaderNeverReadsARecordThatWasFreed) {
+  expect_safe({.record = true, .readers = 1, .attempts = 6, .lives = 6});
+}
+
+TEST(PinProtocol, TwoReadersNeverReadARecordThatWasFreed) {
+  expect_safe({.record = true, .readers = 2, .attempts = 2, .lives = 3});
+}
+
+TEST(PinProtocolControl, WithRecordsReadWhileTheirObjectsAreEvictingItFails) {
+  expect_violation({.record = true, .reader_refuses_evicting = false});
+}
+
+TEST(PinProtocolControl, WithRecordsReadWithoutTheRecheckItFails) {
+  expect_violation({.record = true, .reader_rechecks = false});
+}
+
 TEST(PinProtocolControl, WithoutTheRecheckItFails) { expect_violation({.reader_rechecks = false}); }
 
 TEST(PinProtocolControl, WithADelayedPinItFails) { expect_violation({.reader_exchanges_pin = false}); }

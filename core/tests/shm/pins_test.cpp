@@ -117,21 +117,44 @@ TEST(Pins, AttachChecksTheHeader) {
   EXPECT_EQ(code(), Code::kCorruptData);
 }
 
-TEST(Pins, AForkedTableHasTheSamePinsAtTheSamePositions) {
+TEST(Pins, AForkedTableHasThePinsOfValuesAtTheSamePositions) {
   PinTable parent = PinTable::create_private(64).take();
   std::vector<std::uint32_t> positions;
   for (std::uint32_t i = 0; i < 10; ++i)
     positions.push_back(parent.pin(i, i + 1));
   parent.unpin(positions[3]);
+  std::vector<std::uint32_t> held = {positions[0], positions[1], positions[9]};  // the others are of other threads
   PinTable child = PinTable::create_private(64).take();
-  ASSERT_TRUE(child.copy_from(parent).is_ok());
-  EXPECT_EQ(child.in_use(), 9U);
-  for (const std::uint32_t position : positions)
+  ASSERT_TRUE(child.copy_from(parent, held).is_ok());
+  EXPECT_EQ(child.in_use(), 3U);
+  for (const std::uint32_t position : held)
     EXPECT_EQ(child.pin_at(position), parent.pin_at(position));
-  EXPECT_EQ(child.pin(77, 1), positions[3]);
-  EXPECT_EQ(child.pin(78, 1), 10U);
+  std::set<std::uint32_t> fresh;
+  for (std::uint32_t i = 0; i < 8; ++i)
+    fresh.insert(child.pin(77 + i, 1));
+  EXPECT_EQ(fresh.size(), 8U);
+  for (const std::uint32_t position : held)
+    EXPECT_FALSE(fresh.contains(position));
+  EXPECT_TRUE(fresh.contains(positions[3]) && fresh.contains(10U));
   PinTable small = PinTable::create_private(5).take();
-  EXPECT_EQ(small.copy_from(parent).code(), Code::kInvalidArgument);
+  EXPECT_EQ(small.copy_from(parent, held).code(), Code::kInvalidArgument);
+}
+
+TEST(Pins, WhoseTableCannotBeReadMayPinAnything) {
+  const UniqueFd fd = create_pin_table(16).take();
+  PinTable table = attach(fd);
+  ASSERT_NE(table.pin(1, 1), PinTable::kNoPosition);
+  PinScanner scanner;
+  const std::vector<PinTarget> victims = {{1, 1}, {2, 1}};
+  scanner.add_unreadable(7);
+  EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 1}));
+  EXPECT_EQ(scanner.pinned_by({2, 1})[0].client, 7U);
+  ASSERT_TRUE(scanner.add(7, fd.get(), 16).is_ok());  // it came back
+  EXPECT_FALSE(scanner.is_unreadable(7));
+  EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 0}));
+  scanner.add_unreadable(8);
+  scanner.remove(8);  // it is gone
+  EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 0}));
 }
 
 TEST(Pins, BatchScansAgreeWithAModel) {

@@ -236,44 +236,5 @@ TEST(AdoptionCut, LeaseAndSegment) {
                 3);
 }
 
-TEST(AdoptionDamage, AnEntryWithAWrongChecksumIsLostAloneAndSaidToBe) {
-  Harness h;
-  const auto client = h.add_client();
-  const auto session = h.open();
-  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
-  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kB, session, 64 * kKiB)).status.is_ok());
-  const std::uint32_t slot = *h.store->objects().find(kA);
-  const Slot& entry = h.store->objects().directory().at(slot);
-  h.memory.region(RegionKind::kRecords).entries()[entry.record_offset + 60] ^= std::byte{1};
-  const AdoptionReport report = h.restart();
-  EXPECT_EQ(report.objects.lost, 1U);
-  EXPECT_EQ(report.objects.adopted, 1U);
-  EXPECT_EQ(h.store->objects().lookup(kA).code, Code::kObjectLost);
-  EXPECT_EQ(h.store->info_json(kA).code(), Code::kObjectLost);
-  EXPECT_TRUE(h.has(kB));
-  EXPECT_NE(h.store->status_json({}).find("\"lost_on_adoption\":{\"objects\":1"), std::string::npos);
-  // It can be put again.
-  ASSERT_TRUE(h.seal(client, h.inline_spec(kA, session, "anew")).status.is_ok());
-  EXPECT_TRUE(h.has(kA));
-  h.expect_no_leak();
-}
-
-TEST(AdoptionDamage, ASegmentThatTheKeeperDoesNotHoldLosesItsObjectsOnly) {
-  Harness h;
-  const auto a = h.add_client();
-  const auto b = h.add_client();
-  const auto session = h.open();
-  const SealSpec spec = h.blob_spec(a, kA, session, 64 * kKiB);
-  ASSERT_TRUE(h.seal(a, spec).status.is_ok());
-  ASSERT_TRUE(h.seal(b, h.blob_spec(b, kB, session, 64 * kKiB)).status.is_ok());
-  h.source.there.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
-  const AdoptionReport report = h.restart();
-  EXPECT_EQ(report.lost_segments, 1U);
-  EXPECT_EQ(report.objects.lost, 1U);
-  EXPECT_EQ(h.store->objects().lookup(kA).code, Code::kObjectLost);
-  EXPECT_TRUE(h.has(kB));
-  h.expect_no_leak();
-}
-
 }  // namespace
 }  // namespace entrepot::testing

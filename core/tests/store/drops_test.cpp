@@ -125,6 +125,26 @@ TEST_F(Drops, WhatIsDroppedSaysSoUntilItIsMadeAgainAndIsNotDroppedTwice) {
   h.expect_no_leak();
 }
 
+TEST_F(Drops, FromTheScanOfThePinsOnNobodyReadsItsRecord) {
+  put_again(1, kCheap);
+  const ControlView view = ControlView::over(h.memory).take();
+  const DirectoryReader reader(view);
+  const Found before = reader.find_existing(kA).value();
+  int steps = 0;
+  sync_hook = [&](std::string_view place) {
+    if (!place.starts_with("drop.")) return;
+    ++steps;
+    EXPECT_FALSE(reader.find_existing(kA).has_value()) << place;
+    EXPECT_FALSE(reader.existing_at(before.slot, before.generation(), kA).has_value()) << place;
+    EXPECT_FALSE(reader.still_exists(before)) << "who looked before and pins now is too late, at " << place;
+  };
+  EXPECT_TRUE(reclaim());
+  sync_hook = nullptr;
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(code(1), Code::kObjectDropped);
+  h.expect_no_leak();
+}
+
 TEST_F(Drops, DeletedItIsNotThereLikeAnyOther) {
   put(1, 2 * kMiB, "a");
   ASSERT_TRUE(hint(1, kCheap).is_ok());

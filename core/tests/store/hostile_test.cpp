@@ -97,6 +97,10 @@ TEST_F(Hostile, UnleaseOfWhatIsNotLeased) {
   refused(grant.segment, UINT64_MAX, 64, false);
   refused(grant.segment, grant.offset, UINT64_MAX, false);
   refused(4000, 0, 64, true);
+  // In crumbs, each of which the daemon would have to remember.
+  refused(grant.segment, grant.offset, 1, false);
+  refused(grant.segment, grant.offset + 64, 64 * kKiB, false);
+  refused(grant.segment, grant.offset, 64 * kKiB - 64, false);
   EXPECT_TRUE(h.store->unlease(client, grant.segment, grant.offset, 64 * kKiB, false).is_ok());
   refused(grant.segment, grant.offset, 64 * kKiB, false);  // twice
 }

@@ -142,7 +142,7 @@ class Model {
       spec.blobs = {{(*got)->segment, (*got)->offset, bytes}};
       spec.buffers = {{kNewBlobBit, 0, 0, bytes}};
       // What is not used goes back, with or without the mapping.
-      const std::uint64_t used = blob_extent_bytes((*got)->offset, bytes);
+      const std::uint64_t used = round_up(blob_extent_bytes((*got)->offset, bytes), kLeaseGranule);
       if ((*got)->length > used) {
         ASSERT_TRUE(
             h_.store->unlease(client, (*got)->segment, (*got)->offset + used, (*got)->length - used, false).is_ok());
@@ -166,7 +166,7 @@ class Model {
     ASSERT_TRUE(outcome.status.code() == Code::kObjectExists || outcome.status.code() == Code::kStoreFull)
         << outcome.status.to_string();
     if (!spec.blobs.empty()) {
-      const std::uint64_t used = blob_extent_bytes(spec.blobs[0].offset, spec.blobs[0].length);
+      const std::uint64_t used = round_up(blob_extent_bytes(spec.blobs[0].offset, spec.blobs[0].length), kLeaseGranule);
       ASSERT_TRUE(h_.store->unlease(client, spec.blobs[0].segment, spec.blobs[0].offset, used, pick(2) == 0).is_ok());
     }
   }

@@ -31,6 +31,30 @@ TEST(Sessions, RemovingOneRemovesAllThatIsInItAndNothingElse) {
   h.expect_no_leak();
 }
 
+TEST(Sessions, AreRemovedAsUnusedOnlyIfNobodyHasThemOpenOrUsedThemMeanwhile) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto run = h.open("run", nullptr, 7);
+  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
+  const auto last_used = [&] { return h.clock.unix_ns(); };
+  const std::uint64_t looked_at = last_used();
+  const auto refused = h.store->remove_unused_session("scope", "run", 0);
+  ASSERT_TRUE(refused.is_ok());
+  EXPECT_FALSE(refused->removed);
+  EXPECT_EQ(refused->opened_by, 1U);
+  h.clock.advance_ms(1'000);
+  h.store->disconnected(client, 7);  // which is a use of it
+  const auto used_meanwhile = h.store->remove_unused_session("scope", "run", looked_at);
+  ASSERT_TRUE(used_meanwhile.is_ok());
+  EXPECT_FALSE(used_meanwhile->removed);
+  EXPECT_EQ(used_meanwhile->opened_by, 0U);
+  EXPECT_TRUE(h.has(numbered_id(1)));
+  EXPECT_TRUE(h.store->remove_unused_session("scope", "run", last_used())->removed);
+  EXPECT_FALSE(h.has(numbered_id(1)));
+  EXPECT_EQ(h.store->remove_unused_session("scope", "run", 0).code(), Code::kObjectNotFound);
+  h.expect_no_leak();
+}
+
 TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
   Harness h;
   const auto client = h.add_client();

@@ -1,0 +1,25 @@
+// What has locks and registrations that a fork of this process must not cut in two.
+#pragma once
+
+#include <memory>
+
+namespace entrepot {
+
+class ForkWatcher {
+ public:
+  ForkWatcher() = default;
+  virtual ~ForkWatcher() = default;
+  ForkWatcher(const ForkWatcher&) = delete;
+  ForkWatcher& operator=(const ForkWatcher&) = delete;
+  ForkWatcher(ForkWatcher&&) = delete;
+  ForkWatcher& operator=(ForkWatcher&&) = delete;
+
+  virtual void before_fork() = 0;  // takes the locks; in the order in which the watchers came to be
+  virtual void after_fork_in_parent() = 0;
+  virtual void after_fork_in_child() = 0;
+};
+
+// Calls before_fork and after_fork_* of all living watchers around each fork of this process (client/fork.cpp).
+void watch_forks(const std::shared_ptr<ForkWatcher>& watcher);
+
+}  // namespace entrepot

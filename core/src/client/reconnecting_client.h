@@ -1,0 +1,157 @@
+// ReconnectingClient: a process's access to whichever store is at an address, beyond the death of one.
+//
+//   life 0 ──its Client is lost, a request needs the store──▶ life 1 ──▶ life 2 ...        close() ──▶ closed
+//
+// A life is a Client, to one instance of the store, and a number. A dead store is noticed by a request that fails, and
+// by nothing else: what lies in the dead store's memory can be read until then, and values that were got for ever, as
+// they hold that memory themselves. The request is then made again in the next life, which asks a store that has
+// nothing of the old one; so it cannot have been done twice. What only the dead store knew cannot be asked of the next:
+// that is kInstanceLost (unsealed blobs, locality sets by number) or kObjectLost (objects). Sessions are opened again
+// by their names, when they are used.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "client/client.h"
+#include "client/shared_attempt.h"
+
+namespace entrepot {
+
+class ReconnectingClient : public ForkWatcher {
+ public:
+  struct Life {
+    std::shared_ptr<Client> client;
+    std::uint32_t number = 0;  // 0 for the first
+  };
+  using LifePtr = std::shared_ptr<const Life>;
+
+  // What became of a store, for whoever tells people.
+  struct Succession {
+    InstanceId before{};
+    InstanceId after{};
+    std::uint64_t objects = 0;  // that were in the store before
+  };
+  struct Hooks {
+    // Starts the store if it does not run. Not set: that is for somebody else to do.
+    std::function<Status()> start;
+    // Called once for each life after the first, by the thread that began it.
+    std::function<void(const Succession&)> succeeded;
+  };
+
+  [[nodiscard]] static Result<std::shared_ptr<ReconnectingClient>> connect(const ConnectOptions& options, Hooks hooks,
+                                                                           const Interrupt& interrupt);
+
+  [[nodiscard]] LifePtr life() const;
+  void close();
+  [[nodiscard]] bool closed() const;
+
+  // What `work` gives, which asks the store through the Client of a Life and returns a Status, Result, PutResult or
+  // several of these. It is called again in the next life where its own turned out to be over; `life` is then that one.
+  template <class Work>
+  auto run(LifePtr& life, const Interrupt& interrupt, Work&& work) -> std::invoke_result_t<Work&, const Life&> {
+    for (int tries = 0;; ++tries) {
+      auto done = work(*life);
+      const Status* const failure = failure_of(done);
+      if (failure == nullptr || failure->code() != Code::kStoreUnavailable) return done;
+      Status renewed = tries < kTries ? renew(life, *failure, interrupt) : *failure;
+      if (renewed.is_ok()) continue;
+      fail(done, renewed);
+      return done;
+    }
+  }
+  template <class Work>
+  auto run(const Interrupt& interrupt, Work&& work) {
+    LifePtr current = life();
+    return run(current, interrupt, std::forward<Work>(work));
+  }
+
+  // --- sessions and locality sets: numbers of a store are named by handles that say in which life they were given
+  [[nodiscard]] static constexpr std::uint64_t handle(const Life& life, std::uint32_t number) {
+    return number == 0 ? 0 : (std::uint64_t{life.number} << 32) | number;
+  }
+  [[nodiscard]] Result<std::uint64_t> open_session(const Life& life, const std::string& scope,
+                                                   const std::string& session,
+                                                   const std::optional<Client::SessionLimits>& limits,
+                                                   std::optional<bool> deletes_consumed, const Interrupt& interrupt);
+  void close_session(const std::string& scope, const std::string& session);
+  void forget_session(const std::string& scope, const std::string& session);  // it was removed
+  // The session's number in this life, in which it is opened if it was not.
+  [[nodiscard]] Result<std::uint32_t> session_number(const Life& life, std::uint64_t session,
+                                                     const Interrupt& interrupt) {
+    if ((session >> 32) == life.number || session == 0) return static_cast<std::uint32_t>(session);
+    return reopened(life, session, interrupt);
+  }
+  // kInstanceLost for a set of an earlier life.
+  [[nodiscard]] static Result<std::uint32_t> set_number(const Life& life, std::uint64_t set);
+  // kInstanceLost for a blob that is being written in an earlier life.
+  [[nodiscard]] static Status check_blob(const Life& life, const WritableBlob& blob);
+  // Fills in the numbers of all items.
+  [[nodiscard]] Status aim(const Life& life, std::span<PutItem> items, const Interrupt& interrupt);
+
+  // For objects that were not found: kObjectLost if one of them had been in a store that is gone.
+  [[nodiscard]] Status refuse_lost(std::span<const IdBytes> ids) const;
+
+  // --- ForkWatcher
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() override { mutex_.unlock(); }
+  void after_fork_in_child() override;
+
+ private:
+  static constexpr int kTries = 3;
+  struct OpenSession {
+    std::uint32_t users = 0;
+    std::optional<Client::SessionLimits> limits;  // as they were last given
+    std::optional<bool> deletes_consumed;
+    std::uint32_t life = 0;              // in which `number` means it
+    std::uint32_t number = 0;            // 0: in none
+    std::uint32_t times = 0;             // opened in that life's Client
+    std::vector<std::uint64_t> handles;  // that were given out
+  };
+  using SessionName = std::pair<std::string, std::string>;  // scope, name
+
+  ReconnectingClient(ConnectOptions options, Hooks hooks) : options_(std::move(options)), hooks_(std::move(hooks)) {}
+  [[nodiscard]] Status renew(LifePtr& life, const Status& failure, const Interrupt& interrupt);
+  [[nodiscard]] Status renew_in_turn(const LifePtr& over, const Status& failure, const Interrupt& interrupt);
+  void remember(std::vector<std::uint64_t> gone);  // mutex_ held
+  [[nodiscard]] Result<std::uint32_t> reopened(const Life& life, std::uint64_t session, const Interrupt& interrupt);
+
+  static const Status* failure_of(const Status& status) { return status.is_ok() ? nullptr : &status; }
+  static const Status* failure_of(const PutResult& result) { return failure_of(result.status); }
+  template <class T>
+  static const Status* failure_of(const Result<T>& result) {
+    return failure_of(result.status());
+  }
+  // Of those that failed because the store could not be reached, if any: what the others did went with the store.
+  static const Status* failure_of(const std::vector<PutResult>& results);
+  static void fail(Status& done, const Status& why) { done = why; }
+  static void fail(PutResult& done, const Status& why) { done.status = why; }
+  template <class T>
+  static void fail(Result<T>& done, const Status& why) {
+    done = Result<T>(why);
+  }
+  static void fail(std::vector<PutResult>& done, const Status& why);
+
+  const ConnectOptions options_;
+  const Hooks hooks_;
+  SharedAttempt renewing_;
+
+  mutable std::mutex mutex_;                              // never held while anything is asked of the store
+  LifePtr life_;                                          // guarded by mutex_
+  bool closed_ = false;                                   // guarded by mutex_
+  std::map<SessionName, OpenSession> sessions_;           // guarded by mutex_
+  std::unordered_map<std::uint64_t, SessionName> names_;  // guarded by mutex_; of sessions_, by handle
+  std::vector<std::uint64_t> gone_;                       // guarded by mutex_: fingerprints of lost objects, sorted
+};
+
+}  // namespace entrepot

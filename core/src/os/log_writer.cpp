@@ -1,0 +1,169 @@
+#include "os/log_writer.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace entrepot::os {
+
+namespace {
+
+// What one write(2) gets: whole lines, as many as a pipe takes without mixing them with those of other processes.
+std::string_view next_piece(std::string_view lines) {
+  if (lines.size() <= PIPE_BUF) return lines;
+  std::size_t end = lines.rfind('\n', PIPE_BUF - 1);
+  if (end == std::string_view::npos) end = lines.find('\n');
+  return end == std::string_view::npos ? lines : lines.substr(0, end + 1);
+}
+
+std::uint64_t count_lines(std::string_view text) {
+  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Waits as long as it takes. What is left of `text` where it failed, with errno in `error`.
+std::string_view write_all(int fd, std::string_view text, int& error) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written > 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+      continue;
+    }
+    const int failure = written == 0 ? EIO : errno;
+    if (failure == EINTR) continue;
+    if (failure == EAGAIN) {  // somebody made the descriptor, which others share, non-blocking
+      pollfd entry{fd, POLLOUT, 0};
+      if (::poll(&entry, 1, -1) >= 0 || errno == EINTR) continue;
+    }
+    error = failure;
+    return text;
+  }
+  return text;
+}
+
+// Writes lines to one descriptor, and knows what failed.
+class Output {
+ public:
+  explicit Output(int fd) : fd_(fd) {}
+
+  // How many of them were lost.
+  std::uint64_t write(std::string_view lines) {
+    std::uint64_t lost = 0;
+    while (!lines.empty()) {
+      const std::string_view piece = next_piece(lines);
+      lines.remove_prefix(piece.size());
+      // Half a line that a full disk left gets its end before the next one.
+      if (torn_ && !write_all(fd_, "\n", error_).empty()) {
+        lost += count_lines(piece);
+        continue;
+      }
+      torn_ = false;
+      const std::string_view left = write_all(fd_, piece, error_);
+      if (left.empty()) continue;
+      lost += count_lines(left);
+      torn_ = left.size() < piece.size() && *(left.data() - 1) != '\n';
+    }
+    return lost;
+  }
+
+  // errno of the last failure, once; 0: there was none.
+  int take_error() { return std::exchange(error_, 0); }
+
+ private:
+  const int fd_;
+  int error_ = 0;
+  bool torn_ = false;
+};
+
+}  // namespace
+
+LogWriter::State::State(int descriptor, std::size_t capacity_bytes, Note teller)
+    : fd(descriptor), capacity(capacity_bytes), note(std::move(teller)) {
+  pending.reserve(capacity);
+}
+
+LogWriter::LogWriter(int fd, std::size_t capacity_bytes, Note note)
+    : state_(std::make_shared<State>(fd, capacity_bytes, std::move(note))) {}
+
+LogWriter::~LogWriter() {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->ending = true;
+  state_->changed.notify_all();
+}
+
+void LogWriter::add(std::string_view line) {
+  bool starts = false;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (line.size() > state_->capacity - state_->pending.size()) {
+      ++state_->dropped;
+      return;
+    }
+    state_->pending.append(line);
+    starts = !std::exchange(state_->has_thread, true);
+  }
+  if (starts) start_thread(state_);
+  state_->changed.notify_one();
+}
+
+// Signals are for the threads that wait for them: this one has them all blocked. A write to a broken pipe or beyond the
+// limit of file sizes then fails like any other.
+void LogWriter::start_thread(const std::shared_ptr<State>& state) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  const bool blocked = ::pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+  try {
+    std::thread([state] { run(state); }).detach();
+  } catch (const std::system_error&) {
+    // No thread can be had just now: the lines wait, and the next one tries again.
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    state->has_thread = false;
+  }
+  if (blocked) ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void LogWriter::run(const std::shared_ptr<State>& state) {
+  Output output(state->fd);
+  std::string batch;
+  batch.reserve(state->capacity);
+  std::unique_lock<std::mutex> lock(state->mutex);
+  while (true) {
+    state->changed.wait(lock, [&] { return state->ending || !state->pending.empty(); });
+    if (state->pending.empty()) return;
+    std::swap(batch, state->pending);
+    state->in_hand = true;
+    lock.unlock();
+    const std::uint64_t lost = output.write(batch);
+    batch.clear();
+    lock.lock();
+    state->dropped += lost;
+    const std::uint64_t missing = state->dropped - state->told;
+    if (missing > 0) {
+      lock.unlock();
+      const bool told = output.write(state->note(missing, output.take_error())) == 0;
+      lock.lock();
+      if (told) state->told += missing;
+    }
+    state->in_hand = false;
+    if (state->pending.empty()) state->idle.notify_all();
+  }
+}
+
+bool LogWriter::flush(std::chrono::milliseconds at_most) {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  return state_->idle.wait_for(lock, at_most, [&] { return state_->pending.empty() && !state_->in_hand; });
+}
+
+std::uint64_t LogWriter::dropped() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->dropped;
+}
+
+}  // namespace entrepot::os

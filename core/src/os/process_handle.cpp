@@ -1,0 +1,103 @@
+#include "os/process_handle.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "os/error.h"
+#include "os/events.h"
+#include "os/files.h"
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+namespace entrepot::os {
+
+namespace {
+
+constexpr std::uint64_t kLookMs = 5;    // between two looks at /proc
+constexpr int kFieldsBeforeStart = 19;  // of /proc/PID/stat, after the state
+
+// When a process that runs (or is stopped) was started; none if it is gone or a zombie.
+std::optional<std::uint64_t> start_time(pid_t pid) {
+  const Result<std::string> stat = read_file(concat("/proc/", pid, "/stat"), 4096);
+  if (!stat.is_ok()) return std::nullopt;
+  const std::size_t name_end = stat->rfind(')');  // the name may contain anything
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream rest(stat->substr(name_end + 1));
+  std::string word;
+  if (!(rest >> word) || word == "Z" || word == "X") return std::nullopt;
+  for (int field = 0; field < kFieldsBeforeStart; ++field)
+    rest >> word;
+  if (!rest) return std::nullopt;
+  return std::stoull(word);
+}
+
+}  // namespace
+
+ProcessHandle::ProcessHandle(Child child) : pid_(child.pid), pidfd_(std::move(child.pidfd)) {
+  if (!pidfd_.valid()) *this = by_number(pid_);
+}
+
+ProcessHandle ProcessHandle::open(pid_t pid) {
+  ProcessHandle handle;
+  if (pid <= 0) return handle;
+  Result<UniqueFd> pidfd = open_pidfd(pid);
+  if (!pidfd.is_ok()) return by_number(pid);
+  handle.pid_ = pid;
+  handle.pidfd_ = pidfd.take();
+  return handle;
+}
+
+ProcessHandle ProcessHandle::of_parent(pid_t expected) {
+  if (expected <= 0) return {};
+  ProcessHandle handle = open(expected);
+  // Looked at after opening: a parent that is still there was there when its number was looked up.
+  if (::getppid() != expected) return {};
+  return handle;
+}
+
+ProcessHandle ProcessHandle::by_number(pid_t pid) {
+  ProcessHandle handle;
+  const auto started = start_time(pid);
+  if (!started) return handle;
+  handle.pid_ = pid;
+  handle.started_ = *started;
+  return handle;
+}
+
+bool ProcessHandle::gone() const {
+  if (pid_ == 0) return true;
+  if (!pidfd_.valid()) return start_time(pid_) != started_;
+  const auto ended = wait_readable(pidfd_.get(), Deadline::after_ms(0));
+  return ended.is_ok() && *ended;
+}
+
+Status ProcessHandle::send_signal(int signal) const {
+  if (gone()) return Status::ok();
+  if (!pidfd_.valid()) return os::send_signal(pid_, signal);
+  if (::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0) == 0 || errno == ESRCH) return Status::ok();
+  return errno_status(errno, concat("sending signal ", signal, " to process ", pid_));
+}
+
+Status ProcessHandle::kill() const { return send_signal(SIGKILL); }
+
+Result<bool> ProcessHandle::wait_gone(Deadline deadline) const {
+  if (pid_ == 0) return true;
+  if (pidfd_.valid()) return wait_readable(pidfd_.get(), deadline);
+  while (!gone()) {
+    if (deadline.passed()) return false;
+    pause_ms(kLookMs);
+  }
+  return true;
+}
+
+}  // namespace entrepot::os

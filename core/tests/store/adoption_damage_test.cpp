@@ -1,0 +1,169 @@
+// Control memory that is damaged: what is lost with it, and what stays as it is because somebody may still read it.
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/harness.h"
+
+namespace entrepot::testing {
+namespace {
+
+const IdBytes kA = numbered_id(1);
+const IdBytes kB = numbered_id(2);
+
+TEST(AdoptionDamage, AnEntryWithAWrongChecksumIsLostAloneAndSaidToBe) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto session = h.open();
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kB, session, 64 * kKiB)).status.is_ok());
+  const std::uint32_t slot = *h.store->objects().find(kA);
+  const Slot& entry = h.store->objects().directory().at(slot);
+  h.memory.region(RegionKind::kRecords).entries()[entry.record_offset + 60] ^= std::byte{1};
+  const AdoptionReport report = h.restart();
+  EXPECT_EQ(report.objects.lost, 1U);
+  EXPECT_EQ(report.objects.adopted, 1U);
+  EXPECT_EQ(h.store->objects().lookup(kA).code, Code::kObjectLost);
+  EXPECT_EQ(h.store->info_json(kA).code(), Code::kObjectLost);
+  EXPECT_TRUE(h.has(kB));
+  EXPECT_NE(h.store->status_json({}).find("\"lost_on_adoption\":{\"objects\":1"), std::string::npos);
+  // It can be put again.
+  ASSERT_TRUE(h.seal(client, h.inline_spec(kA, session, "anew")).status.is_ok());
+  EXPECT_TRUE(h.has(kA));
+  h.expect_no_leak();
+}
+
+TEST(AdoptionDamage, ASegmentThatTheKeeperDoesNotHoldLosesItsObjectsOnly) {
+  Harness h;
+  const auto a = h.add_client();
+  const auto b = h.add_client();
+  const auto session = h.open();
+  const SealSpec spec = h.blob_spec(a, kA, session, 64 * kKiB);
+  ASSERT_TRUE(h.seal(a, spec).status.is_ok());
+  ASSERT_TRUE(h.seal(b, h.blob_spec(b, kB, session, 64 * kKiB)).status.is_ok());
+  h.source.there.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
+  const AdoptionReport report = h.restart();
+  EXPECT_EQ(report.lost_segments, 1U);
+  EXPECT_EQ(report.objects.lost, 1U);
+  EXPECT_EQ(h.store->objects().lookup(kA).code, Code::kObjectLost);
+  EXPECT_TRUE(h.has(kB));
+  h.expect_no_leak();
+}
+
+// What somebody reads, although nothing in the control memory says so any more, is not written over.
+class DamageUnderAPin : public ::testing::TestWithParam<const char*> {
+ protected:
+  void damage(std::uint32_t slot, std::uint32_t blob) {
+    Slot& entry = h.memory.region(RegionKind::kSlots).as<Slot>()[slot];
+    const std::uint32_t generation = Word::generation(entry.word.load());
+    const std::string_view what = GetParam();
+    if (what == "record") {
+      h.memory.region(RegionKind::kRecords).entries()[entry.record_offset + 60] ^= std::byte{1};
+    } else if (what == "slot") {
+      entry.payload_bytes ^= 1;
+    } else if (what == "generation") {
+      entry.word.store(Word::make(generation + 1000, static_cast<std::uint8_t>(ObjectState::kSealed)));
+    } else if (what == "word") {
+      entry.word.store(Word::make(generation + 1, 0));
+    } else {
+      h.memory.region(RegionKind::kBlobs).as<Blob>()[blob].length ^= 64;
+    }
+  }
+  // Fills what memory there is; whether any of it is that of A.
+  bool is_written_over(const SealSpec& spec, std::uint64_t record_offset, std::uint64_t record_bytes) {
+    static const std::vector<HeldLease> kNone;
+    EXPECT_TRUE(h.store->reconnect(writer, h.store->clients().find(writer)->token, &kNone).is_ok());
+    bool over = false;
+    for (int i = 0; i < 12; ++i) {
+      const LeaseGrant grant = h.lease(writer, 512 * kKiB);
+      const BlobRange& its = spec.blobs[0];
+      over = over || (grant.segment == its.segment && grant.offset < its.offset + its.length &&
+                      its.offset < grant.offset + grant.length);
+    }
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const IdBytes id = numbered_id(1000 + i);
+      EXPECT_TRUE(h.seal(writer, h.inline_spec(id, session, std::string(300, 'x'))).status.is_ok());
+      const Slot& entry = h.store->objects().directory().at(*h.store->objects().find(id));
+      over = over || (entry.record_offset < record_offset + record_bytes &&
+                      record_offset < entry.record_offset + entry.record_bytes);
+    }
+    return over;
+  }
+
+  Harness h;
+  std::uint32_t writer = h.add_client();
+  std::uint32_t reader = h.add_client();
+  std::uint32_t session = h.open();
+};
+
+TEST_P(DamageUnderAPin, KeepsWhatIsReadUntilItIsLetGo) {
+  for (const bool pinned : {true, false}) {
+    SCOPED_TRACE(pinned);
+    const SealSpec spec = h.blob_spec(writer, kA, session, 64 * kKiB);
+    ASSERT_TRUE(h.seal(writer, spec).status.is_ok());
+    const std::uint32_t slot = *h.store->objects().find(kA);
+    const Slot& entry = h.store->objects().directory().at(slot);
+    const std::uint64_t offset = entry.record_offset;
+    const std::uint64_t bytes = entry.record_bytes;
+    const std::uint32_t blob = h.store->objects().blobs_of(slot)[0];
+    const std::uint32_t position = pinned ? h.pin(reader, kA) : 0;
+    damage(slot, blob);
+    h.restart();
+    EXPECT_FALSE(h.has(kA));
+    EXPECT_EQ(h.store->objects().is_withholding(), pinned);
+    EXPECT_EQ(is_written_over(spec, offset, bytes), !pinned) << "not pinned, it is the control";
+    if (pinned) h.pins(reader).unpin(position);
+    h.store->released();
+    EXPECT_FALSE(h.store->objects().is_withholding());
+    EXPECT_FALSE(h.store->objects().waits_for_pins());
+    ASSERT_TRUE(h.store->remove_session("scope", "").is_ok());
+    session = h.open();
+  }
+  h.expect_no_leak();
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, DamageUnderAPin, ::testing::Values("record", "slot", "generation", "word", "blob"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(AdoptionDamage, WhoseTableCannotBeReadKeepsAllUntilItIsGone) {
+  Harness h(8 * kMiB, 0, true);
+  const auto writer = h.add_client();
+  const auto reader = h.add_client();
+  const auto session = h.open();
+  ASSERT_TRUE(h.seal(writer, h.blob_spec(writer, kA, session, 64 * kKiB)).status.is_ok());
+  ASSERT_TRUE(h.seal(writer, h.blob_spec(writer, kB, session, 64 * kKiB)).status.is_ok());
+  h.store->pins().remove(reader);
+  h.store->pins().add_unreadable(reader);
+  EXPECT_TRUE(h.remove(kA));
+  EXPECT_EQ(h.store->objects().deferred(), 1U) << "it may pin it";
+  const std::array<IdBytes, 1> other = {kB};
+  static_cast<void>(h.store->evict(other));
+  h.run_io();
+  EXPECT_TRUE(h.is_resident(kB));
+  h.kill(reader);
+  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  h.expect_no_leak();
+}
+
+TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto session = h.open();
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
+  static_cast<void>(h.pin(client, kA));
+  const std::uint64_t token = h.store->clients().find(client)->token;
+  h.memory.region(RegionKind::kClients).as<ClientEntry>()[client].pid ^= 1;
+  EXPECT_EQ(h.restart().damaged_entries, 1U);
+  ASSERT_NE(h.store->clients().find(client), nullptr);
+  EXPECT_EQ(h.store->clients().find(client)->identity.pin_capacity, 0U);
+  EXPECT_EQ(h.store->reconnect(client, token, nullptr).code(), Code::kAccessDenied);
+  EXPECT_TRUE(h.remove(kA));
+  EXPECT_EQ(h.store->objects().deferred(), 1U) << "it still reads it";
+  h.kill(client);
+  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  h.expect_no_leak();
+}
+
+}  // namespace
+}  // namespace entrepot::testing

@@ -1,0 +1,382 @@
+"""A model of keeper and daemon: every interleaving of what they do, and of being stopped, slow, killed and cut off.
+
+Keepers, daemons and the channels between them are values; a step is one thing that one of them does without waiting,
+or that happens to one. Everything that can happen is tried from every state that can be reached, with so many faults.
+"Slow" is no step: a process that does nothing while others go on is slow. A process that was sent SIGKILL runs nothing
+any more, but what it has (its lock, its ends of channels) is given up in a step of its own, some time later.
+
+What must hold in each state, and for the states in which nothing can happen any more:
+
+- at most one process serves the store, stopped ones counted: they may go on;
+- a daemon that begins to serve has every object that was ever sealed;
+- no client waits for a keeper: nothing that a daemon does waits for one that is stopped;
+- no client is accepted by a daemon that steps down for an upgrade;
+- when nothing is left to happen, and the two did not die at once, one daemon serves and a whole keeper holds all that
+  it has.
+
+``Rules`` are the guards, one field each. With one of them off, :func:`explore` finds what it is there against.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ROOM = 1  # messages that the socket of a keeper has room for
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The guards of the design."""
+
+    silence_is_not_death: bool = True  # the daemon replaces no keeper because it did not answer in time
+    keeper_ends_daemon: bool = True  # a daemon whose channel closed is killed and gone before another is started
+    daemon_ends_keeper: bool = True  # and a keeper before another is started
+    one_lock: bool = True  # whoever serves has the store's lock, which is free when its process is gone
+    reads_to_the_end: bool = True  # the keeper takes all that its daemon sent before it starts another
+    safe_before_published: bool = True  # an object is sealed when what it lies in was sent to the keeper
+    whole_before_heir: bool = True  # a keeper that was not given all starts no daemon
+    all_before_whole: bool = True  # the word for "that was all" follows what came meanwhile
+    holding_does_not_wait: bool = True  # the daemon goes on without the keeper's answer
+    exec_is_not_waited_for: bool = True  # nor for the exec of a keeper that it starts
+    steps_down_alone: bool = True  # after an upgrade's answer nobody is accepted
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often each thing may happen to the processes, and how much clients do."""
+
+    stops: int = 1
+    kills: int = 2
+    cuts: int = 0  # of a channel, both sides living: neither can talk to the other any more
+    upgrades: int = 1
+    objects: int = 2
+    processes: int = 7  # of a kind, in all: where a guard is off, they may go on making each other
+
+
+class Keeper(NamedTuple):
+    run: str  # run, stop, dying (killed), gone
+    phase: str  # half (before exec), watch, end, start
+    peer: int  # its daemon
+    held: frozenset[int]
+    whole: bool
+
+
+class Daemon(NamedTuple):
+    run: str
+    phase: str  # adopt, serve, down (an upgrade was answered)
+    link: str  # linked, ending, starting, filling
+    peer: int  # its keeper
+    items: frozenset[int]
+    unsent: tuple[str, ...]
+    pending: int  # the object that is being put; 0: none
+    waits: bool  # for the keeper's answer, or its exec
+
+
+class Channel(NamedTuple):
+    to_keeper: tuple[str, ...]
+    acked: bool  # the answer to Upgrade is on its way to the daemon
+    cut: bool
+
+
+class State(NamedTuple):
+    keepers: tuple[Keeper, ...]
+    daemons: tuple[Daemon, ...]
+    channels: frozenset[tuple[tuple[int, int], Channel]]  # by (keeper, daemon)
+    sealed: frozenset[int]
+    left: tuple[int, int, int, int, int]  # stops, kills, cuts, upgrades, objects
+    wrong: str  # what a step broke
+
+
+Step = tuple[str, State]
+LIVES = ("run", "stop")
+
+
+def first_state(faults: Faults) -> State:
+    """A store that has just started: one keeper, one daemon that is to begin."""
+    keeper = Keeper("run", "watch", 0, frozenset(), True)
+    daemon = Daemon("run", "adopt", "linked", 0, frozenset(), (), 0, False)
+    left = (faults.stops, faults.kills, faults.cuts, faults.upgrades, faults.objects)
+    return State((keeper,), (daemon,), frozenset({((0, 0), Channel((), False, False))}), frozenset(), left, "")
+
+
+class Model:
+    """The steps from a state, under rules."""
+
+    def __init__(self, rules: Rules, processes: int) -> None:
+        self.rules = rules
+        self.processes = processes
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Everything that can happen next, with its name."""
+        for number, keeper in enumerate(state.keepers):
+            yield from self._fates(state, "keeper", number, keeper)
+            if keeper.run == "run":
+                yield from self._keeper(state, number, keeper)
+        for number, daemon in enumerate(state.daemons):
+            yield from self._fates(state, "daemon", number, daemon)
+            if daemon.run == "run":
+                yield from self._daemon(state, number, daemon)
+        if state.left[2] > 0:
+            for pair, channel in state.channels:
+                if not channel.cut and state.keepers[pair[0]].run in LIVES and state.daemons[pair[1]].run in LIVES:
+                    yield "cut", _spend(_with_channel(state, pair, channel._replace(cut=True)), 2)
+
+    def _fates(self, state: State, kind: str, number: int, process: Keeper | Daemon) -> Iterator[Step]:
+        name = f"{kind} {number}"
+        if process.run == "run" and state.left[0] > 0:
+            yield f"{name} is stopped", _spend(_with(state, number, process._replace(run="stop")), 0)
+        if process.run == "stop":
+            yield f"{name} goes on", _with(state, number, process._replace(run="run"))
+        if process.run in LIVES and state.left[1] > 0:
+            yield f"{name} is killed", _spend(_with(state, number, process._replace(run="dying")), 1)
+        if process.run == "dying":
+            yield f"{name} is gone", _with(state, number, process._replace(run="gone"))
+
+    # ---- the keeper ----
+
+    def _keeper(self, state: State, number: int, keeper: Keeper) -> Iterator[Step]:
+        name = f"keeper {number}"
+        pair = (number, keeper.peer)
+        channel = _channel(state, pair)
+        daemon = state.daemons[keeper.peer]
+        if keeper.phase == "half":
+            yield f"{name} runs its program", _with(state, number, keeper._replace(phase="watch"))
+        elif keeper.phase == "watch":
+            if channel.to_keeper and not channel.cut:
+                taken = _take(keeper, channel.to_keeper[0])
+                rest = channel._replace(
+                    to_keeper=channel.to_keeper[1:], acked=channel.acked or channel.to_keeper[0] == "upgrade"
+                )
+                yield f"{name} takes a message", _with(_with_channel(state, pair, rest), number, taken)
+            if daemon.run == "gone" or channel.cut or daemon.peer != number:
+                yield f"{name} sees its daemon's end", _with(state, number, keeper._replace(phase="end"))
+        elif keeper.phase == "end":
+            yield from self._end_daemon(state, number, keeper)
+        elif keeper.phase == "start" and len(state.daemons) < self.processes:
+            heir = Daemon("run", "adopt", "linked", number, keeper.held, (), 0, False)
+            watching = keeper._replace(phase="watch", peer=len(state.daemons))
+            grown = state._replace(daemons=(*state.daemons, heir))
+            yield (
+                f"{name} starts a daemon",
+                _with(_with_channel(grown, (number, len(state.daemons)), Channel((), False, False)), number, watching),
+            )
+
+    def _end_daemon(self, state: State, number: int, keeper: Keeper) -> Iterator[Step]:
+        daemon = state.daemons[keeper.peer]
+        if self.rules.keeper_ends_daemon and daemon.run in LIVES:
+            yield f"keeper {number} kills its daemon", _with(state, keeper.peer, daemon._replace(run="dying"))
+            return
+        if self.rules.keeper_ends_daemon and daemon.run != "gone":
+            return
+        if self.rules.reads_to_the_end:
+            for message in _channel(state, (number, keeper.peer)).to_keeper:
+                keeper = _take(keeper, message)
+        state = _with_channel(state, (number, keeper.peer), None)
+        if self.rules.whole_before_heir and not keeper.whole:
+            yield f"keeper {number} ends without an heir", _with(state, number, keeper._replace(run="gone"))
+        else:
+            yield f"keeper {number} goes on alone", _with(state, number, keeper._replace(phase="start"))
+
+    # ---- the daemon ----
+
+    def _daemon(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
+        name = f"daemon {number}"
+        if daemon.phase == "adopt":
+            others = [other for index, other in enumerate(state.daemons) if index != number]
+            if not self.rules.one_lock or all(one.phase == "adopt" or one.run == "gone" for one in others):
+                wrong = "" if state.sealed <= daemon.items else "a sealed object is lost"
+                begun = _with(state, number, daemon._replace(phase="serve"))
+                yield f"{name} serves", begun._replace(wrong=begun.wrong or wrong)
+            return
+        if daemon.phase == "down":
+            if not self.rules.steps_down_alone:
+                yield f"{name} accepts a client", state._replace(wrong="a client is cut off by an upgrade")
+            yield f"{name} ends for the upgrade", _with(state, number, daemon._replace(run="gone"))
+            return
+        yield from self._link(state, number, daemon)
+        if not daemon.waits:
+            yield from self._clients(state, number, daemon)
+
+    def _clients(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
+        name = f"daemon {number}"
+        queued = daemon.link in ("linked", "filling", "ending")
+        if daemon.pending == 0 and state.left[4] > 0:
+            item = 1 + len(state.sealed | frozenset().union(*(one.items for one in state.daemons)))
+            put = daemon._replace(items=daemon.items | {item}, pending=item)
+            if queued:
+                put = put._replace(unsent=(*put.unsent, str(item)))
+                if not self.rules.holding_does_not_wait:
+                    put = put._replace(waits=True)
+            yield f"{name} gives memory for object {item}", _spend(_with(state, number, put), 4)
+        if daemon.pending and (self._safe(daemon) or not self.rules.safe_before_published):
+            sealed = state._replace(sealed=state.sealed | {daemon.pending})
+            yield f"{name} seals object {daemon.pending}", _with(sealed, number, daemon._replace(pending=0))
+        if state.left[3] > 0 and daemon.link == "linked":
+            asked = daemon._replace(unsent=(*daemon.unsent, "upgrade"))
+            yield f"{name} is asked for an upgrade", _spend(_with(state, number, asked), 3)
+
+    @staticmethod
+    def _safe(daemon: Daemon) -> bool:
+        return daemon.link in ("starting", "filling") or str(daemon.pending) not in daemon.unsent
+
+    def _link(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
+        name = f"daemon {number}"
+        keeper = state.keepers[daemon.peer]
+        pair = (daemon.peer, number)
+        channel = _channel(state, pair)
+        if daemon.link == "ending":
+            if keeper.run in LIVES:
+                yield f"{name} kills its keeper", _with(state, daemon.peer, keeper._replace(run="dying"))
+            elif keeper.run == "gone":
+                yield from self._start_keeper(state, number, daemon)
+            return
+        if keeper.run == "gone" or (channel.cut and not self.rules.daemon_ends_keeper):
+            yield from self._start_keeper(state, number, daemon)
+            return
+        if channel.cut:
+            yield f"{name} loses its keeper", _with(state, number, daemon._replace(link="ending", waits=False))
+            return
+        if daemon.link == "linked" and not self.rules.silence_is_not_death and (daemon.unsent or channel.to_keeper):
+            yield from self._start_keeper(state, number, daemon)
+        if daemon.link == "linked" and channel.acked:
+            yield f"{name} steps down", _with(state, number, daemon._replace(phase="down"))
+        if daemon.link == "starting":
+            if keeper.phase != "half":
+                yield f"{name} fills its keeper", _with(state, number, self._filling(daemon))
+            return
+        if daemon.waits and not daemon.unsent and not channel.to_keeper:
+            yield f"{name} has its answer", _with(state, number, daemon._replace(waits=False))
+        if daemon.unsent and len(channel.to_keeper) < ROOM:
+            sent = channel._replace(to_keeper=(*channel.to_keeper, daemon.unsent[0]))
+            rest = daemon._replace(unsent=daemon.unsent[1:])
+            yield f"{name} sends", _with(_with_channel(state, pair, sent), number, rest)
+        if daemon.link == "filling" and not daemon.unsent:
+            done = daemon._replace(link="linked", unsent=("all",) if self.rules.all_before_whole else ())
+            yield f"{name} has filled its keeper", _with(state, number, done)
+
+    def _filling(self, daemon: Daemon) -> Daemon:
+        all_of_it = tuple(str(item) for item in sorted(daemon.items))
+        if not self.rules.all_before_whole:
+            all_of_it += ("all",)
+        return daemon._replace(link="filling", unsent=all_of_it, waits=False)
+
+    def _start_keeper(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
+        if len(state.keepers) >= self.processes:
+            return
+        fresh = len(state.keepers)
+        state = state._replace(keepers=(*state.keepers, Keeper("run", "half", number, frozenset(), False)))
+        if state.keepers[daemon.peer].run == "gone":
+            state = _with_channel(state, (daemon.peer, number), None)
+        waits = not self.rules.exec_is_not_waited_for
+        moved = daemon._replace(link="starting", peer=fresh, unsent=(), waits=waits)
+        state = _with_channel(state, (fresh, number), Channel((), False, False))
+        yield f"daemon {number} starts keeper {fresh}", _with(state, number, moved)
+
+
+def broken(state: State) -> str:
+    """What does not hold in this state; empty if all does."""
+    if state.wrong:
+        return state.wrong
+    serving = [daemon for daemon in state.daemons if daemon.phase != "adopt" and daemon.run in LIVES]
+    if len(serving) > 1:
+        return "two processes serve the store"
+    for daemon in serving:
+        if daemon.waits and daemon.run == "run" and state.keepers[daemon.peer].run == "stop":
+            return "clients wait for a keeper that is stopped"
+    return ""
+
+
+def broken_at_the_end(state: State) -> str:
+    """What does not hold though nothing can happen any more."""
+    keepers = [keeper for keeper in state.keepers if keeper.run != "gone" and keeper.whole]
+    daemons = [daemon for daemon in state.daemons if daemon.run != "gone"]
+    if not keepers and not daemons:
+        return ""  # both died at once
+    if len(daemons) != 1 or daemons[0].phase != "serve" or daemons[0].pending:
+        return f"nobody serves a store that lives: {daemons}"
+    if len(keepers) != 1 or not state.sealed <= keepers[0].held:
+        return f"no keeper holds what the daemon has: {keepers}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an exploration saw."""
+
+    states: int
+    ends: int
+    problem: str  # the first that it met; empty if none
+    steps: tuple[str, ...]  # that lead to it
+
+
+def explore(rules: Rules, faults: Faults, only: str = "") -> Found:
+    """All states that can be reached, breadth first: a problem is shown by as few steps as it takes.
+
+    Args:
+        only: look for this problem, and go on after others.
+    """
+    model = Model(rules, faults.processes)
+    start = first_state(faults)
+    came_from: dict[State, tuple[State, str] | None] = {start: None}
+    waiting = deque([start])
+    ends = 0
+    while waiting:
+        state = waiting.popleft()
+        problem = broken(state)
+        if only and problem != only:
+            problem = ""
+        count = 0
+        if not problem:
+            for name, following in model.steps(state):
+                count += 1
+                if following not in came_from:
+                    came_from[following] = (state, name)
+                    waiting.append(following)
+            if count == 0:
+                ends += 1
+                problem = "" if only else broken_at_the_end(state)
+        if problem:
+            return Found(len(came_from), ends, problem, _path(came_from, state))
+    return Found(len(came_from), ends, "", ())
+
+
+def _path(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+    names = []
+    while (before := came_from[state]) is not None:
+        state, name = before
+        names.append(name)
+    return tuple(reversed(names))
+
+
+def _take(keeper: Keeper, message: str) -> Keeper:
+    if message == "all":
+        return keeper._replace(whole=True)
+    if message == "upgrade":
+        return keeper
+    return keeper._replace(held=keeper.held | {int(message)})
+
+
+def _channel(state: State, pair: tuple[int, int]) -> Channel:
+    return dict(state.channels).get(pair, Channel((), False, True))
+
+
+def _with_channel(state: State, pair: tuple[int, int], channel: Channel | None) -> State:
+    kept = {(other, one) for other, one in state.channels if other != pair}
+    if channel is not None:
+        kept.add((pair, channel))
+    return state._replace(channels=frozenset(kept))
+
+
+def _with(state: State, number: int, process: Keeper | Daemon) -> State:
+    if isinstance(process, Keeper):
+        return state._replace(keepers=(*state.keepers[:number], process, *state.keepers[number + 1 :]))
+    return state._replace(daemons=(*state.daemons[:number], process, *state.daemons[number + 1 :]))
+
+
+def _spend(state: State, which: int) -> State:
+    left = list(state.left)
+    left[which] -= 1
+    return state._replace(left=(left[0], left[1], left[2], left[3], left[4]))

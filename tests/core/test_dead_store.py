@@ -1,0 +1,261 @@
+"""The store dies whole, keeper and daemon: a process that was connected goes on with the next one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot import _launcher
+
+MIB = 1 << 20
+
+
+def kill(daemon: Any, store: entrepot.Store) -> None:
+    """Keeper and daemon at once, so that neither starts another."""
+    status = store.status()
+    both = (status["keeper_pid"], status["pid"])
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in both:
+            os.kill(pid, number)
+    daemon.was_killed(status["pid"])
+
+
+@pytest.fixture
+def replaced(daemon: Any, store: entrepot.Store) -> Callable[[], None]:
+    """``replaced()``: the store dies, and somebody starts another at its address."""
+
+    def replace() -> None:
+        kill(daemon, store)
+        daemon.start()
+
+    return replace
+
+
+def test_the_first_call_reaches_the_next_store(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    large = np.arange(100_000)
+    oid = store.put(large)
+    held = store.get(oid)
+    was = store.instance_id
+    replaced()
+    again = store.put(large, name="again")
+    assert store.instance_id != was
+    assert (store.get_by_name("again") == large).all()
+    assert store.exists(again)
+    assert (held == large).all()
+    assert not store.closed
+
+
+def mappings() -> int:
+    """Of shared memory, in this process."""
+    return Path("/proc/self/maps").read_text().count("memfd:")
+
+
+@pytest.fixture
+def private_store(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[entrepot.Store]:
+    """The private store of this test's user, started by the connection."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        folder = socket_folder / name[4:7].lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
+    with entrepot.connect(scope="tests") as store:
+        yield store
+        keeper = store.status()["keeper_pid"]
+    assert _launcher.stop(keeper)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.put("new"),
+        lambda store: store.put_many(["new"] * 3),
+        lambda store: store.status(),
+        lambda store: store.list(),
+        lambda store: store.sessions(),
+        lambda store: store.exists("ab" * 20),
+        lambda store: store.set_name("name", store.put("new")),
+        lambda store: store.locality_set("set", priority=3),
+        lambda store: store.create(MIB).seal(),
+        lambda store: store.session("other").put("new"),
+        lambda store: store.delete("ab" * 20),
+    ],
+    ids=["put", "put_many", "status", "list", "sessions", "exists", "set_name", "set", "create", "session", "delete"],
+)
+def test_every_first_call_does(
+    store: entrepot.Store, replaced: Callable[[], None], call: Callable[[entrepot.Store], object]
+) -> None:
+    replaced()
+    call(store)
+
+
+def test_connecting_once_more_does(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    replaced()
+    with entrepot.connect(store.address, scope="tests") as again:
+        assert again.get(store.put("new")) == "new"
+
+
+def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    large, small = store.put(np.zeros(MIB)), store.put(b"small")
+    replaced()
+    begun = time.monotonic()
+    store.status()  # from here on it knows
+    for oid in (large, small):
+        with pytest.raises(entrepot.ObjectLost, match="went with the store"):
+            store.get(oid)
+        with pytest.raises(entrepot.ObjectLost, match="went with the store"):
+            store.info(oid)
+        assert not store.exists(oid)
+    with pytest.raises(entrepot.ObjectNotFound):
+        store.get("ab" * 20)  # was in neither
+    store.put(b"made again", id=small)
+    assert store.get(small) == b"made again"
+    assert time.monotonic() - begun < 10  # a watchdog: nothing of this waits
+
+
+def test_sessions_and_sets_are_there_again(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    other = store.session("other", ttl=1234)
+    one = other.locality_set("first", priority=1)
+    two = other.locality_set("second", priority=2, reading="once")
+    replaced()
+    oid = other.put(np.zeros(MIB), locality_set=two, name="here")
+    assert other.resolve("here") == oid
+    assert [info.id for info in other.list()] == [oid]
+    assert not store.list()
+    (said,) = (each for each in store.sessions() if each.session == "other")
+    assert said.ttl_seconds == 1234
+    (made,) = (each for each in other.locality_sets() if each.name == "second")
+    assert (made.priority, made.reading, made.objects) == (2, "once", 1)
+    other.hint(one, priority=5)
+    assert {each.name: each.priority for each in other.locality_sets()}["first"] == 5
+    other.close()
+
+
+def test_a_blob_of_the_dead_store_cannot_be_sealed(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    blob = store.create(MIB)
+    late = store.create(MIB)
+    blob.view[:4] = late.view[:4] = b"half"
+    replaced()
+    with pytest.raises(entrepot.InstanceLost, match="create another"):
+        blob.seal()
+    store.status()
+    with pytest.raises(entrepot.InstanceLost, match="create another"):
+        late.seal()
+    assert issubclass(entrepot.InstanceLost, entrepot.StoreUnavailable)
+    with store.create(MIB) as next_one:
+        next_one.view[:4] = b"full"
+    assert bytes(store.get(next_one.id))[:4] == b"full"
+
+
+def test_nobody_starts_another(store: entrepot.Store, daemon: Any) -> None:
+    oid = store.put(np.arange(100_000))
+    held = store.get(oid)
+    kill(daemon, store)
+    for _ in range(2):
+        begun = time.monotonic()
+        with pytest.raises(entrepot.StoreUnavailable, match="entrepot start"):
+            store.put("new")
+        assert time.monotonic() - begun < 10  # a watchdog; it gives up after half a second
+    assert (held == np.arange(100_000)).all()
+    daemon.start()
+    assert store.get(store.put("new")) == "new"
+
+
+def test_threads_that_notice_at_once_connect_once(
+    store: entrepot.Store, replaced: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    oid = store.put(np.zeros(MIB))
+    label = store.status()["clients"][0]["pid"]
+    was = store.instance_id
+    replaced()
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> object:
+        barrier.wait(30)
+        return store.get(store.put(number))
+
+    with caplog.at_level(logging.WARNING, "entrepot"), ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == list(range(8))
+        with pytest.raises(entrepot.ObjectLost):
+            store.get(oid)
+    assert [one["pid"] for one in store.status()["clients"]] == [label]
+    (said,) = (record.getMessage() for record in caplog.records if record.name == "entrepot")
+    assert store.address in said
+    assert was in said
+    assert store.instance_id in said
+    assert "1 object" in said
+
+
+def test_three_stores_in_a_row(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    others = mappings()  # of stores that other tests of this process used, among them
+    held = []
+    for number in range(3):
+        held.append(store.get(store.put(np.full(200_000, number), name="value")))
+        assert (store.get_by_name("value") == number).all()
+        replaced()
+    assert all((one == number).all() for number, one in enumerate(held))
+    store.status()
+    many = mappings() - others
+    held.clear()
+    assert mappings() - others < many / 2  # nothing but values keeps a dead store's memory
+
+
+def test_a_child_of_a_process_whose_store_died(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+    oid = store.put(np.arange(100_000))
+    held = store.get(oid)
+    replaced()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:  # nobody has noticed yet
+        answer = b"no"
+        try:
+            new = store.put("of the child", name="child")
+            answer = b"ok" if store.get(new) == "of the child" and held[-1] == 99_999 else b"??"
+        finally:
+            os.write(write, answer)
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"ok"
+    os.waitpid(child, 0)
+    assert store.get_by_name("child") == "of the child"
+
+
+def test_closing_while_others_connect_anew(store: entrepot.Store, daemon: Any) -> None:
+    kill(daemon, store)
+
+    def work() -> str:
+        try:
+            store.put("new")
+        except entrepot.StoreUnavailable as error:
+            return str(error)
+        return "stored"
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(work) for _ in range(4)]
+        store.close()
+        for one in waiting:
+            assert one.result(30) != "stored"
+    daemon.start()
+    with pytest.raises(entrepot.StoreUnavailable, match="closed"):
+        store.put("new")
+
+
+def test_the_private_store_is_started_anew(private_store: entrepot.Store) -> None:
+    oid = private_store.put(np.zeros(MIB))
+    status = private_store.status()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (status["keeper_pid"], status["pid"]):
+            os.kill(pid, number)
+    assert private_store.get(private_store.put("new")) == "new"
+    with pytest.raises(entrepot.ObjectLost):
+        private_store.get(oid)

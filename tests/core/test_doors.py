@@ -1,0 +1,355 @@
+"""The doors: each public call refuses what is wrong with an error of ours; ``connect`` says what its place lacks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot import _launcher, _settings
+from entrepot.errors import AccessDenied, EntrepotError, InvalidArgument, StoreUnavailable
+
+WRONG: dict[str, Any] = {
+    "none": None,
+    "true": True,
+    "zero": 0,
+    "negative": -1,
+    "five": 5,
+    "beyond 64 bits": 1 << 70,
+    "below 64 bits": -(1 << 70),
+    "beyond floats": 10**400,
+    "fraction": 3.5,
+    "nan": float("nan"),
+    "infinite": float("inf"),
+    "empty text": "",
+    "text": "x",
+    "half a surrogate pair": "\ud800",
+    "zero character": "a\0b",
+    "long text": "x" * 100_000,
+    "no bytes": b"",
+    "bytes": b"x" * 20,
+    "list": [],
+    "dictionary": {},
+    "list of nothing": [None],
+    "object": object(),
+    "function": len,
+    "numpy integer": np.int64(3),
+    "numpy nan": np.float64("nan"),
+    "array": np.array([1, 2]),
+    "complex": 1j,
+    "type": type,
+    "ellipsis": ...,
+    "duration": dt.timedelta(1),
+}
+# What a call is given where its own argument is not the wrong one.
+RIGHT: dict[str, Any] = {"value": 1, "name": "name", "values": [1], "key": "key", "nbytes": 10, "pattern": "*"}
+PLACES = {"url", "session", "consumer", "what", "producer"}
+UNENDING = {None, True, 5, 1 << 70, 10**400, 3.5, float("inf"), 3}  # what makes a timeout that somebody would wait for
+CALLS = [
+    (name, parameter)
+    for name, method in inspect.getmembers(entrepot.Store, callable)
+    if not name.startswith("_") and name != "close"
+    for parameter in list(inspect.signature(method).parameters)[1:]
+]
+
+
+def waits(parameter: str, wrong: Any) -> bool:
+    return parameter == "timeout" and isinstance(wrong, (int, float, type(None))) and wrong in UNENDING
+
+
+def call(store: entrepot.Store, name: str, parameter: str, wrong: Any) -> None:
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for other, kind in list(inspect.signature(getattr(entrepot.Store, name)).parameters.items())[1:]:
+        if other == parameter:
+            argument = wrong
+        elif kind.default is inspect.Parameter.empty and kind.kind is not inspect.Parameter.VAR_POSITIONAL:
+            argument = RIGHT.get(other, "x" if other in PLACES else store.derive("there"))
+        else:
+            continue
+        if kind.kind is inspect.Parameter.VAR_POSITIONAL:
+            given.append(argument)
+        else:
+            named[other] = argument
+    outcome = getattr(store, name)(*given, **named)
+    if isinstance(outcome, entrepot.Store):
+        outcome.close()
+
+
+def connect_and_close(given: dict[str, Any]) -> None:
+    entrepot.connect(**given).close()
+
+
+def outcome_is_fine(work: Callable[[], Any]) -> bool:
+    """Whether it worked, or was refused by an error that speaks of what was given, and not of our own insides."""
+    try:
+        work()
+    except EntrepotError:
+        return True
+    except (TypeError, ValueError) as error:
+        return not isinstance(error, UnicodeError) and "incompatible function arguments" not in str(error)
+    return True
+
+
+@pytest.mark.parametrize(("name", "parameter"), CALLS, ids=[f"{name}-{parameter}" for name, parameter in CALLS])
+def test_what_is_wrong_is_refused_with_a_typed_error(
+    module_daemon: Any, name: str, parameter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a relative path is a place to save to
+    store = entrepot.connect(module_daemon.address, scope="wrong", session=f"{name}-{parameter}")
+    store.put(1, id=store.derive("there"), replace=True)
+    for what, wrong in WRONG.items():
+        if waits(parameter, wrong):
+            continue
+        assert outcome_is_fine(partial(call, store, name, parameter, wrong)), what
+    assert store.get(store.put([parameter])) == [parameter], "the store goes on"
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def module_store(module_daemon: Any) -> Iterator[entrepot.Store]:
+    with entrepot.connect(module_daemon.address, scope="tests") as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("argument", ["address", "session", "scope", "durable"])
+def test_connect_refuses_what_is_wrong(module_daemon: Any, argument: str) -> None:
+    for what, wrong in WRONG.items():
+        given = {"address": module_daemon.address, argument: wrong}
+        if argument == "address" and wrong is None:
+            continue  # the private store
+        assert outcome_is_fine(partial(connect_and_close, given)), what
+
+
+def test_the_errors_name_the_value(module_store: entrepot.Store) -> None:
+    store: Any = module_store
+    refusals: tuple[tuple[Callable[[], Any], str], ...] = (
+        (lambda: store.create(1 << 70), "whole number from 0 to .*, but got 1180591620717411303424"),
+        (lambda: store.get(store.derive("there"), copy=[]), "copy is one of 'never', .*, but got \\[\\]"),
+        (lambda: store.list(5), "the pattern of a list is text, but got 5"),
+        (lambda: store.derive(5), "text, but got 5 of type int"),
+        (lambda: store.set_name("\ud800", store.derive("there")), "a name is text that UTF-8 can write.*surrogates"),
+        (lambda: store.session("\udcff"), "a session's name is text that UTF-8 can write"),
+        (lambda: store.put(1, replace=5), "replace is True or False, but got 5"),
+    )
+    for refused, message in refusals:
+        with pytest.raises(InvalidArgument, match=message):
+            refused()
+
+
+def test_numpys_numbers_are_numbers(module_store: entrepot.Store) -> None:
+    store: Any = module_store
+    with store.create(np.int64(100)) as blob:
+        blob.view[:] = b"x" * 100
+    assert bytes(store.get(blob.id, timeout=np.float32(1))) == b"x" * 100
+    assert store.delete(blob.id, members=np.bool_(True))
+    oid = store.put(1, consumers=np.uint8(2))
+    store.hint(oid, priority=np.int16(-3), recompute_seconds=np.float32(0.5))
+    store.session("numbers", ttl=np.int32(60), limit_bytes=np.int64(1 << 20)).close()
+
+
+# --- connect() where something is missing
+
+CONNECT = "with entrepot.connect() as s: print(s.get(s.put([1, 2])), s.status()['keeper_pid'])"
+# All that is loaded late otherwise.
+LOAD = "import entrepot\nfrom entrepot import _launcher, codec\nentrepot.connect, codec.encode_value([1])"
+NOBODY = 2_000_123  # as in a pod: a user without an entry in passwd
+
+
+class Place:
+    """An environment in which no store runs yet; the one that is started in it is ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key != "HOME" and not key.startswith(("XDG_", "ENTREPOT_", "TMP"))
+        }
+        # Where another user sees it too.
+        program = shutil.copy2(_launcher.daemon_binary(), folder / "entrepotd")
+        self.environment |= {
+            "TMPDIR": str(folder),
+            "ENTREPOT_PRIVATE_SIZE": "64MiB",
+            "ENTREPOT_DAEMON_BINARY": str(program),
+        }
+        self.uid: int | None = None
+        self.limits: dict[int, int] = {}
+
+    def connect(self) -> subprocess.CompletedProcess[str]:
+        """``connect()`` and a put in a process of its own, which loads what it needs before it becomes poor."""
+        code = f"import os, resource\n{LOAD}\n"
+        for kind, limit in self.limits.items():
+            code += f"resource.setrlimit({kind}, ({limit}, {limit}))\n"
+        if self.uid is not None:
+            code += f"os.setgroups([]); os.setgid({self.uid}); os.setuid({self.uid})\n"
+        done = subprocess.run(
+            [sys.executable, "-c", code + CONNECT],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode == 0:
+            assert _launcher.stop(int(done.stdout.split()[-1]))
+        return done
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="ep-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o777)
+        yield Place(Path(folder))
+
+
+def refusal(done: subprocess.CompletedProcess[str], kind: type[EntrepotError]) -> str:
+    """The message of the error, of that kind, by which a process ended."""
+    assert done.returncode == 1, done
+    last = next(line for line in done.stderr.splitlines() if line.startswith("entrepot.errors."))
+    assert last.startswith(f"entrepot.errors.{kind.__name__}: "), done.stderr
+    return done.stderr[done.stderr.rindex(last) :]
+
+
+@pytest.mark.parametrize("home", ["missing", "not there", "unwritable", "foreign"])
+def test_a_home_that_is_no_use(place: Place, home: str) -> None:
+    if os.getuid() == 0:
+        place.uid = NOBODY
+    elif home in ("missing", "foreign"):
+        pytest.skip("only root can become a user without an entry in passwd")
+    theirs = place.folder / "home"
+    if home == "not there":
+        place.environment["HOME"] = "/nonexistent/home"
+    elif home == "unwritable":
+        theirs.mkdir(mode=0o555)
+        place.environment["HOME"] = str(theirs)
+    elif home == "foreign":
+        theirs.mkdir(mode=0o700)
+        place.environment["HOME"] = str(theirs)
+    done = place.connect()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[1, 2]")
+    logs = list(place.folder.rglob("entrepotd.log"))
+    assert len(logs) == 1, "the log is in the run-time folder"
+    assert not (place.folder / "~").exists()
+
+
+def test_a_runtime_folder_that_cannot_be_made(place: Place) -> None:
+    place.environment["XDG_RUNTIME_DIR"] = "/proc/nowhere"
+    message = refusal(place.connect(), StoreUnavailable)
+    assert "XDG_RUNTIME_DIR is /proc/nowhere" in message
+    assert "ENTREPOT_ADDRESS" in message
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_runtime_folder_of_somebody_else(place: Place) -> None:
+    theirs = place.folder / "run"
+    theirs.mkdir(mode=0o700)
+    place.environment["XDG_RUNTIME_DIR"] = str(theirs)
+    place.uid = NOBODY
+    assert f"set XDG_RUNTIME_DIR to a folder of user {NOBODY}" in refusal(place.connect(), AccessDenied)
+
+
+def test_a_runtime_folder_too_long_for_a_socket(place: Place) -> None:
+    place.environment["XDG_RUNTIME_DIR"] = str(place.folder / ("long" * 30))
+    message = refusal(place.connect(), InvalidArgument)
+    assert "a socket's path has at most 107 bytes" in message
+    assert "ENTREPOT_ADDRESS" in message
+    assert "XDG_RUNTIME_DIR" in message
+
+
+@pytest.mark.parametrize("size", ["3G", "3GB", "3 GiB", "1.5GiB", "-1", "lots", "3gib", "٣GiB"])
+def test_a_private_size_that_is_none(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", size)
+    with pytest.raises(InvalidArgument, match=f"ENTREPOT_PRIVATE_SIZE .*GiB.*but got {size!r}"):
+        _settings.resolve()
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "3GiB")
+    assert _settings.resolve().private_size == "3GiB"
+
+
+@pytest.mark.parametrize("limit", [5, 8, 11, 24])
+def test_few_descriptors_for_a_private_store(place: Place, limit: int) -> None:
+    place.limits = {resource.RLIMIT_NOFILE: limit}
+    message = refusal(place.connect(), StoreUnavailable)
+    assert "Too many open files" in message
+    assert "ulimit -n" in message
+
+
+@pytest.mark.parametrize("more", [0, 16])
+def test_few_descriptors_for_a_client(
+    python: Callable[..., subprocess.CompletedProcess[str]], daemon: Any, more: int
+) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import os, resource, sys\nimport numpy as np\n{LOAD}\ncodec.encode_value(np.arange(2))\n"
+            f"limit = len(os.listdir('/proc/self/fd')) - 1 + {more}\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n"
+            "try:\n"
+            "    store = entrepot.connect(sys.argv[1])\n"
+            "    print(store.get(store.put(np.arange(100_000)))[-1])\n"
+            "except entrepot.EntrepotError as error:\n"
+            "    print(type(error).__name__, error)\n",
+            daemon.address,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("99999\n", "StoreUnavailable ", "StoreFull ")), done.stdout
+    assert python("print(store.get(store.put(1)))").stdout == "1\n", "the store goes on"
+
+
+def test_few_descriptors_for_the_daemon(daemon: Any) -> None:
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        pid = store.status()["pid"]
+        now = len(os.listdir(f"/proc/{pid}/fd"))
+        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (now + 2, most))
+        oid = store.put(np.arange(1000))
+        code = (
+            "import sys, entrepot\ntry:\n    entrepot.connect(sys.argv[1])\n"
+            "except entrepot.EntrepotError as error:\n    print(error)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, daemon.address], capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout, "it was let in, although the daemon had no descriptor left"
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        assert store.get(oid)[-1] == 999
+        assert store.status()["pid"] == pid
+
+
+def test_a_limit_of_file_sizes_for_a_private_store(place: Place) -> None:
+    place.limits = {resource.RLIMIT_FSIZE: 1 << 20}
+    message = refusal(place.connect(), StoreUnavailable)
+    assert "File too large" in message
+    assert "ulimit -f" in message
+
+
+def test_a_limit_of_file_sizes_for_a_client(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = python(
+        "import resource\nimport numpy as np\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "print(store.get(store.put(np.arange(1_000_000)), copy='on_write')[-1])\n"
+        "with store.create(1 << 20) as blob: blob.view[-1] = 1\n"
+        "print(len(store.get(blob.id)))"
+    )
+    assert done.stdout == "999999\n1048576\n", done.stderr

@@ -1,0 +1,180 @@
+"""A log that nobody reads, or that cannot be written, stops no store: lines are dropped, counted and told."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+
+SECONDS = 60
+PIPE_BYTES = 4096
+KEPT_BYTES = 2 * (128 << 10) + PIPE_BYTES  # of lines that wait: pending, in hand and in the pipe
+LINE_BYTES = 100  # at least, of the line that `complain` brings about
+
+
+def entrepotd(address: str, *options: str) -> list[str]:
+    command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "64MiB"]
+    return [*command, "--spill-path", "none", *options]
+
+
+def complain(address: str, times: int) -> int:
+    """Have the daemon log a line for each of so many connections that begin with nonsense."""
+    for _ in range(times):
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(SECONDS)
+            link.connect(address.removeprefix("unix://"))
+            link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while link.recv(1 << 16):
+                pass
+    return times
+
+
+def within(seconds: float, work: Callable[[], Any]) -> Any:
+    """What ``work`` returns; a failure if it takes longer, because it hangs."""
+    outcome: list[Any] = []
+    thread = threading.Thread(target=lambda: outcome.append(work()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "the store does not go on"
+    assert outcome, "it failed: see above"
+    return outcome[0]
+
+
+@pytest.fixture
+def unread(socket_folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], int]]:
+    """A store whose standard error is a pipe that is full and that nobody reads: address, process, end to read."""
+    address = f"unix://{socket_folder}/store.sock"
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    os.write(writer, b"." * (PIPE_BYTES - 1) + b"\n")
+    process = subprocess.Popen(entrepotd(address), stdin=subprocess.DEVNULL, stdout=writer, stderr=writer)
+    os.close(writer)
+    yield address, process, reader
+    os.close(reader)
+    process.terminate()  # a keeper that is killed is made again
+    assert process.wait(SECONDS) in (0, -signal.SIGTERM)
+
+
+def put_and_get(address: str) -> int:
+    with entrepot.connect(address, scope="tests") as store:
+        assert store.get(store.put([1, "two"])) == [1, "two"]
+        return int(store.status()["log_lines_dropped"])
+
+
+def test_a_pipe_that_nobody_reads_stops_nobody(
+    unread: tuple[str, subprocess.Popen[bytes], int],
+    answers: Callable[[str], bool],
+    wait_until: Callable[..., None],
+) -> None:
+    address, process, reader = unread
+    wait_until(lambda: answers(address), "the store to listen", SECONDS)
+    assert within(SECONDS, lambda: put_and_get(address)) == 0
+    times = KEPT_BYTES // LINE_BYTES + 200
+    within(SECONDS, lambda: complain(address, times))
+    dropped = within(SECONDS, lambda: put_and_get(address))
+    assert 0 < dropped < times
+
+    # Somebody reads: what was kept comes, and a line tells how much was not.
+    text = b""
+    note = re.compile(rb"WARNING daemon\[\d+\] (\d+) lines of this log were dropped: what reads it did not keep up\n")
+    while not (told := note.findall(text)):
+        piece = within(SECONDS, lambda: os.read(reader, 1 << 16))
+        assert piece, text[-2000:]
+        text += piece
+    assert sum(map(int, told)) == dropped
+    process.terminate()
+    last = b""
+    while piece := within(SECONDS, lambda: os.read(reader, 1 << 16)):  # till daemon and keeper have closed it
+        last += piece
+    assert process.wait(SECONDS) == 0
+    assert b"keeper ends with code 0" in last, "each process tells its end"
+
+
+def test_the_end_does_not_wait_for_a_reader(
+    unread: tuple[str, subprocess.Popen[bytes], int],
+    answers: Callable[[str], bool],
+    wait_until: Callable[..., None],
+) -> None:
+    address, process, _ = unread
+    wait_until(lambda: answers(address), "the store to listen", SECONDS)
+    process.terminate()
+    assert process.wait(SECONDS) == 0
+
+
+def test_a_daemon_that_dies_is_followed_by_another(
+    unread: tuple[str, subprocess.Popen[bytes], int],
+    answers: Callable[[str], bool],
+    wait_until: Callable[..., None],
+) -> None:
+    address, _, _ = unread
+    wait_until(lambda: answers(address), "the store to listen", SECONDS)
+
+    def survive() -> bool:
+        with entrepot.connect(address, scope="tests") as store:
+            oid = store.put(np.arange(1000))
+            os.kill(store.status()["pid"], signal.SIGKILL)
+            return bool(store.get(oid)[-1] == 999 and store.status()["incarnation"] > 0)
+
+    assert within(SECONDS, survive)
+
+
+def test_what_is_refused_at_the_door_ends_without_a_reader(socket_folder: Path) -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    os.write(writer, b"." * PIPE_BYTES)
+    try:
+        refused = subprocess.run(
+            entrepotd(f"unix://{socket_folder}/store.sock", "--size", "1KiB"),
+            stdin=subprocess.DEVNULL,
+            stderr=writer,
+            timeout=SECONDS,
+            check=False,
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert refused.returncode in (1, 2)
+
+
+def test_a_fifo_as_log_file_waits_for_no_reader(
+    socket_folder: Path, answers: Callable[[str], bool], wait_until: Callable[..., None]
+) -> None:
+    address = f"unix://{socket_folder}/store.sock"
+    fifo = socket_folder / "log"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(entrepotd(address, "--log-file", str(fifo)), stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers(address), "the store to listen", SECONDS)
+        assert within(SECONDS, lambda: put_and_get(address)) == 0
+        with fifo.open("rb") as reader:  # it comes late, and misses nothing
+            assert b"daemon[" in within(SECONDS, reader.readline)
+        within(SECONDS, lambda: complain(address, 3))  # it is gone, and nobody dies of that
+        assert within(SECONDS, lambda: put_and_get(address)) == 0
+    finally:
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_log_on_a_full_disk_is_counted(
+    socket_folder: Path, answers: Callable[[str], bool], wait_until: Callable[..., None]
+) -> None:
+    address = f"unix://{socket_folder}/store.sock"
+    process = subprocess.Popen(entrepotd(address, "--log-file", "/dev/full"), stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers(address), "the store to listen", SECONDS)
+        wait_until(lambda: within(SECONDS, lambda: put_and_get(address)) > 0, "the lost lines to be counted", SECONDS)
+    finally:
+        process.terminate()
+        assert process.wait(SECONDS) == 0

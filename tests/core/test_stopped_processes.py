@@ -1,0 +1,375 @@
+"""Keeper and daemon are stopped, slowed down and traced in each step: one daemon at most, and every value right.
+
+A process that is silent may go on at any moment. Whoever took silence for death made a second daemon, and two daemons
+write one store.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+from entrepot._launcher import daemon_binary
+
+LONG = 6.5  # seconds of silence: more than any time-out that an answer between keeper and daemon ever had
+
+
+def processes(address: str, role: str) -> list[int]:
+    """The processes of this store with that role, those that are stopped too."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and f"--address={address}" in words and f"--role={role}" in words:
+                found.append(int(folder.name))
+    return found
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextmanager
+def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: state_of(pid) in "Tt", f"process {pid} to stop")
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def value(number: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(number).integers(0, 1 << 60, 40_000)
+
+
+class Checked:
+    """What was put into a store, and whether all of it is still what was put."""
+
+    def __init__(self) -> None:
+        self.oids: dict[int, Any] = {}
+
+    def put(self, store: entrepot.Store, count: int = 10) -> None:
+        for _ in range(count):
+            number = len(self.oids)
+            self.oids[number] = store.put(value(number))
+
+    def put_elsewhere(self, python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+        """By another process: a client that is new to the daemon, where a second connection of this one is not."""
+        number = len(self.oids)
+        code = """
+            import numpy as np
+            print(store.put(np.random.default_rng(int(sys.argv[1])).integers(0, 1 << 60, 40_000)))
+        """
+        done = python(code, number)
+        assert done.returncode == 0, done.stderr
+        self.oids[number] = done.stdout.strip()
+
+    def check(self, store: entrepot.Store) -> None:
+        found = store.get_many(list(self.oids.values()))
+        wrong = [number for number, got in zip(self.oids, found, strict=True) if not np.array_equal(got, value(number))]
+        assert not wrong, f"{len(wrong)} of {len(self.oids)} values are wrong: {wrong}"
+
+
+def test_a_keeper_that_was_silent_for_long_is_not_taken_for_dead(
+    store: entrepot.Store, python: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    checked = Checked()
+    checked.put(store)
+    before = store.status()
+    with stopped(before["keeper_pid"], wait_until):
+        end = time.monotonic() + LONG
+        checked.put_elsewhere(python)
+        checked.put(store)
+        checked.check(store)
+        wait_until(lambda: time.monotonic() > end, "the keeper's time to be long", LONG + 30)
+    # A second daemon would be started within milliseconds; it and the first would give the same memory away twice.
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        assert len(processes(store.address, "daemon")) == 1
+        checked.put(store, 2)
+    checked.put_elsewhere(python)
+    checked.check(store)
+    after = store.status()
+    assert (after["pid"], after["keeper_pid"]) == (before["pid"], before["keeper_pid"])
+
+
+def test_a_stopped_keeper_stalls_no_client_and_gets_what_it_missed(
+    store: entrepot.Store, python: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    """Clients come, put and go while it is stopped; killed afterwards, the daemon loses nothing of that."""
+    checked = Checked()
+    keeper, first = store.status()["keeper_pid"], store.status()["pid"]
+    with stopped(keeper, wait_until):
+        for _ in range(3):
+            checked.put_elsewhere(python)
+        slowest = 0.0
+        for _ in range(30):
+            began = time.monotonic()
+            checked.put(store, 1)
+            slowest = max(slowest, time.monotonic() - began)
+        checked.check(store)
+        big = store.put(np.full(100 << 17, 7))  # 100 MiB: segments that the keeper has not heard of
+        assert slowest < 5, "a client waited for the keeper"  # a watchdog: the former time-out
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: not processes(store.address, "daemon"), "the daemon's end")
+        assert processes(store.address, "keeper") or state_of(keeper) in "Tt"
+    wait_until(lambda: store.status()["pid"] not in (0, first), "the next daemon", 60)
+    checked.check(store)
+    assert (store.get(big) == 7).all()
+    assert store.status()["keeper_pid"] == keeper
+    assert len(processes(store.address, "daemon")) == 1
+
+
+def test_a_stopped_daemon_is_not_replaced(store: entrepot.Store, wait_until: Callable[..., None]) -> None:
+    checked = Checked()
+    checked.put(store)
+    checked.check(store)  # so that all is mapped
+    first = store.status()["pid"]
+    with stopped(first, wait_until):
+        checked.check(store)  # reading asks nobody
+        end = time.monotonic() + LONG
+        wait_until(lambda: time.monotonic() > end, "the daemon's time to be long", LONG + 30)
+        assert processes(store.address, "daemon") == [first]
+    checked.put(store)
+    checked.check(store)
+    assert store.status()["pid"] == first
+
+
+def test_a_daemon_that_is_stopped_at_its_start_is_waited_for(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    """Killed, and its heir stopped as soon as it can be seen: most often before it has taken what the keeper sends."""
+    checked = Checked()
+    checked.put(store)
+    clients = [entrepot.connect(store.address, scope="tests") for _ in range(40)]  # descriptors to be handed over
+    first = store.status()["pid"]
+    os.kill(first, signal.SIGKILL)
+    heir = 0
+
+    def found() -> bool:
+        nonlocal heir
+        heir = next((pid for pid in processes(store.address, "daemon") if pid != first), 0)
+        return heir != 0
+
+    wait_until(found, "the next daemon")
+    with stopped(heir, wait_until):
+        end = time.monotonic() + 2
+        wait_until(lambda: time.monotonic() > end, "two seconds")
+        assert processes(store.address, "daemon") == [heir]
+    checked.check(store)
+    checked.put(store)
+    checked.check(clients[0])
+    for client in clients:
+        client.close()
+    assert store.status()["pid"] == heir
+    assert processes(store.address, "daemon") == [heir]
+
+
+@pytest.fixture
+def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[None]:
+    """Ends a store whose keeper is no longer the process that the test started."""
+    yield
+    path = store.address.removeprefix("unix://")
+    os.kill(store.status()["keeper_pid"], signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(path), "the store to end")
+
+
+@pytest.mark.usefixtures("_ended")
+def test_a_keeper_that_is_stopped_and_killed_is_replaced_once(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    checked = Checked()
+    checked.put(store)
+    daemon, keeper = store.status()["pid"], store.status()["keeper_pid"]
+    with stopped(keeper, wait_until):
+        checked.put(store)
+        os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: store.status()["keeper_pid"] not in (0, keeper), "another keeper")
+    assert store.status()["pid"] == daemon
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: store.status()["pid"] not in (0, daemon), "another daemon")
+    checked.check(store)
+    assert len(processes(store.address, "daemon")) == 1
+    assert len(processes(store.address, "keeper")) == 1
+
+
+@pytest.mark.usefixtures("_ended")
+def test_a_new_keeper_that_is_stopped_at_its_start_stalls_nobody(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    """Stopped while it is started or filled; it goes on, or is ended, and there is one keeper in the end."""
+    checked = Checked()
+    checked.put(store)
+    daemon, keeper = store.status()["pid"], store.status()["keeper_pid"]
+    os.kill(keeper, signal.SIGKILL)
+    heir = 0
+
+    def found() -> bool:
+        nonlocal heir
+        heir = next((pid for pid in processes(store.address, "keeper") if pid != keeper), 0)
+        return heir != 0
+
+    wait_until(found, "the next keeper")
+    with stopped(heir, wait_until):
+        for _ in range(5):
+            began = time.monotonic()
+            with entrepot.connect(store.address, scope="tests") as other:
+                checked.put(other, 2)
+                checked.check(other)
+            assert time.monotonic() - began < 5, "a client waited for the keeper"
+    wait_until(lambda: store.status()["keeper_pid"] not in (0, keeper), "another keeper")
+    wait_until(lambda: len(processes(store.address, "keeper")) == 1, "one keeper")
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: store.status()["pid"] not in (0, daemon), "another daemon")
+    checked.check(store)
+    assert len(processes(store.address, "daemon")) == 1
+
+
+def test_an_upgrade_with_a_stopped_keeper_says_so_and_changes_nothing(
+    store: entrepot.Store, socket_folder: Path, wait_until: Callable[..., None]
+) -> None:
+    checked = Checked()
+    checked.put(store)
+    before = store.status()
+    program = socket_folder / "entrepotd"
+    shutil.copy2(daemon_binary(), program)
+    with stopped(before["keeper_pid"], wait_until):
+        with pytest.raises(entrepot.EntrepotError, match="is it stopped"):
+            store._raw().upgrade(str(program))
+        checked.put(store)
+        checked.check(store)
+    # What was taken back does not happen after all when the daemon dies.
+    os.kill(before["pid"], signal.SIGKILL)
+    wait_until(lambda: store.status()["pid"] not in (0, before["pid"]), "another daemon")
+    assert os.readlink(f"/proc/{store.status()['pid']}/exe") != str(program)
+    checked.check(store)
+
+
+def test_whoever_connects_after_an_upgrades_answer_is_not_cut_off(
+    store: entrepot.Store, socket_folder: Path, wait_until: Callable[..., None]
+) -> None:
+    """The keeper is stopped when the daemon steps down: who connects then is served by the next one."""
+    checked = Checked()
+    checked.put(store)
+    for number in range(3):
+        before = store.status()
+        program = socket_folder / f"entrepotd-{number}"
+        shutil.copy2(daemon_binary(), program)
+        store._raw().upgrade(str(program))
+        # Sockets by hand: the library would connect again by itself, and hide what this is about.
+        sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(20)]
+        for one in sockets:
+            one.connect(store.address.removeprefix("unix://"))
+            one.settimeout(0.0)
+        wait_until(lambda pid=before["pid"]: store.status()["pid"] not in (0, pid), "the next daemon")
+        for one in sockets:
+            with pytest.raises(BlockingIOError):  # and not end-of-file
+                one.recv(1)
+            one.close()
+        assert os.readlink(f"/proc/{store.status()['pid']}/exe") == str(program)
+        checked.check(store)
+        checked.put(store, 3)
+    assert len(processes(store.address, "daemon")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_stops_and_deaths_in_any_order(store: entrepot.Store, wait_until: Callable[..., None], seed: int) -> None:
+    """Stop and go on, at random, with a kill now and then; values are right throughout, and one daemon is left."""
+    chance = random.Random(seed)
+    checked = Checked()
+    checked.put(store, 5)
+    for _ in range(8):
+        status = store.status()
+        which = chance.choice(["pid", "keeper_pid"])
+        with stopped(status[which], wait_until):
+            if which == "keeper_pid":
+                with entrepot.connect(store.address, scope="tests") as other:
+                    checked.put(other, 2)
+                if chance.random() < 0.6:
+                    os.kill(status["pid"], signal.SIGKILL)
+            end = time.monotonic() + chance.random() * 0.3
+            wait_until(lambda end=end: time.monotonic() > end, "a moment")
+        checked.put(store, 2)
+        checked.check(store)
+        assert len(processes(store.address, "daemon")) == 1
+    assert len(processes(store.address, "keeper")) <= 1
+
+
+@contextmanager
+def frozen(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    """The process in a control group of its own that is frozen: no signal says so, and nobody sees it in its state."""
+    root = Path("/sys/fs/cgroup/freezer")
+    if not os.access(root, os.W_OK) or not (root / "cgroup.procs").exists():
+        pytest.skip(f"{root} is not there or cannot be written: no control group can be frozen here")
+    group = root / f"entrepot-test-{os.getpid()}-{pid}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"{group} cannot be made: {error}")
+    home = Path(f"/proc/{pid}/cgroup").read_text()
+    former = next(line.split(":", 2)[2] for line in home.splitlines() if ":freezer:" in line)
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        wait_until(lambda: (group / "freezer.state").read_text().strip() == "FROZEN", "the control group to freeze")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        with suppress(OSError):  # it has ended
+            (root / former.lstrip("/") / "cgroup.procs").write_text(str(pid))
+        wait_until(lambda: not (group / "cgroup.procs").read_text().strip(), "the control group to be empty")
+        group.rmdir()
+
+
+@contextmanager
+def traced(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    """A debugger has the process, which is stopped as long as that looks at it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    attach, detach = 16, 17
+    if libc.ptrace(attach, pid, None, None) != 0:
+        pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(pid, 0x40000000)  # __WALL: its stop
+    try:
+        yield
+    finally:
+        libc.ptrace(detach, pid, None, None)
+
+
+@pytest.mark.parametrize("how", [frozen, traced], ids=["frozen", "traced"])
+def test_a_keeper_that_is_frozen_or_traced_is_not_taken_for_dead(
+    store: entrepot.Store, wait_until: Callable[..., None], how: Callable[..., Any]
+) -> None:
+    checked = Checked()
+    checked.put(store)
+    before = store.status()
+    with how(before["keeper_pid"], wait_until):
+        for _ in range(5):
+            with entrepot.connect(store.address, scope="tests") as other:
+                checked.put(other, 2)
+                checked.check(other)
+        end = time.monotonic() + LONG
+        wait_until(lambda: time.monotonic() > end, "the keeper's time to be long", LONG + 30)
+    checked.put(store)
+    checked.check(store)
+    after = store.status()
+    assert (after["pid"], after["keeper_pid"]) == (before["pid"], before["keeper_pid"])
+    assert processes(store.address, "daemon") == [before["pid"]]

@@ -1,0 +1,106 @@
+"""Where the store's protection ends, as docs/trust.md says it: files on disk, and processes of the same user."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+MIB = 1 << 20
+
+
+def test_spilled_values_are_their_users_alone(
+    tmp_path: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    folder = tmp_path / "spill"
+    before = os.umask(0)  # the modes are the daemon's own doing
+    try:
+        daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "256MiB")
+    finally:
+        os.umask(before)
+    with entrepot.connect(daemon.address) as store:
+        oid = store.put(np.random.default_rng(1).integers(0, 1 << 62, MIB))
+        store.evict(oid)
+        wait_until(lambda: store.info(oid).state == "spilled", "the value to be written")
+        found = [folder, *folder.rglob("*")]
+        assert any(one.is_file() and one.stat().st_size >= 8 * MIB for one in found)
+        for one in found:
+            said = one.lstat()
+            assert stat.S_IMODE(said.st_mode) == (0o700 if one.is_dir() else 0o600), one
+            assert said.st_uid == os.getuid()
+
+
+def test_a_process_of_the_same_user_gets_around_all_of_it(store: entrepot.Store) -> None:
+    """No guarantee, but its end: were this to fail, the page would have to promise more."""
+    mark = os.urandom(64)
+    value = np.frombuffer(mark * 4096, np.uint8)
+    oid = store.put(value)
+    assert np.array_equal(store.get(oid), value)
+    keeper = Path("/proc", str(store.status()["keeper_pid"]), "fd")
+    changed = 0
+    for link in keeper.iterdir():
+        if not os.readlink(link).startswith("/memfd:"):
+            continue
+        try:
+            fd = os.open(link, os.O_RDWR)
+        except PermissionError:
+            pytest.skip("this kernel lets nobody open another's descriptors")
+        try:
+            for place in _places(fd, mark * 2):
+                os.pwrite(fd, bytes([mark[0] ^ 0xFF]), place)
+                changed += 1
+        finally:
+            os.close(fd)
+    assert changed == 1
+    assert not np.array_equal(store.get(oid), value)
+
+
+def _places(fd: int, pattern: bytes) -> Iterator[int]:
+    """Where a file with holes has these bytes first; holes are not read, which would fill them."""
+    end = os.fstat(fd).st_size
+    place = 0
+    while place < end:
+        try:
+            place = os.lseek(fd, place, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return  # nothing but a hole is left
+        hole = os.lseek(fd, place, os.SEEK_HOLE)
+        while place < hole:
+            found = os.pread(fd, min(MIB, hole - place), place).find(pattern)
+            if found >= 0:
+                yield place + found
+                return
+            place += MIB
+        place = hole
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
+    assert len(named) > 10
+    for path, name in named:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert not name or f"def {name}(" in text, f"{path}::{name}"
+    native = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "core" / "tests").rglob("*_test.cpp"))
+    cases = re.findall(r"`([A-Z]\w+)\.([A-Z]\w+)`", PAGE)
+    assert len(cases) > 5
+    for suite, case in cases:
+        assert re.search(rf"TEST(_F)?\({suite}, {case}\)", native), f"{suite}.{case}"
+
+
+def test_every_guarantee_names_a_test() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    for row in rows:
+        assert re.search(r"`tests/[\w/]+\.py|`[A-Z]\w+\.[A-Z]\w+`", row.rsplit("|", 2)[1]), row
