@@ -16,9 +16,43 @@ MANIFESTS = Path(__file__).parent / "manifests"
 NAMESPACE = "entrepot-system"
 IMAGE = "entrepot:0.1.0"
 
+# What has no namespace of its own is named by that of its installation.
+_CLUSTER_WIDE = re.compile(
+    r"^kind: (?:ClusterRole|ClusterRoleBinding|MutatingWebhookConfiguration|ValidatingAdmissionPolicy"
+    r"|ValidatingAdmissionPolicyBinding)$",
+    re.MULTILINE,
+)
+_NAMED = re.compile(r"^(  name: |  policyName: |  resourceNames: \[)entrepot-", re.MULTILINE)
 _LIST = re.compile(r"^- (\S+)$", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w.\-/:@]{1,512}")
+
+
+def installation(namespace: str) -> str:
+    """What the names of an installation's objects begin with that have no namespace: there is one in a namespace.
+
+    Args:
+        namespace: that it is in.
+    """
+    return "entrepot" if namespace == NAMESPACE else f"entrepot-{namespace}"
+
+
+def named(text: str, prefix: str) -> str:
+    """Manifests with other names of what has no namespace.
+
+    Args:
+        text: documents of YAML.
+        prefix: as :func:`installation` has it.
+    """
+    return "---\n".join(_renamed(one, prefix) for one in text.split("---\n"))
+
+
+def _renamed(document: str, prefix: str) -> str:
+    if _CLUSTER_WIDE.search(document) is None:
+        return document
+    # Subjects of a binding are accounts, which have a namespace.
+    own, subjects, rest = document.partition("\nsubjects:\n")
+    return _NAMED.sub(lambda found: f"{found[1]}{prefix}-", own) + subjects + rest
 
 
 def files(folder: Path = MANIFESTS) -> Iterator[Path]:
@@ -54,8 +88,8 @@ def text(*, namespace: str = NAMESPACE, image: str = IMAGE, only: str | None = N
     if only is not None and only not in folders:
         raise InvalidArgument(f"there are manifests of {', '.join(folders)}, not of {only!r}")
     found = [path.read_text(encoding="utf-8") for path in files(MANIFESTS / only if only else MANIFESTS)]
-    joined = "---\n".join(found)
-    return joined.replace(NAMESPACE, namespace).replace(f"image: {IMAGE}", f"image: {image}")
+    joined = "---\n".join(found).replace(NAMESPACE, namespace)
+    return named(joined, installation(namespace)).replace(f"image: {IMAGE}", f"image: {image}")
 
 
 def objects(**changes: Any) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ from entrepot_io.cluster.access import find
 from entrepot_io.cluster.api import Api
 from entrepot_io.cluster.objects import resource_path
 from entrepot_io.cluster.places import read_cluster
+from entrepot_operator import installing
+from entrepot_operator.controller.gates import lifting
 from entrepot_operator.publishing.bounds import Bounds
 from entrepot_operator.publishing.observing import Origin
 from entrepot_operator.publishing.publisher import Publisher
@@ -174,3 +176,104 @@ def test_a_reader_reads_all_that_injecting_needs_and_nothing_else(cluster: Any) 
         api.read_all("/api/v1/secrets")
     with pytest.raises(AccessDenied):
         api.delete(resource_path("localobjects", SYSTEM, "x"))
+
+
+GATE = "entrepot.dev/objects"
+Steps = list[dict[str, Any]]
+IMAGE: Steps = [{"op": "replace", "path": "/spec/containers/0/image", "value": "other"}]
+NODE = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+AFFINITY: Steps = [
+    {
+        "op": "add",
+        "path": "/spec/affinity",
+        "value": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NODE]}}},
+    },
+    {"op": "add", "path": "/metadata/annotations/entrepot.dev~1injected", "value": "{}"},
+]
+
+
+def operator_of(cluster: Any, *parts: str) -> Api:
+    """The API for an operator with these parts of the manifests, in a namespace of its own."""
+    namespace = str(cluster.namespace("operator"))
+    for part in parts:
+        for one in installing.objects(namespace=namespace, only=part):
+            if one["kind"] not in ("Deployment", "PodDisruptionBudget"):
+                cluster.apply(cluster.path_of(one), one)
+    return api_of(cluster, "entrepot-operator", namespace)
+
+
+def pod_of(cluster: Any, namespace: str, *gates: str) -> str:
+    """The path of a pod that these gates hold, and that nobody places."""
+    made = cluster.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/pods",
+        {
+            "metadata": {"generateName": "held-", "annotations": {"entrepot.dev/requires": "none", "note": "1"}},
+            "spec": {
+                "nodeSelector": {"nowhere": "1"},
+                "schedulingGates": [{"name": gate} for gate in gates],
+                "containers": [{"name": "main", "image": "none"}],
+            },
+        },
+    )
+    return f"/api/v1/namespaces/{namespace}/pods/{made['metadata']['name']}"
+
+
+def test_the_operator_takes_its_gate_off_pods_and_changes_nothing_else(cluster: Any) -> None:
+    api, team = operator_of(cluster, "operator", "gates"), str(cluster.namespace("team"))
+    free, held, other = (pod_of(cluster, team, *gates) for gates in ((), (GATE, "else"), ("else",)))
+
+    def refused() -> bool:
+        """A role and a policy take a moment until they are in force."""
+        try:
+            api.edit(free, [{"op": "add", "path": "/metadata/annotations/seen", "value": "1"}])
+        except AccessDenied as error:
+            return "the operator may change no pod but one that has its gate" in str(error)
+        return False
+
+    cluster.wait(refused, "the policy to be in force")
+    gates = "/spec/schedulingGates"
+    label = {"op": "add", "path": "/metadata/labels", "value": {"app": "other"}}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u"}
+    forbidden: list[tuple[str, Steps, str]] = [
+        (free, IMAGE, "no pod but one that has its gate"),
+        (other, [{"op": "remove", "path": f"{gates}/0"}], "no pod but one that has its gate"),
+        (held, IMAGE, "take off its own gate|its gate and its affinity"),
+        (held, [*IMAGE, *lifting(api.get(held))], "its gate and its affinity"),
+        (held, [{"op": "replace", "path": gates, "value": []}], "its own gate and no other"),
+        (held, [{"op": "remove", "path": f"{gates}/1"}], "its own gate and no other"),
+        (held, [*lifting(api.get(held)), label], "annotation entrepot.dev/injected"),
+        (held, [*lifting(api.get(held)), {**label, "path": "/metadata/ownerReferences", "value": [owner]}], "injected"),
+        (held, [*lifting(api.get(held)), {"op": "remove", "path": "/metadata/annotations/note"}], "injected"),
+        (held, [*lifting(api.get(held)), {**label, "path": "/metadata/annotations/note", "value": "2"}], "injected"),
+    ]
+    for path, steps, match in forbidden:
+        with pytest.raises(AccessDenied, match=match):
+            api.edit(path, steps)
+    lifted = api.edit(held, [*AFFINITY, *lifting(api.get(held))])
+    assert lifted["spec"]["schedulingGates"] == [{"name": "else"}]
+    assert "nodeAffinity" in lifted["spec"]["affinity"]
+    with pytest.raises(AccessDenied, match="delete"):
+        api.delete(held)
+
+
+def test_an_operator_without_gates_cannot_touch_pods_of_others(cluster: Any) -> None:
+    api, team = operator_of(cluster, "operator"), str(cluster.namespace("team"))
+    held = pod_of(cluster, team, GATE)
+    cluster.wait(lambda: _may_list_nodes(api), "the role to be in force")
+    for ask in (
+        lambda: api.read_all("/api/v1/pods"),
+        lambda: api.get(held),
+        lambda: api.edit(held, [{"op": "remove", "path": "/spec/schedulingGates/0"}]),
+        lambda: api.create(f"/api/v1/namespaces/{team}/events", {"metadata": {"name": "x"}}),
+    ):
+        with pytest.raises(AccessDenied, match="forbidden"):
+            ask()
+
+
+def _may_list_nodes(api: Api) -> bool:
+    try:
+        api.read_all("/api/v1/nodes")
+    except AccessDenied:
+        return False
+    return True

@@ -18,14 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import entrepot
-import entrepot_operator
 import pytest
-import yaml
 from entrepot.cli import main
 from entrepot_io.cluster.objects import lease_path, resource_path
-from entrepot_operator import crds
+from entrepot_operator import crds, installing
 
-RBAC = Path(entrepot_operator.__file__).with_name("manifests") / "operator" / "rbac.yaml"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GATE = "entrepot.dev/objects"
 
@@ -107,10 +104,10 @@ def ours(cluster: Any) -> set[str]:
 def install_operator(cluster: Any) -> str:
     """A namespace with the operator's account and its rights; returns it."""
     namespace = str(cluster.namespace("wrong"))
-    for one in yaml.safe_load_all(RBAC.read_text().replace("entrepot-system", namespace)):
-        if one["kind"] == "ClusterRoleBinding":
-            one["metadata"]["name"] += f"-{namespace}"
-        cluster.apply(cluster.path_of(one), one)
+    for part in ("operator", "gates"):
+        for one in installing.objects(namespace=namespace, only=part):
+            if one["kind"] not in ("Deployment", "PodDisruptionBudget"):
+                cluster.apply(cluster.path_of(one), one)
     return namespace
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from entrepot.errors import InvalidArgument
 
+from entrepot_operator.installing import installation
+
 PORT = 9443
 PATH = "/mutate-pods"
 PATH_WITHOUT_MOUNTS = "/mutate-pods-without-mounts"
@@ -23,7 +25,8 @@ class Settings:
         host: address to listen on; empty: all of this machine.
         port: 0: any that is free.
         service: name of the Service by which the API server finds it.
-        configuration: name of the MutatingWebhookConfiguration, whose ``caBundle`` is kept.
+        configuration: name of the MutatingWebhookConfiguration, whose ``caBundle`` is kept; default: the one that is
+            installed with this namespace.
         secret: name of the Secret with the certificates that all replicas share. It must be there, empty at first.
         names: more DNS names and IP addresses of the server, where it is not reached by its Service.
         certificates: folder with ``tls.crt`` and ``tls.key`` that somebody else renews (cert-manager, say); None: they
@@ -41,7 +44,7 @@ class Settings:
     host: str = ""
     port: int = PORT
     service: str = "entrepot-webhook"
-    configuration: str = "entrepot-webhook"
+    configuration: str = ""
     secret: str = "entrepot-webhook-tls"  # noqa: S105 (its name)
     names: tuple[str, ...] = ()
     certificates: Path | None = None
@@ -51,6 +54,8 @@ class Settings:
     refresh_seconds: float = 30.0
 
     def __post_init__(self) -> None:
+        if not self.configuration:
+            object.__setattr__(self, "configuration", f"{installation(self.namespace)}-webhook")
         if not 0 <= self.port <= 65535:
             raise InvalidArgument(f"a port is a number from 0 to 65535, not {self.port}")
         if not 0 < self.deadline <= 10:

@@ -141,7 +141,7 @@ def account(namespace: str, stores: Iterable[Mapping[str, Any]]) -> list[Child]:
     metadata = {
         "name": ACCOUNT,
         "namespace": namespace,
-        "labels": {NAME: STORE_APP, COMPONENT: PUBLISHER, MANAGED_BY: MANAGER},
+        "labels": {NAME: STORE_APP, COMPONENT: PUBLISHER},  # as it is installed; Helm says managed-by itself
         "ownerReferences": owners,
     }
     rbac = "rbac.authorization.k8s.io"

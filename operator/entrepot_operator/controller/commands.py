@@ -53,6 +53,25 @@ def add_verb(verbs: SubParsers) -> None:
         metavar="N",
         help="for which labels stay after the API was away, so that publishers come back first (default: 20)",
     )
+    gates = verb.add_mutually_exclusive_group()
+    gates.add_argument(
+        "--no-gates",
+        action="store_true",
+        help="look after no pods that wait for their objects; needs no rights on pods",
+    )
+    gates.add_argument(
+        "--gates-namespace",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="whose pods may wait for their objects; may be repeated (default: all namespaces)",
+    )
+    verb.add_argument(
+        "--installation",
+        default="entrepot",
+        metavar="NAME",
+        help="whose replicas these are; two installations cannot share a namespace (default: entrepot)",
+    )
     options.add_options(verb)
     verb.set_defaults(run=run)
 
@@ -78,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         resync_seconds=arguments.resync_seconds,
         hold_seconds=arguments.hold_seconds,
         site=site,
+        gates=None if arguments.no_gates else tuple(arguments.gates_namespace),
+        installation=arguments.installation,
     )
     wanted = options.settings(arguments, settings.namespace)
     stop = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -21,12 +21,14 @@ from entrepot_io.cluster.objects import (
 )
 from entrepot_io.placement.nodes import Node
 
-from entrepot_operator.controller import gates, observed
+from entrepot_operator.controller import observed
+from entrepot_operator.controller.children import MANAGER as MANAGER_OF_LABELS
 from entrepot_operator.controller.children import NAME, STORE_APP, daemonset_path
+from entrepot_operator.controller.gates import GatedPod, gated
 from entrepot_operator.controller.lines import facts
 from entrepot_operator.controller.queue import WorkQueue
 from entrepot_operator.controller.status import Failure
-from entrepot_operator.controller.tables import Both, Objects, Table
+from entrepot_operator.controller.tables import Both, Objects, Several, Table
 from entrepot_operator.index import Index
 from entrepot_operator.watching import Sink, Source, Watcher
 
@@ -36,6 +38,7 @@ log = logging.getLogger(__name__)
 Key = tuple[str, str]
 STORE, STATUS, LABEL, GATE, ACCOUNT, SWEEP = "store", "status", "label", "gate", "account", "sweep"
 _COALESCE_SECONDS = 0.2
+_HELD = "spec.nodeName=,status.phase=Pending"
 
 
 class Knowledge:
@@ -46,10 +49,18 @@ class Knowledge:
         connect: makes a connection for one thread.
         queue: takes what is to be looked at after a change.
         now: the time by the clock of the API server.
+        gates: namespaces whose pods may wait for their objects; empty: all; None: nobody looks for such pods.
+        manager: the field manager of the nodes' labels.
     """
 
     def __init__(
-        self, namespace: str, connect: Callable[[], Api], queue: WorkQueue[Key], now: Callable[[], datetime]
+        self,
+        namespace: str,
+        connect: Callable[[], Api],
+        queue: WorkQueue[Key],
+        now: Callable[[], datetime],
+        gates: Collection[str] | None = (),
+        manager: str = MANAGER_OF_LABELS,
     ) -> None:
         self._queue = queue
         self.index = Index(now)
@@ -57,8 +68,9 @@ class Knowledge:
         self.daemonsets = Table(observed.daemonset, self._daemonset_changed)
         self.pods = Table(observed.pod, self._pod_changed)
         self.lease_nodes = Table(_node_of_lease, lambda *_: None)
-        self.nodes = Table(observed.node, self._node_changed)
-        self.gated = Table(gates.gated, self._gated_changed)
+        self.nodes = Table(lambda found: observed.node(found, manager), self._node_changed)
+        held = {path: Table(gated, self._gated_changed) for path in _pods(gates)}
+        self.gated = Several(held.values())
         self._lock = threading.Lock()
         self._waiting: dict[str, set[str]] = {}  # pods by the objects that they wait for
         self._on_node: dict[str, dict[str, observed.StorePod]] = {}  # pods of Stores by node and name
@@ -78,7 +90,7 @@ class Knowledge:
                 Objects(self.index, self._object_changed),
             ),
             # A pod that a gate holds has no node yet; others leave the selection when they get one.
-            (Source("held-pods", "/api/v1/pods", fields="spec.nodeName=,status.phase=Pending"), self.gated),
+            *((Source(name, path, fields=_HELD), held[path]) for path, name in _pods(gates).items()),
         ]
         self.watchers = {
             source.name: Watcher(source, connect, sink, lambda name, error: _say(name, error)) for source, sink in sinks
@@ -145,7 +157,7 @@ class Knowledge:
 
     def look_at_all(self, *kinds: str) -> None:
         """Queue all things of these kinds."""
-        tables: Mapping[str, Table[Any]] = {
+        tables: Mapping[str, Table[Any] | Several[Any]] = {
             STORE: self.stores,
             STATUS: self.stores,
             LABEL: self.nodes,
@@ -191,7 +203,7 @@ class Knowledge:
         if after is not None:
             self._queue.add((LABEL, after.name))
 
-    def _gated_changed(self, before: gates.GatedPod | None, after: gates.GatedPod | None) -> None:
+    def _gated_changed(self, before: GatedPod | None, after: GatedPod | None) -> None:
         with self._lock:
             if before is not None:
                 for one in before.ids:
@@ -232,6 +244,15 @@ class Known:
     def nodes(self) -> Mapping[str, Node] | None:
         """The cluster's nodes; None: not read yet."""
         return self._knowledge.index.nodes()
+
+
+def _pods(gates: Collection[str] | None) -> dict[str, str]:
+    """Where pods that wait are looked for: names of watchers by path."""
+    if gates is None:
+        return {}
+    if not gates:
+        return {"/api/v1/pods": "held-pods"}
+    return {f"/api/v1/namespaces/{one}/pods": f"held-pods of {one}" for one in sorted(set(gates))}
 
 
 def _store(resource: Mapping[str, Any]) -> dict[str, Any]:

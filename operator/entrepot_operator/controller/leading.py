@@ -18,6 +18,8 @@ from entrepot_io.cluster.objects import lease_path
 
 log = logging.getLogger(__name__)
 
+INSTALLATION = "entrepot.dev/installation"  # an annotation of the Lease
+
 
 @dataclass(frozen=True)
 class Election:
@@ -27,6 +29,7 @@ class Election:
         namespace, name: of the Lease.
         identity: of this operator; no other has it.
         seconds: after which a leader that is not heard of is replaced.
+        installation: whose replicas compete; a leader of another one is an error, as two would keep the same Stores.
 
     Raises:
         InvalidArgument: the time is out of its range.
@@ -36,6 +39,7 @@ class Election:
     identity: str
     name: str = "entrepot-operator"
     seconds: float = 15.0
+    installation: str = "entrepot"
 
     def __post_init__(self) -> None:
         if not 2 <= self.seconds <= 3600:
@@ -77,6 +81,7 @@ class Elector:
         self._led = False
         self._seen: tuple[str, float] | None = None  # the version of the Lease that another holds, and since when
         self._problem = ""
+        self._foreign = ""  # written by the thread of the election, read by that of the health server
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
 
@@ -88,6 +93,11 @@ class Elector:
     def alive(self) -> bool:
         """Whether its thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def foreign(self) -> str:
+        """Which other installation has this namespace, and what to do; empty: none has."""
+        return self._foreign
 
     def now(self) -> datetime:
         """The time by the clock of the API server."""
@@ -120,6 +130,7 @@ class Elector:
         holder, version = str(spec.get("holderIdentity") or ""), str(lease["metadata"]["resourceVersion"])
         if holder and holder != election.identity and not self._over(version, spec, begin):
             self._until = 0.0
+            self._notice(lease, holder)
             return
         mine = holder == election.identity
         changes = int(spec.get("leaseTransitions") or 0) + (0 if mine else 1)
@@ -127,6 +138,21 @@ class Elector:
         if mine and spec.get("acquireTime"):
             manifest["spec"]["acquireTime"] = spec["acquireTime"]
         self._write(lambda: self._api.replace(path, manifest), begin)
+
+    def _notice(self, lease: dict[str, Any], holder: str) -> None:
+        """Whether the leader is of another installation."""
+        election = self._election
+        theirs = str((lease["metadata"].get("annotations") or {}).get(INSTALLATION) or election.installation)
+        told = ""
+        if theirs != election.installation:
+            told = (
+                f"the namespace {election.namespace} is kept by the installation {theirs!r} ({holder} has the Lease "
+                f"{election.name}), and this is {election.installation!r}: an installation has a namespace of its own; "
+                "uninstall one of them, or give it another --namespace"
+            )
+        if told and told != self._foreign:
+            log.error("%s", told)
+        self._foreign = told
 
     def _over(self, version: str, spec: dict[str, Any], now: float) -> bool:
         """Whether another's Lease was not renewed for as long as it lasts, since it was first seen like this."""
@@ -136,11 +162,12 @@ class Elector:
 
     def _manifest(self, lease: dict[str, Any], changes: int) -> dict[str, Any]:
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        metadata = {"name": self._election.name, "namespace": self._election.namespace}
+        metadata = {"name": self._election.name, "namespace": self._election.namespace, **(lease.get("metadata") or {})}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), INSTALLATION: self._election.installation}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {**metadata, **(lease.get("metadata") or {})},
+            "metadata": metadata,
             "spec": {
                 "holderIdentity": self._election.identity,
                 "leaseDurationSeconds": max(1, round(self._election.seconds)),
@@ -158,6 +185,7 @@ class Elector:
                 raise
             return  # another was quicker; the next try sees who
         self._seen = None
+        self._foreign = ""
         # From before the request on: others count from when they saw it, which is later.
         self._until = begin + self._election.renewed_within
 

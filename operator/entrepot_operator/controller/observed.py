@@ -113,11 +113,16 @@ def pod(resource: Resource) -> StorePod | None:
     )
 
 
-def node(resource: Resource) -> NodeSeen:
-    """What is kept of a node."""
+def node(resource: Resource, manager: str = MANAGER) -> NodeSeen:
+    """What is kept of a node.
+
+    Args:
+        resource: as the API has it.
+        manager: the field manager by which this operator writes labels.
+    """
     metadata = resource["metadata"]
     ours = any(
-        entry.get("manager") == MANAGER and f"f:{STORE_LABEL}" in _labels_of(entry)
+        entry.get("manager") == manager and f"f:{STORE_LABEL}" in _labels_of(entry)
         for entry in metadata.get("managedFields") or []
     )
     return NodeSeen(

@@ -45,9 +45,18 @@ class Operator:
         self._stop = threading.Event()
         self._begin = threading.Event()
         self._beat = time.monotonic()
-        election = Election(settings.namespace, settings.identity, seconds=settings.lease_seconds)
+        election = Election(
+            settings.namespace, settings.identity, seconds=settings.lease_seconds, installation=settings.installation
+        )
         self._elector = Elector(election, connect(0), self._leads)
-        self.knowledge = Knowledge(settings.namespace, lambda: connect(0), self._queue, self._elector.now)
+        self.knowledge = Knowledge(
+            settings.namespace,
+            lambda: connect(0),
+            self._queue,
+            self._elector.now,
+            settings.gates,
+            settings.manager_of_labels,
+        )
         self.known = Known(self.knowledge)
         self._work = Work(
             settings, self.knowledge, self._queue, connect(PATIENCE_SECONDS), self._elector.now, self.metrics
@@ -98,6 +107,8 @@ class Operator:
         """What is not there yet, or cannot be reached now."""
         wrong = [f"{name} were not read yet" for name, one in self.knowledge.watchers.items() if not one.synced]
         wrong += [one.message for one in self.knowledge.problems()]
+        if self._elector.foreign:
+            wrong.append(self._elector.foreign)
         for ask in self._more_ready:
             wrong += ask()
         return wrong

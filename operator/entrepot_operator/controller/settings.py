@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from entrepot.errors import InvalidArgument
 from entrepot_io.placement.names import Site
 
+from entrepot_operator.controller.children import MANAGER
 from entrepot_operator.publishing.expiry import GRACE_SECONDS
 
 
@@ -25,6 +26,8 @@ class Settings:
         sweep_seconds: between two looks for what lost nodes left.
         grace_seconds: between the end of a lease and the removal of its objects.
         site: how stores are set up, for pods that are drawn to them.
+        gates: namespaces whose pods may wait for their objects; empty: all; None: none, which needs no rights on pods.
+        installation: whose replicas these are; another installation of the same namespace is not taken for one of them.
 
     Raises:
         InvalidArgument: a value is out of its range.
@@ -40,10 +43,12 @@ class Settings:
     sweep_seconds: float = 30.0
     grace_seconds: float = GRACE_SECONDS
     site: Site = field(default_factory=Site)
+    gates: tuple[str, ...] | None = ()
+    installation: str = "entrepot"
 
     def __post_init__(self) -> None:
-        if not self.namespace or not self.identity:
-            raise InvalidArgument("an operator has a namespace and an identity that are not empty")
+        if not self.namespace or not self.identity or not self.installation:
+            raise InvalidArgument("an operator has a namespace, an identity and an installation that are not empty")
         if not 0 <= self.port <= 65535:
             raise InvalidArgument(f"a port is a number from 0 to 65535, not {self.port}")
         for name in ("resync_seconds", "sweep_seconds"):
@@ -52,3 +57,9 @@ class Settings:
         for name in ("hold_seconds", "grace_seconds"):
             if getattr(self, name) < 0:
                 raise InvalidArgument(f"{name} is 0 or more, not {getattr(self, name):g}")
+
+    @property
+    def manager_of_labels(self) -> str:
+        """The field manager of the nodes' labels: operators of several namespaces share nodes, and each takes away only
+        what it wrote itself."""
+        return f"{MANAGER}.{self.namespace}"

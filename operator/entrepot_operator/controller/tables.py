@@ -65,6 +65,21 @@ class Table(Generic[T]):
             self._changed(before, after)
 
 
+class Several(Generic[T]):
+    """Tables that have no key in common, such as one for each of some namespaces."""
+
+    def __init__(self, tables: Iterable[Table[T]]) -> None:
+        self._tables = tuple(tables)
+
+    def get(self, key: str) -> T | None:
+        """What is kept of one."""
+        return next((found for one in self._tables if (found := one.get(key)) is not None), None)
+
+    def all(self) -> dict[str, T]:
+        """What is kept of all."""
+        return {key: one for table in self._tables for key, one in table.all().items()}
+
+
 class Change(Protocol):
     """Takes note of one resource; whatever it returns."""
 

@@ -67,7 +67,7 @@ class Work:
         self._api = api
         self._now = now
         self._metrics = metrics
-        self._writer = Writer(api, settings.identity)
+        self._writer = Writer(api, settings.identity, settings.manager_of_labels)
         self._failures: dict[str, tuple[Failure, ...]] = {}
         self._told: dict[str, dict[str, Any]] = {}  # the status that was written last, by the UID of its Store
         self._swept: datetime | None = None

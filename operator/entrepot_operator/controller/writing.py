@@ -24,11 +24,13 @@ class Writer:
     Args:
         api: a connection for this alone.
         identity: of this operator, for events.
+        manager_of_labels: the field manager of the nodes' labels.
     """
 
-    def __init__(self, api: Api, identity: str) -> None:
+    def __init__(self, api: Api, identity: str, manager_of_labels: str = MANAGER) -> None:
         self._api = api
         self._identity = identity
+        self._manager_of_labels = manager_of_labels
 
     def apply(self, child: Child) -> None:
         """Make a resource as it is wanted, by server-side apply."""
@@ -46,7 +48,7 @@ class Writer:
     def label(self, change: LabelChange) -> bool:
         """Change the label of a node; returns whether it is still there."""
         try:
-            self._api.apply(f"/api/v1/nodes/{change.node}", change.manifest(), MANAGER)
+            self._api.apply(f"/api/v1/nodes/{change.node}", change.manifest(), self._manager_of_labels)
         except ResourceNotFound:
             return False
         except ClusterRefused as error:

@@ -184,7 +184,7 @@ class Observer:
             lease=self._origin.lease,
             instance=store.instance_id,
             generation=held.generation,
-            bytes=kind.nbytes if kind is not None and collection else held.nbytes,
+            bytes=_size(held, kind, collection),
             scope=held.scope,
             session=held.session,
             type=kind.type[:MAX_TYPE_LENGTH] if kind is not None else "",
@@ -243,6 +243,12 @@ class _Durability:
             if note not in self._wanted.notes:
                 self._wanted.notes.append(note)
             return None
+
+
+def _size(held: Held, kind: Kind | None, collection: bool) -> int:
+    if kind is not None and collection:
+        return kind.nbytes
+    return held.nbytes + (kind.nbytes if kind is not None and kind.members is None else 0)
 
 
 def _names(held: Held) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from entrepot_operator.admission.keeping import SharedCertificates
 
 A, B, C = ("aa" * 20, "bb" * 20, "cc" * 20)
 NODES = ("hook-a", "hook-b")
-NAME = "entrepot-webhook"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
@@ -63,9 +62,9 @@ class Site:
         for name, label in ((self.team, {}), (self.strict, {"pod-security.kubernetes.io/enforce": "restricted"})):
             self.change(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"hook-test": self.system, **label}}})
         self.known = Known()
-        self.name = f"{NAME}-{self.system}"
-        text = installing.text(namespace=self.system, only="webhook").replace(NAME, self.name)
-        self.manifests: list[Any] = list(yaml.safe_load_all(text.replace("entrepot-annotations", self.name)))
+        self.name = f"{installing.installation(self.system)}-webhook"
+        text = installing.text(namespace=self.system, only="webhook")
+        self.manifests: list[Any] = list(yaml.safe_load_all(text))
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "entrepot-operator"}}
         cluster.apply(f"/api/v1/namespaces/{self.system}/serviceaccounts/entrepot-operator", account)
         self.webhook = self.start()
@@ -82,8 +81,6 @@ class Site:
             self.system,
             host="127.0.0.1",
             port=port,
-            configuration=self.name,
-            secret=f"{self.name}-tls",
             names=("127.0.0.1",),
             refresh_seconds=0.2,
         )
@@ -286,7 +283,7 @@ def test_the_rights_are_no_more_than_it_needs(site: Site) -> None:
 
 def _empty(site: Site) -> None:
     nothing = {"data": dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"))}
-    site.change(f"/api/v1/namespaces/{site.system}/secrets/{site.name}-tls", nothing)
+    site.change(f"/api/v1/namespaces/{site.system}/secrets/entrepot-webhook-tls", nothing)
 
 
 def _bundle(site: Site) -> bytes:
@@ -334,7 +331,7 @@ def test_authority_and_certificate_are_renewed_while_pods_are_made(site: Site) -
 
 
 def test_replicas_that_start_at_once_agree(site: Site) -> None:
-    path = f"/api/v1/namespaces/{site.system}/secrets/{site.name}-tls"
+    path = f"/api/v1/namespaces/{site.system}/secrets/entrepot-webhook-tls"
     _empty(site)
     found: list[Any] = []
 

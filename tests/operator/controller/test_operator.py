@@ -15,15 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import entrepot_operator
 import pytest
-import yaml
 from entrepot_io.cluster.objects import lease_path, resource_path
 from entrepot_io.placement import Node, inject
+from entrepot_operator import installing
 from published import publish, renew
 
-RBAC = Path(entrepot_operator.__file__).with_name("manifests") / "operator" / "rbac.yaml"
-SYSTEM = "entrepot-system"
 NODES = ("op-a", "op-b")
 GATE = "entrepot.dev/objects"
 LEASE_SECONDS = 2
@@ -74,10 +71,10 @@ class Running:
 def install(cluster: Any) -> str:
     """A namespace with the operator's account and its rights; returns it."""
     namespace = str(cluster.namespace("operator"))
-    for one in yaml.safe_load_all(RBAC.read_text().replace(SYSTEM, namespace)):
-        if one["kind"] == "ClusterRoleBinding":
-            one["metadata"]["name"] += f"-{namespace}"
-        cluster.apply(cluster.path_of(one), one)
+    for part in ("operator", "gates"):
+        for one in installing.objects(namespace=namespace, only=part):
+            if one["kind"] not in ("Deployment", "PodDisruptionBudget"):
+                cluster.apply(cluster.path_of(one), one)
     return namespace
 
 

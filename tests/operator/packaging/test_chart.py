@@ -79,3 +79,5 @@ def test_each_value_that_a_template_asks_for_has_a_default_and_a_schema() -> Non
             assert step in values, name
             assert step in schema["properties"], name
             values, schema = values[step], schema["properties"][step]
+            if "$ref" in schema:
+                schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]

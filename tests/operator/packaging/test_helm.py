@@ -18,11 +18,22 @@ EVERYTHING = {
         "tolerations": [{"operator": "Exists"}],
         "priorityClassName": "system-cluster-critical",
         "extraArgs": ["--resync-seconds", "60"],
+        "podAnnotations": {"scrape": "true"},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+        "affinity": {"nodeAffinity": {}},
+        "serviceAccount": {"annotations": {"role": "x"}},
     },
+    "podNamespaces": ["default", "kube-public"],
+    "networkPolicy": {"enabled": True, "metricsFrom": [{"podSelector": {}}]},
+    "metrics": {"service": {"enabled": True}},
     "webhook": {"mounts": False, **MANAGER},
     "store": {"create": True, "spec": {"capacity": "1Gi", "nodeSelector": {"disk": "ssd"}}},
 }
-NOTHING = {"webhook": {"enabled": False}, "policies": {"annotations": False, "ownNode": False}}
+NOTHING = {
+    "webhook": {"enabled": False},
+    "policies": {"annotations": False, "ownNode": False},
+    "gates": {"enabled": False},
+}
 
 
 def rendered(helm: Any, values: Any, namespace: str = installing.NAMESPACE) -> list[Any]:
@@ -38,14 +49,10 @@ def key(one: Any) -> str:
     return f"{one['kind']}/{one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
 
 
-def test_by_default_it_installs_what_the_manifests_do(helm: Any) -> None:
-    made = {key(one): one for one in rendered(helm, {})}
-    manifests = {
-        key(one): one for one in installing.objects() if one["kind"] not in ("Namespace", "CustomResourceDefinition")
-    }
-    assert made.keys() == manifests.keys()
-    for name, one in manifests.items():
-        assert made[name] == one, name
+@pytest.mark.parametrize("values", [{}, EVERYTHING, NOTHING], ids=["default", "everything", "nothing"])
+def test_it_is_rendered_as_the_engine_alone_does(helm: Any, render: Any, values: Any) -> None:
+    """So what test_rendered.py shows holds for Helm."""
+    assert {key(one): one for one in rendered(helm, values)} == {key(one): one for one in render(values)}
 
 
 def test_another_namespace_is_everywhere(helm: Any) -> None:

@@ -1,0 +1,3 @@
+module entrepot.dev/render
+
+go 1.24
