@@ -7,7 +7,7 @@ Importing this package imports nothing heavy, because Airflow loads it in all it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from entrepot.lazy import lazy_names
 
@@ -43,4 +43,12 @@ __all__ = [
     "pod_override",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOME)
+_lazy, __dir__ = lazy_names(__name__, _HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "EntrepotXComBackend":
+        # Airflow looks for its backend, which is this class, while it imports what this class stands on. So that comes
+        # first, and not from within the class's own module, which would be half done then.
+        import airflow.sdk.execution_time.xcom  # noqa: F401
+    return _lazy(name)

@@ -14,6 +14,7 @@ from typing import Any
 
 REQUEST = "entrepot.rerun"
 ANSWER = "entrepot.rerun_answer"
+HELD = "entrepot.held"  # the clerk's own note about a reader whose attempt ends as a reschedule
 VERSION = 1
 
 Instance = tuple[str, int]  # task ID and map index, within the run of the request
@@ -24,18 +25,29 @@ class Request:
     """Task instances of the asking task's own run that have to run again.
 
     Attributes:
-        tasks: which.
+        tasks: which; none: the asking task only waits.
         rule: of the policy that wants it.
         id: of this request.
+        hold: whether the asking task, which ends its attempt as a reschedule, is to be held until that end is known.
+        after: task instances that have to be over before it runs again.
     """
 
     tasks: tuple[Instance, ...]
     rule: str
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    hold: bool = False
+    after: tuple[Instance, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As the XCom has it."""
-        return {"v": VERSION, "id": self.id, "rule": self.rule, "tasks": [list(one) for one in self.tasks]}
+        return {
+            "v": VERSION,
+            "id": self.id,
+            "rule": self.rule,
+            "tasks": [list(one) for one in self.tasks],
+            "hold": self.hold,
+            "after": [list(one) for one in self.after],
+        }
 
     @classmethod
     def from_json(cls, said: Any) -> Request:
@@ -47,8 +59,8 @@ class Request:
         try:
             if said["v"] > VERSION:
                 raise ValueError(f"version {said['v']}, and this installation knows up to {VERSION}")
-            tasks = tuple((str(task), int(index)) for task, index in said["tasks"])
-            return cls(tasks, str(said["rule"]), str(said["id"]))
+            tasks, after = _instances(said["tasks"]), _instances(said.get("after", ()))
+            return cls(tasks, str(said["rule"]), str(said["id"]), bool(said.get("hold")), after)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"no request to clear tasks: {error}") from error
 
@@ -62,12 +74,14 @@ class Answer:
         cleared: task instances that were cleared now.
         waiting: those that had not ended, and run anyway.
         problem: why nothing was done; empty: it was.
+        held: whether the clerk lets the asking task go on, and when.
     """
 
     id: str
     cleared: tuple[Instance, ...] = ()
     waiting: tuple[Instance, ...] = ()
     problem: str = ""
+    held: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As the XCom has it."""
@@ -77,13 +91,15 @@ class Answer:
             "cleared": [list(one) for one in self.cleared],
             "waiting": [list(one) for one in self.waiting],
             "problem": self.problem,
+            "held": self.held,
         }
 
     @classmethod
     def from_json(cls, said: Any) -> Answer | None:
         """Read what :meth:`to_json` made; None: it is something else."""
         try:
-            return cls(str(said["id"]), _instances(said["cleared"]), _instances(said["waiting"]), str(said["problem"]))
+            cleared, waiting = _instances(said["cleared"]), _instances(said["waiting"])
+            return cls(str(said["id"]), cleared, waiting, str(said["problem"]), bool(said.get("held")))
         except (KeyError, TypeError, ValueError):
             return None
 

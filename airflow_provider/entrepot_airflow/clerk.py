@@ -1,9 +1,10 @@
-"""The scheduler's side: clears what tasks asked for, and settles runs that are over.
+"""The scheduler's side: clears what tasks asked for, lets go those who asked, and settles runs that are over.
 
 A thread of the scheduler's process, because that has the database, is there wherever Airflow is, and needs no
 credentials. It does little: it looks at an indexed column once a second, and starts a process for what takes time.
 
 on_starting --job is a scheduler's--> (looking) --request--> cleared and answered, in one transaction
+                                          |--reader rescheduled--> let go (holding.py)
                                           `--run over--> a process that settles it
 """
 
@@ -16,6 +17,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from entrepot_io.sessions import run_session
@@ -23,6 +27,7 @@ from entrepot_io.sessions import run_session
 from entrepot_airflow.asking import ANSWER, REQUEST, Answer, Instance, Request, in_words
 from entrepot_airflow.attempts import HOST
 from entrepot_airflow.configuration import POLICY_VARIABLE, default_scope, policy_path, settings
+from entrepot_airflow.holding import hold, let_go
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -47,6 +52,13 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(
     before=lambda: _looking.acquire(), after_in_parent=lambda: _looking.release(), after_in_child=_after_fork_in_child
 )
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """No fork of this process happens in such a block."""
+    with _looking:
+        yield
 
 
 def serve_once() -> int:
@@ -77,6 +89,7 @@ def serve_once() -> int:
                 session=session,
             )
             session.delete(row)
+        let_go(session)
         return len(rows)
 
 
@@ -88,9 +101,12 @@ def _answer(row: Any, session: Session) -> Answer:
         log.error("Entrepot: %s left %s", who, error)
         return Answer("", problem=str(error))
     answer = _cleared(row.dag_id, row.run_id, request, session)
+    if request.hold and not answer.problem:
+        hold(row, request.after, session)
+        answer = replace(answer, held=True)
     if answer.problem:
         log.error("Entrepot: %s wants tasks to run again (%s): %s", who, request.rule, answer.problem)
-    else:
+    elif request.tasks:
         log.info("Entrepot: %s misses values (%s): cleared %s", who, request.rule, in_words(answer.cleared))
     return answer
 

@@ -1,43 +1,46 @@
 """Airflow's cluster policies, by the entry point ``airflow.policy``: what the file says reaches every DAG by itself.
 
-A file that is wrong is an import error of the DAGs, with file and line. A rule about ``task_failed`` sets a task's
-retries, which Airflow's scheduler has to know before the task begins. And pods that Airflow makes follow their data.
+A file that is wrong fails the tasks that run under it, with file and line, before anything of theirs is run; the DAGs
+stay. A rule about ``task_failed`` sets a task's retries, which Airflow's scheduler has to know before the task begins.
+And pods that Airflow makes follow their data.
 """
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
 from airflow.policies import hookimpl
 
+from entrepot_airflow import advising, doubles
 from entrepot_airflow.configuration import places_pods, policy_path
 
-
-@hookimpl
-def dag_policy(dag: Any) -> None:
-    """Check the policy whenever a DAG file is imported.
-
-    Raises:
-        PolicyError, InvalidArgument: it cannot be used; Airflow shows the message as the DAG's import error.
-    """
-    if policy_path():
-        from entrepot_airflow.runtimes import checked
-
-        checked()
+log = logging.getLogger(__name__)
+_said: set[str] = set()  # what is wrong, each thing once in a process
 
 
 @hookimpl
 def task_policy(task: Any) -> None:
-    """Give a task the retries of the first ``task_failed`` rule that matches it; without one it keeps its own."""
+    """Give a task the retries of the first ``task_failed`` rule that matches it; without one it keeps its own.
+
+    A policy that cannot be used is said in the DAG processor's log; the task that runs under it fails with it.
+    """
     if not policy_path():
         return
+    from entrepot.errors import EntrepotError
     from entrepot_io.policy import Subject, Task
 
     from entrepot_airflow.attempts import HOST, said_of
     from entrepot_airflow.runtimes import checked
 
-    policy = checked()
+    try:
+        policy = checked()
+    except EntrepotError as error:
+        if str(error) not in _said:
+            _said.add(str(error))
+            log.error("Entrepot: tasks fail till this is mended: %s", error)
+        return
     if policy is None:
         return
 
@@ -70,6 +73,9 @@ def get_airflow_context_vars(context: Any) -> None:
     Raises:
         PolicyError: the policy cannot be used, or a target cannot be written; the task fails with file and line.
     """
+    doubles.begin(bool(getattr(context.get("task"), "multiple_outputs", False)))
+    if context.get("task") is not None:
+        advising.watch(context["task"])
     if not policy_path():
         return
     from entrepot_airflow.attempts import begin

@@ -50,6 +50,19 @@ def get_provider_info() -> dict[str, Any]:
                         default="4096",
                         kind="integer",
                     ),
+                    "allow_pickle": option(
+                        "Whether values are taken that were pickled: yes, no, or listed: of the classes in [core] "
+                        "allowed_deserialization_classes. Unset: unless the store is shared between users, and held to "
+                        "that list where it says more than Airflow ships.",
+                        example="listed",
+                    ),
+                    "drop_finished": option(
+                        "Whether a run's values go once it succeeded and nobody reads them any more; its tasks cannot "
+                        "be cleared one by one then. Values of deleted runs go in any case.",
+                        example="True",
+                        default="False",
+                        kind="boolean",
+                    ),
                     "policy": option(
                         "File that says what is checkpointed and what happens when something is lost. Unset: nothing.",
                         example="/etc/entrepot/policy.yaml",

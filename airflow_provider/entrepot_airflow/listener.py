@@ -11,6 +11,7 @@ from entrepot.errors import EntrepotError
 from entrepot_airflow import attempts
 from entrepot_airflow.attempts import said_of, task_of
 from entrepot_airflow.clerk import CLERK
+from entrepot_airflow.retrying import counted
 from entrepot_airflow.runtimes import checked, runtime
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any)
     if own is not None and own.failure_told:
         return
     if own is not None:
-        policy.task_failed(own.run.subject, task_instance.try_number, error)
+        number, most = task_instance.try_number, getattr(task_instance, "max_tries", 0)
+        policy.task_failed(own.run.subject, counted(number, most, task_instance.task.retries), error)
         own.failure_told = True
         return
     from entrepot_io.policy import Subject

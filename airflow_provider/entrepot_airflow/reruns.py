@@ -1,8 +1,10 @@
-"""The reader's side of a rerun: others are cleared, and its own attempt ends as a reschedule, which is no retry.
+"""The reader's side of a rerun: others are cleared, and its own attempt ends as a reschedule, which uses up no retry.
 
-lost --asked--> cleared --rescheduled--> (the scheduler runs the cleared tasks, then this one) --> reads again
+lost --asked--> cleared --rescheduled--> held --let go--> (the scheduler runs this one again) --> reads again
   |                `--nobody answers, or it cannot be done--> ObjectLost, with the reason
   `--the maker is running again already--> rescheduled
+
+Why it is held: docs/decisions/0020-held-readers.md.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ DEFAULT_TIMEOUT = "60s"
 POLL_SECONDS = (0.1, 1.0)  # between looks for the answer: the first pause, and what it grows to
 SOON = timedelta(seconds=1)  # the reader waits for what it depends on anyway
 LATER = timedelta(seconds=10)  # for what it reads without depending on it, which nothing makes it wait for
+HELD = timedelta(minutes=5)  # the clerk lets it go before that; then it goes by itself, if there is no clerk any more
+# Inputs are read while a task's arguments are rendered, and whatever is raised there is logged as an error.
+_TEMPLATES = logging.getLogger("airflow.sdk.definitions._internal.templater")
 _ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
@@ -40,8 +45,8 @@ def run_again(attempt: Attempt, needed: RerunNeeded) -> NoReturn:
         AirflowRescheduleException: it is done.
         ObjectLost: it cannot be done; the message says why.
     """
-    wanted = _instances(attempt, needed)
-    request = Request(wanted, needed.rule)
+    wanted, upstream = _instances(attempt, needed), _upstream(attempt, needed)
+    request = Request(wanted, needed.rule, hold=not _in_process(), after=() if upstream else wanted)
     answer = _answered(attempt, request)
     if answer is None:
         raise ObjectLost(
@@ -55,7 +60,7 @@ def run_again(attempt: Attempt, needed: RerunNeeded) -> NoReturn:
         said += f", already running again {in_words(answer.waiting)}"
     log.warning("Entrepot: %s; this task comes after them", said)
     remembering.remember(attempt, said)
-    _reschedule(SOON if _upstream(attempt, needed) else LATER)
+    _reschedule(HELD if answer.held else SOON if upstream else LATER)
 
 
 def wait_if_under_way(attempt: Attempt, maker: Task | None) -> None:
@@ -74,7 +79,9 @@ def wait_if_under_way(attempt: Attempt, maker: Task | None) -> None:
     if _state(attempt.ti, instance_of(maker)) in _ENDED:
         return
     log.warning("Entrepot: %s is running again; this task comes after it", maker)
-    _reschedule(LATER)
+    request = Request((), "", hold=not _in_process(), after=(instance_of(maker),))
+    answer = _answered(attempt, request) if request.hold else None
+    _reschedule(HELD if answer is not None and answer.held else LATER)
 
 
 def _instances(attempt: Attempt, needed: RerunNeeded) -> tuple[Instance, ...]:
@@ -107,7 +114,7 @@ def _answered(attempt: Attempt, request: Request) -> Answer | None:
     where = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": ti.map_index}
     comms: Any = task_runner.SUPERVISOR_COMMS
     comms.send(SetXCom(key=REQUEST, value=request.to_json(), **where))
-    if type(comms).__name__ == "InProcessSupervisorComms":  # dag.test(): no scheduler, but its database
+    if _in_process():  # there is no scheduler, but its database
         from entrepot_airflow.clerk import serve_once
 
         serve_once()
@@ -122,6 +129,13 @@ def _answered(attempt: Attempt, request: Request) -> Answer | None:
             return None
         time.sleep(pause)
         pause = min(pause * 1.5, longest)
+
+
+def _in_process() -> bool:
+    """Whether this is ``dag.test()``, whose tasks run in its own process."""
+    from airflow.sdk.execution_time import task_runner
+
+    return type(getattr(task_runner, "SUPERVISOR_COMMS", None)).__name__ == "InProcessSupervisorComms"
 
 
 def _state(ti: Any, instance: Instance) -> str:
@@ -144,4 +158,11 @@ def _reschedule(after: timedelta) -> NoReturn:
     from airflow.sdk import exceptions
 
     reschedule: Any = exceptions.AirflowRescheduleException  # has no types
+    _TEMPLATES.addFilter(_unless_planned)  # the same function is added once
     raise reschedule(datetime.now(timezone.utc) + after)
+
+
+def _unless_planned(record: logging.LogRecord) -> bool:
+    """A filter of log records: not those about a reschedule."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    return type(error).__name__ != "AirflowRescheduleException"

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from entrepot_io.connections import session_store
+from entrepot_io.connections import permit_pickle, session_store
 from entrepot_io.handoff import delete_value, get_value, put_value
 from entrepot_io.keys import airflow_key
 from entrepot_io.plain import stays_inline
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import run_session
+from entrepot_io.settings import Settings
 
+from entrepot_airflow import advising, doubles
 from entrepot_airflow.configuration import default_scope, policy_path, settings
+from entrepot_airflow.pickling import pickle_rule
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,18 @@ class Coordinate:
 
 def outgoing(value: Any, coordinate: Coordinate) -> Any:
     """What Airflow keeps in place of ``value``: a reference as a JSON object, or the value if it is small and plain."""
-    now = settings()
+    now = _settings()
     if stays_inline(value, now.inline_below):
+        doubles.note(coordinate.key, value, None)
         return value
+    # Past the policy: a task does not read what it writes.
+    whole = doubles.shared(value, lambda kept: get_value(Reference.parse(kept), address=now.address, copy="never"))
+    kept = _stored(whole, coordinate, now)
+    doubles.note(coordinate.key, value, kept)
+    return kept
+
+
+def _stored(value: Any, coordinate: Coordinate, now: Settings) -> dict[str, Any]:
     scope = now.scope or default_scope()
     at = coordinate
     if at.dag_id is None or at.task_id is None or at.run_id is None or at.key is None:
@@ -59,7 +71,9 @@ def outgoing(value: Any, coordinate: Coordinate) -> Any:
 
 def incoming(entry: object) -> Any:
     """The value that a stored reference names."""
-    now = settings()
+    now = _settings()
+    if now.copy == "never":
+        advising.got()
     reference = Reference.parse(entry)
 
     def get() -> Any:
@@ -70,6 +84,12 @@ def incoming(entry: object) -> Any:
 
         return read(reference, get, now.copy)
     return get()
+
+
+def _settings() -> Settings:
+    """The settings, with the rule for pickled values in force."""
+    permit_pickle(*pickle_rule())
+    return settings()
 
 
 def discard(entry: object) -> bool:

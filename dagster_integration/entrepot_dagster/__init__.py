@@ -4,6 +4,8 @@ Definitions(assets=[...], resources={"io_manager": EntrepotIOManager()})
 
 With a policy (ENTREPOT_POLICY, or the IO manager's ``policy``) there are ``policy_sensors()`` for the definitions,
 ``policy_retries()`` and ``policy_failure_hook`` for a job, and ``python -m entrepot_dagster``.
+
+Importing this package does not import Dagster: ``entrepot gc`` asks it about sessions that may be another's.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ from typing import TYPE_CHECKING
 from dagster_shared.libraries import DagsterLibraryRegistry
 from entrepot.lazy import lazy_names
 
-from entrepot_dagster.io_manager import EntrepotIOManager
-
 if TYPE_CHECKING:
     from entrepot_dagster.hooks import policy_failure_hook as policy_failure_hook
     from entrepot_dagster.hooks import policy_retries as policy_retries
+    from entrepot_dagster.io_manager import EntrepotIOManager as EntrepotIOManager
     from entrepot_dagster.k8s import entrepot_k8s_job_executor as entrepot_k8s_job_executor
     from entrepot_dagster.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
     from entrepot_dagster.sensors import policy_sensors as policy_sensors
 
 _HOME = {
+    "EntrepotIOManager": "io_manager",
     "entrepot_k8s_job_executor": "k8s",
     "placement_tags": "pod_tags",
     "policy_failure_hook": "hooks",

@@ -7,8 +7,8 @@ key, of none it is ``None``; an output of several partitions is refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster import (
     ConfigurableIOManager,
@@ -24,16 +24,20 @@ from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot_io.connections import session_store
 from entrepot_io.handoff import get_by_key, put_value
 from entrepot_io.reference import Reference
-from entrepot_io.settings import Settings, resolve
+from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
+from entrepot_io.settings import Settings, copy_mode, resolve
 from entrepot_io.use import set_use
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.deployments import notice_others
 from entrepot_dagster.places import Place, asset_place, default_scope, output_place
 from entrepot_dagster.records import REFERENCE, recorded_asset, recorded_output
+from entrepot_dagster.sweeping import sweep
 
 if TYPE_CHECKING:
     from entrepot_dagster.at_work import Binding, StepRuns
 
+T = TypeVar("T")
 LOCALITY_SET = "entrepot/locality_set"
 POLICY = "ENTREPOT_POLICY"
 
@@ -50,7 +54,8 @@ class EntrepotIOManager(ConfigurableIOManager):
     copy_mode: str | None = Field(
         default=None, alias="copy", description="How inputs are read: never (read-only), on_write or always."
     )
-    session_ttl_seconds: float | None = Field(
+    # A number or a text such as "24h"; Dagster's configuration knows no such type.
+    session_ttl_seconds: Any = Field(
         default=None, description="How long a run's outputs are kept after their last use; unset: 24 hours."
     )
 
@@ -62,13 +67,18 @@ class EntrepotIOManager(ConfigurableIOManager):
     _steps: Any = PrivateAttr(default=None)  # StepRuns, once there is a policy
 
     def __init__(self, **data: Any) -> None:
-        """Take the settings; a policy is read now, so that what is wrong with it is said where definitions are loaded.
+        """Take the settings; what is wrong with them or with the policy is said where definitions are loaded.
 
         Raises:
             PolicyError: it cannot be used; file and line are in the message.
-            InvalidArgument: there is no such file.
+            InvalidArgument: there is no such file, or a setting is out of its range.
         """
+        ttl = data.get("session_ttl_seconds")
+        if isinstance(ttl, Mapping):  # what Dagster makes of an EnvVar, in a field of more types than one
+            data["session_ttl_seconds"] = _variable(str(ttl.get("env")))
         super().__init__(**data)
+        copy_mode(_now(self.copy_mode))
+        parse_ttl(_now(self.session_ttl_seconds))
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # whose value is known when a step runs
             from entrepot_io.policy import find_policy
 
@@ -112,6 +122,8 @@ class EntrepotIOManager(ConfigurableIOManager):
         """
         place = self._output_place(context)
         settings = self._settings()
+        if settings.scope is not None and context.has_asset_key:
+            notice_others(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
         used = set_use((context.definition_metadata or {}).get(LOCALITY_SET))
 
         def put() -> Reference:
@@ -133,6 +145,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         if reference.shape is not None:
             metadata["entrepot/shape"] = MetadataValue.text(" x ".join(map(str, reference.shape)))
         context.add_output_metadata(metadata)
+        sweep(self._instance, settings.address, reference.scope, lambda: self._store(place, settings))
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input.
@@ -168,7 +181,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             return output_place(context.get_identifier())
         path = context.asset_key.path
         if not context.has_asset_partitions:
-            return asset_place(self._instance, path, None)
+            return self._asset_place(path, None)
         partitions = context.asset_partition_keys
         if len(partitions) != 1:
             raise InvalidArgument(
@@ -176,10 +189,13 @@ class EntrepotIOManager(ConfigurableIOManager):
                 "partition is stored as an object of its own: run the backfill with one run per partition, or return "
                 "None and store the partitions yourself"
             )
-        return asset_place(self._instance, path, partitions[0])
+        return self._asset_place(path, partitions[0])
+
+    def _asset_place(self, path: Sequence[str], partition: str | None) -> Place:
+        return asset_place(self._instance, path, partition, named_scope=self._settings().scope is not None)
 
     def _load_asset(self, context: InputContext, partition: str | None) -> Any:
-        place = asset_place(self._instance, context.asset_key.path, partition)
+        place = self._asset_place(context.asset_key.path, partition)
         recorded = None
         if self._instance is not None:
             recorded = recorded_asset(self._instance, context.asset_key, partition)
@@ -237,3 +253,15 @@ class EntrepotIOManager(ConfigurableIOManager):
     def _store(self, place: Place, settings: Settings) -> Any:
         scope = settings.scope or default_scope(self._instance)
         return session_store(settings.address, scope, place.session, settings.session_ttl)
+
+
+def _now(said: T | None) -> T | None:
+    """A setting, unless its value is known only when a step runs."""
+    return None if isinstance(said, (EnvVar, type(EnvVar.int("")))) else said
+
+
+def _variable(name: str) -> str:
+    found = os.environ.get(name)
+    if found is None:
+        raise InvalidArgument(f"session_ttl_seconds comes from the environment variable {name}, which is not set")
+    return found

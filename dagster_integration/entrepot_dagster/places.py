@@ -2,7 +2,8 @@
 
 Assets are written in place and outlive runs: they are in the session of the scope itself. Outputs of ops belong to
 their run: they are in its session, which ends some time after its last use. An ephemeral instance (``materialize``
-without one, tests) takes its assets with it when it goes, so they are in a session that ends as well.
+without one, tests) takes its assets with it when it goes, so they are in a session that ends as well; unless there is a
+scope that somebody named: that lasts, and the assets with it.
 """
 
 from __future__ import annotations
@@ -36,9 +37,20 @@ def default_scope(instance: DagsterInstance | None) -> str:
     return folder_scope("dagster", instance.root_directory) if identity is None else scope_of("dagster", identity)
 
 
-def asset_place(instance: DagsterInstance | None, path: Sequence[str], partition: str | None) -> Place:
-    """Where an asset, or one of its partitions, lives."""
+def asset_place(
+    instance: DagsterInstance | None, path: Sequence[str], partition: str | None, *, named_scope: bool = False
+) -> Place:
+    """Where an asset, or one of its partitions, lives.
+
+    Args:
+        instance: that works with it.
+        path: of its key.
+        partition: which; None: it has none.
+        named_scope: whether somebody named the scope, so that it is not the instance's own.
+    """
     key = dagster_asset_key(path, partition)
+    if named_scope:
+        return Place(SCOPE_SESSION, key)
     if instance is None:
         return Place(run_session("dagster", "ephemeral"), key)
     if instance.is_ephemeral:
@@ -76,6 +88,14 @@ def asset_of_key(key: str) -> tuple[list[str], str | None] | None:
 def unescape(part: str) -> str:
     """What :mod:`entrepot_io.keys` escaped."""
     return unquote(part)
+
+
+def identity_of(instance: DagsterInstance | None) -> tuple[str, str] | None:
+    """What tells a deployment from others, and the folder that people know it by; None: it is gone with its process."""
+    if instance is None or instance.is_ephemeral:
+        return None
+    identity = _storage_id(instance)
+    return (identity or instance.root_directory, instance.root_directory)
 
 
 def _storage_id(instance: DagsterInstance) -> str | None:

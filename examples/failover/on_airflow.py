@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,13 +36,12 @@ def running(asked: Asked) -> Iterator[Run]:
 
         def run(name: str) -> dict[str, Any]:
             conf = {"scale": asked.scale, "rows": asked.rows}
-            started = api.call(f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf, "dag_run_id": name})
-            path = f"/api/v2/dags/{DAG}/dagRuns/{urllib.parse.quote(started['dag_run_id'], safe='')}"
+            path = api.begin(DAG, name, conf)
             state = api.state_at_end(child, path, f"the end of {name}", asked.timeout)
             if state != "success":
                 logs = sorted((home / "logs").rglob(f"*{name}*/**/*.log"), key=lambda log: log.stat().st_mtime)
                 raise DemoError(f"Airflow: the run {name} failed. The end of its last log:\n{tail(logs[-1])}")
-            value = api.call(f"{path}/taskInstances/report/xcomEntries/return_value")["value"]
+            value = api.ask(f"{path}/taskInstances/report/xcomEntries/return_value")["value"]
             found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
             return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import secrets
 import sys
 import time
@@ -22,6 +23,8 @@ from examples.flights.transports import Transport
 
 THRESHOLD_BYTES = 4096  # what is smaller stays in Airflow's database, with either backend
 START_TIMEOUT = 240.0
+PATIENCE = 60.0  # seconds for which a busy server is asked again
+DATABASE = "DEMO_AIRFLOW_DATABASE"  # the variable with its URL
 BACKENDS = {
     "entrepot": "entrepot_airflow.EntrepotXComBackend",
     "objectstorage": "airflow.providers.common.io.xcom.backend.XComObjectStorageBackend",
@@ -49,8 +52,10 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
         | settings(home, port, ROOT / "examples/flights/airflow_dags")
         | {
             "AIRFLOW__CORE__XCOM_BACKEND": "examples.flights.measured_xcom.MeasuredXCom",
-            # Airflow builds values again only of classes that it is told; the store needs no such list.
+            # Airflow's own transport builds values again only of classes that it is told, and the store would keep to
+            # the same list; what is pickled here, the model, was pickled by the same user's task.
             "AIRFLOW__CORE__ALLOWED_DESERIALIZATION_CLASSES": "airflow.* pandas.* examples.flights.job.*",
+            "AIRFLOW__ENTREPOT__ALLOW_PICKLE": "yes",
             "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
             "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_THRESHOLD": str(THRESHOLD_BYTES),
             "AIRFLOW__ENTREPOT__INLINE_BELOW": str(THRESHOLD_BYTES),
@@ -62,6 +67,8 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
 
 def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
     """Configuration of an Airflow for demonstrations, as variables.
+
+    Its database is in SQLite, or where DEMO_AIRFLOW_DATABASE says, as the tests do: SQLite takes one writer at a time.
 
     Args:
         home: its folder.
@@ -77,7 +84,7 @@ def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": os.environ.get(DATABASE) or f"sqlite:///{home}/airflow.db",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
@@ -89,6 +96,11 @@ def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     }
+
+
+def busy(error: BaseException) -> bool:
+    """Whether an error of :meth:`Api.call` says no more than that the server could not do it now."""
+    return not isinstance(error, urllib.error.HTTPError) or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class Api:
@@ -118,6 +130,41 @@ class Api:
             request.add_header("Authorization", f"Bearer {self._token}")
         with self._opener.open(request, timeout=15) as answer:
             return json.load(answer)
+
+    def ask(self, path: str, body: dict[str, Any] | None = None, *, seconds: float = PATIENCE) -> Any:
+        """:meth:`call`, and again while the server is too busy to answer; for what may be asked twice.
+
+        Raises:
+            OSError: the server refuses, or did not answer for so many seconds.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return self.call(path, body)
+            except (OSError, http.client.HTTPException) as error:
+                if not busy(error) or time.monotonic() > end:
+                    raise
+            time.sleep(0.5)
+
+    def begin(self, dag: str, run: str, conf: dict[str, Any] | None = None) -> str:
+        """Start a run under a name of the caller's, so that asking twice starts one; its path.
+
+        Raises:
+            OSError: the server refuses, or does not answer.
+        """
+        body = {"logical_date": None, "dag_run_id": run, "conf": conf or {}}
+        path = f"/api/v2/dags/{dag}/dagRuns"
+        try:
+            self.call(path, body)
+        except (OSError, http.client.HTTPException) as error:
+            if not busy(error):
+                raise
+            try:
+                self.ask(path, body)
+            except urllib.error.HTTPError as again:
+                if again.code != http.HTTPStatus.CONFLICT:  # it was started before the server failed
+                    raise
+        return f"{path}/{urllib.parse.quote(run, safe='')}"
 
     def log_in(self) -> None:
         """Take a token, as everybody may in this Airflow."""
@@ -165,11 +212,9 @@ class Api:
             nonlocal state
             try:
                 state = self.call(path)["state"]
-            except urllib.error.HTTPError as error:
-                if error.code < 500:
-                    raise
-            except (OSError, http.client.HTTPException):
-                pass  # the server is busy; whoever waits here does not wait for ever
+            except (OSError, http.client.HTTPException) as error:
+                if not busy(error):
+                    raise  # whoever waits here does not wait for ever
             return state in ("success", "failed")
 
         child.wait_for(ended, what, timeout, interval=0.25)
@@ -221,8 +266,8 @@ class Airflow:
         dag = dag_id(transport)
         conf = {"scale": self._asked.scale, "rows": self._asked.rows}
         begin, clock = time.time(), time.monotonic()
-        run = self._api.call(f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"]
-        path = f"/api/v2/dags/{dag}/dagRuns/{urllib.parse.quote(run, safe='')}"
+        run = f"demo-{dag}"
+        path = self._api.begin(dag, run, conf)
         state = self._api.state_at_end(self._child, path, f"the end of {dag}", self._asked.timeout)
         end, seconds = time.time(), time.monotonic() - clock
         if state != "success":
@@ -234,11 +279,11 @@ class Airflow:
 
     def _entry(self, path: str, task: str) -> str:
         """What Airflow's database has in place of a task's value."""
-        value = self._api.call(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
+        value = self._api.ask(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
         return value if isinstance(value, str) else json.dumps(value)
 
     def _failed(self, dag: str, run: str, path: str) -> DemoError:
-        tasks = self._api.call(f"{path}/taskInstances")["task_instances"]
+        tasks = self._api.ask(f"{path}/taskInstances")["task_instances"]
         failed = next((entry["task_id"] for entry in tasks if entry["state"] == "failed"), None)
         folder = self._home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={failed}"
         logs = sorted(folder.glob("*.log"))

@@ -3,12 +3,16 @@
 A task process opens its connection once, at the first value that it hands over; threads share it. After a ``fork`` the
 client gives the child a connection of its own, so the cache stays valid there; only its lock is renewed, because
 another thread of the parent may have held it.
+
+A store that died is noticed before a value is handed over or read: the connection then goes on with the store that is
+there now, and with it every ``Store`` that uses it, whether it is cached here or held by a user.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
@@ -16,12 +20,27 @@ from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 if TYPE_CHECKING:
     from entrepot import Store
 
+PickleRule = tuple[bool | None, Callable[[str], bool] | None]
+
 _lock = threading.Lock()
-_stores: dict[tuple[str | None, str], Store] = {}  # guarded by _lock; key: (address, scope)
+# Guarded by _lock; by address, scope, and what says which pickled values are taken.
+_stores: dict[tuple[str | None, str, PickleRule, str | None], Store] = {}
+_rule: PickleRule = (None, None)  # replaced as a whole by whoever hosts this process; read with each use of a store
+
+
+def permit_pickle(allow: bool | None, classes: Callable[[str], bool] | None) -> None:
+    """Say which pickled values this process takes: its host's rule, for whatever it reads through these connections.
+
+    Args:
+        allow, classes: as ``entrepot.connect`` has them. A connection is made for each function, so it is one of a
+            module, not made for each call.
+    """
+    global _rule
+    _rule = (allow, classes)
 
 
 def scope_store(address: str | None, scope: str) -> Store:
-    """The scope's own session: what is in it outlives runs.
+    """The scope's own session, in the store that is there now: what is in it outlives runs.
 
     Args:
         address: of the store, ``None`` for the one that ``entrepot.connect`` finds.
@@ -31,15 +50,21 @@ def scope_store(address: str | None, scope: str) -> Store:
         StoreUnavailable: nothing answers at that address.
     """
     import entrepot
+    from entrepot import parts
 
     # What connect() itself would look up is part of the key: a test or a notebook may change it.
-    key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope)
+    rule = _rule
+    key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope, rule, os.environ.get("ENTREPOT_ALLOW_PICKLE"))
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:
-            store = entrepot.connect(address, session=SCOPE_SESSION, scope=scope)
+            store = entrepot.connect(
+                address, session=SCOPE_SESSION, scope=scope, allow_pickle=rule[0], pickled_classes=rule[1]
+            )
             _stores[key] = store
-        return store
+            return store
+    parts.look(store)
+    return store
 
 
 def session_store(address: str | None, scope: str, session: str, ttl: float | None) -> Store:

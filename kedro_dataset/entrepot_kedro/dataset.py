@@ -10,17 +10,19 @@ The life of its value::
                           +-- release after the last consumer: (absent), if the value belongs to the run alone
                           +-- end of the run's session: (absent)
 
-``load`` of what is absent is an error, never an empty value.
+``load`` of what is absent is an error, never an empty value. What nothing can write down (a closure, a generator, a
+connection) stays in its process, if it belongs to the run alone, as in Kedro's own ``MemoryDataset``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from entrepot.codec import CopyMode
-from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectNotFound, UnsupportedType
 from entrepot.ids import ObjectID
 from entrepot_io.connections import session_store
 from entrepot_io.handoff import delete_by_key, get_by_key, key_exists, put_value
@@ -31,14 +33,25 @@ from entrepot_io.use import set_use
 from kedro.io import AbstractDataset
 from kedro.io.core import Version
 
-from entrepot_kedro import policies
+from entrepot_kedro import ending, policies
 from entrepot_kedro.origin import find_origin
-from entrepot_kedro.places import Session, default_scope, session_of
+from entrepot_kedro.places import PROCESS_SESSION, Session, default_scope, session_of
+from entrepot_kedro.transcoding import as_form, form_of, plain_name
 
 if TYPE_CHECKING:
     from entrepot import Store
     from entrepot_io.policy.lineage import ObjectRef
     from entrepot_io.reference import Reference
+
+
+class _Nothing:
+    """No value, in any process."""
+
+    def __reduce__(self) -> str:
+        return "_NOTHING"
+
+
+_NOTHING = _Nothing()
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,10 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         self.metadata = metadata
         self.run_note: RunNote | None = None
         self._used = set_use(locality_set)
-        self._name = name
+        self._name = plain_name(name)
+        self._form = form_of(name)
+        self._process = os.getpid()
+        self._kept: Any = _NOTHING  # a value that cannot be stored; of this process alone
         self.address = settings.address
         self.scope = settings.scope or default_scope()
         self.copy_mode: CopyMode = settings.copy
@@ -122,6 +138,8 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             self._session = session_of(session, None if origin is None else origin.save_version)
         else:
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
+        if self._session.name == PROCESS_SESSION:
+            ending.watch_process(self.address, self.scope)
         # Kedro resumes a failed run from what this says is still there for the next one.
         self._EPHEMERAL = self._session.ends_with_run
 
@@ -132,8 +150,11 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             DatasetError: with the cause: ``ObjectNotFound`` or ``ObjectLost`` for a value that is not there,
                 ``StoreUnavailable`` if the store cannot be reached.
         """
+        if self._kept is not _NOTHING:
+            return self._kept
         binding = policies.current()
-        return self.read_now() if binding is None else binding.load(self)
+        value = self.read_now() if binding is None else binding.load(self)
+        return as_form(value, self._form) if self._form else value
 
     def save(self, data: Any) -> None:
         """Save a value; what an earlier attempt saved gives way, except for a version, which is written once.
@@ -142,13 +163,22 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             DatasetError: with the cause: ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (another value has this
                 version), ``StoreUnavailable``.
         """
+        self._kept = _NOTHING
         binding = policies.current()
-        if binding is None:
-            self.write_now(data)
-        else:
-            binding.save(self, data)
+        try:
+            if binding is None:
+                self.write_now(data)
+            else:
+                binding.save(self, data)
+        except UnsupportedType:
+            if not self._session.ends_with_run or os.getpid() != self._process:
+                raise
+            self.drop()  # an earlier attempt's value gives way
+            self._kept = data
 
     def _exists(self) -> bool:
+        if self._kept is not _NOTHING:
+            return True
         store = self.store()
         key = self._load_key(store)
         if key is not None:
@@ -161,9 +191,14 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
 
     def _release(self) -> None:
         # The runner calls this after the last consumer, in its own process, and never for outputs of the pipeline.
-        # Under a policy the value may be needed to make another one again: it goes at the end of the run.
-        if self._session.ends_with_run and self.run_note is None:
+        # Under a policy the value may be needed to make another one again: it goes at the end of the run. So does one
+        # of a transcoded name, which is read under others.
+        self._kept = _NOTHING
+        if self._session.ends_with_run and self.run_note is None and not self._form:
             self.drop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": _NOTHING}
 
     # --- without a policy, and for what carries one out
 

@@ -21,6 +21,9 @@ from kedro.utils import find_kedro_project
 _PROCESS_RUN = f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
+PROCESS_SESSION = run_session("kedro", _PROCESS_RUN)
+
+
 @dataclass(frozen=True)
 class Session:
     """A session of the store.
@@ -66,4 +69,11 @@ def session_of(session: str | None, save_version: str | None) -> Session:
     dag, run = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")
     if dag and run:
         return Session(kedro_session_in_airflow(dag, run), ends_with_run=False)
-    return Session(run_session("kedro", save_version or _PROCESS_RUN), ends_with_run=True)
+    name = run_session("kedro", save_version) if save_version else PROCESS_SESSION
+    return Session(name, ends_with_run=True)
+
+
+def is_run_session(session: str) -> bool:
+    """Whether a session that was named from outside is that of a run of its own, in which another one goes on."""
+    parts = session.split("/")
+    return len(parts) == 2 and parts[0] == "kedro" and session == os.environ.get("ENTREPOT_SESSION")

@@ -22,6 +22,7 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
 from entrepot_kedro.dataset import EntrepotDataset
+from entrepot_kedro.transcoding import plain_name
 
 if TYPE_CHECKING:
     from entrepot_kedro.dataset import RunNote
@@ -57,21 +58,21 @@ class RunOf:
     @cached_property
     def makers(self) -> dict[str, Node]:
         """The node that makes a dataset."""
-        return {name: node for node in self.pipeline.nodes for name in node.outputs}
+        return {plain_name(name): node for node in self.pipeline.nodes for name in node.outputs}
 
     @cached_property
     def readers(self) -> dict[str, int]:
         """How many nodes read a dataset."""
         found: dict[str, int] = {}
         for node in self.pipeline.nodes:
-            for name in set(node.inputs):
+            for name in set(map(plain_name, node.inputs)):
                 found[name] = found.get(name, 0) + 1
         return found
 
     @cached_property
     def names(self) -> dict[ObjectID, str]:
         """The name of the dataset that is under an ID."""
-        return {dataset.reference().id: name for name, dataset in self.datasets.items()}
+        return {dataset.reference().id: plain_name(name) for name, dataset in self.datasets.items()}
 
     def task(self, node: Node) -> Task:
         """A node as rules and lineage name it."""
@@ -87,8 +88,8 @@ class RunOf:
         node = self.nodes.get(task.name)
         if node is None:
             return None
-        made = [name for name in dict.fromkeys(node.inputs) if name in self.makers and name in self.datasets]
-        return [self.datasets[name].reference() for name in made]
+        names = [name for name in dict.fromkeys(node.inputs) if name in self.datasets]
+        return [self.datasets[name].reference() for name in names if plain_name(name) in self.makers]
 
     def subject(self, ref: ObjectRef, /) -> Subject | None:
         """What rules see of an object of which the store's lineage is gone."""

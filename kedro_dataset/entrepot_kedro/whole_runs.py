@@ -27,6 +27,7 @@ from entrepot_kedro.dataset import EntrepotDataset, RunNote
 from entrepot_kedro.policies import logger
 from entrepot_kedro.run_notes import RunNotes, identity_of
 from entrepot_kedro.runs import RunOf, label_of, registered, stored
+from entrepot_kedro.transcoding import plain_name
 
 
 def begin(binding: Binding, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
@@ -41,9 +42,9 @@ def begin(binding: Binding, run_params: dict[str, Any], pipeline: Pipeline, cata
     run_id, names = str(run_params["run_id"]), run_params.get("pipeline_names")
     whole = registered(names) + pipeline
     datasets = stored(catalog, whole, pipeline)
-    made = pipeline.all_outputs()
+    made = {plain_name(name) for name in pipeline.all_outputs()}
     for name, dataset in datasets.items():
-        dataset.run_note = RunNote(run_id, tuple(names or ()), name in made, project.PACKAGE_NAME)
+        dataset.run_note = RunNote(run_id, tuple(names or ()), plain_name(name) in made, project.PACKAGE_NAME)
     own = [dataset for dataset in datasets.values() if dataset.session.ends_with_run]
     notes, session = RunNotes(binding.home().log.path), None
     if own:

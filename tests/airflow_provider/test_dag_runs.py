@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Runs:
         return json.loads(lines[0])
 
     def states(self, dag_id: str) -> dict[str, str]:
+        assert "states" in self.found[dag_id], self.found[dag_id]["problem"]
         states: dict[str, str] = self.found[dag_id]["states"]
         return states
 
@@ -44,24 +46,27 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All DAGs of dags.py, run once by an Airflow of this module's own, with its database in SQLite."""
+def runs(
+    module_daemon: Any, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    """All DAGs of dags.py, run once by an Airflow of this module's own."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
-    environment = os.environ | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS.parent),
-        "AIRFLOW__ENTREPOT__SCOPE": "tests",
-        "ENTREPOT_ADDRESS": module_daemon.address,
-        "SEEN": str(folder),
-    }
-    for command in (
-        [sys.executable, "-m", "airflow", "db", "migrate"],
-        [sys.executable, str(DAGS), str(home / "found.json")],
-    ):
-        done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=200)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
+    environment = (
+        os.environ
+        | airflow_database()
+        | {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS.parent),
+            "AIRFLOW__ENTREPOT__SCOPE": "tests",
+            "ENTREPOT_ADDRESS": module_daemon.address,
+            "SEEN": str(folder),
+        }
+    )
+    command = [sys.executable, str(DAGS), str(home / "found.json")]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
     return Runs(json.loads((home / "found.json").read_text()), folder)
 
 

@@ -130,7 +130,7 @@ import numpy as np
 place = dict(key="k", task_id="t", dag_id="d", run_id="r", map_index=-1)
 entry = Backend.serialize_value(np.arange(1000), **place)
 assert Backend.deserialize_value(SimpleNamespace(value=entry)).size == 1000
-hooks.dag_policy(None), hooks.task_policy(None), hooks.get_airflow_context_vars({})
+hooks.task_policy(None), hooks.get_airflow_context_vars({})
 assert EntrepotPlugin.listeners == []
 loaded = [name for name in sys.modules if name.startswith("entrepot_io.policy") or name.startswith("yaml_")]
 assert not loaded, loaded
@@ -196,15 +196,40 @@ def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         reruns._timeout()  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_wrong_policy_stops_the_import_of_dags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from entrepot_airflow.cluster_policy import dag_policy
+def test_a_wrong_policy_fails_tasks_and_leaves_the_import_of_dags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from entrepot_airflow import cluster_policy
 
+    task = SimpleNamespace(dag_id="etl", task_id="load", retries=3)
     file = policy(tmp_path, monkeypatch, "version: 1\nfailover:\n  - {on: object_lots, do: [fail]}\n")
+    for _ in range(2):
+        cluster_policy.task_policy(task)
+    assert not hasattr(cluster_policy, "dag_policy")
+    assert task.retries == 3
+    assert [f"{file}:3:" in record.getMessage() for record in caplog.records] == [True]  # once
     with pytest.raises(PolicyError, match=f"{file}:3:"):
-        dag_policy(SimpleNamespace(dag_id="etl"))
+        cluster_policy.get_airflow_context_vars({"ti": None})
     monkeypatch.setenv("ENTREPOT_POLICY", str(tmp_path / "none.yaml"))
+    cluster_policy.task_policy(task)
     with pytest.raises(InvalidArgument, match=r"none\.yaml"):
-        dag_policy(SimpleNamespace(dag_id="etl"))
+        cluster_policy.get_airflow_context_vars({"ti": None})
+
+
+def test_importing_the_backend_first_warns_of_nothing(tmp_path: Path) -> None:
+    """Airflow looks for its backend while it imports what the backend stands on."""
+    code = (
+        "from entrepot_airflow import EntrepotXComBackend\n"
+        "from airflow.sdk.execution_time.xcom import XCom\n"
+        "assert XCom is EntrepotXComBackend, XCom\n"
+    )
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in (done.stdout + done.stderr).lower()
 
 
 def test_a_policy_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

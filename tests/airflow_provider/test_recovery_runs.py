@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,14 @@ class Runs:
         audited: task instances that Airflow's audit log names.
         folder: of what the tasks noted.
         said: what was printed.
+        late: of a reader whose end came late.
     """
 
     states: dict[str, dict[str, str]]
     audited: list[str]
     folder: Path
     said: str
+    late: dict[str, Any]
 
     def ran(self, dag_id: str) -> Counter[str]:
         return Counter((self.folder / dag_id).read_text().split())
@@ -50,30 +53,32 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All DAGs of recovery_dags.py, run once by an Airflow of this module's own, with its database in SQLite."""
+def runs(
+    module_daemon: Any, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    """All DAGs of recovery_dags.py, run once by an Airflow of this module's own."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
     (home / "policy.yaml").write_text(POLICY.format(target=home / "checkpoints"))
-    environment = os.environ | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW__ENTREPOT__SCOPE": "tests",
-        "AIRFLOW__ENTREPOT__POLICY": str(home / "policy.yaml"),
-        "ENTREPOT_ADDRESS": module_daemon.address,
-        "SEEN": str(folder),
-    }
-    said = ""
-    for command in (
-        [sys.executable, "-m", "airflow", "db", "migrate"],
-        [sys.executable, str(DAGS), str(home / "found.json")],
-    ):
-        done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=280)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
-        said += done.stdout + done.stderr
+    environment = (
+        os.environ
+        | airflow_database()
+        | {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__ENTREPOT__SCOPE": "tests",
+            "AIRFLOW__ENTREPOT__POLICY": str(home / "policy.yaml"),
+            "ENTREPOT_ADDRESS": module_daemon.address,
+            "SEEN": str(folder),
+        }
+    )
+    command = [sys.executable, str(DAGS), str(home / "found.json")]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=280)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-20_000:]
     found = json.loads((home / "found.json").read_text())
-    return Runs(found["states"], found["audited"], folder, said)
+    return Runs(found["states"], found["audited"], folder, said, found["late"])
 
 
 def test_all_runs_end_well(runs: Runs) -> None:
@@ -113,3 +118,21 @@ def test_a_retry_finds_the_checkpoint_of_the_attempt_before(runs: Runs) -> None:
     found = runs.seen("kept")
     assert found["key"] == "chain/kept/half"
     assert Path(found["url"].removeprefix("file://")).exists(), found
+
+
+def test_the_late_end_of_a_rescheduled_attempt_is_not_the_death_of_the_next(runs: Runs) -> None:
+    assert runs.late["while it ends"] == ["running", 1]
+    assert runs.late["while it waits"] == ["up_for_reschedule", 1]
+    assert runs.late["let go"] == [None, 0]
+    assert runs.late["after its late end"] == ["running", 2]
+
+
+def test_coming_after_others_uses_up_no_retry(runs: Runs) -> None:
+    before, after = runs.late["left"]
+    assert after == before
+    assert runs.late["history"] == ["up_for_reschedule"]  # not "failed"
+
+
+def test_a_planned_reschedule_logs_no_error(runs: Runs) -> None:
+    assert "AirflowRescheduleException" not in runs.said
+    assert "Exception rendering" not in runs.said

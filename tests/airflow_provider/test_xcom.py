@@ -96,6 +96,17 @@ def test_small_plain_values_stay_as_they_are(backend: Any, value: Any) -> None:
     assert read(backend, entry) == value
 
 
+@pytest.mark.parametrize(
+    ("value", "size"), [(b"x" * 100, 100), (np.arange(10), 80), (pd.DataFrame({"a": np.arange(10)}), 80)]
+)
+def test_what_the_database_and_the_rest_api_hold_says_the_size_of_small_values(
+    backend: Any, value: Any, size: int
+) -> None:
+    reference = Reference.parse(stored(backend, value))
+    assert size <= reference.nbytes < size + 200
+    assert f" {reference.nbytes} B;" in str(reference)
+
+
 def test_everything_by_reference_if_asked_for(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_INLINE_BELOW", "0")
     entry = stored(backend, 3)
@@ -277,3 +288,81 @@ def test_importing_the_package_imports_no_airflow() -> None:
         "assert not {'airflow', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- multiple_outputs
+
+
+def used_bytes() -> int:
+    return int(scope_store(None, "tests").status()["used_bytes"])
+
+
+@pytest.fixture
+def begin_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
+    from entrepot_airflow import cluster_policy, doubles
+
+    monkeypatch.setenv("ENTREPOT_SCOPE", "tests")
+
+    def begin(multiple: bool) -> None:
+        cluster_policy.get_airflow_context_vars({"task": SimpleNamespace(multiple_outputs=multiple)})
+
+    yield begin
+    doubles.begin(False)
+
+
+def test_multiple_outputs_are_stored_once(backend: Any, begin_task: Callable[[bool], None]) -> None:
+    begin_task(True)
+    whole: dict[str, Any] = {"frame": pd.DataFrame({"x": np.arange(1_000_000)}), "array": np.ones(500_000), "number": 7}
+    before = used_bytes()
+    for key, value in whole.items():  # as Airflow does
+        stored(backend, value, key=key)
+    entries = used_bytes() - before
+    assert entries > 12_000_000
+    entry = stored(backend, whole)
+    assert used_bytes() - before < entries + 100_000
+    found = read(backend, entry)
+    assert list(found) == list(whole)
+    pd.testing.assert_frame_equal(found["frame"], whole["frame"])
+    assert found["array"].sum() == 500_000
+    assert found["number"] == 7
+
+
+def test_what_a_task_pushed_itself_may_have_changed_since(backend: Any, begin_task: Callable[[bool], None]) -> None:
+    begin_task(False)
+    array = np.zeros(10_000)
+    stored(backend, array, key="array")
+    array[0] = 7
+    assert read(backend, stored(backend, {"array": array}))["array"][0] == 7
+    begin_task(True)  # and the last push of a key counts, which is Airflow's own
+    stored(backend, array, key="array")
+    array[0] = 8
+    stored(backend, array, key="array")
+    assert read(backend, stored(backend, {"array": array}))["array"][0] == 8
+
+
+# --- writing into what one got
+
+
+def test_a_task_that_writes_into_its_input_is_told_the_setting(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from entrepot_airflow import advising, cluster_policy
+
+    monkeypatch.setattr(advising, "_got", False)
+    own: list[Any] = []
+    task = SimpleNamespace(on_failure_callback=own.append, on_retry_callback=None)
+    for _ in range(2):
+        cluster_policy.get_airflow_context_vars({"task": task})
+    assert task.on_failure_callback == [own.append, advising.explain]
+    assert task.on_retry_callback == [advising.explain]
+    advising.explain({"exception": ValueError("output array is read-only")})
+    assert not caplog.records  # it got nothing from here
+    values = read(backend, stored(backend, np.arange(1000)))
+    with pytest.raises(ValueError, match="read-only") as error:
+        values[0] = 7
+    advising.explain({"exception": error.value})
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert 'copy="on_write"' in told
+    assert "[entrepot] copy" in told
+    advising.explain({"exception": ValueError("something else")})
+    assert len(caplog.records) == 1

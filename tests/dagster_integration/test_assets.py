@@ -17,6 +17,7 @@ from dagster import (
     BackfillPolicy,
     DagsterEventType,
     DagsterInstance,
+    DailyPartitionsDefinition,
     Definitions,
     EnvVar,
     JsonMetadataValue,
@@ -24,6 +25,7 @@ from dagster import (
     MultiPartitionKey,
     MultiPartitionsDefinition,
     StaticPartitionsDefinition,
+    TimeWindowPartitionMapping,
     asset,
     materialize,
 )
@@ -275,3 +277,90 @@ def test_settings_from_config_and_environment(instance: DagsterInstance, monkeyp
 
 def test_the_library_is_registered() -> None:
     assert DagsterLibraryRegistry.get()["entrepot-dagster"] == "0.1.0"
+
+
+# --- a scope that somebody named
+
+
+def test_assets_of_a_named_scope_outlive_an_ephemeral_instance() -> None:
+    resources = {"io_manager": EntrepotIOManager(scope="shared")}
+    assert materialize([orders], resources=resources).success
+    loaded: Any = Definitions(assets=[orders], resources=resources).load_asset_value(["raw", "orders"])
+    assert int(loaded["x"].sum()) == 10_000 * 9_999 // 2
+
+
+def test_without_a_named_scope_they_do_not() -> None:
+    assert materialize([orders], resources=IO).success
+    with pytest.raises(ObjectNotFound):
+        Definitions(assets=[orders], resources=IO).load_asset_value(["raw", "orders"])
+
+
+def test_a_self_dependency_over_two_calls() -> None:
+    days = DailyPartitionsDefinition(start_date="2026-01-01")
+    yesterday = TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @asset(
+        partitions_def=days,
+        ins={"running": AssetIn("running", partition_mapping=yesterday)},
+    )
+    def running(context: AssetExecutionContext, running: Any) -> int:
+        return 1 if running is None else int(running) + 1
+
+    resources = {"io_manager": EntrepotIOManager(scope="shared")}
+    assert materialize([running], resources=resources, partition_key="2026-01-01").success
+    second = materialize([running], resources=resources, partition_key="2026-01-02")
+    assert second.output_for_node("running") == 2
+
+
+def test_deployments_that_share_a_scope_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    resources = {"io_manager": EntrepotIOManager(scope="shared")}
+    caplog.set_level("WARNING")
+    for name in ("one", "other"):
+        home = tmp_path / name
+        home.mkdir()
+        (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+        monkeypatch.setenv("DAGSTER_HOME", str(home))
+        with DagsterInstance.get() as instance:
+            for _ in range(2):
+                assert materialize([orders], instance=instance, resources=resources).success
+        told = [record for record in caplog.records if "is shared with the deployment" in record.getMessage()]
+        assert len(told) == (0 if name == "one" else 1)
+        if told:
+            assert str(tmp_path / "one") in told[0].getMessage()
+
+
+# --- settings
+
+
+def test_a_wrong_setting_is_refused_where_it_is_defined() -> None:
+    with pytest.raises(InvalidArgument, match="'wrong'"):
+        EntrepotIOManager(copy="wrong")
+    with pytest.raises(InvalidArgument, match="'soon'"):
+        EntrepotIOManager(session_ttl_seconds="soon")
+
+
+def test_every_field_comes_from_a_variable(monkeypatch: pytest.MonkeyPatch, daemon: Any) -> None:
+    for name, value in {
+        "MY_ADDRESS": daemon.address,
+        "MY_SCOPE": "mine",
+        "MY_COPY": "on_write",
+        "MY_TTL": "2h",
+        "MY_POLICY": "off",
+    }.items():
+        monkeypatch.setenv(name, value)
+    manager = EntrepotIOManager(
+        address=EnvVar("MY_ADDRESS"),
+        scope=EnvVar("MY_SCOPE"),
+        copy=EnvVar("MY_COPY"),
+        session_ttl_seconds=EnvVar("MY_TTL"),
+        policy=EnvVar("MY_POLICY"),
+    )
+    settings = manager.process_config_and_initialize()._settings()
+    assert (settings.address, settings.scope, settings.copy) == (daemon.address, "mine", "on_write")
+    assert settings.session_ttl == 7200
+    assert EntrepotIOManager(session_ttl_seconds=EnvVar.int("MY_TTL")) is not None
+    monkeypatch.delenv("MY_TTL")
+    with pytest.raises(InvalidArgument, match="MY_TTL, which is not set"):
+        manager.process_config_and_initialize()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ TASKS = {"load", "join", "features", "train", "score"}
 VALUES = {"tables", "joined", "featured", "model", "scored"}  # the same in Kedro, which names the values
 
 
-def demo(tmp_path: Path, *options: str) -> dict[str, Any]:
+def demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
     """Run the demo; its results."""
     out = tmp_path / "out"
     command = [sys.executable, "-m", "examples.flights", "--rows", str(ROWS), "--scale", "1", "--out", str(out)]
     ended = subprocess.run(
         [*command, *options],
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(tmp_path)} | variables,
         capture_output=True,
         text=True,
         timeout=600,
@@ -58,8 +59,9 @@ def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-def test_airflow(tmp_path: Path) -> None:
-    runs = by_name(demo(tmp_path, "--hosts", "airflow"))
+def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
+    database = airflow_database()["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    runs = by_name(demo(tmp_path, "--hosts", "airflow", DEMO_AIRFLOW_DATABASE=database))
     assert runs.keys() == {"entrepot", "objectstorage"}
     check_references(runs["entrepot"], runs["objectstorage"])
     travelled = {task: json.loads(entry) for task, entry in runs["entrepot"]["travelled"].items()}

@@ -16,10 +16,11 @@ if "FAILOVER_SETTINGS" in os.environ:
 import faults  # noqa: F401 - Dagster takes the folder off the path again when it has loaded this file
 import numpy as np
 import pipeline
-from dagster import Definitions, In, Nothing, job, multiprocess_executor, op
+from dagster import Definitions, In, Nothing, in_process_executor, job, multiprocess_executor, op
 from entrepot_dagster import EntrepotIOManager, policy_failure_hook, policy_retries, policy_sensors
 
-START = "FAILOVER_START"  # how step processes start: forkserver, or spawn, which is Dagster's default
+# How step processes start: forkserver, or spawn, which is Dagster's default; in_process: there are none.
+START = "FAILOVER_START"
 _PRELOADED = [
     "dagster._core.instance.factory",
     "dagster._core.storage.sqlite_storage",
@@ -29,7 +30,12 @@ _PRELOADED = [
     "entrepot_io.policy.checkpointing",
 ]
 _STARTS: dict[str, Any] = {"spawn": {"spawn": {}}, "forkserver": {"forkserver": {"preload_modules": _PRELOADED}}}
-EXECUTOR = {"max_concurrent": 2, "start_method": _STARTS[os.environ.get(START, "forkserver")]}
+_start = os.environ.get(START, "forkserver")
+EXECUTOR = (
+    in_process_executor
+    if _start == "in_process"
+    else multiprocess_executor.configured({"max_concurrent": 2, "start_method": _STARTS[_start]})
+)
 
 
 @op
@@ -64,7 +70,7 @@ def report(joined: np.ndarray) -> int:
 
 @job(
     resource_defs={"io_manager": EntrepotIOManager()},
-    executor_def=multiprocess_executor.configured(EXECUTOR),
+    executor_def=EXECUTOR,
     op_retry_policy=policy_retries(),
     hooks={policy_failure_hook},
 )

@@ -112,6 +112,8 @@ MATRIX: dict[tuple[str, str], Outcome] = {
     ("store_killed", "checkpoints"): Outcome(events=("reloaded",)),
     ("store_killed", "rerun"): Outcome(runs=again(numbers=1, left=1, right=1)),
     ("store_killed", "fail"): Outcome(reason=REASON),
+    ("private_killed", "checkpoints"): Outcome(events=("reloaded",)),
+    ("private_killed", "rerun"): Outcome(runs=again(numbers=1, left=1, right=1)),
     ("object_lost", "checkpoints"): Outcome(events=("reloaded",)),
     ("object_lost", "rerun"): Outcome(runs=again(left=1)),
     ("object_lost", "fail"): Outcome(reason=REASON),
@@ -128,6 +130,7 @@ SHORT = (
     ("daemon_killed", "rerun"),
     ("store_killed", "checkpoints"),
     ("store_killed", "rerun"),
+    ("private_killed", "checkpoints"),
     ("object_lost", "rerun"),
     ("object_lost", "fail"),
     ("checkpoint_damaged", "checkpoints"),
@@ -143,7 +146,7 @@ def prepare(folder: Path, fault: str, policy: str, address: str, target: Path, s
         folder: of the run; the environment variable FAILOVER_FOLDER names it.
         fault: as in MATRIX.
         policy: as in POLICIES.
-        address: of the store.
+        address: of the store; "": the private one of whoever runs it (:func:`private`).
         target: folder for checkpoints.
         small: a folder on a full disk; needed by the policy ``disk_full`` alone.
     """
@@ -164,6 +167,8 @@ def strike(folder: Path) -> None:
         os.kill(pids[0], signal.SIGKILL)
     elif fault == "store_killed":
         kill_store(folder, address)
+    elif fault == "private_killed":
+        kill_private()
     elif fault == "object_lost":
         discard(address, "left")
     elif fault == "object_dropped":
@@ -202,12 +207,45 @@ def _pids(address: str) -> tuple[int, int]:
 
 def kill_store(folder: Path, address: str) -> None:
     """SIGKILL to keeper and daemon, and another store at the same address, which begins empty."""
+    _kill(address)
+    start_store(folder, address)
+
+
+def private(folder: Path) -> dict[str, str]:
+    """The environment variables of a run whose private store is in a folder, with a short path; nobody starts it."""
+    run, state = folder / "run", folder / "state"
+    for one in (run, state):
+        one.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "XDG_RUNTIME_DIR": str(run),
+        "XDG_STATE_HOME": str(state),
+        "ENTREPOT_PRIVATE_SIZE": "256MiB",
+        "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS": "600",
+    }
+
+
+def kill_private() -> None:
+    """SIGKILL to keeper and daemon of this user's private store. Nobody starts another: that is for who needs one."""
+    from entrepot import _settings
+
+    _kill(_settings.private_address())
+
+
+def end_private(folder: Path) -> None:
+    """End the private store of :func:`private`, if one runs."""
+    from entrepot import _launcher
+
+    for socket_file in (folder / "run").rglob("*.sock"):
+        for pid in _launcher.listeners(f"unix://{socket_file}"):
+            _launcher.stop(pid)
+
+
+def _kill(address: str) -> None:
     daemon, keeper = _pids(address)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other die, and start another
         os.kill(keeper, number)
         os.kill(daemon, number)
     _wait(lambda: not _listens(address), f"the end of the store at {address}")
-    start_store(folder, address)
 
 
 def start_store(folder: Path, address: str) -> None:

@@ -76,7 +76,7 @@ class Project:
     Attributes:
         folder: of the project.
         work: where faults, journal and answer are.
-        address: of the store.
+        address: of the store; "": the private one, which `variables` of a run name.
         policy: the file; None: there is none.
         said: what all runs wrote.
     """
@@ -102,7 +102,6 @@ class Project:
             variables: of its environment.
         """
         environment = os.environ | {
-            "ENTREPOT_ADDRESS": self.address,
             "ENTREPOT_SCOPE": SCOPE,
             "ENTREPOT_EVENTS": str(self.work / "events"),
             "FAILOVER_FOLDER": str(self.work),
@@ -111,6 +110,8 @@ class Project:
             "DO_NOT_TRACK": "1",
             "COLUMNS": "2000",  # a line of the log is a line
         }
+        if self.address:
+            environment["ENTREPOT_ADDRESS"] = self.address
         if self.policy is not None:
             environment["ENTREPOT_POLICY"] = str(self.policy)
         process = subprocess.Popen(

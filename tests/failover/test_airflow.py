@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,12 @@ import pipeline as work
 from entrepot_io.policy.events import Event, log_file, read_events
 from faults import MATRIX, SHORT, Outcome
 
+from examples.flights.processes import DemoError
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 SCOPE = "failover"
+SECONDS = 300.0
 ASYNC = ("none", "async")
 WRONG = ("none", "wrong")
 # Beside the matrix: checkpoints that only the end of the run writes, and a policy that is wrong.
@@ -46,10 +51,11 @@ class Case:
     Attributes:
         dag_id: of it.
         folder: of its faults, journal and events.
-        address: of its store.
+        address: of its store; "": a private one.
         target: of its checkpoints.
         run: its ID.
         state: in which it ended.
+        problem: why it could not be run to its end.
     """
 
     fault: str
@@ -59,6 +65,7 @@ class Case:
     target: Path
     run: str = ""
     state: str = ""
+    problem: str = ""
 
     @property
     def dag_id(self) -> str:
@@ -111,12 +118,19 @@ def cases(tmp_path_factory: pytest.TempPathFactory, short_folder: Path, small: P
                 continue
             folder = root / f"{fault}-{policy}"
             case = Case(fault, policy, folder, f"unix://{short_folder}/{number}", folder / "checkpoints")
-            file = faults.prepare(folder, fault, policy, case.address, case.target, small)
             found[fault, policy] = case
-            faults.start_store(folder, case.address)
+            if fault == "private_killed":
+                case.address = ""
+                # What Airflow's configuration says of the address is for the other cases.
+                where = faults.private(short_folder / f"p{number}") | {"AIRFLOW__ENTREPOT__ADDRESS": ""}
+            else:
+                where = {"ENTREPOT_ADDRESS": case.address}
+            file = faults.prepare(folder, fault, policy, case.address, case.target, small)
+            if case.address:
+                faults.start_store(folder, case.address)
             said = {
                 work.FOLDER: str(folder),
-                "ENTREPOT_ADDRESS": case.address,
+                **where,
                 "ENTREPOT_POLICY": str(file),
                 "ENTREPOT_EVENTS": str(folder / "events"),
             }
@@ -125,39 +139,61 @@ def cases(tmp_path_factory: pytest.TempPathFactory, short_folder: Path, small: P
     finally:
         for case in found.values():
             faults.end_stores(case.folder)
+        for folder in short_folder.glob("p*"):
+            faults.end_private(folder)
 
 
 @pytest.fixture(scope="module")
-def airflow(cases: Cases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[airflow_home.Home]:
+def airflow(
+    cases: Cases, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[airflow_home.Home]:
     """Airflow, when all runs have ended."""
     own = cases[ASYNC]  # whose end only the scheduler's process sees to: it has the same policy and store
-    more = {
+    more = airflow_database() | {
         "AIRFLOW__ENTREPOT__SCOPE": SCOPE,
         "AIRFLOW__ENTREPOT__POLICY": str(own.folder / "policy.yaml"),
         "AIRFLOW__ENTREPOT__ADDRESS": own.address,
         "ENTREPOT_EVENTS": str(own.folder / "events"),
     }
     dags = own.folder.parent / "dags"
-    going = [case for key, case in cases.items() if key != WRONG]
+    going = list(cases.values())
     good = {case.dag_id for case in going}
-    with airflow_home.running(tmp_path_factory.mktemp("airflow"), dags, more, good, len(cases) - len(good)) as home:
+    with airflow_home.running(tmp_path_factory.mktemp("airflow"), dags, more, good) as home:
         for case in going:
-            case.run = home.start(case.dag_id)
+            with noting(case):
+                case.run = home.start(case.dag_id)
         for case in going:
-            case.state = home.wait_for_end(case.dag_id, case.run)
-            if case.fault == "task_killed_on_last_try":
-                assert case.state == "failed"
-                assert work.runs(case.folder)["join"] == 2  # the policy says: one retry
-                faults.heal(case.folder)
-                home.clear(case.dag_id, case.run, "join")
-                case.state = home.wait_for_end(case.dag_id, case.run)
+            if not case.problem:
+                with noting(case):
+                    run_to_its_end(home, case)
         yield home
+
+
+@contextmanager
+def noting(case: Case) -> Iterator[None]:
+    """What goes wrong with one case fails the tests of that case, not those of all."""
+    try:
+        yield
+    except (AssertionError, DemoError, OSError, HTTPException) as error:
+        case.problem = f"{type(error).__name__}: {error}"
+
+
+def run_to_its_end(home: airflow_home.Home, case: Case) -> None:
+    case.state = home.wait_for_end(case.dag_id, case.run)
+    if case.fault == "task_killed_on_last_try":
+        assert case.state == "failed"
+        assert work.runs(case.folder)["join"] == 2  # the policy says: one retry
+        faults.heal(case.folder)
+        home.clear(case.dag_id, case.run, "join")
+        case.state = home.wait_for_end(case.dag_id, case.run)
 
 
 def case_of(cases: Cases, fault: str, policy: str) -> Case:
     if (fault, policy) not in cases:
         pytest.skip("no full disk can be made here")
-    return cases[fault, policy]
+    case = cases[fault, policy]
+    assert not case.problem, case.problem
+    return case
 
 
 @pytest.mark.parametrize(("fault", "policy"), [one for one in CASES if one in MATRIX])
@@ -184,7 +220,9 @@ def test_a_fault(airflow: airflow_home.Home, cases: Cases, fault: str, policy: s
 def test_a_rerun_is_no_retry(airflow: airflow_home.Home, cases: Cases, fault: str) -> None:
     case = case_of(cases, fault, "rerun")
     log = airflow.log(case.dag_id, case.run, "join")
-    assert airflow.tries(case.dag_id, case.run, "join") == 1, log  # rescheduled, with no try used up
+    # Rescheduled: an attempt of its own each time, and with as many retries left as at first.
+    assert airflow.tries(case.dag_id, case.run, "join") == 1 + log.count("marking task as UP_FOR_RESCHEDULE"), log
+    assert airflow.retries_left(case.dag_id, case.run, "join") == 1, log
     assert airflow.tries(case.dag_id, case.run, "left") == 2
     assert "run again" in log
     assert "marking task as UP_FOR_RESCHEDULE" in log
@@ -213,7 +251,67 @@ def test_the_end_of_a_run_settles_checkpoints(airflow: airflow_home.Home, cases:
     assert written() == wanted
 
 
-def test_a_wrong_policy_is_an_import_error(airflow: airflow_home.Home, cases: Cases) -> None:
-    errors = "\n".join(airflow.import_errors())
-    assert f"{cases[WRONG].folder}/policy.yaml:2:" in errors
-    assert "rulez" in errors
+def test_a_wrong_policy_fails_the_tasks_under_it_alone(airflow: airflow_home.Home, cases: Cases) -> None:
+    case = case_of(cases, *WRONG)
+    assert case.state == "failed"
+    log = airflow.log(case.dag_id, case.run, "numbers")
+    assert f"{case.folder}/policy.yaml:2:" in log
+    assert "rulez" in log
+    assert not any(work.runs(case.folder).values())  # before anything of theirs is run
+
+
+@pytest.fixture(scope="module")
+def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of an Airflow that runs nowhere: a folder and a database, for ``dag.test()``."""
+    home = tmp_path_factory.mktemp("airflow-test")
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__ENTREPOT__SCOPE": SCOPE,
+    }
+    migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
+    done = subprocess.run(migrate, env=environment, cwd=home, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("fault", "policy"), [("store_killed", "rerun"), ("private_killed", "rerun"), ("private_killed", "checkpoints")]
+)
+def test_in_dag_test(fresh_home: dict[str, str], tmp_path: Path, socket_folder: Path, fault: str, policy: str) -> None:
+    """``dag.test()``: all tasks in one process, whose store dies under it."""
+    address = "" if fault == "private_killed" else f"unix://{socket_folder}/store.sock"
+    folder = tmp_path / "work"
+    case = Case(fault, policy, folder, address, tmp_path / "checkpoints")
+    file = faults.prepare(folder, fault, policy, address, case.target)
+    where = {"ENTREPOT_ADDRESS": address} if address else faults.private(socket_folder)
+    if address:
+        faults.start_store(folder, address)
+    said = {
+        work.FOLDER: str(folder),
+        **where,
+        "ENTREPOT_POLICY": str(file),
+        "ENTREPOT_EVENTS": str(folder / "events"),
+    }
+    airflow_dag.write_file(tmp_path, case.dag_id, said)
+    try:
+        command = [sys.executable, "-c", f"import {case.dag_id} as it; print('ended:', it.dag.test().state)"]
+        done = subprocess.run(
+            command,
+            env=fresh_home | {"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+    finally:
+        faults.end_stores(folder)
+        faults.end_private(socket_folder)
+    assert "ended: success" in done.stdout, done.stdout[-20_000:]
+    assert int((folder / "answer").read_text()) == work.ANSWER
+    assert work.runs(folder) == case.outcome.runs, done.stdout[-20_000:]
+    assert set(case.outcome.events) <= case.kinds
+    # Said once, by whichever task met it: not by each attempt.
+    assert done.stdout.count("this process goes on with it") == 1, done.stdout[-20_000:]

@@ -35,11 +35,22 @@ FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 SPAWNED = (("task_killed", "rerun"), ("exception", "rerun"), ("store_killed", "rerun"))
 CASES = [(*case, "forkserver") for case in (MATRIX if FULL else SHORT)]
 CASES += [(*case, "spawn") for case in SPAWNED if FULL]
+# One process for all steps: what is killed with a step is the host.
+ALIVE = [case for case in MATRIX if not case[0].startswith("task_killed")]
+IN_PROCESS = [("store_killed", "rerun"), ("private_killed", "rerun"), ("private_killed", "checkpoints")]
+CASES += [(*case, "in_process") for case in (ALIVE if FULL else IN_PROCESS)]
 # A run that the policy lets fail: what is behind the fault never begins; `join` does if it is its own exception.
 FAILS = {"exception": {"report": 0}, "object_lost": {"join": 0, "report": 0}, "store_killed": {"join": 0, "report": 0}}
 # The one retry that the policy gives the killed step is not its last: it is killed again, and a user runs it once more.
 OWN = {("task_killed_on_last_try", "rerun"): {"join": 3}}
 SECONDS = 300.0
+OF_THE_STORE = (
+    "ENTREPOT_ADDRESS",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "ENTREPOT_PRIVATE_SIZE",
+    "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS",
+)
 ENGINE = DagsterEventType.ENGINE_EVENT
 
 
@@ -48,7 +59,7 @@ class Host:
 
     Args:
         folder: of its instance and its log.
-        start: ``forkserver`` or ``spawn``.
+        start: ``forkserver`` or ``spawn``; ``in_process``: steps are no processes.
     """
 
     def __init__(self, folder: Path, start: str) -> None:
@@ -130,23 +141,31 @@ class Bench:
 
     Attributes:
         folder: of faults, journal and result.
-        address: of the store.
+        address: of the store; "": the private one.
+        sockets: a folder with a short path.
         settings: environment variables.
     """
 
     folder: Path
     address: str
+    sockets: Path
     settings: dict[str, str] = field(default_factory=dict[str, str])
 
     def prepare(self, fault: str, policy: str, target: Path, small: Path | None) -> None:
+        if fault == "private_killed":
+            self.address = ""
         file = faults.prepare(self.folder, fault, policy, self.address, target, small)
+        # One process runs many cases: what another one said of this is gone.
+        where = {"ENTREPOT_ADDRESS": self.address} if self.address else faults.private(self.sockets)
         self.settings = {
-            "ENTREPOT_ADDRESS": self.address,
+            **dict.fromkeys(OF_THE_STORE, ""),
+            **where,
             "ENTREPOT_POLICY": str(file),
             "ENTREPOT_EVENTS": str(self.folder / "events"),
             work.FOLDER: str(self.folder),
         }
-        faults.start_store(self.folder, self.address)
+        if self.address:
+            faults.start_store(self.folder, self.address)
 
     def execute(self, *command: str) -> tuple[int, str]:
         """Run a command to its end; its code and what it said."""
@@ -170,10 +189,11 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, socket_folder: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path / "work", f"unix://{socket_folder}/store.sock")
+    made = Bench(tmp_path / "work", f"unix://{socket_folder}/store.sock", socket_folder)
     yield made
     close_all()
     faults.end_stores(made.folder)
+    faults.end_private(socket_folder)
 
 
 @pytest.fixture

@@ -39,6 +39,9 @@ SHORT_OTHERS = [
     ("exception", "rerun", "parallel"),
     ("object_lost", "rerun", "async"),
     ("object_lost", "rerun", "spawn"),
+    ("private_killed", "rerun", "thread"),
+    ("private_killed", "rerun", "parallel"),
+    ("store_killed", "rerun", "thread"),
 ]
 CASES = (
     [(fault, policy, runner) for fault, policy in MATRIX for runner in RUNNERS]
@@ -52,9 +55,9 @@ def project(tmp_path: Path, socket_folder: Path) -> Iterator[kedro_project.Proje
     made = kedro_project.Project(tmp_path / "project", tmp_path / "work", f"unix://{socket_folder}/store.sock")
     made.work.mkdir()
     made.write()
-    faults.start_store(made.work, made.address)
     yield made
     faults.end_stores(made.work)
+    faults.end_private(socket_folder)
 
 
 @pytest.fixture
@@ -72,6 +75,8 @@ def events(project: kedro_project.Project) -> list[Event]:
 
 def set_up(project: kedro_project.Project, fault: str, policy: str, target: Path, small: Path | None) -> Outcome:
     project.policy = faults.prepare(project.work, fault, policy, project.address, target, small)
+    if project.address:
+        faults.start_store(project.work, project.address)
     return MATRIX[fault, policy]
 
 
@@ -79,15 +84,19 @@ def set_up(project: kedro_project.Project, fault: str, policy: str, target: Path
 def test_a_fault(
     project: kedro_project.Project,
     tmp_path: Path,
+    socket_folder: Path,
     request: pytest.FixtureRequest,
     fault: str,
     policy: str,
     runner: str,
 ) -> None:
     disk = request.getfixturevalue("small") if policy == "disk_full" else None
+    variables = dict(VARIABLES.get(runner, {}))
+    if fault == "private_killed":
+        project.address = ""
+        variables |= faults.private(socket_folder)
     outcome = set_up(project, fault, policy, tmp_path / "checkpoints", disk)
     expected = dict(outcome.runs)
-    variables = VARIABLES.get(runner, {})
     if runner == "spawn":  # its workers inherit nothing, so this is where the settings alone name the policy
         (project.folder / "src/struck/settings.py").write_text(f"ENTREPOT_POLICY = {str(project.policy)!r}\n")
         project.policy = None
@@ -138,9 +147,7 @@ def test_a_pool_that_broke(project: kedro_project.Project, tmp_path: Path) -> No
 
 def test_killed_run_and_killed_store(project: kedro_project.Project, tmp_path: Path) -> None:
     """Nothing is left but the checkpoints: the next run takes from them what they have, and makes only the rest."""
-    project.policy = faults.prepare(
-        project.work, "task_killed", "checkpoints", project.address, tmp_path / "checkpoints"
-    )
+    set_up(project, "task_killed", "checkpoints", tmp_path / "checkpoints", None)
     assert project.run() == -signal.SIGKILL, project.text
     faults.kill_store(project.work, project.address)
     assert project.run(*RESUMED) == 0, project.text

@@ -360,7 +360,7 @@ def test_other_parameters_are_another_run(policy: Callable[[str], Path]) -> None
 def test_a_value_that_nobody_wrote_is_not_lost(policy: Callable[[str], Path], tmp_path: Path) -> None:
     policy(RERUN)
     job = pipeline([node(lambda values: values, "elsewhere", "copy")])
-    with pytest.raises(DatasetError, match="nothing is stored under the key"):
+    with pytest.raises(ValueError, match=r"Pipeline input\(s\) \{'elsewhere'\} not found"):
         session(job)
     assert kinds(tmp_path) == []
 

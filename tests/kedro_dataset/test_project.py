@@ -157,5 +157,5 @@ def test_resuming_without_it_says_what_is_missing(project: Path, daemon: Any) ->
     done = kedro(project, daemon.address, "--from-nodes", "report")
     assert done.returncode != 0
     said = " ".join((done.stdout + done.stderr).split())
-    assert "nothing is stored under the key" in said
+    assert "not found in the DataCatalog" in said  # before the first node
     assert not (project / "report.json").exists()

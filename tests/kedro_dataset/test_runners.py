@@ -281,3 +281,10 @@ def test_run_of_only_missing_outputs(tmp_path: Path) -> None:
         SequentialRunner().run(job, catalog, only_missing_outputs=True)
         assert dataset("out", session="").load() == 8
     assert calls.read_text() == "x"
+
+
+def test_the_size_of_a_small_value_is_told() -> None:
+    dataset = EntrepotDataset(name="few", session="kept")
+    assert dataset.write_now(np.arange(10)).nbytes == 80
+    (listed,) = scope_store(None, SCOPE).session("kept").list()
+    assert listed.nbytes == 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from entrepot.codec import inlined_bytes
 from entrepot.ids import ObjectID
 
 What = Literal["object", "objects", "collection", "session"]
@@ -74,7 +75,7 @@ class SavedObject:
 
     @property
     def nbytes(self) -> int:
-        """Payload in bytes."""
+        """Its buffers, in bytes; what its tree holds is not among it."""
         return sum(length for extents in self.buffers for _, _, length in extents)
 
 
@@ -110,8 +111,13 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Payload of all objects, in bytes; shared bytes count for each."""
+        """Buffers and files of all objects, in bytes; shared bytes count for each."""
         return sum(one.nbytes + (one.file.nbytes if one.file else 0) for one in self.objects)
+
+    @property
+    def size(self) -> int:
+        """Their size: those, and what of small values lies in the trees (a file's table is in the file)."""
+        return self.nbytes + sum(inlined_bytes(one.tree) for one in self.objects if one.file is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class CheckpointInfo:
         created: seconds since 1970.
         written_by: program and version.
         objects: how many.
-        nbytes: their payload.
+        nbytes: their size.
         problem: why the manifest cannot be read; empty if it can. The other fields are empty then.
     """
 

@@ -68,7 +68,7 @@ def to_text(manifest: Manifest) -> bytes:
             "scope": manifest.scope,
             "session": manifest.session,
             "objects": len(manifest.objects),
-            "nbytes": manifest.nbytes,
+            "nbytes": manifest.size,
             "body_bytes": len(body),
             "body_sha256": hashlib.sha256(body).hexdigest(),
         }
@@ -123,7 +123,7 @@ def info_of(manifest: Manifest, url: str, name: str) -> CheckpointInfo:
         created=manifest.created,
         written_by=manifest.written_by,
         objects=len(manifest.objects),
-        nbytes=manifest.nbytes,
+        nbytes=manifest.size,
     )
 
 

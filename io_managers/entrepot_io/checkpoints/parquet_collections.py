@@ -75,7 +75,7 @@ def load_collection(store: Store, manifest: Manifest, place: Place, replace: boo
         if one is None or one.file is None:
             raise CorruptData(f"{place.url}: member {position} of collection {contents.name!r} has no file")
         if store.instance_id == manifest.instance and is_generation(store, one):
-            sizes.append(parts.look_up(store, one.id).nbytes)
+            sizes.append(parts.size_of(store, one.id))
         else:
             value = read_table(place, one.file)
             if len(value) != contents.rows_of(position):
@@ -85,7 +85,7 @@ def load_collection(store: Store, manifest: Manifest, place: Place, replace: boo
                 )
             with same_table_is_success(store, one.id, value):
                 put_member(store, one.id, contents.name, position, value, replace=replace)
-            sizes.append(parts.look_up(store, one.id).nbytes)
+            sizes.append(parts.size_of(store, one.id))
             counter.add(0, moved=one.file.nbytes)
         counter.add(one.file.nbytes, objects=1)
     first, others = (whole.names[0], whole.names[1:]) if whole.names else ("", ())

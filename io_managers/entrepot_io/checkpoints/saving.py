@@ -211,7 +211,7 @@ def _committed(
             _tidy(root / name, earlier, manifest)
     elif unsettled is not None:  # who wrote it may have been killed before it was settled
         (root / name).unsettle(MANIFEST, unsettled, folders=2)
-    return SaveReport(f"{root.url}/{name}", len(manifest.objects), manifest.nbytes, counter.moved_bytes, not same)
+    return SaveReport(f"{root.url}/{name}", len(manifest.objects), manifest.size, counter.moved_bytes, not same)
 
 
 def _tidy(place: Place, earlier: Manifest, manifest: Manifest) -> None:

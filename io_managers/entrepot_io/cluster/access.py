@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from urllib.parse import urlsplit
 
 from entrepot.errors import InvalidArgument
 
-from entrepot_io.cluster.exec_credentials import run_plugin
+from entrepot_io.cluster import proxies
+from entrepot_io.cluster.exec_credentials import Given, run_plugin
+from entrepot_io.cluster.impersonation import Impersonated
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 60.0  # a projected token is renewed long before it ends; it is read again this often
@@ -30,8 +34,12 @@ class Access:
         certificate, key: files of a client certificate.
         token: bearer token.
         token_file: where it is read from, again and again.
-        plugin: what prints credentials, as in a kubeconfig under ``exec``.
+        plugin: what prints credentials, as in a kubeconfig under ``exec``. A token that is given counts before its own.
+        plugin_cluster: what the plugin is told about the cluster if it asks for that.
         verify: whether the server's certificate is checked.
+        tls_name: the name that the certificate is checked against; None: the server's host.
+        proxy_url: the proxy on the way, of ``http://``; None: by HTTPS_PROXY and NO_PROXY.
+        impersonated: whom requests are made as; None: whoever the credentials are of.
     """
 
     server: str
@@ -42,8 +50,13 @@ class Access:
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     plugin: dict[str, Any] | None = field(default=None, repr=False)
+    plugin_cluster: Mapping[str, Any] | None = field(default=None, repr=False)
     verify: bool = True
+    tls_name: str | None = None
+    proxy_url: str | None = field(default=None, repr=False)
+    impersonated: Impersonated | None = None
     _token_read: float = field(default=0.0, repr=False)
+    _given: Given = field(default_factory=Given, repr=False)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.server)
@@ -57,26 +70,53 @@ class Access:
         """What stands before each path, for servers behind a proxy."""
         return urlsplit(self.server).path.rstrip("/")
 
-    def headers(self) -> dict[str, str]:
-        """Who asks, for a request.
+    @property
+    def identity(self) -> object:
+        """Changes where connections made before show another client certificate than one made now."""
+        return self._given.certificate
+
+    def proxy(self) -> proxies.Proxy | None:
+        """The proxy on the way to the server; None: there is none.
+
+        Raises:
+            InvalidArgument: the one that is named cannot be used.
+        """
+        if self.proxy_url is not None:
+            return proxies.parse(self.proxy_url, "proxy-url of the kubeconfig")
+        return proxies.from_environment(self.server)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Who asks, for a request. Names may repeat. Call it before a connection is made: it gets the certificate too.
 
         Raises:
             InvalidArgument: the token's file cannot be read, or the plugin failed.
         """
         if self.token_file is not None and (not self.token or time.monotonic() - self._token_read > TOKEN_SECONDS):
             self._read_token()
-        if self.plugin is not None and not self.token:
-            self.token = run_plugin(self.plugin, self.server)
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        if self._asks_plugin and (self._given == Given() or self._given.is_over):
+            self._run_plugin()
+        token = self.token or self._given.token
+        found = [("Authorization", f"Bearer {token}")] if token else []
+        return found + (self.impersonated.headers() if self.impersonated is not None else [])
 
     def refresh(self) -> bool:
-        """Get the token anew after it was refused, and say whether it is another one."""
-        before = self.token
+        """Get the credentials anew after they were refused, and say whether they are others."""
+        before = self.token, self._given
         if self.token_file is not None:
             self._read_token()
-        elif self.plugin is not None:
-            self.token = run_plugin(self.plugin, self.server)
-        return self.token != before
+        elif self._asks_plugin:
+            self._run_plugin()
+        return (self.token, self._given) != before
+
+    @property
+    def _asks_plugin(self) -> bool:
+        return self.plugin is not None and self.token is None and self.token_file is None
+
+    def _run_plugin(self) -> None:
+        assert self.plugin is not None
+        given = run_plugin(self.plugin, self.server, self.plugin_cluster)
+        # Connections are made again where the certificate is another one: an equal one stays the one that it was.
+        self._given = self._given if given == self._given else given
 
     def _read_token(self) -> None:
         assert self.token_file is not None
@@ -99,9 +139,19 @@ class Access:
                 context.verify_mode = ssl.CERT_NONE
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
+            if self._given.certificate is not None:
+                _load(context, *self._given.certificate)
         except (OSError, ValueError) as error:
             raise InvalidArgument(f"a certificate for {self.server} cannot be used: {error}") from error
         return context
+
+
+def _load(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Have a context show a certificate that is no file: OpenSSL takes it from one only, which is gone at once."""
+    with tempfile.NamedTemporaryFile(prefix="entrepot-", suffix=".pem") as file:  # the owner's alone
+        file.write(f"{certificate.rstrip()}\n{key.rstrip()}\n".encode())
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 def in_cluster() -> Access | None:

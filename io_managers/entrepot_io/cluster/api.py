@@ -13,11 +13,12 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from entrepot.errors import EntrepotError
 
 from entrepot_io.cluster.access import Access
+from entrepot_io.cluster.connecting import Connection, encoded
 from entrepot_io.cluster.errors import ClusterUnavailable, ListExpired, ResourceNotFound, refused
 
 REQUEST_SECONDS = 15.0  # for one try
@@ -45,7 +46,7 @@ class Api:
     def __init__(self, access: Access, *, patience: float = PATIENCE_SECONDS) -> None:
         self._access = access
         self._patience = patience
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._watched: socket.socket | None = None
         self._aborted = False  # written by another thread, before it looks for what is watched
         self._server_time: tuple[datetime, float] | None = None
@@ -153,15 +154,16 @@ class Api:
         query |= {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
         target = f"{self._access.prefix}{quote(path)}?{urlencode(query)}"
         self.close()
+        connection: Connection | None = None
         try:
-            self._connection = self._connect(SILENCE_SECONDS)
-            self._connection.connect()
-            self._watched = self._connection.sock  # the connection lets go of it where the server ends it
+            headers = self._headers()
+            self._connection = connection = Connection(self._access, SILENCE_SECONDS)
+            connection.http.connect()
+            self._watched = connection.http.sock  # the connection lets go of it where the server ends it
             if self._aborted:
                 raise ClusterUnavailable(f"WATCH {path}: it was given up before it began")
-            headers = {"Accept": "application/json", "User-Agent": "entrepot", **self._access.headers()}
-            self._connection.request("GET", target, headers=headers)
-            answer = self._connection.getresponse()
+            connection.send("GET", target, headers)
+            answer = connection.http.getresponse()
             self._note_time(answer.headers.get("Date"))
             if answer.status != 200:
                 if answer.status == 401:
@@ -176,7 +178,8 @@ class Api:
         except EntrepotError:
             raise
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-            raise ClusterUnavailable(f"WATCH {path}: the connection to {self._access.server} broke: {error}") from error
+            to = f"{self._access.server}{self._way(connection)}"
+            raise ClusterUnavailable(f"WATCH {path}: the connection to {to} broke: {error}") from error
         finally:
             self._watched = None
             self.close()
@@ -283,13 +286,14 @@ class Api:
             try:
                 status, headers, said = self._try(method, target, body, kind)
             except (OSError, http.client.HTTPException) as error:
+                way = self._way(self._connection)
                 self.close()
                 if isinstance(error, ssl.SSLCertVerificationError):
                     raise ClusterUnavailable(
                         f"the certificate of the API server {self._access.server} is not trusted: {error}; give its "
                         "certificate authority in the kubeconfig"
                     ) from error
-                told = f"{method} {path}: the API server {self._access.server} does not answer: {error}"
+                told = f"{method} {path}: the API server {self._access.server} does not answer{way}: {error}"
                 failure: EntrepotError = ClusterUnavailable(told)
                 failure.__cause__ = error
             else:
@@ -310,15 +314,17 @@ class Api:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _try(self, method: str, target: str, body: Body | None, kind: str) -> tuple[int, Mapping[str, str], Any]:
-        headers = {"Accept": "application/json", "User-Agent": "entrepot", **self._access.headers()}
+        headers = self._headers()
         data = None
         if body is not None:
-            data = json.dumps(body, separators=(",", ":")).encode()
-            headers["Content-Type"] = kind
-        connection = self._connection or self._connect()
+            data = encoded(body)
+            headers.append(("Content-Type", kind))
+        if self._connection is not None and self._connection.identity is not self._access.identity:
+            self.close()  # it was made with a client certificate that is not ours any more
+        connection = self._connection or Connection(self._access, REQUEST_SECONDS)
         self._connection = connection
-        connection.request(method, self._access.prefix + target, body=data, headers=headers)
-        answer = connection.getresponse()
+        connection.send(method, self._access.prefix + target, headers, data)
+        answer = connection.http.getresponse()
         is_json, said = _read(answer)
         self._note_time(answer.headers.get("Date"))
         if answer.will_close:
@@ -327,12 +333,13 @@ class Api:
             raise http.client.HTTPException(f"an answer that is not JSON: {said[:200]!r}")
         return answer.status, dict(answer.headers.items()), said
 
-    def _connect(self, timeout: float = REQUEST_SECONDS) -> http.client.HTTPConnection:
-        parts = urlsplit(self._access.server)
-        host, port = parts.hostname or "", parts.port
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(host, port or 80, timeout=timeout)
-        return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=self._access.tls())
+    def _headers(self) -> list[tuple[str, str]]:
+        return [("Accept", "application/json"), ("User-Agent", "entrepot"), *self._access.headers()]
+
+    @staticmethod
+    def _way(connection: Connection | None) -> str:
+        """Through what a connection goes, for messages."""
+        return f" through {connection.proxy}" if connection is not None and connection.proxy is not None else ""
 
     def _note_time(self, text: str | None) -> None:
         if text is None:

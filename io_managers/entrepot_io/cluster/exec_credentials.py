@@ -5,45 +5,117 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
 from entrepot.errors import InvalidArgument
 
 PLUGIN_SECONDS = 60.0
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_KEYS = frozenset({"command", "args", "env", "apiVersion", "installHint", "provideClusterInfo", "interactiveMode"})
 
 
-def run_plugin(plugin: dict[str, Any], server: str) -> str:
-    """Run the program, and return the token that it prints.
+@dataclass(frozen=True)
+class Given:
+    """What a program printed.
+
+    Attributes:
+        token: bearer token; None: it gave a certificate only.
+        certificate: PEM of certificate and key; None: it gave a token only.
+        ends: when both end; None: it did not say.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    certificate: tuple[str, str] | None = field(default=None, repr=False)
+    ends: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is to be asked for again."""
+        return self.ends is not None and datetime.now(timezone.utc) >= self.ends
+
+
+def check_plugin(plugin: Any, where: str) -> dict[str, Any]:
+    """The mapping under ``exec``, if it can be used here.
 
     Args:
-        plugin: the mapping under ``exec``: ``command``, ``args``, ``env``, ``apiVersion``.
-        server: for messages.
+        plugin: the mapping.
+        where: the file, for messages.
 
     Raises:
-        InvalidArgument: it cannot be run, failed, or printed no token.
+        InvalidArgument: it cannot: no command, an interface of another version, a program that needs a terminal, or an
+            entry that is not known.
+    """
+    if not isinstance(plugin, dict) or not isinstance(plugin.get("command"), str) or not plugin["command"]:
+        raise InvalidArgument(f"{where}: exec of a user is a mapping with a command")
+    unknown = sorted(str(key) for key, said in plugin.items() if key not in _KEYS and said)
+    if unknown:
+        raise InvalidArgument(f"{where}: {', '.join(unknown)} under exec of a user is not known here")
+    version = plugin.get("apiVersion") or _VERSIONS[0]
+    if version not in _VERSIONS:
+        raise InvalidArgument(
+            f"{where}: exec of a user has apiVersion {version!r}; {' and '.join(_VERSIONS)} are known"
+        )
+    if plugin.get("interactiveMode") == "Always":
+        raise InvalidArgument(f"{where}: exec of a user has interactiveMode Always, and here is no terminal to ask at")
+    for pair in plugin.get("env") or []:
+        if not isinstance(pair, dict) or not {"name", "value"} <= pair.keys():
+            raise InvalidArgument(f"{where}: env under exec of a user is a list of pairs, each a name and a value")
+    return plugin
+
+
+def run_plugin(plugin: Mapping[str, Any], server: str, cluster: Mapping[str, Any] | None = None) -> Given:
+    """Run the program, and return what it prints: a token, a client certificate, or both.
+
+    Args:
+        plugin: the mapping under ``exec``.
+        server: for messages.
+        cluster: what the program is told about the cluster where ``provideClusterInfo`` says so.
+
+    Raises:
+        InvalidArgument: it cannot be run, failed, or printed neither.
     """
     command = [str(plugin.get("command") or ""), *(str(one) for one in plugin.get("args") or [])]
-    version = plugin.get("apiVersion") or "client.authentication.k8s.io/v1"
     environment = dict(os.environ)
     for pair in plugin.get("env") or []:
         environment[str(pair["name"])] = str(pair["value"])
-    environment["KUBERNETES_EXEC_INFO"] = json.dumps(
-        {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    )
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = dict(cluster or {"server": server})
+    version = plugin.get("apiVersion") or _VERSIONS[0]
+    environment["KUBERNETES_EXEC_INFO"] = json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
     begin = f"the kubeconfig's program for credentials of {server}, {command[0]!r},"
     try:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=PLUGIN_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InvalidArgument(f"{begin} cannot be run: {error}") from error
+        hint = f"; {plugin['installHint']}" if plugin.get("installHint") and isinstance(error, OSError) else ""
+        raise InvalidArgument(f"{begin} cannot be run: {error}{hint}") from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()[-500:]
         raise InvalidArgument(f"{begin} ended with exit code {done.returncode}: {said}")
     try:
-        token = json.loads(done.stdout)["status"]["token"]
-    except (ValueError, KeyError, TypeError):
-        token = None
-    if not isinstance(token, str) or not token:
-        raise InvalidArgument(f"{begin} printed no token; programs that give client certificates are not supported")
-    return token
+        status = json.loads(done.stdout).get("status") or {}
+        token, pair = status.get("token"), (status.get("clientCertificateData"), status.get("clientKeyData"))
+        ends = status.get("expirationTimestamp")
+    except (ValueError, AttributeError) as error:
+        raise InvalidArgument(f"{begin} printed no credentials: not the JSON of an ExecCredential") from error
+    if bool(pair[0]) != bool(pair[1]):
+        missing = "clientKeyData" if pair[0] else "clientCertificateData"
+        raise InvalidArgument(f"{begin} printed half of a client certificate: {missing} is missing")
+    if not token and not pair[0]:
+        raise InvalidArgument(f"{begin} printed no token and no client certificate")
+    certificate = (str(pair[0]), str(pair[1])) if pair[0] else None
+    return Given(str(token) if token else None, certificate, _time(ends, begin))
+
+
+def _time(said: Any, begin: str) -> datetime | None:
+    if not said:
+        return None
+    try:
+        return datetime.fromisoformat(str(said).replace("Z", "+00:00")).astimezone(timezone.utc)
+    except ValueError as error:
+        raise InvalidArgument(f"{begin} printed an expirationTimestamp that is no time: {said!r}") from error

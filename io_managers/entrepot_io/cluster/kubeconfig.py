@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from pathlib import Path
@@ -9,8 +10,21 @@ from typing import Any
 
 from entrepot.errors import InvalidArgument
 
+from entrepot_io.cluster import impersonation, proxies
 from entrepot_io.cluster.access import Access, decoded
+from entrepot_io.cluster.exec_credentials import check_plugin
 from entrepot_io.placement import manifests
+
+# What of kubeconfig's version 1 is supported. Whatever else stands in an entry may say who asks or how the server is
+# reached, so it is an error: skipping it could send requests with more rights than the file gives, or another way.
+_CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"}) | {
+    *("tls-server-name", "proxy-url", "disable-compression", "extensions")
+}
+_USER = frozenset({"client-certificate", "client-certificate-data", "client-key", "client-key-data"}) | {
+    *("token", "tokenFile", "exec", "extensions", *impersonation.KEYS)
+}
+_CONTEXT = frozenset({"cluster", "user", "namespace", "extensions"})
+_PLUGIN_CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is meant for plugins
 
 
 def read(path: str | None = None, context: str | None = None) -> Access:
@@ -38,32 +52,88 @@ def read(path: str | None = None, context: str | None = None) -> Access:
     )
     if not current:
         raise InvalidArgument(f"{there[0]} has no current context: give --context")
-    chosen, _ = _entry(configs, "contexts", "context", current)
-    cluster, cluster_file = _entry(configs, "clusters", "cluster", str(chosen.get("cluster") or ""))
+    chosen, context_file = _entry(configs, "contexts", "context", current)
+    _check(chosen, _CONTEXT, f"{context_file}: the context {current!r}")
+    name = str(chosen.get("cluster") or "")
+    cluster, cluster_file = _entry(configs, "clusters", "cluster", name)
+    _check(cluster, _CLUSTER, f"{cluster_file}: the cluster {name!r}")
     user: dict[str, Any] = {}
     user_file = cluster_file
     if chosen.get("user"):
         user, user_file = _entry(configs, "users", "user", str(chosen["user"]))
-    for key in ("proxy-url", "tls-server-name"):
-        if cluster.get(key):
-            raise InvalidArgument(f"{cluster_file}: {key} of a cluster is not supported")
-    for key in ("auth-provider", "username"):
-        if user.get(key):
-            raise InvalidArgument(f"{user_file}: {key} of a user is not supported; token, certificate and exec are")
-    certificate = _file(user, "client-certificate", user_file)
-    key_file = _file(user, "client-key", user_file)
-    token_file = user.get("tokenFile")
+        _check(user, _USER, f"{user_file}: the user {chosen['user']!r}")
+    verify, authority = _verified(cluster, cluster_file), _authority(cluster, cluster_file)
+    if authority is not None and not verify:
+        raise InvalidArgument(f"{cluster_file}: insecure-skip-tls-verify does not go with a certificate authority")
+    proxy = _text(cluster, "proxy-url", cluster_file)
+    if proxy is not None:
+        proxies.parse(proxy, f"{cluster_file}: proxy-url")
+    token_file = _text(user, "tokenFile", user_file)
     return Access(
         str(cluster.get("server") or ""),
         str(chosen.get("namespace") or "default"),
-        ca=_authority(cluster, cluster_file),
-        certificate=certificate,
-        key=key_file,
-        token=None if token_file else user.get("token"),
-        token_file=_beside(user_file, str(token_file)) if token_file else None,
-        plugin=user.get("exec"),
-        verify=not cluster.get("insecure-skip-tls-verify"),
+        ca=authority,
+        certificate=_file(user, "client-certificate", user_file),
+        key=_file(user, "client-key", user_file),
+        token=None if token_file else _text(user, "token", user_file),
+        token_file=_beside(user_file, token_file) if token_file else None,
+        plugin=_plugin(user, user_file),
+        plugin_cluster=_told(cluster, authority),
+        verify=verify,
+        tls_name=_text(cluster, "tls-server-name", cluster_file),
+        proxy_url=proxy,
+        impersonated=impersonation.read(user, str(user_file)),
     )
+
+
+def _check(entry: dict[str, Any], known: frozenset[str], where: str) -> None:
+    """Whether all of an entry is known; what says nothing (null, empty) may stay."""
+    unknown = sorted(str(key) for key, said in entry.items() if key not in known and said)
+    if unknown:
+        raise InvalidArgument(
+            f"{where} has {', '.join(unknown)}, which is not supported and may change who asks or how the server is "
+            f"reached; known are {', '.join(sorted(known))}"
+        )
+
+
+def _text(entry: dict[str, Any], key: str, path: Path) -> str | None:
+    said = entry.get(key)
+    if said is None or said == "":
+        return None
+    if not isinstance(said, str) or any(ord(one) < 32 or ord(one) == 127 for one in said):
+        raise InvalidArgument(f"{path}: {key} is a text of one line")  # not repeated: it may be a secret
+    return said
+
+
+def _verified(cluster: dict[str, Any], path: Path) -> bool:
+    said = cluster.get("insecure-skip-tls-verify")
+    if said not in (None, True, False):  # "false" in quotes would count as true
+        raise InvalidArgument(f"{path}: insecure-skip-tls-verify is true or false, not {said!r}")
+    return not said
+
+
+def _plugin(user: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    if not user.get("exec"):
+        return None
+    plugin = check_plugin(user["exec"], str(path))
+    if os.sep in plugin["command"]:  # else it is looked for in PATH
+        plugin = {**plugin, "command": str(_beside(path, plugin["command"]))}
+    return plugin
+
+
+def _told(cluster: dict[str, Any], authority: str | None) -> dict[str, Any]:
+    """What a plugin that asks for it is told about the cluster."""
+    told = {
+        key: cluster[key]
+        for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+        if cluster.get(key)
+    }
+    if authority is not None:
+        told["certificate-authority-data"] = base64.b64encode(authority.encode()).decode("ascii")
+    for one in cluster.get("extensions") or []:
+        if isinstance(one, dict) and one.get("name") == _PLUGIN_CONFIG:
+            told["config"] = one.get("extension")
+    return told
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class ArrayWriter:
             first = base * bits // 8
             buffer = buffer.slice(first, min((end * bits + 7) // 8, buffer.size - first))
         if buffer.size == 0 or (self._inline and buffer.size <= INLINE_BYTES):
-            return buffer.to_pybytes()
+            return self._encoder.add_inlined(buffer.to_pybytes())
         index = self._encoder.add_buffer(buffer, buffer.address)
         position = self._position.get(index)
         if position is None:

@@ -75,7 +75,7 @@ class ArrayCodec(CheckedCodec):
         node = Node(self.name, self.version)
         inline: bytes | None = None
         if array.nbytes <= INLINE_BYTES:
-            inline = array.tobytes()
+            inline = encoder.add_inlined(array.tobytes())
         else:
             node.buffers.append(encoder.add_buffer(as_bytes(array), address_of(array)))
         node.params = [kind, dtype, list(value.shape), axes, repeated, inline]
@@ -134,15 +134,17 @@ class ScalarCodec(CheckedCodec):
     def encode(self, value: Any, encoder: Encoder) -> Node:
         cls = type(value)
         if cls is np.str_:  # str(value) would drop trailing NULs
-            return Node(self.name, self.version, ["str", str.encode(value, "utf-8", "surrogatepass")])
+            return Node(
+                self.name, self.version, ["str", encoder.add_inlined(str.encode(value, "utf-8", "surrogatepass"))]
+            )
         if cls is np.bytes_:
-            return Node(self.name, self.version, ["bytes", b"".join([value])])
+            return Node(self.name, self.version, ["bytes", encoder.add_inlined(b"".join([value]))])
         dtype = value.dtype
         if dtype.type is not cls:
             raise UnsupportedType(
                 f"a NumPy scalar of the subclass {cls.__qualname__} needs pickling: convert it to {dtype.type.__name__}"
             )
-        return Node(self.name, self.version, [describe_dtype(dtype), value.tobytes()])
+        return Node(self.name, self.version, [describe_dtype(dtype), encoder.add_inlined(value.tobytes())])
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
         described, data = fields(node, 2)

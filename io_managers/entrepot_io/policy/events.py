@@ -244,8 +244,9 @@ def default_folder() -> Path:
     """ENTREPOT_EVENTS, or ``entrepot/events`` in the folder of the user's state."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base) / "entrepot" / "events"
+    from entrepot._settings import state_folder
+
+    return state_folder() / "events"
 
 
 def older_file(path: Path) -> Path:

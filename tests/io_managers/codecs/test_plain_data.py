@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import math
+import struct
 import uuid
 from collections import OrderedDict, namedtuple
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from entrepot.codec import unpack_tree
-from entrepot.errors import UnsupportedType
+from entrepot.errors import CorruptData, UnsupportedType
 from entrepot.ids import ObjectID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -193,6 +195,78 @@ def test_references_between_pickled_parts_are_kept(round_trip: Any) -> None:
     shared = [Colour.RED]
     back = round_trip({"a": shared, "b": shared}, allow_pickle=True)
     assert back["a"] is back["b"]
+
+
+X, D, S = [1, [2]], {"k": [3], (1, 2): 4}, {5, (6,)}
+FLAT, SMALL = [1, 2], {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [X, X],
+        (FLAT, FLAT),
+        [FLAT, {"k": FLAT}],
+        {"a": D, "b": [D]},
+        [(1, 2), SMALL, (SMALL,), SMALL],
+        [S, [S], frozenset({(1, 2)}), S],
+        [X, X[1], [X[1], X]],
+        [[X, D], [D, S], {(1, (2, 3)): S, "x": X}],
+        [b"x" * 5000, X, bytearray(5000), X],
+        [["\ud800"] * 2, X, X],
+        [X] * 1000,
+    ],
+    ids=range(11),
+)
+def test_what_is_shared_comes_back_as_one(put: Any, value: Any) -> None:
+    stored = put(value)
+    assert unpack_tree(stored.tree).version == 2
+    back = stored.get()
+    pairs = list(containers(value, back))
+    of: dict[int, int] = {}
+    for one, other in pairs:
+        assert type(one) is type(other)
+        assert of.setdefault(id(one), id(other)) == id(other), "shared, and comes back as two"
+    assert len(set(of.values())) == len(of), "two, and come back as one"
+    assert same(back, value)
+
+
+def containers(value: Any, back: Any) -> Iterator[tuple[Any, Any]]:
+    """The lists, dictionaries and sets of a value, with what has come back of each."""
+    if isinstance(value, (list, dict, set)):
+        yield value, back
+    if isinstance(value, (list, tuple)):
+        for one, other in zip(value, back, strict=True):
+            yield from containers(one, other)
+    if isinstance(value, dict):
+        for one, other in zip(value.values(), back.values(), strict=True):
+            yield from containers(one, other)
+
+
+def test_equal_is_not_shared_and_is_written_as_ever(put: Any) -> None:
+    stored = put([[1, [2]], [1, [2]], (), (), {}, {}])
+    assert unpack_tree(stored.tree).version == 1, "older programs read it"
+    back = stored.get()
+    assert back[0] is not back[1]
+    assert back[4] is not back[5]
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(first=nested, second=nested)
+def test_sharing_within_any_nesting(round_trip: Any, first: Any, second: Any) -> None:
+    shared: list[Any] = [first]
+    back = round_trip({"a": [second, shared, (shared, second)], "b": shared})
+    assert same(back, {"a": [second, shared, (shared, second)], "b": shared})
+    assert back["a"][1] is back["b"] is back["a"][2][0]
+
+
+def test_a_place_that_is_not_there_is_damage(put: Any) -> None:
+    stored = put([X, X])
+    assert stored.tree.count(struct.pack("<I", 1)) == 1  # X is the second to end
+    for place in (2, 3, 1 << 31):
+        damaged = type(stored)(stored.tree.replace(struct.pack("<I", 1), struct.pack("<I", place)), [], stored.codec)
+        with pytest.raises(CorruptData, match="plain data is not readable"):
+            damaged.get()
 
 
 def test_nesting_without_end_is_refused(put: Any) -> None:

@@ -1,0 +1,119 @@
+"""Which sessions belong to DAG runs that are over: asked by ``entrepot gc``, and by the scheduler (``sweeping``).
+
+Nothing of Airflow is imported before the scope says that the sessions are this installation's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from entrepot_io.scopes import folder_scope
+from entrepot_io.sessions import run_session
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+HOST = "airflow"
+DELETED = "its DAG run was deleted"
+SUCCEEDED = "its DAG run succeeded"
+_BATCH = 200  # runs that one query asks for
+
+
+def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
+    """Sessions of runs that Airflow's database has no more, or that succeeded; failed ones may be cleared and go on.
+
+    Args:
+        store: where they are.
+        scope: another installation's says nothing here.
+        sessions: their names.
+
+    Raises:
+        Exception: whatever the database says.
+    """
+    own = scope == folder_scope(HOST, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
+    if not own:
+        if not _may_be_configured(scope):
+            return {}
+        from entrepot_airflow.configuration import settings
+
+        if settings().scope != scope:
+            return {}
+    return over(sessions, succeeded=True, known_dags=own)
+
+
+def over(sessions: Iterable[str], *, succeeded: bool, known_dags: bool) -> dict[str, str]:
+    """Why the sessions of runs that are over are not needed any more.
+
+    Args:
+        sessions: their names.
+        succeeded: whether those of runs that ended well count.
+        known_dags: whether a run counts as deleted only where the database still knows its DAG. So it is in a scope
+            that follows from a folder's name alone: another installation may have a folder of that name, and share
+            the store.
+
+    Raises:
+        SQLAlchemyError: the database does not answer.
+    """
+    runs = {run: session for session in sessions if (run := run_of(session)) is not None}
+    if not runs:
+        return {}
+    states = _states(list(runs))
+    if known_dags:
+        known = _dags({dag_id for dag_id, _ in runs.keys() - states.keys()})
+        runs = {run: session for run, session in runs.items() if run in states or run[0] in known}
+    found: dict[str, str] = {}
+    for run, session in runs.items():
+        if run not in states:
+            found[session] = DELETED
+        elif succeeded and states[run] == "success":
+            found[session] = SUCCEEDED
+    return found
+
+
+def run_of(session: str) -> tuple[str, str] | None:
+    """DAG and run of a session; None: it is no run's, or its name was too long to say which."""
+    parts = session.split("/")
+    if len(parts) != 3 or parts[0] != HOST:
+        return None
+    dag_id, run_id = unquote(parts[1]), unquote(parts[2])
+    return (dag_id, run_id) if run_session(HOST, dag_id, run_id) == session else None
+
+
+def _may_be_configured(scope: str) -> bool:
+    """Whether a scope that was set by hand may be this installation's, which only Airflow's configuration says."""
+    named = os.environ.get("ENTREPOT_SCOPE")
+    if named:
+        return named == scope
+    return bool(os.environ.get("AIRFLOW_HOME")) and not scope.startswith(f"{HOST}-")
+
+
+def _states(runs: list[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    wanted = set(runs)
+    found: dict[tuple[str, str], Any] = {}
+    with create_session() as session:
+        for begin in range(0, len(runs), _BATCH):
+            ids = [run_id for _, run_id in runs[begin : begin + _BATCH]]
+            query = select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.run_id.in_(ids))
+            found.update({(dag, run): state for dag, run, state in session.execute(query) if (dag, run) in wanted})
+    return found
+
+
+def _dags(dag_ids: set[str]) -> set[str]:
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    found: set[str] = set()
+    wanted = sorted(dag_ids)
+    with create_session() as session:
+        for begin in range(0, len(wanted), _BATCH):
+            query = select(DagModel.dag_id).where(DagModel.dag_id.in_(wanted[begin : begin + _BATCH]))
+            found.update(session.scalars(query))
+    return found

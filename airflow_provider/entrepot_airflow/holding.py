@@ -1,0 +1,121 @@
+"""Readers whose attempt ends as a reschedule, until the scheduler may run them again; part of the clerk.
+
+asked --held--> its attempt ends: up_for_reschedule --(what it waits for is over)--> let go, as an attempt of its own
+                   `--ends otherwise--> forgotten
+
+A second attempt under the number of the first would be one and the same to Airflow: if the end of the first comes to
+the scheduler when the second runs, it is taken for the second's death. So the next attempt gets the next number, and
+one more is allowed: no retry is used up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from entrepot_airflow.asking import HELD, VERSION, Instance, in_words
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+log = logging.getLogger(__name__)
+
+
+def hold(row: Any, after: Iterable[Instance], session: Session) -> None:
+    """Note that a reader is to be let go when its attempt has ended.
+
+    Args:
+        row: the reader's request in the database.
+        after: task instances of its run that have to be over before it runs again.
+        session: of the database.
+    """
+    from airflow.models.xcom import XComModel
+
+    XComModel.set(
+        HELD,
+        {"v": VERSION, "after": [list(one) for one in after]},
+        dag_id=row.dag_id,
+        task_id=row.task_id,
+        run_id=row.run_id,
+        map_index=row.map_index,
+        serialize=False,
+        session=session,
+    )
+
+
+def let_go(session: Session) -> int:
+    """Let the readers go whose attempts have ended and that need not wait any longer; how many there were.
+
+    Args:
+        session: of the database.
+
+    Raises:
+        SQLAlchemyError: the database does not answer; they stay as they are.
+    """
+    from airflow.models.xcom import XComModel
+    from airflow.utils.sqlalchemy import with_row_locks
+    from airflow.utils.state import TaskInstanceState
+    from sqlalchemy import select
+
+    query = select(XComModel).where(XComModel.key == HELD)
+    gone = 0
+    for row in session.scalars(with_row_locks(query, session, of=XComModel, skip_locked=True)).all():
+        ti = _reader(row, session)
+        if ti is not None and ti.state in (TaskInstanceState.RUNNING, TaskInstanceState.RESTARTING):
+            continue  # about to end
+        if ti is not None and ti.state == TaskInstanceState.UP_FOR_RESCHEDULE:
+            if _waits(row, session):
+                continue
+            _next_attempt(ti, session)
+            log.info("Entrepot: %s/%s in run %s goes on", ti.dag_id, in_words([(ti.task_id, ti.map_index)]), ti.run_id)
+            gone += 1
+        session.delete(row)
+    return gone
+
+
+def _reader(row: Any, session: Session) -> Any:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.sqlalchemy import with_row_locks
+    from sqlalchemy import select
+
+    query = select(TaskInstance).where(
+        TaskInstance.dag_id == row.dag_id,
+        TaskInstance.run_id == row.run_id,
+        TaskInstance.task_id == row.task_id,
+        TaskInstance.map_index == row.map_index,
+    )
+    return session.scalar(with_row_locks(query, session, of=TaskInstance))
+
+
+def _waits(row: Any, session: Session) -> bool:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.state import State
+    from sqlalchemy import select
+
+    after = {(str(task_id), int(index)) for task_id, index in row.value["after"]}
+    if not after:
+        return False
+    query = select(TaskInstance.task_id, TaskInstance.map_index, TaskInstance.state).where(
+        TaskInstance.dag_id == row.dag_id,
+        TaskInstance.run_id == row.run_id,
+        TaskInstance.task_id.in_({task_id for task_id, _ in after}),
+    )
+    return any(
+        (task_id, index) in after and state not in State.finished for task_id, index, state in session.execute(query)
+    )
+
+
+def _next_attempt(ti: Any, session: Session) -> None:
+    """Make what Airflow runs next an attempt of its own, as clearing it would, with the same retries left."""
+    from airflow.models.taskinstancehistory import TaskInstanceHistory
+    from sqlalchemy import update
+
+    was, state = ti.id, ti.state
+    ti.prepare_db_for_next_try(session)
+    session.flush()
+    history = update(TaskInstanceHistory).where(TaskInstanceHistory.task_instance_id == was)
+    session.execute(history.values(state=state))  # Airflow writes "failed" there, and nothing failed
+    ti.state = None  # the scheduler gives it the next number
+    ti.max_tries += 1
+    session.merge(ti)

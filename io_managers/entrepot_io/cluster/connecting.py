@@ -1,0 +1,96 @@
+"""Connections to the API server: straight or through a proxy, and the name under which its certificate is checked."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from entrepot_io.cluster.proxies import Proxy
+
+if TYPE_CHECKING:
+    from entrepot_io.cluster.access import Access
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Connection:
+    """One connection of HTTP/1.1 to an API server.
+
+    Args:
+        access: which server.
+        timeout: seconds for which it may say nothing.
+
+    Raises:
+        InvalidArgument: a certificate or the proxy cannot be used.
+    """
+
+    def __init__(self, access: Access, timeout: float) -> None:
+        parts = urlsplit(access.server)
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        named = f"[{host}]" if ":" in host else host
+        self.proxy: Proxy | None = access.proxy()
+        self.identity = access.identity  # of the client certificate that the connection was made with
+        self._host_header = named if port == _PORTS[parts.scheme] else f"{named}:{port}"
+        self._before_target = ""
+        self._for_proxy: Mapping[str, str] = {}
+        to = (host, port) if self.proxy is None else (self.proxy.host, self.proxy.port)
+        if parts.scheme == "https":
+            self.http: http.client.HTTPConnection = _Secured(*to, timeout, access.tls(), access.tls_name or host)
+            if self.proxy is not None:
+                self.http.set_tunnel(named, port, dict(self.proxy.headers))
+        else:
+            self.http = http.client.HTTPConnection(*to, timeout=timeout)
+            if self.proxy is not None:
+                self._before_target = f"http://{self._host_header}"
+                self._for_proxy = self.proxy.headers
+
+    def send(self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None = None) -> None:
+        """Send a request; names of headers may repeat.
+
+        Args:
+            method, target: such as ``GET`` and ``/api/v1/nodes?limit=5``.
+            headers: besides ``Host`` and the body's length.
+            body: None: there is none.
+
+        Raises:
+            OSError, http.client.HTTPException: it could not be sent.
+        """
+        self.http.putrequest(method, self._before_target + target, skip_host=True)
+        self.http.putheader("Host", self._host_header)
+        for name, value in (*self._for_proxy.items(), *headers):
+            self.http.putheader(name, value.encode("utf-8"))
+        if body is not None:
+            self.http.putheader("Content-Length", str(len(body)))
+        self.http.endheaders(body)
+
+    def close(self) -> None:
+        """Close it."""
+        self.http.close()
+
+
+class _Secured(http.client.HTTPConnection):
+    """A connection under TLS whose certificate is checked against a name of its own, in a tunnel if there is one.
+
+    ``http.client.HTTPSConnection`` would check against the host that it connects to.
+    """
+
+    default_port = 443
+
+    def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._secured_by = context
+        self._secured_as = name
+
+    def connect(self) -> None:
+        """Connect, ask the proxy for a tunnel, and begin TLS with the API server."""
+        super().connect()
+        self.sock = self._secured_by.wrap_socket(self.sock, server_hostname=self._secured_as)
+
+
+def encoded(body: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+    """A body as JSON."""
+    return json.dumps(body, separators=(",", ":")).encode()

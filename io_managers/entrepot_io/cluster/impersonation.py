@@ -1,0 +1,88 @@
+"""Asking as somebody else (``as`` in a kubeconfig): the API server checks whether the caller may, then grants no more
+than that other has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+
+KEYS = ("as", "as-uid", "as-groups", "as-user-extra")
+_PLAIN = frozenset(b"!#$&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+@dataclass(frozen=True)
+class Impersonated:
+    """Whom requests are made as.
+
+    Attributes:
+        user: the name.
+        uid: empty: none.
+        groups: all of them; the caller's own do not count.
+        extra: values by key.
+    """
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """What says so in a request."""
+        found = [("Impersonate-User", self.user)]
+        if self.uid:
+            found.append(("Impersonate-Uid", self.uid))
+        found += [("Impersonate-Group", group) for group in self.groups]
+        for key, values in self.extra.items():
+            found += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+        return found
+
+
+def read(user: Mapping[str, Any], where: str) -> Impersonated | None:
+    """Whom a kubeconfig's user is to act as; None: nobody else.
+
+    Args:
+        user: the mapping under ``user``.
+        where: the file, for messages.
+
+    Raises:
+        InvalidArgument: these entries have the wrong form, or say more about a user than who it is.
+    """
+    name, uid = _text(user.get("as"), where, "as"), _text(user.get("as-uid"), where, "as-uid")
+    groups = _texts(user.get("as-groups"), where, "as-groups")
+    said = user.get("as-user-extra") or {}
+    if not isinstance(said, dict):
+        raise InvalidArgument(f"{where}: as-user-extra is a mapping of keys to lists, not {said!r}")
+    extra = {
+        _text(key, where, "a key of as-user-extra"): _texts(values, where, f"as-user-extra[{key!r}]")
+        for key, values in said.items()
+    }
+    if name:
+        return Impersonated(name, uid, groups, extra)
+    if uid or groups or extra:
+        found = ", ".join(key for key in KEYS[1:] if user.get(key))
+        raise InvalidArgument(f"{where}: {found} of a user says more about whom to act as, but `as` names nobody")
+    return None
+
+
+def _text(said: Any, where: str, key: str) -> str:
+    if said is None:
+        return ""
+    if not isinstance(said, str) or any(ord(one) < 32 or ord(one) == 127 for one in said):
+        raise InvalidArgument(f"{where}: {key} is a text of one line, not {said!r}")
+    return said
+
+
+def _texts(said: Any, where: str, key: str) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    if not isinstance(said, list) or not all(isinstance(one, str) and one for one in said):
+        raise InvalidArgument(f"{where}: {key} is a list of texts, not {said!r}")
+    return tuple(_text(one, where, key) for one in said)
+
+
+def _escaped(key: str) -> str:
+    """A key as part of a header's name: what may not stand there as ``%`` and two digits, as Go's client does."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in key.encode())

@@ -1,0 +1,138 @@
+"""Which proxy stands between this machine and the API server, found as ``kubectl`` finds it."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from entrepot.errors import InvalidArgument
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy that speaks HTTP and tunnels by ``CONNECT``.
+
+    Attributes:
+        host, port: of the proxy.
+        said_by: what names it, for messages.
+        authorization: value of ``Proxy-Authorization``; None: none is sent.
+    """
+
+    host: str
+    port: int
+    said_by: str
+    authorization: str | None = field(default=None, repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the proxy itself gets."""
+        return {"Proxy-Authorization": self.authorization} if self.authorization else {}
+
+    def __str__(self) -> str:
+        return f"the proxy {self.host}:{self.port} ({self.said_by})"
+
+
+def parse(url: str, said_by: str) -> Proxy:
+    """A proxy by its URL.
+
+    Args:
+        url: such as ``http://user:password@proxy:3128``.
+        said_by: what names it, for messages.
+
+    Raises:
+        InvalidArgument: it is no URL, or one of a kind that is not supported.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidArgument(f"{said_by}: the proxy's URL cannot be read: {error}") from error
+    if parts.scheme != "http" or not host:
+        # The URL may hold a password: only its scheme is repeated.
+        raise InvalidArgument(
+            f"{said_by}: a proxy is a URL that begins with http:// (it tunnels by CONNECT, and TLS goes through it to "
+            f"the API server), not {parts.scheme or 'none'!r}; neither SOCKS nor TLS to the proxy itself is supported"
+        )
+    authorization = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+    return Proxy(host, port or 80, said_by, authorization)
+
+
+def from_environment(server: str) -> Proxy | None:
+    """The proxy for a server by ``HTTPS_PROXY`` (``HTTP_PROXY`` for ``http://``) and ``NO_PROXY``, as Go reads them.
+
+    Names in capitals win over those in small letters. This machine itself is never reached through a proxy.
+
+    Args:
+        server: URL of the API server.
+
+    Raises:
+        InvalidArgument: the variable that counts cannot be used.
+    """
+    parts = urlsplit(server)
+    variable = "HTTPS_PROXY" if parts.scheme == "https" else "HTTP_PROXY"
+    name = next((one for one in (variable, variable.lower()) if os.environ.get(one)), None)
+    host = parts.hostname or ""
+    if name is None or _is_local(host):
+        return None
+    excepted = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    if _is_excepted(host, parts.port or _PORTS[parts.scheme], excepted):
+        return None
+    url = os.environ[name].strip()
+    return parse(url if "://" in url else f"http://{url}", name)
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _is_excepted(host: str, port: int, excepted: str) -> bool:
+    address = _address(host)
+    for one in (entry.strip().lower() for entry in excepted.split(",")):
+        if one == "*":
+            return True
+        if address is not None and "/" in one:
+            try:
+                network = ipaddress.ip_network(one, strict=False)
+            except ValueError:
+                continue  # neither a network nor the name of this host
+            if address in network:
+                return True
+            continue
+        name, its_port = _host_and_port(one)
+        if not name or its_port not in (None, port):
+            continue
+        if address is not None:
+            if _address(name) == address:
+                return True
+        elif host == name or host.endswith(name if name.startswith(".") else f".{name}"):
+            return True
+    return False
+
+
+def _host_and_port(entry: str) -> tuple[str, int | None]:
+    """An entry of NO_PROXY: ``*.name`` is ``.name``; an address of version 6 with a port has brackets."""
+    if _address(entry) is not None:
+        return entry, None
+    name, colon, port = entry.rpartition(":")
+    if not colon or not port.isdecimal():
+        name, port = entry, ""
+    name = name.strip("[]")
+    return name.removeprefix("*") if name.startswith("*.") else name, int(port) if port else None
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

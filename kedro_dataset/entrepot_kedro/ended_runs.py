@@ -1,0 +1,73 @@
+"""Which sessions belong to runs that are over: asked by ``entrepot gc``. Nothing of Kedro is imported.
+
+A run that ended well leaves a mark in its session, which its process then removes. A mark whose process is gone tells
+of a process that was killed before it could. Sessions of failed runs are kept: another run may go on in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from entrepot import parts
+from entrepot.errors import CorruptData, ObjectLost
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+ENDED_KEY = "kedro-run-ended"
+ENDED = "its run ended well, and its process is gone"
+
+
+def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
+    """Sessions of runs that ended well, but whose process could not remove them.
+
+    Args:
+        store: where they are.
+        scope: of the project.
+        sessions: their names.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    return {session: ENDED for session in sessions if _is_over(store, scope, session)}
+
+
+def process_mark() -> dict[str, str]:
+    """What tells this process from any other one, also from one that gets its number later."""
+    return {"process": process_of(os.getpid()), "pids": _namespace()}
+
+
+def process_of(pid: int) -> str:
+    """A process by its number, its start and the boot of its machine; empty: it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+    return f"{pid} {stat.rpartition(')')[2].split()[19]} {boot}"
+
+
+def _namespace() -> str:
+    """Processes of another container are not to be seen here, and so not known to be gone."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _is_over(store: Store, scope: str, session: str) -> bool:
+    try:
+        raw = parts.get_record(store, ObjectID.derive(scope, session, ENDED_KEY))
+        said: Any = None if raw is None else json.loads(raw)
+    except (CorruptData, ObjectLost, ValueError):
+        return False
+    if not isinstance(said, dict) or said.get("pids") != _namespace():
+        return False
+    process = str(said.get("process", ""))
+    pid = process.partition(" ")[0]
+    return pid.isdigit() and process_of(int(pid)) != process

@@ -1,0 +1,105 @@
+"""Transcoded names: ``x@pandas`` and ``x@polars`` are one value, which each reader gets in the form that it names.
+
+Kedro orders nodes by what stands before the ``@``; its own datasets read one file in two ways. Here the value is stored
+once, as it was saved, and converted when it is loaded. A form that is none of these gives the value as it was saved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+SEPARATOR = "@"
+
+
+def plain_name(name: str) -> str:
+    """The name of the value, without the form."""
+    return name.partition(SEPARATOR)[0]
+
+
+def form_of(name: str) -> str:
+    """The form that a name asks for; empty: none.
+
+    >>> plain_name("cars@polars"), form_of("cars@polars"), form_of("cars")
+    ('cars', 'polars', '')
+    """
+    return name.partition(SEPARATOR)[2]
+
+
+def as_form(value: Any, form: str) -> Any:
+    """A value in a form.
+
+    Args:
+        value: a pandas or Polars frame, an Arrow table, a NumPy array; anything else stays what it is.
+        form: ``pandas``, ``polars``, ``arrow`` (or ``pyarrow``), ``numpy``; another one changes nothing.
+
+    Raises:
+        ImportError: the form's package is not installed.
+    """
+    convert = _FORMS.get(form)
+    return value if convert is None else convert(value, _kind(value))
+
+
+def _kind(value: Any) -> str:
+    """Which library's table it is; a library that was not imported has none."""
+    for name, module, classes in (
+        ("pandas", "pandas", ("DataFrame", "Series")),
+        ("polars", "polars", ("DataFrame", "LazyFrame", "Series")),
+        ("arrow", "pyarrow", ("Table", "RecordBatch")),
+        ("numpy", "numpy", ("ndarray",)),
+    ):
+        found = sys.modules.get(module)
+        if found is not None and isinstance(value, tuple(getattr(found, one) for one in classes)):
+            return name
+    return ""
+
+
+def _pandas(value: Any, kind: str) -> Any:
+    if kind in ("polars", "arrow"):
+        return _collected(value).to_pandas()
+    if kind == "numpy":
+        import pandas as pd
+
+        return pd.DataFrame(value)
+    return value
+
+
+def _polars(value: Any, kind: str) -> Any:
+    if kind in ("pandas", "arrow", "numpy"):
+        import polars as pl
+
+        return {"pandas": pl.from_pandas, "arrow": pl.from_arrow, "numpy": pl.from_numpy}[kind](value)  # type: ignore[operator]
+    return value
+
+
+def _arrow(value: Any, kind: str) -> Any:
+    if kind == "polars":
+        frame = _collected(value)
+        return frame.to_arrow()
+    if kind == "pandas":
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(value) if value.ndim == 2 else pa.Array.from_pandas(value)
+    return value
+
+
+def _numpy(value: Any, kind: str) -> Any:
+    if kind in ("pandas", "polars"):
+        return _collected(value).to_numpy()
+    if kind == "arrow":
+        return value.to_pandas().to_numpy()
+    return value
+
+
+def _collected(value: Any) -> Any:
+    return value.collect() if hasattr(value, "collect") else value
+
+
+_FORMS: dict[str, Callable[[Any, str], Any]] = {
+    "pandas": _pandas,
+    "polars": _polars,
+    "arrow": _arrow,
+    "pyarrow": _arrow,
+    "numpy": _numpy,
+}

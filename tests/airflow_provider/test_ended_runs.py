@@ -1,0 +1,187 @@
+"""Values go with their DAG run: the scheduler finds out that it was deleted, with a policy or without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot_airflow.ended_runs import ended_runs, run_of
+from entrepot_io.scopes import folder_scope
+from entrepot_io.sessions import run_session
+
+# An Airflow with a database of its own, made from its models in a fraction of the time that migrations take.
+BEGIN = """
+import sys, types
+from datetime import datetime, timedelta, timezone
+from airflow import settings
+from airflow.models.base import Base
+import airflow.models, airflow.models.dagbundle
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from sqlalchemy import delete, insert, update
+import entrepot
+from entrepot_airflow import sweeping
+from entrepot_airflow.configuration import default_scope
+
+airflow.models.import_all_models()
+Base.metadata.create_all(settings.engine)
+SCOPE = default_scope()
+NOW = datetime.now(timezone.utc)
+
+def add(dag, run, state, age=0):
+    with create_session() as session:
+        when = NOW - timedelta(days=age)
+        session.execute(insert(DagRun.__table__).values(
+            dag_id=dag, run_id=run, state=state, run_type="manual", logical_date=None, run_after=when, start_date=when,
+            queued_at=when, log_template_id=None, clear_number=0, updated_at=when,
+        ))
+    name = f"airflow/{dag}/{run}"
+    with entrepot.connect(scope=SCOPE, session=name) as store:
+        store.put(b"x" * 100_000)
+
+def left():
+    with entrepot.connect(scope=SCOPE) as store:
+        return sorted(one.session for one in store.sessions() if one.session)
+
+with create_session() as session:
+    session.execute(insert(airflow.models.dagbundle.DagBundleModel.__table__).values(name="tests", active=True))
+    session.execute(insert(DagModel.__table__).values(dag_id="etl", bundle_name="tests",
+        is_paused=False, is_stale=False, max_active_tasks=1,
+        max_consecutive_failed_dag_runs=0, has_task_concurrency_limits=False))
+"""
+
+
+def airflow(code: str, daemon: Any, home: Path, **environment: str) -> str:
+    """Run code in a process of an Airflow whose home this is; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + textwrap.dedent(code)],
+        env=os.environ | {"AIRFLOW_HOME": str(home), "ENTREPOT_ADDRESS": daemon.address} | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    return done.stdout
+
+
+def test_sessions_name_their_run() -> None:
+    for dag, run in (("etl", "manual__2026"), ("a/b", "run 1/%")):
+        assert run_of(run_session("airflow", dag, run)) == (dag, run)
+    for other in ("airflow/detached", "airflow/a/b/c", "dagster/a/b", "", run_session("airflow", "x" * 300, "r")):
+        assert run_of(other) is None
+
+
+def test_another_installations_sessions_say_nothing_and_import_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+import sys
+from entrepot_airflow.ended_runs import ended_runs
+for scope in ("airflow-other-123", "mine"):
+    assert ended_runs(None, scope, ["airflow/etl/run"]) == {}
+assert "airflow" not in sys.modules
+"""
+    environment = os.environ | {"AIRFLOW_HOME": str(tmp_path), "ENTREPOT_SCOPE": "theirs"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow  # Airflow's models alone take seconds to import
+def test_values_go_with_their_run(daemon: Any, tmp_path: Path) -> None:
+    said = airflow(
+        """
+        add("etl", "kept", "running")
+        add("etl", "failed", "failed")
+        add("etl", "deleted", "success")
+        add("etl", "cleaned", "success", age=30)
+        add("etl", "done", "success")
+        add("unknown", "of another installation", "success")
+        assert sweeping.sweep_once(succeeded=False) == []
+        with create_session() as session:  # as REST does it
+            run = session.query(DagRun).filter(DagRun.run_id == "deleted").one()
+            session.delete(run)
+            session.execute(delete(DagRun).where(DagRun.dag_id == "unknown"))
+        with entrepot.connect(scope=SCOPE, session="airflow/etl/deleted"):
+            assert sweeping.sweep_once(succeeded=False) == [], "somebody reads it"
+        assert sweeping.sweep_once(succeeded=False) == ["airflow/etl/deleted"]
+        from airflow.utils.db_cleanup import run_cleanup
+        run_cleanup(clean_before_timestamp=NOW - timedelta(days=7), table_names=["dag_run"], confirm=False,
+                    skip_archive=True)
+        assert sweeping.sweep_once(succeeded=False) == ["airflow/etl/cleaned"]
+        assert len(left()) == 4, left()
+
+        # Where the user says so, values go once their run succeeded and nobody reads them.
+        assert not sweeping.drops_finished()
+        assert sweeping.sweep_once(succeeded=True) == ["airflow/etl/done"]
+        assert left() == ["airflow/etl/failed", "airflow/etl/kept", "airflow/unknown/of another installation"]
+
+        # `entrepot gc` asks the same database.
+        from entrepot_airflow.ended_runs import ended_runs
+        with create_session() as session:
+            session.execute(update(DagRun).where(DagRun.run_id == "kept").values(state="success"))
+        told = ended_runs(None, SCOPE, left())
+        assert told == {"airflow/etl/kept": "its DAG run succeeded"}, told
+        print("all of it")
+        """,
+        daemon,
+        tmp_path,
+    )
+    assert said.endswith("all of it\n")
+
+
+@pytest.mark.slow
+def test_the_scheduler_looks_without_a_policy(daemon: Any, tmp_path: Path) -> None:
+    said = airflow(
+        """
+        import time
+        add("etl", "deleted", "success")
+        add("etl", "done", "success")
+        with create_session() as session:
+            session.execute(delete(DagRun).where(DagRun.run_id == "deleted"))
+        assert sweeping.drops_finished()
+        sweeping.SWEEP_SECONDS = 0.05
+        from entrepot_airflow.plugin import EntrepotPlugin, _listeners
+        assert _listeners() == [], "tasks and other components have no listener"
+        sys.argv = ["airflow", "scheduler"]
+        (listener,) = _listeners()
+        class Job:  # is told to listeners before it says which kind it is
+            pass
+        job = Job()
+        listener.on_starting(component=job)
+        job.job_type = "SchedulerJob"
+        end = time.monotonic() + 60
+        while left() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert left() == []
+        listener.before_stopping(component=job)
+        assert not sweeping.SWEEPER._thread.is_alive()
+        print("all of it")
+        """,
+        daemon,
+        tmp_path,
+        AIRFLOW__ENTREPOT__DROP_FINISHED="True",
+    )
+    assert said.endswith("all of it\n")
+
+
+@pytest.mark.slow
+def test_no_store_is_started_to_look(tmp_path: Path, socket_folder: Path) -> None:
+    class Nobody:
+        address = f"unix://{socket_folder}/nobody.sock"
+
+    (socket_folder / "run").mkdir(mode=0o700)
+    airflow("assert sweeping.sweep_once(succeeded=True) == []", Nobody, tmp_path)
+    assert not (socket_folder / "nobody.sock").exists()
+
+
+def test_the_scope_is_the_homes(daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    with entrepot.connect(daemon.address) as store:
+        assert ended_runs(store, folder_scope("airflow", tmp_path), ["airflow/detached"]) == {}
