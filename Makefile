@@ -14,6 +14,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BENCH_AGAINST ?= HEAD
 # Failed Python tests of `make test` that are run once more and named as unsteady if they pass then.
 SECOND_TRIES ?= 0
+# Of `make test`: its last stage (TSan) is left out, and named, where those before took longer than so many seconds.
+LAST_BEGINS_WITHIN ?= inf
 
 .PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
@@ -50,7 +52,7 @@ test-fast: cpp-tests  ## C++ units, Python units that are not slow; under two mi
 	@$(PY) tools/run_tests.py fast
 
 test: cpp-tests $(VENV2)/.developed  ## every test: units plain and under sanitizers, Python, hosts, documentation
-	@$(PY) tools/run_tests.py full --jobs $(JOBS) --second-tries $(SECOND_TRIES)
+	@$(PY) tools/run_tests.py full --jobs $(JOBS) --second-tries $(SECOND_TRIES) --last-begins-within $(LAST_BEGINS_WITHIN)
 
 test-pandas2: build $(VENV2)/.developed  ## the codec tests on pandas 2
 	@$(PY) tools/run_tests.py pandas2

@@ -20,8 +20,9 @@ import pytest
 if TYPE_CHECKING:
     from control_plane import ControlPlane
 
-# Modules that are no tests: the control plane, as the demonstration and the benchmarks use it too.
+# Modules that are no tests: the control plane, as the demonstration and the benchmarks use it too; Airflow's databases.
 sys.path.insert(0, str(Path(__file__).with_name("kubecp")))
+sys.path.insert(0, str(Path(__file__).with_name("databases")))
 
 import kubecp_build
 
@@ -96,13 +97,6 @@ def wait_until() -> Callable[..., None]:
     return wait
 
 
-def _holds_descriptors(pid: int) -> bool:
-    try:
-        return bool(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return False  # it is gone, or its process is being taken apart
-
-
 @contextmanager
 def _small_disk(folder: Path, nbytes: int) -> Iterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,11 +157,13 @@ class Daemon:
 
     def was_killed(self, daemon_pid: int) -> None:
         """Somebody else ended it, and the daemon with it: wait for that, so that it can be started again."""
+        from entrepot import _launcher
+
         if self._process is not None:
             self._process.wait(WATCHDOG_SECONDS)
             self._process = None
         end = time.monotonic() + WATCHDOG_SECONDS
-        while _holds_descriptors(daemon_pid):  # the listening socket among them
+        while _launcher.runs(daemon_pid):  # till then it holds the listening socket
             if time.monotonic() > end:
                 pytest.fail(f"the daemon {daemon_pid} is still there")
             time.sleep(0.005)
@@ -238,6 +234,19 @@ def start_daemon() -> Iterator[Callable[..., Daemon]]:
     for running, folder in started:
         running.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_database(_nobodys_environment: None) -> Iterator[Callable[[], dict[str, str]]]:
+    """``airflow_database()``: an empty database of Airflow's in PostgreSQL, as variables of the environment.
+
+    SQLite takes one writer at a time, and Airflow's API answers 500 when it has waited long enough for its turn.
+    """
+    from airflow_databases import AirflowDatabases
+    from postgres_server import running
+
+    with running() as server:
+        yield AirflowDatabases(server).new
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ What a release may choose is a list of replacements below; each has to fit, and 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,12 @@ from entrepot_operator import installing  # noqa: E402
 CHART = ROOT / "operator" / "chart"
 HEAD = "# Made by tools/helm_chart.py from operator/entrepot_operator/manifests/{name}: change it there.\n"
 RELEASE = "{{ .Release.Namespace }}"
+INSTALLATION = '{{ include "entrepot.installation" $ }}'
+# Labels of objects and of pods, not what selects by them, which cannot be changed later.
+LABELS = re.compile(
+    r"^( +)labels:\n\1  app\.kubernetes\.io/name: ([a-z-]+)\n\1  app\.kubernetes\.io/component: ([a-z]+)\n",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,22 @@ def _block(key: str, value: str, indent: int) -> str:
     return "".join(f"{pad}{line}\n" for line in lines)
 
 
-_PORTS = '        args: [operator, --namespace, entrepot-system, --webhook-port, "9443"]\n'
+_PORTS = '        args: [operator, --namespace, entrepot-system, --installation, entrepot, --webhook-port, "9443"]\n'
 _ARGS = """\
         args:
         - operator
         - --namespace
         - {{ .Release.Namespace }}
+        - --installation
+        - {{ .Release.Name }}
+        {{- if not .Values.gates.enabled }}
+        - --no-gates
+        {{- else }}
+        {{- range .Values.podNamespaces }}
+        - --gates-namespace
+        - {{ . }}
+        {{- end }}
+        {{- end }}
         {{- if .Values.webhook.enabled }}
         - --webhook-port
         - "9443"
@@ -96,28 +113,121 @@ _CERTIFICATES = """\
           secretName: entrepot-webhook-cert-manager
         {{- end }}
 """
-_WEBHOOK_LABELS = """\
+_WEBHOOK_METADATA = """\
+metadata:
   name: entrepot-webhook
-  labels:
-    app.kubernetes.io/name: entrepot
-    app.kubernetes.io/component: operator
-webhooks:
 """
 _WEBHOOK_ANNOTATIONS = """\
+metadata:
   name: entrepot-webhook
   {{- if .Values.webhook.certManager.enabled }}
   annotations:
     cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/entrepot-webhook
   {{- end }}
+"""
+_IN_NAMESPACES = "{key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}"
+_LEFT_OUT = "    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, entrepot-system]}\n"
+_ONLY_PODS_OF = f"""\
+    {{{{- with .Values.podNamespaces }}}}
+    - {_IN_NAMESPACES}
+    {{{{- end }}}}
+"""
+_ANNOTATIONS_OF = f"""\
+  matchConstraints:
+    {{{{- with .Values.podNamespaces }}}}
+    namespaceSelector:
+      matchExpressions:
+      - {_IN_NAMESPACES}
+    {{{{- end }}}}
+"""
+_POD_LABELS = """\
+    metadata:
+      labels:
+"""
+_POD_ANNOTATIONS = f"""\
+    metadata:
+{_block("annotations", "operator.podAnnotations", 6)}      labels:
+"""
+_DEPLOYMENT_ANNOTATION = """\
+  annotations:
+    entrepot.dev/pod-namespaces: "*"
+"""
+# Whose pods this installation looks after: another one, when it is installed, sees by it whether both would.
+_POD_NAMESPACES = """\
+  {{- if or .Values.gates.enabled .Values.webhook.enabled }}
+  annotations:
+    entrepot.dev/pod-namespaces: {{ join "," .Values.podNamespaces | default "*" | quote }}
+  {{- end }}
+"""
+_SPREAD = """\
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 100
+            podAffinityTerm:
+              topologyKey: kubernetes.io/hostname
+              labelSelector:
+                matchLabels:
+                  app.kubernetes.io/name: entrepot
+                  app.kubernetes.io/component: operator
+"""
+_AFFINITY = f"""\
+      {{{{- if .Values.operator.affinity }}}}
+      affinity:
+        {{{{- toYaml .Values.operator.affinity | nindent 8 }}}}
+      {{{{- else }}}}
+{_SPREAD}      {{{{- end }}}}
+"""
+_POD_IP = """\
+              fieldPath: status.podIP
+"""
+_EXTRA_ENV = """\
+        {{- with .Values.operator.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+"""
+_ACCOUNT_ENDS = "automountServiceAccountToken: false\n"
+_GATES_BINDING = """\
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: entrepot-gates
   labels:
     app.kubernetes.io/name: entrepot
     app.kubernetes.io/component: operator
-webhooks:
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: entrepot-gates
+subjects:
+- kind: ServiceAccount
+  name: entrepot-operator
+  namespace: entrepot-system
 """
+
+
+def _in_each_namespace(binding: str) -> str:
+    """A binding of the whole cluster, or one in each namespace that the values name."""
+    one = binding.replace("ClusterRoleBinding", "RoleBinding").replace("entrepot-gates", INSTALLATION + "-gates")
+    one = one.replace("\n  labels:", "\n  namespace: {{ . }}\n  labels:").replace(
+        "entrepot-system", "{{ $.Release.Namespace }}"
+    )
+    return f"""\
+{{{{- range .Values.podNamespaces }}}}
+{one}{{{{- end }}}}
+{{{{- if not .Values.podNamespaces }}}}
+{binding}{{{{- end }}}}
+"""
+
 
 CHANGES: dict[str, list[Change]] = {
     "operator/deployment.yaml": [
         Change(_PORTS, _ARGS),
+        Change(_DEPLOYMENT_ANNOTATION, _POD_NAMESPACES),
+        Change(_POD_LABELS, _POD_ANNOTATIONS),
+        Change(_SPREAD, _AFFINITY),
+        Change(_POD_IP, _POD_IP + _EXTRA_ENV),
         Change("  replicas: 2\n", "  replicas: {{ .Values.operator.replicas }}\n"),
         Change(
             f"        image: {installing.IMAGE}\n",
@@ -137,10 +247,23 @@ CHANGES: dict[str, list[Change]] = {
         Change(_RESOURCES, "          {{- toYaml .Values.operator.resources | nindent 10 }}\n"),
         Change(_END_OF_CONTAINER, _END_OF_CONTAINER + _CERTIFICATES),
     ],
-    "webhook/configuration.yaml": [Change(_WEBHOOK_LABELS, _WEBHOOK_ANNOTATIONS)],
+    "operator/rbac.yaml": [
+        Change(_ACCOUNT_ENDS, _block("annotations", "operator.serviceAccount.annotations", 2) + _ACCOUNT_ENDS),
+    ],
+    "publisher/rbac.yaml": [
+        Change(_ACCOUNT_ENDS, _block("annotations", "publisher.serviceAccount.annotations", 2) + _ACCOUNT_ENDS),
+    ],
+    "gates/rbac.yaml": [Change(_GATES_BINDING, _in_each_namespace(_GATES_BINDING))],
+    "webhook/annotations.yaml": [Change("  matchConstraints:\n", _ANNOTATIONS_OF)],
+    "webhook/configuration.yaml": [
+        Change(_WEBHOOK_METADATA, _WEBHOOK_ANNOTATIONS),
+        Change(_LEFT_OUT, _LEFT_OUT + _ONLY_PODS_OF, times=2),
+    ],
 }
 # Whole files that a release may leave out.
 CONDITIONS = {
+    "gates/own-gate.yaml": ".Values.gates.enabled",
+    "gates/rbac.yaml": ".Values.gates.enabled",
     "publisher/own-node.yaml": ".Values.policies.ownNode",
     "webhook/annotations.yaml": ".Values.policies.annotations",
     "webhook/configuration.yaml": ".Values.webhook.enabled",
@@ -184,9 +307,15 @@ def _template(name: str, text: str) -> str:
     lines = [
         line if line.startswith("#") else line.replace(installing.NAMESPACE, RELEASE) for line in text.splitlines(True)
     ]
-    text = "".join(lines)
+    text = LABELS.sub(_labels, installing.named("".join(lines), INSTALLATION))
     condition = CONDITIONS.get(name)
     return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
+
+
+def _labels(found: re.Match[str]) -> str:
+    pad, name, component = found.groups()
+    given = f'dict "root" $ "name" "{name}" "component" "{component}"'
+    return f'{pad}labels:\n{pad}  {{{{- include "entrepot.labels" ({given}) | nindent {len(pad) + 2} }}}}\n'
 
 
 def main() -> int:

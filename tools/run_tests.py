@@ -88,9 +88,11 @@ def stages(tier: str, jobs: int) -> list[Stage]:
             Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not slow and not e2e", "tests")]),
         ]
     found = [Stage("C++", [["ctest", "--preset", "dev"]])]
-    for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan")):
-        build = ["bash", "tools/build.sh", preset, "all", str(jobs)]
-        found.append(Stage(name, [build, ["ctest", "--preset", preset]]))
+    sanitized = [
+        Stage(name, [["bash", "tools/build.sh", preset, "all", str(jobs)], ["ctest", "--preset", preset]])
+        for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
+    ]
+    found.append(sanitized[0])
     again = _pytest(PYTHON, "--timeout", "900")
     found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")], again=again))
     # Modules that begin with torch_ import PyTorch, which the lock file leaves out.
@@ -107,9 +109,11 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     found.append(Stage("hosts, end to end", [hosts], again=again))
     if (ROOT / CODEC_TESTS).is_dir():
         found.append(pandas2)
-    # One process, so that there is one control plane. Last: what it is built from compiles meanwhile.
+    # One process, so that there is one control plane. Late: what it is built from compiles meanwhile.
     cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
     found.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], again=again))
+    # The longest build for the fewest surprises: the one that a slow machine may leave out.
+    found.append(sanitized[1])
     return found
 
 
@@ -130,12 +134,12 @@ def _control_plane_meanwhile() -> Iterator[None]:
 
 def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
     """Runs a stage, and what failed in it once more if that is not too much."""
-    first = _run(stage, number)
+    first = run(stage, number)
     names = first.reading.failures
     # Code 1 of pytest: tests ran and some failed. Else there is more amiss than a test.
     if first.code != 1 or stage.again is None or not names or len(names) > second_tries:
         return first
-    second = _run(Stage(f"{stage.name}: second try", [stage.again + names], stage.variables), number + SECOND_LOGS)
+    second = run(Stage(f"{stage.name}: second try", [stage.again + names], stage.variables), number + SECOND_LOGS)
     seconds = first.seconds + second.seconds
     if second.code == 0 and second.reading.passed >= len(names):
         first.reading.failures = []
@@ -145,7 +149,8 @@ def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
     return Outcome(first.name, first.code, seconds, first.reading)
 
 
-def _run(stage: Stage, number: int) -> Outcome:
+def run(stage: Stage, number: int) -> Outcome:
+    """Run a stage; its output goes on, and into the log of that number."""
     print(f"\n== {stage.name}", flush=True)
     begin = time.monotonic()
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -222,15 +227,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tier", choices=["fast", "full", "pandas2"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="for builds; default: the machine's")
+    parser.add_argument(
+        "--last-begins-within",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="the last stage is left out, and the summary says so, where those before took longer; default: never",
+    )
     parser.add_argument("--second-tries", type=int, default=0, help="failed Python tests run once more; default: none")
     arguments = parser.parse_args()
     left: int = arguments.second_tries
     outcomes: list[Outcome] = []
+    planned = stages(arguments.tier, arguments.jobs)
+    left_out: list[str] = []
+    begin = time.monotonic()
     with _control_plane_meanwhile() if arguments.tier == "full" else nullcontext():
-        for number, stage in enumerate(stages(arguments.tier, arguments.jobs)):
+        for number, stage in enumerate(planned):
+            taken = time.monotonic() - begin
+            if stage is planned[-1] and taken > arguments.last_begins_within:
+                left_out.append(f"LEFT OUT {stage.name}: the stages before took {taken:.0f} s")
+                continue
             outcomes.append(_run_twice(stage, number, left))
             left -= len(outcomes[-1].unsteady)
-    print("\n".join(summary(outcomes)), flush=True)
+    lines = summary(outcomes)
+    print("\n".join([*lines[:-1], *left_out, lines[-1]]), flush=True)
     return 1 if any(outcome.code != 0 for outcome in outcomes) else 0
 
 

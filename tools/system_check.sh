@@ -31,6 +31,9 @@ look() {
   if ! echo '#include <gtest/gtest.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
     need libgtest-dev "GoogleTest, for the C++ tests"
   fi
+  if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! command -v initdb >/dev/null; then
+    need postgresql "PostgreSQL, the database of Airflow in the tests"
+  fi
   local python library package
   python=$(bash tools/find_python.sh)
   for library in liblz4.so.1:liblz4-1 libzstd.so.1:libzstd1; do
@@ -74,5 +77,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel postgresql-server postgresql python3-devel" >&2
 exit 1

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,21 @@ DAGS = Path(__file__).with_name("pod_dags.py")
 STORE = "entrepot.dev/store"
 
 
-def run(home: Path, address: str, *commands: list[str]) -> str:
-    environment = os.environ | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS.parent),
-        "AIRFLOW__ENTREPOT__LOCATIONS": str(home / "locations.json"),
-        "AIRFLOW__ENTREPOT__SOCKET_FOLDER": "/run/stores",
-        "ENTREPOT_ADDRESS": address,
-        "ENTREPOT_SCOPE": "tests",
-    }
+def run(home: Path, address: str, database: dict[str, str], *commands: list[str]) -> str:
+    environment = (
+        os.environ
+        | database
+        | {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS.parent),
+            "AIRFLOW__ENTREPOT__LOCATIONS": str(home / "locations.json"),
+            "AIRFLOW__ENTREPOT__SOCKET_FOLDER": "/run/stores",
+            "ENTREPOT_ADDRESS": address,
+            "ENTREPOT_SCOPE": "tests",
+        }
+    )
     said = ""
     for command in commands:
         done = subprocess.run(
@@ -43,11 +48,12 @@ def run(home: Path, address: str, *commands: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What Airflow made, with its database in SQLite."""
+def made(
+    module_daemon: Any, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What Airflow made."""
     home = tmp_path_factory.mktemp("airflow")
-    commands = (["-m", "airflow", "db", "migrate"], [str(DAGS), str(home / "found.json")])
-    run(home, module_daemon.address, *commands)
+    run(home, module_daemon.address, airflow_database(), [str(DAGS), str(home / "found.json")])
     found: dict[str, Any] = json.loads((home / "found.json").read_text())
     return found
 
@@ -139,7 +145,7 @@ def test_a_wish_that_cannot_be_understood_fails_the_task_with_its_reason(made: d
 
 
 def test_a_database_that_does_not_answer_makes_no_task_fail(tmp_path: Path) -> None:
-    said = run(tmp_path, "unix:///nowhere", [str(DAGS), str(tmp_path / "found.json"), "--without-database"])
+    said = run(tmp_path, "unix:///nowhere", {}, [str(DAGS), str(tmp_path / "found.json"), "--without-database"])
     pod = json.loads((tmp_path / "found.json").read_text())
     assert pod["spec"]["volumes"]
     assert drawn(pod) == {}

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,12 @@ def as_module(container: Manifest) -> list[str]:
     return [sys.executable, *words[1:]] if words[0] == "python" else [sys.executable, "-m", *words]
 
 
-def host(home: Path, plane: Any, script: str, *before: str, **variables: str) -> dict[str, Any]:
+def host(home: Path, plane: Any, script: str, **variables: str) -> dict[str, Any]:
     """Run a host's script to its end; what it found."""
     environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig)} | variables
-    for words in (list(before), [str(HERE / script), str(home / "found.json")]):
-        if words:
-            done = subprocess.run(
-                [sys.executable, *words], env=environment, cwd=HERE, capture_output=True, text=True, timeout=240
-            )
-            assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
+    command = [sys.executable, str(HERE / script), str(home / "found.json")]
+    done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
     found: dict[str, Any] = json.loads((home / "found.json").read_text())
     return found
 
@@ -92,9 +89,14 @@ def test_a_pod_follows_what_a_store_sealed(
 
 
 def test_pods_of_airflow_follow_their_data(
-    entrepot_cluster: Any, published: str, namespace: str, nodes: dict[str, PairedNode], tmp_path: Path
+    entrepot_cluster: Any,
+    published: str,
+    namespace: str,
+    nodes: dict[str, PairedNode],
+    airflow_database: Callable[[], dict[str, str]],
+    tmp_path: Path,
 ) -> None:
-    variables = {
+    variables = airflow_database() | {
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -105,9 +107,8 @@ def test_pods_of_airflow_follow_their_data(
         "ENTREPOT_SCOPE": "tests",
         "STORES": json.dumps({name: one.address for name, one in nodes.items()}),
     }
-    migrate = ["-m", "airflow", "db", "migrate"]
     with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module) as kubelet:
-        found = host(tmp_path, entrepot_cluster, "cluster_dags.py", *migrate, **variables)
+        found = host(tmp_path, entrepot_cluster, "cluster_dags.py", **variables)
         kubelet.check()
     assert set(found["states"].values()) == {"success"}
     (ran,) = [one for name, one in kubelet.ran.items() if one.pod["metadata"]["labels"].get("from") == "operator"]

@@ -114,7 +114,7 @@ def test_the_summary_ends_with_names_and_counts(runner: ModuleType) -> None:
 
 def _stage(runner: ModuleType, *programs: str) -> tuple[int, int, str]:
     commands = [[sys.executable, "-c", program] for program in programs]
-    outcome = runner._run(runner.Stage("a stage", commands), 0)
+    outcome = runner.run(runner.Stage("a stage", commands), 0)
     return outcome.code, outcome.reading.passed, outcome.reading.closing
 
 
@@ -182,3 +182,43 @@ def test_every_tier_has_stages(runner: ModuleType) -> None:
         "Kubernetes",
     ):
         assert wanted in names
+
+
+@pytest.fixture
+def repeater(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """tools/repeat_stage.py, with the runner's module."""
+    spec = importlib.util.spec_from_file_location("repeat_stage", ROOT / "tools/repeat_stage.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "repeat_stage", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_stage_is_repeated_and_its_failures_counted(
+    runner: ModuleType, repeater: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Every second run fails; busy loops run beside the last two alone, and none is left."""
+    script = tmp_path / "stage.py"
+    script.write_text(
+        "import pathlib, psutil, sys\n"
+        f"seen = pathlib.Path({str(tmp_path / 'seen')!r})\n"
+        "loops = [one for one in psutil.Process().parent().children() if 'while True: pass' in one.cmdline()]\n"
+        "with seen.open('a') as file: file.write(f'{len(loops)}\\n')\n"
+        "failed = len(seen.read_text().split()) % 2 == 0\n"
+        "print('FAILED tests/test_a.py::test_b' if failed else '')\n"
+        "print('=== 1 failed in 0.1s ===' if failed else '=== 1 passed in 0.1s ===')\n"
+        "sys.exit(int(failed))\n"
+    )
+    stage = runner.Stage("mine", [[sys.executable, str(script)]])
+    monkeypatch.setattr(runner, "stages", lambda tier, jobs: [stage])
+    assert repeater.main(["--stage", "mine", "--times", "4", "--busy", "2"]) == 1
+    loops = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    assert loops[:2] == [0, 0]
+    assert min(loops[2:]) >= 1
+    said = capsys.readouterr().out
+    assert "FAILED 2 of 4: tests/test_a.py::test_b" in said
+    assert "2 of 4 runs passed, 2 of them beside busy cores" in said
+    with pytest.raises(SystemExit, match="there is no stage 'other'"):
+        repeater.main(["--stage", "other"])

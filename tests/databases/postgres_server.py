@@ -1,0 +1,160 @@
+"""A PostgreSQL of the tests' own: a folder, a socket in it, no port; ended and removed with the tests.
+
+It forgets on a crash of the machine what it said was written (fsync=off), which nobody minds here.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 60.0
+END_SECONDS = 60.0
+USER = "airflow"
+ACCOUNTS = ("postgres", "nobody")  # whom root runs it as, because it refuses to run as root
+SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "300",  # every process of an Airflow has a pool
+    "shared_buffers": "64MB",
+    "autovacuum": "off",
+}
+
+
+class NoPostgres(RuntimeError):
+    """There is none that can be started here; the message says why."""
+
+
+class Server:
+    """A running server; :func:`running` makes it.
+
+    Args:
+        folder: of its socket.
+        programs: folder of its client programs.
+    """
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self._folder = folder
+        self._programs = programs
+
+    def url(self, name: str, driver: str = "psycopg2") -> str:
+        """Of a database, as SQLAlchemy takes it."""
+        return f"postgresql+{driver}://{USER}@/{name}?host={self._folder}"
+
+    def create(self, name: str, template: str = "template0") -> None:
+        """Make a database, as a copy of another one that nobody is connected to.
+
+        Raises:
+            NoPostgres: the server refuses.
+        """
+        self._sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+
+    def answers(self) -> bool:
+        """Whether it takes connections."""
+        command = [str(self._programs / "pg_isready"), "-q", "-h", str(self._folder), "-U", USER, "-d", "postgres"]
+        return subprocess.run(command, check=False).returncode == 0
+
+    def _sql(self, statement: str) -> None:
+        options = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", str(self._folder), "-U", USER]
+        command = [str(self._programs / "psql"), *options]
+        done = subprocess.run([*command, "-d", "postgres", "-c", statement], capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise NoPostgres(f"{statement}: {done.stderr.strip()}")
+
+
+def programs() -> Path:
+    """The folder of PostgreSQL's programs, of the newest version that is installed.
+
+    Raises:
+        NoPostgres: there is none.
+    """
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda one: int(one.parts[-3].split(".")[0]))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    if on_path is None:
+        raise NoPostgres("PostgreSQL is not on this machine; `make setup` says which package has it")
+    return Path(on_path).resolve().parent
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A server with no databases of anybody, ended with the block.
+
+    Raises:
+        NoPostgres: it does not come up; the message has its log.
+    """
+    where = programs()
+    account = _account()
+    # A short path, for the socket in it.
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    log = folder / "log"
+    try:
+        if account is not None:
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        data = folder / "data"
+        _run([str(where / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync"], account)
+        settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [str(where / "postgres"), "-D", str(data), "-k", str(folder), *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=folder,
+                **_as(account),
+            )
+        try:
+            server = Server(folder, where)
+            end = time.monotonic() + START_SECONDS
+            while not server.answers():
+                if process.poll() is not None or time.monotonic() > end:
+                    raise NoPostgres(f"PostgreSQL does not come up:\n{log.read_text(errors='replace')}")
+                time.sleep(0.05)
+            yield server
+        finally:
+            _end(process)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    for number in (signal.SIGINT, signal.SIGQUIT):  # disconnect everybody; then without a checkpoint
+        if process.poll() is None:
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Whom to run it as; None: as who runs the tests."""
+    if os.geteuid() != 0:
+        return None
+    for name in ACCOUNTS:
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise NoPostgres(f"PostgreSQL does not run as root, and there is none of the accounts {', '.join(ACCOUNTS)}")
+
+
+def _as(account: pwd.struct_passwd | None) -> dict[str, Any]:
+    return {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+
+def _run(command: list[str], account: pwd.struct_passwd | None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, cwd="/", **_as(account))
+    if done.returncode != 0:
+        raise NoPostgres(f"{' '.join(command)}: {done.stderr.strip()}")
