@@ -51,8 +51,8 @@ bool ReconnectingClient::closed() const {
 
 Status ReconnectingClient::renew(LifePtr& life, const Status& failure, const Interrupt& interrupt) {
   RETURN_IF_ERROR(renewing_.run(interrupt, [&] { return renew_in_turn(life, failure, interrupt); }));
-  const std::lock_guard lock(mutex_);
-  life = life_;
+  // The life that is let go may be the last of its client, which ends here: not under the mutex.
+  life = this->life();
   return Status::ok();
 }
 
