@@ -17,7 +17,7 @@ import faults
 import kedro_project
 import pipeline as work
 from entrepot_io.policy.events import Event, log_file, read_events
-from faults import MATRIX, SHORT, Outcome
+from faults import MATRIX, SHORT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 RESUMED = ("--only-missing-outputs",)
@@ -73,11 +73,10 @@ def events(project: kedro_project.Project) -> list[Event]:
     return list(read_events(log_file(kedro_project.SCOPE, project.work / "events")))
 
 
-def set_up(project: kedro_project.Project, fault: str, policy: str, target: Path, small: Path | None) -> Outcome:
+def set_up(project: kedro_project.Project, fault: str, policy: str, target: Path, small: Path | None) -> None:
     project.policy = faults.prepare(project.work, fault, policy, project.address, target, small)
     if project.address:
         faults.start_store(project.work, project.address)
-    return MATRIX[fault, policy]
 
 
 @pytest.mark.parametrize(("fault", "policy", "runner"), CASES)
@@ -95,7 +94,8 @@ def test_a_fault(
     if fault == "private_killed":
         project.address = ""
         variables |= faults.private(socket_folder)
-    outcome = set_up(project, fault, policy, tmp_path / "checkpoints", disk)
+    set_up(project, fault, policy, tmp_path / "checkpoints", disk)
+    outcome = MATRIX[fault, policy]
     expected = dict(outcome.runs)
     if runner == "spawn":  # its workers inherit nothing, so this is where the settings alone name the policy
         (project.folder / "src/struck/settings.py").write_text(f"ENTREPOT_POLICY = {str(project.policy)!r}\n")
