@@ -6,13 +6,13 @@ write one store.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +23,10 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot._launcher import daemon_binary
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from silenced import frozen, throttled, traced
 
 LONG = 6.5  # seconds of silence: more than any time-out that an answer between keeper and daemon ever had
 
@@ -314,48 +318,8 @@ def test_stops_and_deaths_in_any_order(store: entrepot.Store, wait_until: Callab
     assert len(processes(store.address, "keeper")) <= 1
 
 
-@contextmanager
-def frozen(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    """The process in a control group of its own that is frozen: no signal says so, and nobody sees it in its state."""
-    root = Path("/sys/fs/cgroup/freezer")
-    if not os.access(root, os.W_OK) or not (root / "cgroup.procs").exists():
-        pytest.skip(f"{root} is not there or cannot be written: no control group can be frozen here")
-    group = root / f"entrepot-test-{os.getpid()}-{pid}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"{group} cannot be made: {error}")
-    home = Path(f"/proc/{pid}/cgroup").read_text()
-    former = next(line.split(":", 2)[2] for line in home.splitlines() if ":freezer:" in line)
-    try:
-        (group / "cgroup.procs").write_text(str(pid))
-        (group / "freezer.state").write_text("FROZEN")
-        wait_until(lambda: (group / "freezer.state").read_text().strip() == "FROZEN", "the control group to freeze")
-        yield
-    finally:
-        (group / "freezer.state").write_text("THAWED")
-        with suppress(OSError):  # it has ended
-            (root / former.lstrip("/") / "cgroup.procs").write_text(str(pid))
-        wait_until(lambda: not (group / "cgroup.procs").read_text().strip(), "the control group to be empty")
-        group.rmdir()
-
-
-@contextmanager
-def traced(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    """A debugger has the process, which is stopped as long as that looks at it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    attach, detach = 16, 17
-    if libc.ptrace(attach, pid, None, None) != 0:
-        pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
-    os.waitpid(pid, 0x40000000)  # __WALL: its stop
-    try:
-        yield
-    finally:
-        libc.ptrace(detach, pid, None, None)
-
-
-@pytest.mark.parametrize("how", [frozen, traced], ids=["frozen", "traced"])
-def test_a_keeper_that_is_frozen_or_traced_is_not_taken_for_dead(
+@pytest.mark.parametrize("how", [frozen, traced, throttled], ids=["frozen", "traced", "throttled"])
+def test_a_keeper_that_is_frozen_traced_or_slow_is_not_taken_for_dead(
     store: entrepot.Store, wait_until: Callable[..., None], how: Callable[..., Any]
 ) -> None:
     checked = Checked()
@@ -373,3 +337,27 @@ def test_a_keeper_that_is_frozen_or_traced_is_not_taken_for_dead(
     after = store.status()
     assert (after["pid"], after["keeper_pid"]) == (before["pid"], before["keeper_pid"])
     assert processes(store.address, "daemon") == [before["pid"]]
+
+
+def test_a_slow_daemon_is_not_replaced_and_a_slow_heir_is_waited_for(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    """A limit of processor time (that of a container) makes each step take a hundred times as long."""
+    checked = Checked()
+    checked.put(store)
+    first = store.status()["pid"]
+    with throttled(first, wait_until):
+        checked.put(store)
+        checked.check(store)
+        assert store.status()["pid"] == first
+    keeper = store.status()["keeper_pid"]
+    with throttled(keeper, wait_until):  # and so is what it starts
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: store.status()["pid"] not in (0, first), "the next daemon", 60)
+        checked.put(store, 3)
+        checked.check(store)
+        heir = store.status()["pid"]
+        assert processes(store.address, "daemon") == [heir]
+    checked.put(store)
+    checked.check(store)
+    assert (store.status()["pid"], store.status()["keeper_pid"]) == (heir, keeper)

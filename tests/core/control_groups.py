@@ -1,0 +1,64 @@
+"""Control groups of a test's own, by the hierarchies of version 1."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+
+
+class NoControlGroup(Exception):
+    """None can be made here, and why."""
+
+
+def own_group(controller: str, pid: int | str = "self") -> str:
+    """The path of a process's group below the mount of a controller (of version 1), or of version 2 (``""``)."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == controller:
+            return path.lstrip("/")
+    return ""
+
+
+def _make(controller: str, name: str) -> Path:
+    tried = []
+    for parent in (MOUNT / controller / own_group(controller), MOUNT / controller):
+        if not (parent / "cgroup.procs").exists():
+            tried.append(f"{parent} is no control group of version 1")
+            continue
+        try:
+            (parent / name).mkdir()
+        except OSError as error:
+            tried.append(str(error))
+            continue
+        return parent / name
+    raise NoControlGroup("; ".join(tried))
+
+
+@contextmanager
+def made(controller: str, name: str) -> Iterator[Path]:
+    """A group with that controller; when it goes, whoever is still in it is moved to the group above.
+
+    Raises:
+        NoControlGroup: there is no such controller of version 1, or this user may not make a group of it.
+    """
+    group = _make(controller, f"entrepot-test-{os.getpid()}-{name}")
+    try:
+        yield group
+    finally:
+        end = time.monotonic() + 20
+        while True:
+            for pid in (group / "cgroup.procs").read_text().split():
+                with suppress(OSError):  # it has ended
+                    (group.parent / "cgroup.procs").write_text(pid)
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
