@@ -54,7 +54,7 @@ void run(FuzzInput input) {
     FrameSocket::Incoming incoming;
     do {
       incoming = frames.receive();
-      for (const IncomingFrame& frame : incoming.frames) {
+      for (const Frame& frame : incoming.frames) {
         require(frame.header.magic == kFrameMagic, "a frame begins with its magic number");
         require(frame.body.size() == frame.header.body_bytes, "a frame's body has the length that it says");
         require(frame.fds.size() == frame.header.fd_count, "a frame has the descriptors that it says");

@@ -235,7 +235,7 @@ class Session {
     while (more) {
       FrameSocket::Incoming incoming = connection->frames.receive();
       more = incoming.more;
-      for (IncomingFrame& frame : incoming.frames) {
+      for (Frame& frame : incoming.frames) {
         state_.handle(*connection, frame);
         connection = state_.find(owner);
         if (connection == nullptr) return;
@@ -341,7 +341,7 @@ std::vector<Bytes> seeds() {
     Bytes input;
     append(input, open);
     append(input, lease);
-    // one object: id, session, flags, no blobs, no buffers, tree, payload, name, set, consumers
+    // one object: id, session, replace, no blobs, no buffers, tree, payload, name, set, consumers
     append(input, {15, 1, 1, known, 1, 0, 0, 1, 2, 3, 0, 1, 1});
     append(input, {15, 1, 2, known, 0, 1, known, static_cast<std::uint8_t>(known + 1), 0x50, 0, 1, 2, 3, 0, 0, 1});
     append(input, {18, 1, 1, 10, 0, 1});

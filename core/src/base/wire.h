@@ -18,7 +18,7 @@
 namespace entrepot {
 
 template <class T>
-concept WireNumber = std::integral<T> || std::is_enum_v<T>;
+concept WireNumber = (std::integral<T> && !std::same_as<T, bool>) || std::is_enum_v<T>;  // no byte but 0 or 1 is a bool
 
 class WireWriter {
  public:

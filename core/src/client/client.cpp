@@ -18,7 +18,6 @@ namespace {
 constexpr std::uint64_t kFirstBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
-constexpr int kGetTries = 64;
 
 Status unavailable(const std::string& path, const Status& cause) {
   return {Code::kStoreUnavailable,
@@ -303,117 +302,5 @@ ServerInfo Client::server() const {
 }
 
 // --- objects ---------------------------------------------------------------------------------------------------------
-
-Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const IdBytes> ids, std::uint32_t wait_ms,
-                                                               const Interrupt& interrupt) {
-  RETURN_IF_ERROR(connection());
-  const auto deadline = os::Deadline::after_ms(wait_ms);
-  std::vector<std::shared_ptr<SealedObject>> objects(ids.size());
-  std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, interrupt));
-    if (!objects[i]) missing.push_back(i);
-  }
-  for (int tries = 0; !missing.empty(); ++tries) {
-    LookupRequest request;
-    const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
-    for (std::size_t i = 0; i < batch; ++i)
-      request.ids.push_back(ids[missing[i]]);
-    request.timeout_ms =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(deadline.remaining_ns() / 1'000'000U, wait_ms));
-    request.load_ms = options_.load_ms;
-    const std::uint64_t patience = std::max<std::uint64_t>(request.timeout_ms, request.load_ms);
-    ASSIGN_OR_RETURN(const LookupReply reply,
-                     ask<LookupReply>(MessageType::kLookup, request, waiting(patience, interrupt)));
-    if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
-    std::vector<std::size_t> still(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
-    for (std::size_t i = 0; i < batch; ++i) {
-      const LookupResult& found = reply.results[i];
-      const IdBytes& id = ids[missing[i]];
-      if (found.code != Code::kOk) return lookup_error(id, found, wait_ms);
-      if (found.resident != 0) {
-        ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));
-      } else if (batch > 1) {
-        // All are on their way by now. Waited for one by one, each is pinned before the next could push it out.
-        ASSIGN_OR_RETURN(auto one, get(std::span(&id, 1), wait_ms, interrupt));
-        objects[missing[i]] = std::move(one[0]);
-      }
-      if (!objects[missing[i]]) still.push_back(missing[i]);  // replaced, deleted or moved out meanwhile
-    }
-    missing = std::move(still);
-    if (!missing.empty() && tries >= kGetTries) {
-      return Status(Code::kTimeout,
-                    concat("object ", to_hex(ids[missing.front()]), " was replaced or moved out of memory faster than ",
-                           "it could be read"),
-                    true);
-    }
-  }
-  return objects;
-}
-
-Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(connection());
-  for (int tries = 0; tries <= kGetTries; ++tries) {
-    ASSIGN_OR_RETURN(auto known, pinned_->tree(id));
-    if (known) return *std::move(known);
-    LookupRequest request;
-    request.ids.push_back(id);  // load_ms stays 0: where it lies is where it stays
-    ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
-    if (reply.results.size() != 1) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
-    const LookupResult& found = reply.results[0];
-    if (found.code != Code::kOk) return lookup_error(id, found, 0);
-    ASSIGN_OR_RETURN(known, pinned_->tree_at(found.slot, found.generation, id));
-    if (known) return *std::move(known);
-  }
-  return Status(Code::kTimeout, concat("object ", to_hex(id), " was replaced faster than it could be looked at"), true);
-}
-
-Status Client::lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const {
-  if (found.code == Code::kObjectLost || found.code == Code::kCorruptData) {
-    return {Code::kObjectLost,
-            concat("the bytes of object ", to_hex(id), " are no longer in this store",
-                   found.message.empty() ? "" : ", because ", found.message, ": make it anew, or load its checkpoint")};
-  }
-  if (found.code == Code::kObjectDropped) {
-    return {Code::kObjectDropped,
-            concat("object ", to_hex(id), " was dropped: ", found.message,
-                   ". Run the task that makes it; read through a policy (ENTREPOT_POLICY), that is done for you")};
-  }
-  if (found.code != Code::kObjectNotFound) {
-    return {found.code, concat("object ", to_hex(id), " lies in cold storage: ", found.message), true};
-  }
-  if (wait_ms > 0) {
-    return {Code::kTimeout, concat("object ", to_hex(id), " was not sealed within ", wait_ms, " ms"), true};
-  }
-  return {Code::kObjectNotFound,
-          concat("no object ", to_hex(id), " is sealed in the store at ", options_.path,
-                 ": it was never put here, was deleted, or its session has ended", found.message.empty() ? "" : ", ",
-                 found.message, " (give get a timeout to wait for an object that is still being made)")};
-}
-
-Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(connection());
-  if (const auto generation = pinned_->generation_of(id)) return generation;
-  LookupRequest request;
-  request.ids.push_back(id);
-  ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
-  if (reply.results.size() == 1 && reply.results[0].code == Code::kOk) {
-    return std::optional(reply.results[0].generation);
-  }
-  return std::optional<std::uint32_t>();
-}
-
-Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, const Interrupt& interrupt) {
-  std::vector<std::uint8_t> deleted;
-  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
-    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
-    DeleteRequest request;
-    request.ids.assign(part.begin(), part.end());
-    ASSIGN_OR_RETURN(const DeleteReply reply, ask<DeleteReply>(MessageType::kDelete, request, waiting(0, interrupt)));
-    if (reply.deleted.size() != part.size()) return Status(Code::kInternal, "the answer to a delete is too short");
-    deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
-  }
-  return deleted;
-}
 
 }  // namespace entrepot

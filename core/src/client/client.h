@@ -59,18 +59,11 @@ struct SourceBuffer {
   std::uint64_t length = 0;
 };
 
-struct PutItem {
+struct PutItem : ObjectSpec {
   // As users of ReconnectingClient name session and set; it turns them into `session` and `locality_set`.
   std::uint64_t session_handle = 0;
   std::uint64_t set_handle = 0;
-  IdBytes id{};
-  std::uint32_t session = 0;
-  bool replace = false;
-  bool fresh_id = false;  // random: nobody else can have sealed it
-  std::string name;
-  std::uint32_t locality_set = 0;  // from define_set; 0: the session's default one
-  std::uint32_t consumers = 0;     // dead when so many have had it; 0: what its set says
-  std::string tree;
+  bool fresh_id = false;              // random: nobody else can have sealed it
   std::vector<SourceBuffer> buffers;  // unchanged until the put returns
 };
 

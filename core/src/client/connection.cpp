@@ -12,9 +12,9 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kSendLimitMs = 30'000;  // a daemon that takes nothing for so long is stuck
-constexpr std::uint64_t kSpinNs = 30'000;       // what a daemon needs for a small request, and more
-constexpr std::size_t kReadChunk = 64U << 10;
+constexpr std::uint64_t kSendLimitMs = 30'000;   // a daemon that takes nothing for so long is stuck
+constexpr std::uint64_t kSpinNs = 30'000;        // what a daemon needs for a small request, and more
+constexpr std::size_t kJoinedBytes = 64U << 10;  // larger bodies are not copied to follow their header
 
 os::Deadline slice_of(os::Deadline deadline) {
   const auto slice = os::Deadline::after_ms(kWaitSliceMs);
@@ -100,7 +100,7 @@ Status Connection::send(MessageType type, std::uint64_t request, std::span<const
       kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), static_cast<std::uint32_t>(fds.size()), request};
   std::vector<std::uint8_t> start(sizeof(header));
   std::memcpy(start.data(), &header, sizeof(header));
-  const bool joined = body.size() <= kReadChunk;
+  const bool joined = body.size() <= kJoinedBytes;
   if (joined) start.insert(start.end(), body.begin(), body.end());
   const auto deadline = os::Deadline::after_ms(kSendLimitMs);
   const std::lock_guard lock(send_mutex_);
@@ -115,57 +115,34 @@ void Connection::read_slice(os::Deadline until) {
     break_locked(reason);
   };
   if (broken()) return;
-  const auto receive = [this] {
-    if (buffer_.size() - used_ < kReadChunk) buffer_.resize(used_ + kReadChunk);
-    return os::receive_some(socket_.get(), std::span(buffer_).subspan(used_), fds_);
+  Result<FrameReader::Read> read = FrameReader::Read{};
+  const auto nothing_came = [&] {
+    read = reader_.read(socket_.get(), arrived_);
+    return read.is_ok() && read->drained && !read->closed && arrived_.empty();
   };
-  auto got = receive();
-  const auto nothing = [&] { return got.is_ok() && got->would_block; };
-  if (nothing() && !spin_.poll([&] {
-        got = receive();
-        return !nothing();
-      })) {
+  if (nothing_came() && !spin_.poll([&] { return !nothing_came(); })) {
     const auto ready = os::wait_readable(socket_.get(), until);
     if (!ready.is_ok()) return fail(ready.status());
     if (!*ready) return;
-    got = receive();
+    nothing_came();
   }
-  for (;; got = receive()) {
-    if (!got.is_ok()) return fail(got.status());
-    if (got->closed) return fail(Status(Code::kStoreUnavailable, "the daemon closed the connection", true));
-    used_ += got->bytes;
-    if (const Status taken = take_frames(); !taken.is_ok()) return fail(taken);
-    if (got->would_block || used_ == 0) return;
-  }
-}
-
-Status Connection::take_frames() {
-  std::size_t at = 0;
-  while (used_ - at >= sizeof(FrameHeader)) {
-    FrameHeader header{};
-    std::memcpy(&header, buffer_.data() + at, sizeof(header));
-    if (header.magic != kFrameMagic || header.body_bytes > kMaxBodyBytes || header.fd_count > kMaxFds) {
-      return {Code::kStoreUnavailable, "what answers at this address does not speak the store's protocol"};
+  while (true) {
+    for (Frame& frame : arrived_)
+      deliver(std::move(frame));
+    arrived_.clear();
+    if (read.code() == Code::kInvalidArgument) {
+      return fail(
+          {Code::kStoreUnavailable, concat("what the daemon answers cannot be read: ", read.status().message())});
     }
-    const std::size_t whole = sizeof(header) + header.body_bytes;
-    if (used_ - at < whole || fds_.size() < header.fd_count) break;
-    Frame frame;
-    const auto body = std::span(buffer_).subspan(at + sizeof(header), header.body_bytes);
-    frame.body.assign(body.begin(), body.end());
-    for (std::uint32_t i = 0; i < header.fd_count; ++i)
-      frame.fds.push_back(std::move(fds_[i]));
-    fds_.erase(fds_.begin(), fds_.begin() + header.fd_count);
-    at += whole;
-    deliver(header, std::move(frame));
+    if (!read.is_ok()) return fail(read.status());
+    if (read->closed) return fail(Status(Code::kStoreUnavailable, "the daemon closed the connection", true));
+    if (read->drained || !reader_.is_inside()) return;
+    nothing_came();
   }
-  if (at > 0) {
-    std::memmove(buffer_.data(), buffer_.data() + at, used_ - at);
-    used_ -= at;
-  }
-  return Status::ok();
 }
 
-void Connection::deliver(const FrameHeader& header, Frame frame) {
+void Connection::deliver(Frame frame) {
+  const FrameHeader header = frame.header;
   Status status;
   if (header.type == MessageType::kError) {
     ErrorBody error;

@@ -20,16 +20,12 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "client/interrupt.h"
+#include "net/frame_reader.h"
 #include "net/protocol.h"
 #include "os/clock.h"
 #include "os/spin.h"
 
 namespace entrepot {
-
-struct Frame {
-  std::vector<std::uint8_t> body;
-  std::vector<UniqueFd> fds;
-};
 
 class Connection {
  public:
@@ -65,8 +61,7 @@ class Connection {
   [[nodiscard]] Status send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                             std::span<const int> fds);
   void read_slice(os::Deadline until);  // by the thread that has the reader's role
-  [[nodiscard]] Status take_frames();   // by the thread that has the reader's role
-  void deliver(const FrameHeader& header, Frame frame);
+  void deliver(Frame frame);
   void break_locked(const Status& reason);  // mutex_ held
 
   UniqueFd socket_;
@@ -82,9 +77,8 @@ class Connection {
   Status reason_;                                           // guarded by mutex_: why it broke
 
   // Owned by the reader's role.
-  std::vector<std::uint8_t> buffer_;
-  std::size_t used_ = 0;
-  std::vector<UniqueFd> fds_;
+  FrameReader reader_;
+  std::vector<Frame> arrived_;  // empty between reads
   os::SpinGate spin_;
 };
 

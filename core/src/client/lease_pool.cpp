@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/align.h"
 #include "base/text.h"
 #include "os/memfd.h"
 #include "shm/layout.h"
@@ -16,8 +17,6 @@ constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon 
 // What is left of a lease for one large value is too little for another, and in the way of the daemon, which has then
 // no range of the old length to lease when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
 // What of a range can be given back; length 0: nothing. The rest goes with its segment.
 UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {

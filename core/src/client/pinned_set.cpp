@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/align.h"
 #include "base/text.h"
 #include "os/memfd.h"
 
@@ -107,25 +108,13 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
   return faster ? faster : object;
 }
 
-Result<RecordView> PinnedSet::record_of(std::uint32_t number, const IdBytes& id) const {
-  const Slot& slot = directory_.slot(number);
-  const Region& records = control_.region(RegionKind::kRecords);
-  const std::uint64_t high_water = control_.root().record_high_water.load(std::memory_order_acquire);
-  if (slot.record_offset > high_water || slot.record_bytes > high_water - slot.record_offset) {
-    return Status(Code::kCorruptData, concat("object ", to_hex(id), " has a record outside of the record memory"));
-  }
-  auto record = RecordView::parse(std::span(records.entries() + slot.record_offset, slot.record_bytes));
-  if (!record.is_ok()) return record.status().with_context(concat("object ", to_hex(id)));
-  return record;
-}
-
 bool PinnedSet::peek(const IdBytes& id, InlineObject& object) {
   const auto found = directory_.find(id);
   if (!found) return false;
   const std::uint32_t position = pins_.pin(found->slot, found->generation());
   if (position == PinTable::kNoPosition) return false;
   if (directory_.recheck(*found)) {
-    auto record = record_of(found->slot, id);
+    auto record = record_of(found->slot);
     if (record.is_ok() && record->blobs().empty()) {
       object.set_ = this;
       object.position_ = position;
@@ -156,13 +145,13 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_of(const Found& found, const I
   std::optional<ObjectTree> result;
   Status status = Status::ok();
   if (directory_.still_exists(found)) {
-    const auto record = record_of(found.slot, id);
+    const auto record = record_of(found.slot);
     if (record.is_ok()) {
       result = ObjectTree{std::string(record->tree()), 0, found.generation()};
       for (const BufferRef& buffer : record->buffers())
         result->payload_bytes += buffer.length;
     } else {
-      status = record.status();
+      status = record.status().with_context(concat("object ", to_hex(id)));
     }
   }
   unpin(position);
@@ -190,7 +179,9 @@ InlineObject::~InlineObject() {
 }
 
 Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(const RecordView record, record_of(object.slot_, object.id_));
+  const auto read = record_of(object.slot_);
+  if (!read.is_ok()) return read.status().with_context(concat("object ", to_hex(object.id_)));
+  const RecordView& record = *read;
   object.record_ = record;
   object.buffers_.reserve(record.buffers().size());
   for (const BufferRef& buffer : record.buffers()) {
@@ -295,7 +286,7 @@ Result<SealedObject::Private> SealedObject::map_private(std::size_t index) const
   const auto offset = static_cast<std::uint64_t>(buffer.data - buffer.view->mapping.data());
   const std::uint64_t page = os::page_bytes();
   const std::uint64_t first = offset & ~(page - 1);
-  const std::uint64_t last = (offset + buffer.length + page - 1) & ~(page - 1);
+  const std::uint64_t last = round_up(offset + buffer.length, page);
   ASSIGN_OR_RETURN(os::Mapping mapping,
                    os::Mapping::map(buffer.view->fd.get(), first, last - first, os::Access::kCopyOnWrite));
   Private made;

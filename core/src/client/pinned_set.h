@@ -20,6 +20,7 @@
 #include "shm/control.h"
 #include "shm/directory.h"
 #include "shm/pins.h"
+#include "shm/record_arena.h"
 
 namespace entrepot {
 
@@ -127,8 +128,10 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
 
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const Found& found, const IdBytes& id, SegmentViews& views,
                                                           const Interrupt& interrupt);
-  // The record of a pinned slot; kCorruptData.
-  [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot, const IdBytes& id) const;
+  // Of a slot that is pinned.
+  [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
+    return read_record(control_, directory_.slot(slot));
+  }
   [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const Found& found, const IdBytes& id);
   void unpin(std::uint32_t position);
   void tell_released();  // after a pin went, where the daemon wants to know

@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/align.h"
 #include "client/client.h"
 
 namespace entrepot {
-
-inline std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
 struct Client::Planned {
   std::size_t index = 0;  // of the item and its result

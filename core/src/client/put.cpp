@@ -58,13 +58,7 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
 }
 
 void Client::plan(const PutItem& item, Planned& planned) {
-  planned.seal.id = item.id;
-  planned.seal.session = item.session;
-  planned.seal.flags = item.replace ? kSealReplace : 0;
-  planned.seal.tree = item.tree;
-  planned.seal.name = item.name;
-  planned.seal.locality_set = item.locality_set;
-  planned.seal.consumers = item.consumers;
+  static_cast<ObjectSpec&>(planned.seal) = item;
   planned.seal.buffers.resize(item.buffers.size());
   planned.shared.assign(item.buffers.size(), 0);
   std::uint64_t total = 0;

@@ -52,13 +52,7 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
   whole.buffers = {{blob.data_, blob.bytes_}};
   std::vector<Planned> planned(1);
   planned[0].item = &whole;
-  planned[0].seal.id = item.id;
-  planned[0].seal.session = item.session;
-  planned[0].seal.flags = item.replace ? kSealReplace : 0;
-  planned[0].seal.tree = item.tree;
-  planned[0].seal.name = item.name;
-  planned[0].seal.locality_set = item.locality_set;
-  planned[0].seal.consumers = item.consumers;
+  static_cast<ObjectSpec&>(planned[0].seal) = item;
   if (blob.range_) {
     planned[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
     planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
@@ -87,13 +81,7 @@ PutResult Client::seal_parts(std::span<const std::shared_ptr<WritableBlob>> blob
   std::vector<PutResult> results(1);
   std::vector<Planned> planned(1);
   planned[0].item = &item;
-  planned[0].seal.id = item.id;
-  planned[0].seal.session = item.session;
-  planned[0].seal.flags = item.replace ? kSealReplace : 0;
-  planned[0].seal.tree = item.tree;
-  planned[0].seal.name = item.name;
-  planned[0].seal.locality_set = item.locality_set;
-  planned[0].seal.consumers = item.consumers;
+  static_cast<ObjectSpec&>(planned[0].seal) = item;
   results[0].status = place_parts(blobs, planned[0]);
   if (!results[0].status.is_ok()) return results[0];
   {

@@ -46,7 +46,7 @@ Status ServerState::check_versions(const Connection& connection, const Hello& he
                        "('make build'), then 'entrepot stop' and start again"));
 }
 
-void ServerState::hello(Connection& connection, IncomingFrame& frame) {
+void ServerState::hello(Connection& connection, Frame& frame) {
   const std::uint64_t request = frame.header.request;
   const std::uint64_t owner = connection.owner;
   const auto fail = [&](const Status& status) {

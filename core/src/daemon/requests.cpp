@@ -1,25 +1,20 @@
-// Requests of ready connections: from the wire to the store and back.
+// Requests of ready connections about memory, objects and the store; those about sessions: requests_sessions.cpp.
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/server_state.h"
+#include "daemon/request.h"
 #include "os/process.h"
 
 namespace entrepot {
 
 namespace {
 
-Status too_many(std::size_t count) {
-  return Status(Code::kInvalidArgument,
-                concat(count, " objects in one request are over the limit of ", kMaxBatch, ": send several"));
-}
-
 // The texts stay in `object`.
 SealSpec spec_of(const SealObject& object) {
   SealSpec spec;
   spec.id = object.id;
   spec.session = object.session;
-  spec.replace = (object.flags & kSealReplace) != 0;
+  spec.replace = object.replace != 0;
   spec.blobs.reserve(object.blobs.size());
   for (const NewBlob& blob : object.blobs)
     spec.blobs.push_back({blob.segment, blob.offset, blob.length});
@@ -35,92 +30,7 @@ SealSpec spec_of(const SealObject& object) {
   return spec;
 }
 
-// One request of one connection, with what is needed to answer it now or later.
-class Request {
- public:
-  Request(ServerState& state, Connection& connection, const IncomingFrame& frame)
-      : state_(state),
-        connection_(connection),
-        frame_(frame),
-        owner_(connection.owner),
-        number_(frame.header.request) {}
-
-  template <class Body>
-  [[nodiscard]] bool read(Body& body) {
-    if (from_wire(frame_.body, body)) return true;
-    state_.refuse(owner_, number_,
-                  Status(Code::kInvalidArgument, concat("a request of type ", frame_.header.type, " cannot be read")));
-    connection_.closing = true;
-    return false;
-  }
-  [[nodiscard]] bool within_batch(std::size_t count) {
-    if (count <= kMaxBatch) return true;
-    state_.refuse(owner_, number_, too_many(count));
-    return false;
-  }
-  // Takes the cost of a request over `ids` that may wait; its answer gives it back.
-  [[nodiscard]] bool may_wait(std::uint64_t cost) {
-    const Status room = state_.begin_wait(connection_, cost);
-    if (!room.is_ok()) state_.refuse(owner_, number_, room);
-    return room.is_ok();
-  }
-  template <class Body>
-  void answer(const Body& body) {
-    state_.reply(owner_, number_, body);
-  }
-  void answer(const Status& status) {
-    if (status.is_ok()) {
-      state_.reply(owner_, number_, Empty{});
-    } else {
-      state_.refuse(owner_, number_, status);
-    }
-  }
-  void answer(const Result<std::string>& json) {
-    if (json.is_ok()) {
-      state_.reply(owner_, number_, JsonReply{*json});
-    } else {
-      state_.refuse(owner_, number_, json.status());
-    }
-  }
-  void answer(const Result<NameOutcome>& name) {
-    if (name.is_ok()) {
-      state_.reply(owner_, number_, NameReply{name->id, name->generation});
-    } else {
-      state_.refuse(owner_, number_, name.status());
-    }
-  }
-  [[nodiscard]] Asker asker() const { return {*connection_.client, owner_}; }
-
-  void lease();
-  void unlease();
-  void segment();
-  void seal();
-  void lookup();
-  void remove();
-  void evict();
-  void open_session();
-  void close_session();
-  void remove_session();
-  void remove_unused();
-  void define_set();
-  void list_sets();
-  void hint();
-  void consumed();
-  void bind_name();
-  void resolve_name();
-  void unbind_name();
-  void list();
-  void info();
-  void wait_provisioned();
-  void upgrade();
-
- private:
-  ServerState& state_;
-  Connection& connection_;
-  const IncomingFrame& frame_;
-  std::uint64_t owner_;
-  std::uint64_t number_;
-};
+}  // namespace
 
 void Request::lease() {
   LeaseRequest body;
@@ -218,103 +128,6 @@ void Request::evict() {
   answer(reply);
 }
 
-void Request::open_session() {
-  OpenSessionRequest body;
-  if (!read(body)) return;
-  const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
-  const auto opened =
-      state_.store.open_session(owner_, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
-  if (!opened.is_ok()) return answer(opened.status());
-  if (body.deletes_consumed != 0) {
-    const Status set = state_.store.set_deletes_consumed(*opened, body.deletes_consumed == 2);
-    if (!set.is_ok()) return answer(set);
-  }
-  answer(OpenSessionReply{*opened, 0});
-}
-
-void Request::close_session() {
-  CloseSessionRequest body;
-  if (read(body)) answer(state_.store.close_session(owner_, body.session));
-}
-
-void Request::remove_session() {
-  RemoveSessionRequest body;
-  if (read(body)) answer(state_.store.remove_session(body.scope, body.session));
-}
-
-void Request::remove_unused() {
-  RemoveUnusedRequest body;
-  if (!read(body)) return;
-  const auto outcome = state_.store.remove_unused_session(body.scope, body.session, body.last_used_unix_ns);
-  if (!outcome.is_ok()) return answer(outcome.status());
-  answer(RemoveUnusedReply{static_cast<std::uint8_t>(outcome->removed ? 1 : 0), outcome->opened_by});
-}
-
-void Request::define_set() {
-  DefineSetRequest body;
-  if (!read(body)) return;
-  const SetChange change{body.changed, SetAttributes::unpack(body.attributes)};
-  if (change.attributes.pack() != body.attributes) {
-    return answer(
-        Status(Code::kInvalidArgument,
-               concat("the attributes of the locality set have a number that this daemon does not know, or a ",
-                      "priority beyond ", kMinPriority, " to ", kMaxPriority)));
-  }
-  const Result<SetGrant> granted = state_.store.define_set(body.session, body.name, body.set, change);
-  if (!granted.is_ok()) return answer(granted.status());
-  answer(DefineSetReply{granted->handle, granted->attributes.pack()});
-}
-
-void Request::list_sets() {
-  ListSetsRequest body;
-  if (read(body)) answer(state_.store.sets_json(body.session));
-}
-
-void Request::hint() {
-  HintRequest body;
-  if (!read(body) || !within_batch(body.ids.size())) return;
-  const HintSpec spec{body.changed, body.priority, body.pinned != 0, body.locality_set, body.recompute_ns};
-  PerObjectReply reply;
-  for (const Status& status : state_.store.hint(body.ids, spec))
-    reply.results.push_back({status.code(), status.message(), 0});
-  answer(reply);
-}
-
-void Request::consumed() {
-  ConsumedRequest body;
-  if (!read(body) || !within_batch(body.ids.size())) return;
-  PerObjectReply reply;
-  for (const Result<std::uint32_t>& left : state_.store.consumed(body.ids, body.consumer)) {
-    if (left.is_ok()) {
-      reply.results.push_back({Code::kOk, {}, *left});
-    } else {
-      reply.results.push_back({left.status().code(), left.status().message(), 0});
-    }
-  }
-  answer(reply);
-}
-
-void Request::bind_name() {
-  NameRequest body;
-  if (read(body)) answer(state_.store.bind_name(body.session, body.name, body.id, body.replace != 0));
-}
-
-void Request::resolve_name() {
-  NameRequest body;
-  if (!read(body) || !may_wait(kWaiterCost)) return;
-  state_.store.resolve_name(asker(), body.session, body.name, body.timeout_ms,
-                            [&state = state_, owner = owner_, number = number_](const Result<NameOutcome>& found) {
-                              state.end_wait(owner, kWaiterCost);
-                              if (!found.is_ok()) return state.refuse(owner, number, found.status());
-                              state.reply(owner, number, NameReply{found->id, found->generation});
-                            });
-}
-
-void Request::unbind_name() {
-  NameRequest body;
-  if (read(body)) answer(state_.store.unbind_name(body.session, body.name));
-}
-
 void Request::list() {
   ListRequest body;
   if (!read(body)) return;
@@ -353,9 +166,7 @@ void Request::upgrade() {
   });
 }
 
-}  // namespace
-
-void ServerState::handle(Connection& connection, IncomingFrame& frame) {
+void ServerState::handle(Connection& connection, Frame& frame) {
   if (!connection.client) return hello(connection, frame);
   Request request(*this, connection, frame);
   switch (frame.header.type) {

@@ -154,7 +154,7 @@ void ServerLoop::read_from(Connection& connection) {
   FrameSocket::Incoming incoming = connection.frames.receive();
   connection.has_more = incoming.more;
   some_have_more_ = some_have_more_ || incoming.more;
-  for (IncomingFrame& frame : incoming.frames) {
+  for (Frame& frame : incoming.frames) {
     state_.handle(connection, frame);
     answered_ = true;
     if (state_.find(owner) == nullptr) return;

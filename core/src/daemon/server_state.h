@@ -97,13 +97,13 @@ class ServerState {
             std::vector<UniqueFd> fds);
 
   // Clients, in registration.cpp.
-  void hello(Connection& connection, IncomingFrame& frame);
+  void hello(Connection& connection, Frame& frame);
   void fork(Connection& connection, std::uint64_t request);
   void watch_adopted_clients();
   void client_died(std::uint32_t client);
 
-  // Requests of ready connections, in requests.cpp.
-  void handle(Connection& connection, IncomingFrame& frame);
+  // Requests of ready connections, in requests.cpp and requests_sessions.cpp.
+  void handle(Connection& connection, Frame& frame);
 
   // Has the program at `path` take over, once it has been asked whether it can: `done` is told its version when the
   // keeper has it, and this daemon ends after that turn; or why not, and nothing has changed. In upgrade.cpp.

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/align.h"
 #include "base/id.h"
 #include "base/status.h"
 #include "daemon/spill_codec.h"
@@ -37,9 +38,7 @@ struct SpillHeader {
   std::vector<std::uint32_t> block_bytes;
 };
 
-[[nodiscard]] constexpr std::uint64_t round_up_page(std::uint64_t bytes) {
-  return (bytes + kSpillPage - 1) & ~(kSpillPage - 1);
-}
+[[nodiscard]] constexpr std::uint64_t round_up_page(std::uint64_t bytes) { return round_up(bytes, kSpillPage); }
 [[nodiscard]] constexpr std::uint64_t block_count(std::uint64_t length) {
   return (length + kSpillBlockBytes - 1) / kSpillBlockBytes;
 }

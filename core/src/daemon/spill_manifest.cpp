@@ -152,11 +152,7 @@ Status SpillManifest::append(const std::vector<Record>& batch) {
   std::string text;
   std::uint64_t at = size_;
   for (const Record& record : batch) {
-    const auto former = kept_.find(record.key);
-    if (former != kept_.end()) {
-      live_bytes_ -= former->second.bytes;
-      kept_.erase(former);
-    }
+    drop_kept(record.key);
     if (record.is_forget) {
       unsaved_.erase(record.key);
     } else {
@@ -181,17 +177,20 @@ Status SpillManifest::append(const std::vector<Record>& batch) {
 
 void SpillManifest::take_into_memory(std::vector<Record> batch) {
   for (Record& record : batch) {
-    const auto former = kept_.find(record.key);
-    if (former != kept_.end()) {
-      live_bytes_ -= former->second.bytes;
-      kept_.erase(former);
-    }
+    drop_kept(record.key);
     if (record.is_forget) {
       unsaved_.erase(record.key);
     } else {
       unsaved_[record.key] = std::move(record.bytes);
     }
   }
+}
+
+void SpillManifest::drop_kept(const Key& key) {
+  const auto former = kept_.find(key);
+  if (former == kept_.end()) return;
+  live_bytes_ -= former->second.bytes;
+  kept_.erase(former);
 }
 
 bool SpillManifest::is_mostly_garbage() const {

@@ -91,6 +91,7 @@ class SpillManifest {
   [[nodiscard]] Status rewrite();
   [[nodiscard]] Status write_live(int fd, std::map<Key, Kept>& kept, std::uint64_t& size);
   void take_into_memory(std::vector<Record> batch);
+  void drop_kept(const Key& key);  // a newer record counts
   void detach(const Status& why);
   [[nodiscard]] bool is_mostly_garbage() const;
 

@@ -12,18 +12,12 @@
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "net/frame_reader.h"
 #include "net/protocol.h"
 
 namespace entrepot {
 
 inline constexpr std::size_t kMaxUnsentBytes = 128U << 20;  // of answers that a client has not read
-inline constexpr std::size_t kMaxPendingFds = 64;           // that came and whose frames did not
-
-struct IncomingFrame {
-  FrameHeader header{};
-  std::vector<std::uint8_t> body;
-  std::vector<UniqueFd> fds;
-};
 
 // Guarded by its event loop's thread.
 class FrameSocket {
@@ -35,7 +29,7 @@ class FrameSocket {
   // kInvalidArgument: what it sent is no frame of this protocol. Frames that were whole before a failure are given
   // first.
   struct Incoming {
-    std::vector<IncomingFrame> frames;
+    std::vector<Frame> frames;
     bool more = false;
     Status status;
   };
@@ -50,15 +44,14 @@ class FrameSocket {
   [[nodiscard]] bool wants_write() const { return !unsent_.empty(); }
   // From now on a descriptor that comes is an error, and those whose frames did not come are closed. One that waited
   // here could be the peer's own end of the connection, which then never ends.
-  void refuse_descriptors();
+  void refuse_descriptors() { reader_.refuse_descriptors(); }
   // Memory that waits for its peer: requests that are not whole, answers that are not read.
-  [[nodiscard]] std::size_t held_bytes() const { return buffer_.size() + unsent_bytes_; }
+  [[nodiscard]] std::size_t held_bytes() const { return reader_.held_bytes() + unsent_bytes_; }
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 
  private:
   static constexpr std::size_t kFramesPerRead = 64;
-  static constexpr std::size_t kReadBytes = 64U << 10;  // room for at least so much before each read
 
   struct Unsent {
     std::vector<std::uint8_t> bytes;
@@ -66,17 +59,8 @@ class FrameSocket {
     std::vector<UniqueFd> fds;  // go with the first byte
   };
 
-  // Cuts whole frames out of buffer_; false when none is left.
-  [[nodiscard]] Result<bool> cut(IncomingFrame& frame);
-
   UniqueFd socket_;
-  void make_room();
-
-  std::vector<std::uint8_t> buffer_;  // its size is its capacity: filled once, not at every read
-  std::size_t start_ = 0;             // [start_, end_) came and is not cut yet
-  std::size_t end_ = 0;
-  std::vector<UniqueFd> pending_fds_;
-  std::size_t most_pending_fds_ = kMaxPendingFds;
+  FrameReader reader_;
   std::deque<Unsent> unsent_;
   std::size_t unsent_bytes_ = 0;
 };

@@ -71,7 +71,6 @@ struct SegmentReply {
 // ranges out of the lease. A buffer refers to a new blob of the same object by kNewBlob | index, to a sealed blob by
 // its number and generation, to the inline payload by kInlineBlob.
 inline constexpr std::uint32_t kNewBlob = 0x8000'0000U;
-inline constexpr std::uint8_t kSealReplace = 1;
 struct NewBlob {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
@@ -91,20 +90,23 @@ struct SealBuffer {
     v(blob, generation, offset, length);
   }
 };
-struct SealObject {
+// What an object is, but for its bytes: the same from whoever puts it to the store.
+struct ObjectSpec {
   IdBytes id{};
   std::uint32_t session = 0;
-  std::uint8_t flags = 0;
-  std::vector<NewBlob> blobs;
-  std::vector<SealBuffer> buffers;
+  std::uint8_t replace = 0;  // 1: takes the place of an object of this ID, and of whatever has its name
   std::string tree;
-  std::string payload;             // inline
-  std::string name;                // bound in the same step if not empty; kSealReplace rebinds it too
+  std::string name;                // bound in the same step if not empty
   std::uint32_t locality_set = 0;  // from DefineSet; 0: the session's default one
   std::uint32_t consumers = 0;     // dead when so many have had it; 0: what its set says
+};
+struct SealObject : ObjectSpec {
+  std::vector<NewBlob> blobs;
+  std::vector<SealBuffer> buffers;
+  std::string payload;  // inline
   template <class V>
   void fields(V& v) {
-    v(id, session, flags, blobs, buffers, tree, payload, name, locality_set, consumers);
+    v(id, session, replace, blobs, buffers, tree, payload, name, locality_set, consumers);
   }
 };
 struct SealRequest {

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/align.h"
 #include "base/text.h"
 #include "os/error.h"
 #include "os/memfd.h"
@@ -205,7 +206,7 @@ Result<bool> probe_direct(FileIo& io, const std::string& folder) {
 
 Status AlignedBuffer::ensure(std::uint64_t bytes) {
   if (memory_.bytes() >= bytes) return Status::ok();
-  ASSIGN_OR_RETURN(memory_, Mapping::anonymous((bytes + kDirectAlign - 1) & ~(kDirectAlign - 1)));
+  ASSIGN_OR_RETURN(memory_, Mapping::anonymous(round_up(bytes, kDirectAlign)));
   return Status::ok();
 }
 

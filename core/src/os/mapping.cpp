@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/align.h"
 #include "base/text.h"
 #include "os/error.h"
 #include "os/memfd.h"
@@ -36,7 +37,7 @@ void* aligned_hint(std::uint64_t bytes, std::uint64_t align) {
   if (reserved == MAP_FAILED) return nullptr;
   ::munmap(reserved, bytes + align);
   const auto address = reinterpret_cast<std::uintptr_t>(reserved);
-  return reinterpret_cast<void*>((address + align - 1) / align * align);
+  return reinterpret_cast<void*>(round_up(address, align));
 }
 
 Status advise_all(std::byte* data, std::uint64_t bytes, int advice, std::string_view what) {

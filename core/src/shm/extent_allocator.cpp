@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "base/align.h"
 #include "base/text.h"
 
 namespace entrepot {
@@ -10,8 +11,6 @@ namespace {
 
 // Extents that are long enough but badly aligned are passed over, so many at most; then one is taken that fits anyhow.
 constexpr int kMaxCandidates = 16;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
 // Where `bytes` fit in the extent, aligned; or none.
 std::optional<std::uint64_t> fit(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes, std::uint64_t align) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/align.h"
 #include "base/crc32c.h"
 #include "base/text.h"
 
@@ -17,14 +18,12 @@ struct Shape {
   std::uint64_t total = 0;
 };
 
-std::uint64_t round_up(std::uint64_t value) { return (value + kRecordAlign - 1) / kRecordAlign * kRecordAlign; }
-
 Shape shape_of(const RecordParts& parts) {
   Shape shape;
   shape.blobs_offset = sizeof(RecordHeader) + parts.buffers.size_bytes();
   shape.tree_offset = shape.blobs_offset + parts.blobs.size_bytes();
-  shape.inline_offset = round_up(shape.tree_offset + parts.tree.size());
-  shape.total = round_up(shape.inline_offset + parts.payload.size());
+  shape.inline_offset = round_up(shape.tree_offset + parts.tree.size(), kRecordAlign);
+  shape.total = round_up(shape.inline_offset + parts.payload.size(), kRecordAlign);
   return shape;
 }
 

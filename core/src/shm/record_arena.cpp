@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/align.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "os/memfd.h"
@@ -11,17 +12,13 @@ namespace entrepot {
 
 namespace {
 
-std::uint64_t rounded(std::uint32_t bytes) {
-  return (std::uint64_t{bytes} + kRecordAlign - 1) / kRecordAlign * kRecordAlign;
-}
-
 Status outside(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
   return Status(Code::kCorruptData, concat("a record of ", bytes, " bytes at ", offset,
                                            " does not lie in the record arena, which has ", mark, " bytes"));
 }
 
 bool within(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
-  return offset % kRecordAlign == 0 && bytes != 0 && offset <= mark && rounded(bytes) <= mark - offset;
+  return offset % kRecordAlign == 0 && bytes != 0 && offset <= mark && round_up(bytes, kRecordAlign) <= mark - offset;
 }
 
 }  // namespace
@@ -33,7 +30,7 @@ RecordArena::RecordArena(ControlMemory& memory) : region_(&memory.region(RegionK
 
 Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
   if (bytes == 0) return Status(Code::kInternal, "a record of 0 bytes was asked for");
-  const std::uint64_t wanted = rounded(bytes);
+  const std::uint64_t wanted = round_up(bytes, kRecordAlign);
   std::optional<std::uint64_t> offset = extents_.allocate(wanted, kRecordAlign);
   if (!offset) {
     const std::uint64_t mark = extents_.bytes();
@@ -54,7 +51,7 @@ Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
   if (holes_.used_bytes() > 0 && !holes_.is_free(*offset, wanted)) {
     const std::uint64_t page = os::page_bytes();
     const std::uint64_t first = *offset / page * page;
-    const std::uint64_t end = std::min((*offset + wanted + page - 1) / page * page, holes_.bytes());
+    const std::uint64_t end = std::min(round_up(*offset + wanted, page), holes_.bytes());
     const Status ensured = region_->ensure_range(*offset, wanted);
     if (!ensured.is_ok()) {
       RETURN_IF_ERROR(extents_.free(*offset, wanted));
@@ -68,11 +65,13 @@ Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
   return *offset;
 }
 
-Status RecordArena::free(std::uint64_t offset, std::uint32_t bytes) { return extents_.free(offset, rounded(bytes)); }
+Status RecordArena::free(std::uint64_t offset, std::uint32_t bytes) {
+  return extents_.free(offset, round_up(bytes, kRecordAlign));
+}
 
 Status RecordArena::reserve(std::uint64_t offset, std::uint32_t bytes) {
   if (!within(offset, bytes, extents_.bytes())) return outside(offset, bytes, extents_.bytes());
-  return extents_.reserve(offset, rounded(bytes));
+  return extents_.reserve(offset, round_up(bytes, kRecordAlign));
 }
 
 Result<std::uint64_t> RecordArena::write(const RecordParts& parts, std::uint32_t& bytes) {
@@ -115,7 +114,7 @@ Result<std::uint64_t> RecordArena::trim() {
   const std::uint64_t page = os::page_bytes();
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
   extents_.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
-    const std::uint64_t first = (offset + page - 1) / page * page;
+    const std::uint64_t first = round_up(offset, page);
     const std::uint64_t end = (offset + length) / page * page;
     if (end > first && end - first >= kGrowBytes) ranges.emplace_back(first, end - first);
   });

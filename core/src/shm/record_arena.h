@@ -53,7 +53,7 @@ class RecordArena {
   ExtentAllocator holes_;  // in use here = punched by trim(), pages must be ensured again before use
 };
 
-// The client's side: the record of a pinned, re-checked slot, or kCorruptData if it does not fit.
+// The client's side: the record of a pinned, re-checked slot; kCorruptData if it does not fit. Allocates nothing.
 [[nodiscard]] Result<RecordView> read_record(const ControlView& view, const Slot& slot);
 
 }  // namespace entrepot

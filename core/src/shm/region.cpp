@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/align.h"
 #include "base/crc32c.h"
 #include "base/text.h"
 #include "os/memfd.h"
@@ -43,7 +44,7 @@ Result<std::uint64_t> bytes_for(RegionKind kind, std::uint64_t capacity) {
 
 std::uint64_t file_size(std::uint64_t entries_bytes) {
   const std::uint64_t page = os::page_bytes();
-  return (kRegionHeaderBytes + entries_bytes + page - 1) / page * page;
+  return round_up(kRegionHeaderBytes + entries_bytes, page);
 }
 
 }  // namespace
@@ -235,7 +236,7 @@ Status Region::ensure(std::uint64_t bytes) {
   const std::uint64_t ensured = marks().ensured_bytes.load(std::memory_order_relaxed);
   if (bytes <= ensured) return Status::ok();
   if (bytes > entries_bytes_) return ensure_range(ensured, bytes - ensured);  // says what is wrong
-  const std::uint64_t target = std::min((bytes + kGrowBytes - 1) / kGrowBytes * kGrowBytes, entries_bytes_);
+  const std::uint64_t target = std::min(round_up(bytes, kGrowBytes), entries_bytes_);
   RETURN_IF_ERROR(ensure_range(ensured, target - ensured));
   marks().ensured_bytes.store(target, std::memory_order_relaxed);
   return Status::ok();

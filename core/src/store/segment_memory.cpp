@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/align.h"
 #include "base/log.h"
 #include "os/memfd.h"
 #include "store/segment_pool.h"
@@ -171,7 +172,7 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::holes(const In
   std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
   if (entry.withheld) return result;
   entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
-    const std::uint64_t first = (offset + page - 1) / page * page;
+    const std::uint64_t first = round_up(offset, page);
     const std::uint64_t end = (offset + length) / page * page;
     if (end > first && end - first >= kLeastPunch) result.emplace_back(first, end - first);
   });

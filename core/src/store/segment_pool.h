@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/align.h"
 #include "base/status.h"
 #include "shm/blobs.h"
 #include "shm/extent_allocator.h"
@@ -30,10 +31,6 @@ namespace entrepot {
 
 inline constexpr std::uint64_t kLeaseGranule = 64U << 10;  // leases start and end on multiples of it
 inline constexpr std::uint32_t kNoSegment = 0xffff'ffffU;
-
-[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t granule) {
-  return (value + granule - 1) / granule * granule;
-}
 
 // The range of a segment that a blob takes: whole pages for large blobs, so that no page holds two owners' bytes.
 [[nodiscard]] std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length);

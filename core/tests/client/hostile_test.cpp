@@ -1,6 +1,5 @@
 // A client that lies, floods, writes garbage wherever it can write, and takes all descriptors: the daemon stays, with
 // bounded memory, and other clients do not notice.
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <set>
@@ -77,15 +77,6 @@ class Witness {
   std::vector<std::vector<std::uint8_t>> values_;
   std::vector<PutItem> items_;
 };
-
-bool hung_up(const RawClient& client) {
-  pollfd event{client.fd(), POLLIN, 0};
-  if (::poll(&event, 1, 0) <= 0) return false;
-  std::array<std::uint8_t, 65536> bytes{};
-  std::vector<UniqueFd> fds;
-  const auto got = os::receive_some(client.fd(), bytes, fds);
-  return !got.is_ok() || got->closed;
-}
 
 std::size_t times_in(const std::string& text, const std::string& what) {
   std::size_t times = 0;
@@ -172,7 +163,7 @@ TEST(HostileClient, HalfRequestsAreBoundedTogether) {
     if (!sent.is_ok()) ++closed;
   }
   EXPECT_TRUE(eventually([&] {
-    closed = static_cast<std::size_t>(std::count_if(crowd.begin(), crowd.end(), hung_up));
+    closed = static_cast<std::size_t>(std::count_if(crowd.begin(), crowd.end(), std::mem_fn(&RawClient::hung_up)));
     return closed >= 2;  // a buffer holds at least what was sent: 20 of 17 MiB do not fit
   })) << closed;
   EXPECT_LT(closed, 20U);
@@ -204,7 +195,7 @@ TEST(HostileClient, EveryPieceOfAGoodConversationMayBeTheLast) {
     // Its own end of the connection among them: kept, it would hold the connection open for ever.
     const std::vector<int> fds(random() % 4 == 0 ? random() % 60 : 0, client.fd());
     if (!sent.empty()) (void)os::send_all(client.fd(), sent, fds, os::Deadline::after_ms(20'000));
-    if (random() % 2 == 0) (void)hung_up(client);
+    if (random() % 2 == 0) (void)client.hung_up();
   }
   witness.expect_undisturbed();
   witness.expect_alone();

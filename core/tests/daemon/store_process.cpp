@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -101,6 +102,15 @@ std::uint64_t RawClient::post(MessageType type, std::span<const std::uint8_t> bo
   return sent.is_ok() ? header.request : 0;
 }
 
+bool RawClient::hung_up() const {
+  pollfd event{socket_.get(), POLLIN, 0};
+  if (::poll(&event, 1, 0) <= 0) return false;
+  std::array<std::uint8_t, 65536> bytes{};
+  std::vector<UniqueFd> fds;
+  const auto got = os::receive_some(socket_.get(), bytes, fds);
+  return !got.is_ok() || got->closed;
+}
+
 Answer RawClient::wait(std::uint64_t request) {
   Answer answer;
   if (request == 0) {
@@ -159,12 +169,12 @@ Result<SealResult> RawClient::put(const IdBytes& id, const std::string& text) {
   return reply.results[0];
 }
 
-Result<SealResult> RawClient::seal_inline(const IdBytes& id, const std::string& payload, std::uint8_t flags) {
+Result<SealResult> RawClient::seal_inline(const IdBytes& id, const std::string& payload, bool replace) {
   if (session_ == 0) open();
   SealObject object;
   object.id = id;
   object.session = session_;
-  object.flags = flags;
+  object.replace = replace;
   object.buffers = {{kInlineBlob, 0, 0, payload.size()}};
   object.payload = payload;
   ASSIGN_OR_RETURN(const SealReply reply, call<SealReply>(MessageType::kSeal, SealRequest{{object}}));

@@ -59,7 +59,7 @@ class RawClient {
   std::uint32_t open(const std::string& session = "");
   // Leases, writes `text` and seals it as one blob; the place.
   [[nodiscard]] Result<SealResult> put(const IdBytes& id, const std::string& text);
-  [[nodiscard]] Result<SealResult> seal_inline(const IdBytes& id, const std::string& payload, std::uint8_t flags = 0);
+  [[nodiscard]] Result<SealResult> seal_inline(const IdBytes& id, const std::string& payload, bool replace = false);
   [[nodiscard]] LookupResult lookup(const IdBytes& id, std::uint32_t timeout_ms = 0);
   [[nodiscard]] bool remove(const IdBytes& id);
   [[nodiscard]] std::string json(MessageType type, std::span<const std::uint8_t> body = {});
@@ -67,6 +67,7 @@ class RawClient {
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   void hang_up() { socket_.reset(); }
+  [[nodiscard]] bool hung_up() const;  // the store has; what waits to be read is lost
   void die() { *this = RawClient(); }  // the liveness goes as well
 
   HelloReply identity;

@@ -62,7 +62,7 @@ TEST_F(Frames, ComeWholeHoweverTheyAreCut) {
       FrameSocket::Incoming incoming = ours->receive();
       ASSERT_TRUE(incoming.status.is_ok()) << incoming.status.to_string();
       more = incoming.more;
-      for (const IncomingFrame& frame : incoming.frames) {
+      for (const Frame& frame : incoming.frames) {
         ASSERT_EQ(frame.header.request, seen);
         ASSERT_EQ(frame.body, bodies[seen]);
         ++seen;
@@ -70,6 +70,22 @@ TEST_F(Frames, ComeWholeHoweverTheyAreCut) {
     }
   }
   EXPECT_EQ(seen, bodies.size());
+}
+
+// Whatever a read takes at once: a frame that fills it to the last byte is given once, and so is what follows.
+TEST_F(Frames, AFrameThatFillsTheReadIsGivenOnce) {
+  std::uint64_t sent = 0;
+  for (const std::size_t whole : {16U << 10, 32U << 10, 64U << 10, 128U << 10}) {
+    write(frame_bytes(MessageType::kStatus, sent, body_of(whole - sizeof(FrameHeader), 1), 0));
+    std::vector<std::uint64_t> came;
+    for (int reads = 0; reads < 8; ++reads) {
+      const FrameSocket::Incoming incoming = ours->receive();
+      ASSERT_TRUE(incoming.status.is_ok()) << incoming.status.to_string();
+      for (const Frame& frame : incoming.frames)
+        came.push_back(frame.header.request);
+    }
+    EXPECT_EQ(came, std::vector<std::uint64_t>{sent++}) << whole;
+  }
 }
 
 TEST_F(Frames, OneBusyPeerDoesNotKeepTheOthersWaiting) {
@@ -98,7 +114,7 @@ TEST_F(Frames, DescriptorsComeWithTheirFrame) {
     const Bytes frame = frame_bytes(MessageType::kHello, i, body_of(100, 0), i);
     ASSERT_TRUE(os::send_all(theirs.get(), frame, fds, os::Deadline::after_ms(5000)).is_ok());
   }
-  std::vector<IncomingFrame> frames;
+  std::vector<Frame> frames;
   while (frames.size() < 3) {
     FrameSocket::Incoming incoming = ours->receive();
     ASSERT_TRUE(incoming.status.is_ok()) << incoming.status.to_string();

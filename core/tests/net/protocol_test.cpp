@@ -45,7 +45,7 @@ TEST(Protocol, SealComesBackAsItWas) {
   SealObject object;
   object.id[3] = 9;
   object.session = 5;
-  object.flags = kSealReplace;
+  object.replace = 1;
   object.blobs = {{1, 64, 128}, {2, 0, 4096}};
   object.buffers = {{kNewBlob | 1, 0, 5, 6}, {7, 8, 9, 10}, {kInlineBlob, 0, 0, 3}};
   object.tree = std::string("tr\0ee", 5);

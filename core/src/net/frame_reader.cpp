@@ -1,0 +1,122 @@
+#include "net/frame_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+#include "os/socket.h"
+
+namespace entrepot {
+
+Result<FrameReader::Read> FrameReader::read(int socket, std::vector<Frame>& frames, std::size_t most) {
+  Read read;
+  if (!waiting_.empty()) {
+    const std::vector<std::uint8_t> waiting = std::exchange(waiting_, {});
+    std::span<const std::uint8_t> left(waiting);
+    RETURN_IF_ERROR(cut(left, frames, most));
+    waiting_.assign(left.begin(), left.end());
+  }
+  if (frames.size() >= most || !waiting_.empty()) {
+    read.more = true;
+    return read;
+  }
+  std::array<std::uint8_t, kReadBytes> fresh;  // left as it is: clearing it would cost more than the read
+  std::span<std::uint8_t> room = room_in_body();
+  const bool is_body = !room.empty();
+  if (!is_body) room = fresh;
+  ASSIGN_OR_RETURN(const os::IoResult came, os::receive_some(socket, room, fds_));
+  read.closed = came.closed;
+  read.drained = came.would_block || came.bytes < room.size();
+  RETURN_IF_ERROR(check_fds());
+  if (is_body) {
+    body_bytes_ += came.bytes;
+    if (body_bytes_ < part_.header.body_bytes) return read;
+    read.drained = true;
+    RETURN_IF_ERROR(finish(frames));
+    return read;
+  }
+  std::span<const std::uint8_t> bytes = room.first(came.bytes);
+  RETURN_IF_ERROR(cut(bytes, frames, most));
+  waiting_.assign(bytes.begin(), bytes.end());
+  read.more = !waiting_.empty();
+  return read;
+}
+
+void FrameReader::refuse_descriptors() {
+  fds_.clear();
+  most_fds_ = 0;
+}
+
+Status FrameReader::check_fds() const {
+  if (fds_.size() <= most_fds_) return Status::ok();
+  return {Code::kInvalidArgument, most_fds_ == 0 ? std::string("descriptors come with a Hello only")
+                                                 : concat("more than ", most_fds_, " descriptors at once")};
+}
+
+// Takes what it uses from the front of `bytes`.
+Status FrameReader::cut(std::span<const std::uint8_t>& bytes, std::vector<Frame>& frames, std::size_t most) {
+  while (!bytes.empty() && frames.size() < most) {
+    if (header_bytes_ < sizeof(FrameHeader)) {
+      const std::size_t taken = std::min(sizeof(FrameHeader) - header_bytes_, bytes.size());
+      std::memcpy(header_.data() + header_bytes_, bytes.data(), taken);
+      header_bytes_ += taken;
+      bytes = bytes.subspan(taken);
+      if (header_bytes_ < sizeof(FrameHeader)) return Status::ok();
+      std::memcpy(&part_.header, header_.data(), sizeof(FrameHeader));
+      RETURN_IF_ERROR(check_header());
+    }
+    const auto body = bytes.first(std::min(part_.header.body_bytes - body_bytes_, bytes.size()));
+    part_.body.insert(part_.body.end(), body.begin(), body.end());
+    body_bytes_ += body.size();
+    bytes = bytes.subspan(body.size());
+    if (body_bytes_ == part_.header.body_bytes) RETURN_IF_ERROR(finish(frames));
+  }
+  return Status::ok();
+}
+
+Status FrameReader::check_header() const {
+  const FrameHeader& header = part_.header;
+  if (header.magic != kFrameMagic) {
+    return {Code::kInvalidArgument, concat("a frame begins with the number ", header.magic,
+                                           " instead of EPT1: is the peer an Entrepot program?")};
+  }
+  if (header.body_bytes > kMaxBodyBytes) {
+    return {Code::kInvalidArgument, concat("a frame of ", format_bytes(header.body_bytes), " is over the limit of ",
+                                           format_bytes(kMaxBodyBytes))};
+  }
+  if (header.fd_count > kMaxFds) {
+    return {Code::kInvalidArgument,
+            concat("a frame with ", header.fd_count, " descriptors is over the limit of ", kMaxFds)};
+  }
+  return Status::ok();
+}
+
+// Descriptors come with the first byte of their frame, so they are here when its last one is.
+Status FrameReader::finish(std::vector<Frame>& frames) {
+  const std::uint32_t count = part_.header.fd_count;
+  if (count > fds_.size()) {
+    return {Code::kInvalidArgument, concat("a frame announces ", count, " descriptors and ", fds_.size(), " came")};
+  }
+  if (count > 0) {
+    const auto last = fds_.begin() + static_cast<std::ptrdiff_t>(count);
+    part_.fds.assign(std::make_move_iterator(fds_.begin()), std::make_move_iterator(last));
+    fds_.erase(fds_.begin(), last);
+  }
+  frames.push_back(std::exchange(part_, {}));
+  header_bytes_ = body_bytes_ = 0;
+  return Status::ok();
+}
+
+// The rest of a body of which a part came is read to where it stays. Room is made as bytes come, not as announced.
+std::span<std::uint8_t> FrameReader::room_in_body() {
+  if (header_bytes_ < sizeof(FrameHeader)) return {};
+  const std::size_t whole = part_.header.body_bytes;
+  if (part_.body.size() == body_bytes_) {
+    part_.body.resize(std::min(whole, std::max(2 * body_bytes_, body_bytes_ + kReadBytes)));
+  }
+  return std::span(part_.body).subspan(body_bytes_);
+}
+
+}  // namespace entrepot
