@@ -15,10 +15,6 @@ import os
 import queue
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,37 +24,16 @@ from entrepot_airflow.asking import ANSWER, REQUEST, Answer, Instance, Request, 
 from entrepot_airflow.attempts import HOST
 from entrepot_airflow.configuration import POLICY_VARIABLE, default_scope, policy_path, settings
 from entrepot_airflow.holding import hold, let_go
+from entrepot_airflow.scheduler_thread import SchedulerThread, looking
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
-KIND_SECONDS = 60.0  # that a component has to say what it is
 MOST_AT_ONCE = 100  # requests of one look
 MOST_SETTLING = 2  # processes
 EVENT = "entrepot_rerun"  # in Airflow's audit log
-
-# A look at the database is never cut in two by a fork: the executor forks its workers from this process, and what a
-# driver has locked at that moment would stay so in them.
-_looking = threading.Lock()
-
-
-def _after_fork_in_child() -> None:
-    global _looking
-    _looking = threading.Lock()
-
-
-os.register_at_fork(
-    before=lambda: _looking.acquire(), after_in_parent=lambda: _looking.release(), after_in_child=_after_fork_in_child
-)
-
-
-@contextmanager
-def looking() -> Iterator[None]:
-    """No fork of this process happens in such a block."""
-    with _looking:
-        yield
 
 
 def serve_once() -> int:
@@ -135,56 +110,29 @@ def _cleared(dag_id: str, run_id: str, request: Request, session: Session) -> An
 
 
 class Clerk:
-    """The thread. One in a process; :meth:`start` in the scheduler's alone."""
+    """What the scheduler does for tasks, in a thread of its own. One in a process."""
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
         self._over: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._settling: list[tuple[str, subprocess.Popen[bytes]]] = []
-        self._thread: threading.Thread | None = None
-
-    def start(self, job: Any) -> None:
-        """Begin when a job turns out to be the scheduler's.
-
-        Args:
-            job: Airflow's; it is told to listeners before it says which kind it is.
-        """
-        if self._thread is not None and self._thread.is_alive():
-            return
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, args=(job,), name="entrepot-clerk", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; what it is doing is finished first."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(KIND_SECONDS)
+        self._settling: list[tuple[str, subprocess.Popen[bytes]]] = []  # touched by the thread alone
+        self.thread = SchedulerThread(
+            "entrepot-clerk",
+            LOOK_SECONDS,
+            self._look,
+            trouble="requests of tasks cannot be looked at",
+            begins=lambda: log.info(
+                "Entrepot: tasks that the policy %s wants to run again are cleared by this scheduler", policy_path()
+            ),
+        )
 
     def run_ended(self, dag_id: str, run_id: str) -> None:
         """Have a run settled: what was put off is written, or abandoned and said so."""
         self._over.put((dag_id, run_id))
 
-    def _run(self, job: Any) -> None:
-        end = time.monotonic() + KIND_SECONDS
-        # Looked up without SQLAlchemy, which might ask the database in the wrong thread.
-        while (kind := vars(job).get("job_type")) is None:
-            if self._stop.wait(0.05) or time.monotonic() > end:
-                return
-        if kind != "SchedulerJob":
-            return
-        log.info("Entrepot: tasks that the policy %s wants to run again are cleared by this scheduler", policy_path())
-        failing = False
-        while not self._stop.wait(LOOK_SECONDS):
-            try:
-                with _looking:
-                    serve_once()
-                self._settle()
-                failing = False
-            except Exception as error:  # whatever the database says: the scheduler has to live with it too
-                if not failing:
-                    log.warning("Entrepot: requests of tasks cannot be looked at now: %s", error)
-                failing = True
+    def _look(self) -> None:
+        with looking():
+            serve_once()
+        self._settle()
 
     def _settle(self) -> None:
         for name, process in list(self._settling):

@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 def on_starting(component: Any) -> None:
     """A component starts: the clerk goes with the scheduler."""
     if type(component).__name__ == "Job":
-        CLERK.start(component)
+        CLERK.thread.start(component)
 
 
 @hookimpl
 def before_stopping(component: Any) -> None:
     """A component ends; a task's process, without running what Python runs at its end."""
     if type(component).__name__ == "Job":
-        CLERK.stop()
+        CLERK.thread.stop()
     elif type(component).__name__ == "TaskRunnerMarker":
         policy = _policy()
         # The task's state was reported before, so what comes after it does not wait for this.

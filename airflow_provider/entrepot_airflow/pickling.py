@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from entrepot.errors import InvalidArgument
+from entrepot.errors import InvalidArgument, UnsupportedType
 from entrepot_io.connections import PickleRule
 
 from entrepot_airflow.configuration import option
@@ -35,6 +36,20 @@ def pickle_rule() -> PickleRule:
     if said == "listed":
         return True, is_listed
     raise InvalidArgument(f"[entrepot] allow_pickle is yes, no or listed, not {said!r}")
+
+
+@contextmanager
+def naming_the_option() -> Iterator[None]:
+    """An error about pickled data that comes of Airflow's settings says which they are."""
+    try:
+        yield
+    except UnsupportedType as error:
+        if pickle_rule() == (None, None) or "pickl" not in str(error):
+            raise
+        raise UnsupportedType(
+            f"{error} (in Airflow [entrepot] allow_pickle decides: yes, no, or listed for the classes of [core] "
+            "allowed_deserialization_classes, which also holds where allow_pickle is unset and that list was extended)"
+        ) from error
 
 
 def is_listed(name: str) -> bool:

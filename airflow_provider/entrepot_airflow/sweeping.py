@@ -11,15 +11,12 @@ on_starting --job is a scheduler's--> (looking, each SWEEP_SECONDS) --run is gon
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from typing import Any
 
 from airflow.listeners import hookimpl
-from entrepot.errors import EntrepotError
 
-from entrepot_airflow.clerk import KIND_SECONDS, looking
 from entrepot_airflow.configuration import default_scope, option, settings
+from entrepot_airflow.scheduler_thread import SchedulerThread, looking
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 30.0
@@ -61,49 +58,14 @@ def sweep_once(*, succeeded: bool) -> list[str]:
     return gone
 
 
-class Sweeper:
-    """The thread. One in a process; :meth:`start` in the scheduler's alone."""
-
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self, job: Any) -> None:
-        """Begin when a job turns out to be the scheduler's; as :meth:`entrepot_airflow.clerk.Clerk.start`."""
-        if self._thread is not None and self._thread.is_alive():
-            return
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, args=(job,), name="entrepot-sweeper", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; what it is doing is finished first."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(KIND_SECONDS)
-
-    def _run(self, job: Any) -> None:
-        end = time.monotonic() + KIND_SECONDS
-        # Looked up without SQLAlchemy, which might ask the database in the wrong thread.
-        while (kind := vars(job).get("job_type")) is None:
-            if self._stop.wait(0.05) or time.monotonic() > end:
-                return
-        if kind != "SchedulerJob":
-            return
-        failing = False
-        while not self._stop.wait(SWEEP_SECONDS):
-            try:
-                with looking():
-                    sweep_once(succeeded=drops_finished())
-                failing = False
-            except Exception as error:  # whatever the database or the store says: the scheduler has to live with it
-                if not failing:
-                    level = logging.INFO if isinstance(error, EntrepotError) else logging.WARNING
-                    log.log(level, "Entrepot: values of deleted runs cannot be looked for now: %s", error)
-                failing = True
+def _sweep() -> None:
+    with looking():
+        sweep_once(succeeded=drops_finished())
 
 
-SWEEPER = Sweeper()
+SWEEPER = SchedulerThread(
+    "entrepot-sweeper", SWEEP_SECONDS, _sweep, trouble="values of deleted runs cannot be looked for"
+)
 
 
 @hookimpl

@@ -15,7 +15,7 @@ from entrepot_io.settings import Settings
 
 from entrepot_airflow import advising, doubles
 from entrepot_airflow.configuration import default_scope, policy_path, settings
-from entrepot_airflow.pickling import pickle_rule
+from entrepot_airflow.pickling import naming_the_option, pickle_rule
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,15 @@ def _stored(value: Any, coordinate: Coordinate, now: Settings) -> dict[str, Any]
     if at.dag_id is None or at.task_id is None or at.run_id is None or at.key is None:
         # Not from a task: nothing to derive an ID from, so it gets a random one in a session that ends by itself.
         store = session_store(now.address, scope, run_session("airflow", "detached"), now.session_ttl)
-        return put_value(store, None, value).to_dict()
+        with naming_the_option():
+            return put_value(store, None, value).to_dict()
     session = run_session("airflow", at.dag_id, at.run_id)
     key = airflow_key(at.dag_id, at.task_id, at.map_index, at.key)
 
     def put() -> Reference:
         # Connected here, so that a policy that tries again does it with a connection of its own.
-        return put_value(session_store(now.address, scope, session, now.session_ttl), key, value)
+        with naming_the_option():
+            return put_value(session_store(now.address, scope, session, now.session_ttl), key, value)
 
     if policy_path():
         from entrepot_airflow.recovery import write
@@ -77,7 +79,8 @@ def incoming(entry: object) -> Any:
     reference = Reference.parse(entry)
 
     def get() -> Any:
-        return get_value(reference, address=now.address, copy=now.copy)
+        with naming_the_option():
+            return get_value(reference, address=now.address, copy=now.copy)
 
     if policy_path():
         from entrepot_airflow.recovery import read

@@ -29,6 +29,7 @@ from entrepot_io.settings import Settings, copy_mode, resolve
 from entrepot_io.use import set_use
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.advising import got_read_only
 from entrepot_dagster.deployments import notice_others
 from entrepot_dagster.places import Place, asset_place, default_scope, output_place
 from entrepot_dagster.records import REFERENCE, recorded_asset, recorded_output
@@ -216,6 +217,8 @@ class EntrepotIOManager(ConfigurableIOManager):
         self, context: InputContext, place: Place, recorded: Reference | None, find: Callable[[], Reference | None]
     ) -> Any:
         settings = self._settings()
+        if settings.copy == "never":
+            got_read_only(context)
 
         def get(known: Reference | None) -> Any:
             return get_by_key(self._store(place, settings), place.key, copy=settings.copy, recorded=known)

@@ -7,6 +7,7 @@ setting that would have helped.
 from __future__ import annotations
 
 _WORDS = ("read-only", "read only", "readonly")
+_KINDS = (ValueError, TypeError)
 _DEPTH = 8  # of errors that caused each other
 
 
@@ -21,10 +22,23 @@ def is_read_only(error: BaseException | None) -> bool:
     for _ in range(_DEPTH):
         if error is None:
             return False
-        if isinstance(error, (ValueError, TypeError)) and any(word in str(error).lower() for word in _WORDS):
+        if isinstance(error, _KINDS) and _says(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def says_read_only(kind: str, text: str) -> bool:
+    """The same of an error of which a host kept the name of its class, and its text.
+
+    >>> says_read_only("ValueError", "assignment destination is read-only")
+    True
+    """
+    return kind in {one.__name__ for one in _KINDS} and _says(text)
+
+
+def _says(text: str) -> bool:
+    return any(word in text.lower() for word in _WORDS)
 
 
 def advice(where: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from entrepot_io.keys import shorten
 
+from entrepot_kedro.ended_runs import process_of
 from entrepot_kedro.policies import logger
 
 FORMAT_VERSION = 1
@@ -58,7 +59,7 @@ class RunNotes:
             "session": session,
             "identity": identity,
             "begun": time.time(),
-            "process": _process(os.getpid()),
+            "process": process_of(os.getpid()),
         }
         self._put(run, said)
         self._prune()
@@ -121,16 +122,6 @@ def _read(path: Path) -> dict[str, Any] | None:
     return said if isinstance(said, dict) and said.get("v") == FORMAT_VERSION else None
 
 
-def _process(pid: int) -> str:
-    """What tells a process from any other one, also from one that gets its number later."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-    return f"{pid} {stat.rpartition(')')[2].split()[19]} {boot}"
-
-
 def _is_alive(process: str) -> bool:
     pid = process.partition(" ")[0]
-    return pid.isdigit() and _process(int(pid)) == process
+    return pid.isdigit() and process_of(int(pid)) == process

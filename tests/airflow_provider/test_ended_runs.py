@@ -146,7 +146,7 @@ def test_the_scheduler_looks_without_a_policy(daemon: Any, tmp_path: Path) -> No
         with create_session() as session:
             session.execute(delete(DagRun).where(DagRun.run_id == "deleted"))
         assert sweeping.drops_finished()
-        sweeping.SWEEP_SECONDS = 0.05
+        sweeping.SWEEPER.period = 0.05
         from entrepot_airflow.plugin import EntrepotPlugin, _listeners
         assert _listeners() == [], "tasks and other components have no listener"
         sys.argv = ["airflow", "scheduler"]
@@ -161,7 +161,7 @@ def test_the_scheduler_looks_without_a_policy(daemon: Any, tmp_path: Path) -> No
             time.sleep(0.05)
         assert left() == []
         listener.before_stopping(component=job)
-        assert not sweeping.SWEEPER._thread.is_alive()
+        assert not sweeping.SWEEPER.alive
         print("all of it")
         """,
         daemon,

@@ -111,3 +111,18 @@ def losing() -> None:
 
 
 lost = losing.to_job(resource_defs=IO)
+
+
+@op
+def zeros() -> np.ndarray:
+    return np.zeros(10_000)
+
+
+@op
+def write_into(x: np.ndarray) -> None:
+    x[0] = 1
+
+
+@job(resource_defs=IO)
+def writing() -> None:
+    write_into(zeros())

@@ -1,7 +1,6 @@
 """Assets: written in place, partitioned as with Dagster's own file-based managers, found again by later runs."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,26 +32,13 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 from entrepot.errors import InvalidArgument, InvalidReference, ObjectLost, ObjectNotFound
 from entrepot_dagster import EntrepotIOManager
 from entrepot_dagster.places import asset_place, default_scope
-from entrepot_io.connections import close_all, session_store
+from entrepot_io.connections import session_store
 from entrepot_io.reference import Reference
+
+pytestmark = pytest.mark.usefixtures("own_store")
 
 IO = {"io_manager": EntrepotIOManager()}
 DAYS = StaticPartitionsDefinition(["mon", "tue", "wed"])
-
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    yield
-    close_all()
-
-
-@pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with DagsterInstance.get() as found:
-        yield found
 
 
 @asset(key_prefix=["raw"])

@@ -1,34 +1,16 @@
 """An asset that is a collection: written in place as a reference, read by its ID, whole or in part."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import entrepot
 import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, JsonMetadataValue, asset, materialize
 from entrepot.errors import ObjectLost
 from entrepot_dagster import EntrepotIOManager
-from entrepot_io.connections import close_all
 from entrepot_io.reference import Reference
 
+pytestmark = pytest.mark.usefixtures("own_store")
+
 IO = {"io_manager": EntrepotIOManager()}
-
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    yield
-    close_all()
-
-
-@pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with DagsterInstance.get() as found:
-        yield found
 
 
 @asset

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,23 +15,9 @@ from dagster._cli.run import run_cli
 from entrepot_dagster import EntrepotIOManager, sweeping
 from entrepot_dagster.ended_runs import DELETED, SUCCEEDED, ended_runs
 from entrepot_dagster.places import default_scope
-from entrepot_io.connections import close_all, scope_store
+from entrepot_io.connections import scope_store
 
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    monkeypatch.delenv("ENTREPOT_SCOPE", raising=False)
-    yield
-    close_all()
-
-
-@pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with DagsterInstance.get() as found:
-        yield found
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @op(out=Out())

@@ -1,7 +1,6 @@
 """Ops and jobs: in this process, and with Dagster's multiprocess executor."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,9 @@ from entrepot_dagster.places import default_scope, output_place
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
 
+pytestmark = pytest.mark.usefixtures("own_store")
+
 JOBS = str(Path(__file__).with_name("jobs.py"))
-
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    yield
-    close_all()
-
-
-@pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
-    """An instance with storage, as `dagster dev` has."""
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with DagsterInstance.get() as found:
-        yield found
 
 
 def metadata_of(event: Any) -> dict[str, Any]:
@@ -288,8 +273,34 @@ def test_by_default_values_are_read_only(instance: DagsterInstance) -> None:
     def changing() -> None:
         change(numbers())
 
-    with pytest.raises(ValueError, match="read-only"):
-        changing.execute_in_process(instance=instance)
+    result = changing.execute_in_process(instance=instance, raise_on_error=False)
+    assert not result.success
+    said = [entry.user_message for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
+    assert len(said) == 1
+    assert 'EntrepotIOManager(copy="on_write")' in said[0]
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_a_step_in_a_process_of_its_own_is_told_too(instance: DagsterInstance) -> None:
+    with run_file("writing", instance) as result:
+        assert not result.success
+    said = [entry.user_message for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
+    assert len(said) == 1
+
+
+def test_no_setting_is_named_to_steps_that_fail_otherwise(instance: DagsterInstance) -> None:
+    @op
+    def refuse(x: np.ndarray) -> None:
+        raise ValueError(f"{x.size} values are not enough")
+
+    @job(resource_defs={"io_manager": EntrepotIOManager()})
+    def refusing() -> None:
+        refuse(numbers())
+
+    result = refusing.execute_in_process(instance=instance, raise_on_error=False)
+    assert not result.success
+    assert not [entry for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
 
 
 def test_never_written_is_told_apart_from_lost(instance: DagsterInstance) -> None:

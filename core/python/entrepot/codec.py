@@ -285,7 +285,8 @@ class CodecRegistry:
         if codec.name == PICKLE_CODEC and not allow_pickle:
             raise UnsupportedType(
                 f"no codec takes a value of type {cls.__module__}.{cls.__qualname__} and pickling is switched off: "
-                "convert it to bytes, a NumPy array or an Arrow table, register a codec, or allow pickling"
+                "convert it to bytes, a NumPy array or an Arrow table, register a codec, or allow pickling "
+                "(connect(allow_pickle=True), ENTREPOT_ALLOW_PICKLE=1)"
             )
         return codec
 

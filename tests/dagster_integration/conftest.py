@@ -1,0 +1,29 @@
+"""What the tests of the integration share: a store of the test's own, and an instance with storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance
+from entrepot_io.connections import close_all
+
+
+@pytest.fixture
+def own_store(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test's daemon is the store that IO managers find."""
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    monkeypatch.delenv("ENTREPOT_SCOPE", raising=False)
+    yield
+    close_all()
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+    """An instance with storage, as `dagster dev` has."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with DagsterInstance.get() as found:
+        yield found
