@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,7 +27,34 @@ sys.path.insert(0, str(Path(__file__).with_name("databases")))
 import kubecp_build
 
 # Longer than any test's own need, short of pytest's timeout.
-WATCHDOG_SECONDS = 30.0
+WATCHDOG_SECONDS = 60.0
+
+
+# Modules whose tests share nothing: where processes share out the modules, these tests go one by one.
+ONE_BY_ONE = frozenset(
+    {
+        "dagster_integration/test_jobs.py",
+        "examples/test_demo.py",
+        "examples/test_failover.py",
+        "failover/test_kedro.py",
+        "kedro_dataset/test_project.py",
+    }
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under ``--dist loadscope`` a module is one process's, for its fixtures, unless it is named above."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return nodeid if module.removeprefix("tests/") in ONE_BY_ONE else module
+
+    return ByModule(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,7 +112,7 @@ def socket_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """``wait_until(condition, what, seconds=30)``: waits till the condition holds; fails saying what was waited for."""
+    """``wait_until(condition, what, seconds=60)``: waits till the condition holds; fails saying what was waited for."""
 
     def wait(condition: Callable[[], object], what: str, seconds: float = WATCHDOG_SECONDS) -> None:
         end = time.monotonic() + seconds

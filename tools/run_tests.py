@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,17 @@ CODEC_TESTS = "tests/io_managers/codecs"
 CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # No stage takes a third of it; a hang that no test's own limit ends must not hang the run.
 STAGE_SECONDS = 1800.0
+HOSTS_PROCESSES = "2"
+# They begin first, so that no process is left with one of them when the others have nothing to do any more.
+LONGEST_FILES = (
+    "tests/failover/test_airflow.py",
+    "tests/failover/test_dagster.py",
+    "tests/examples/test_failover.py",
+    "tests/examples/test_demo.py",
+    "tests/airflow_provider/test_recovery_runs.py",
+    "tests/airflow_provider/test_dag_runs.py",
+    "tests/host_pods/test_airflow_pods.py",
+)
 SLOWEST = 10
 SECOND_LOGS = 100  # added to the number of a stage's log
 NAMED_FAILURES = 60  # a summary is to be read; the log has them all
@@ -46,12 +57,14 @@ class Stage:
         commands: run in order; the first that fails ends the stage.
         variables: added to the environment.
         again: runs the tests whose names are added to it; None: what fails here is not tried again.
+        meanwhile: begins with the stage, at a low priority, and is ended before the last stage.
     """
 
     name: str
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict[str, str])
     again: list[str] | None = None
+    meanwhile: list[str] = field(default_factory=list[str])
 
 
 @dataclass
@@ -75,6 +88,17 @@ class Outcome:
 
 def _pytest(python: str, *arguments: str) -> list[str]:
     return [python, "-m", "pytest", "--color=no", f"--durations={SLOWEST}", *arguments]
+
+
+def end_to_end_files() -> list[str]:
+    """Those that have tests of hosts, the longest first; each process would else look at thousands of others."""
+    files = [str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if _has_hosts(file)]
+    places = {name: place for place, name in enumerate(LONGEST_FILES)}
+    return sorted(files, key=lambda name: (places.get(name, len(places)), name))
+
+
+def _has_hosts(file: Path) -> bool:
+    return "mark.e2e" in file.read_text(encoding="utf-8")
 
 
 def stages(tier: str, jobs: int) -> list[Stage]:
@@ -105,8 +129,11 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         "docs",
     ]
     found.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
-    hosts = _pytest(PYTHON, "-m", "e2e and not cluster", "--timeout", "900", "tests")
-    found.append(Stage("hosts, end to end", [hosts], again=again))
+    # Schedulers are mostly waited for. tests/conftest.py says what stays together.
+    together = ["-n", HOSTS_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
+    hosts = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
+    # The last stage's build, as far as it comes while schedulers are waited for.
+    found.append(Stage("hosts, end to end", [hosts], again=again, meanwhile=[*sanitized[1].commands[0][:-1], "1"]))
     if (ROOT / CODEC_TESTS).is_dir():
         found.append(pandas2)
     # One process, so that there is one control plane. Late: what it is built from compiles meanwhile.
@@ -118,18 +145,26 @@ def stages(tier: str, jobs: int) -> list[Stage]:
 
 
 @contextmanager
-def _control_plane_meanwhile() -> Iterator[None]:
-    """Builds the control plane beside the tests, at a low priority; its stage waits for the same build."""
+def meanwhile(command: list[str], log: str) -> Iterator[Callable[[], None]]:
+    """Runs a command beside the tests at a low priority; what it gives back ends it before the block does."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    with (LOGS / "kubecp.log").open("wb") as log:
-        command = ["nice", "-n", "15", *CONTROL_PLANE, "--jobs", "1"]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield
-    finally:
-        if process.poll() is None:  # the stage did not come to it
+    with (LOGS / log).open("wb") as out:
+        process = subprocess.Popen(
+            ["nice", "-n", "19", *command], cwd=ROOT, stdout=out, stderr=out, start_new_session=True
+        )
+    # Where the kernel shares the processors out between sessions first, niceness tells only within one.
+    with suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text("19", encoding="ascii")
+
+    def end() -> None:
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait()
+
+    try:
+        yield end
+    finally:
+        end()
 
 
 def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
@@ -222,6 +257,10 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     return lines
 
 
+def _nothing() -> None:
+    pass
+
+
 def main() -> int:
     """Runs the tier named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -241,9 +280,16 @@ def main() -> int:
     planned = stages(arguments.tier, arguments.jobs)
     left_out: list[str] = []
     begin = time.monotonic()
-    with _control_plane_meanwhile() if arguments.tier == "full" else nullcontext():
+    with ExitStack() as stack:
+        if arguments.tier == "full":
+            stack.enter_context(meanwhile([*CONTROL_PLANE, "--jobs", "1"], "kubecp.log"))
+        end_build = _nothing
         for number, stage in enumerate(planned):
             taken = time.monotonic() - begin
+            if stage.meanwhile:
+                end_build = stack.enter_context(meanwhile(stage.meanwhile, "meanwhile.log"))
+            if stage is planned[-1]:
+                end_build()  # what it has not come to is the stage's own to build
             if stage is planned[-1] and taken > arguments.last_begins_within:
                 left_out.append(f"LEFT OUT {stage.name}: the stages before took {taken:.0f} s")
                 continue

@@ -28,7 +28,7 @@ WHAT = {
     "store": "kill -9 of keeper and daemon",
 }
 VICTIM = "train"  # it has read its input then, and what comes after it reads more
-WATCHDOG_SECONDS = 30.0
+WATCHDOG_SECONDS = 60.0
 
 
 class Store:

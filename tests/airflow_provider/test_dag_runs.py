@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from entrepot_io.reference import Reference
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
 DAGS = Path(__file__).with_name("dags.py")
 
@@ -65,7 +65,7 @@ def runs(
         }
     )
     command = [sys.executable, str(DAGS), str(home / "found.json")]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
     return Runs(json.loads((home / "found.json").read_text()), folder)
 

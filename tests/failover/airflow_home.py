@@ -15,8 +15,8 @@ from typing import Any
 from examples.flights.airflow_host import PATIENCE, Api, busy, settings
 from examples.flights.processes import Child, DemoError, free_port, tail
 
-START_SECONDS = 240.0
-RUN_SECONDS = 300.0
+START_SECONDS = 480.0
+RUN_SECONDS = 600.0
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from entrepot import ObjectID, Store
 
-WATCHDOG_SECONDS = 30.0
+WATCHDOG_SECONDS = 90.0
 
 # Every task once; then those of a fault.
 ONCE = {"numbers": 1, "left": 1, "right": 1, "strike": 1, "join": 1, "report": 1}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SCOPE = "failover"
-RUN_SECONDS = 100.0
+RUN_SECONDS = 300.0
 HERE = Path(__file__).resolve().parent
 
 FILES = {

@@ -27,10 +27,10 @@ from faults import MATRIX, SHORT, Outcome
 
 from examples.flights.processes import DemoError
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
 FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 SCOPE = "failover"
-SECONDS = 300.0
+SECONDS = 600.0
 ASYNC = ("none", "async")
 WRONG = ("none", "wrong")
 # Beside the matrix: checkpoints that only the end of the run writes, and a policy that is wrong.

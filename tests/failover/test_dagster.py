@@ -29,7 +29,7 @@ from entrepot_io.connections import close_all
 from entrepot_io.policy.events import log_file, read_events
 from faults import MATRIX, ONCE, SHORT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 # Dagster's default, a fresh interpreter for each step, takes a minute a case.
 SPAWNED = (("task_killed", "rerun"), ("exception", "rerun"), ("store_killed", "rerun"))
@@ -43,7 +43,7 @@ CASES += [(*case, "in_process") for case in (ALIVE if FULL else IN_PROCESS)]
 FAILS = {"exception": {"report": 0}, "object_lost": {"join": 0, "report": 0}, "store_killed": {"join": 0, "report": 0}}
 # The one retry that the policy gives the killed step is not its last: it is killed again, and a user runs it once more.
 OWN = {("task_killed_on_last_try", "rerun"): {"join": 3}}
-SECONDS = 300.0
+SECONDS = 600.0
 OF_THE_STORE = (
     "ENTREPOT_ADDRESS",
     "XDG_RUNTIME_DIR",

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from made_pods import HOSTNAME, drawn
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
 DAGS = Path(__file__).with_name("pod_dags.py")
 STORE = "entrepot.dev/store"
@@ -40,7 +40,7 @@ def run(home: Path, address: str, database: dict[str, str], *commands: list[str]
     said = ""
     for command in commands:
         done = subprocess.run(
-            [sys.executable, *command], env=environment, cwd=home, capture_output=True, text=True, timeout=240
+            [sys.executable, *command], env=environment, cwd=home, capture_output=True, text=True, timeout=600
         )
         said += done.stdout + done.stderr
         assert done.returncode == 0, said[-20_000:]

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from made_pods import HOSTNAME, drawn
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
 JOBS = Path(__file__).with_name("pod_jobs.py")
 
@@ -44,7 +44,7 @@ def made(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         cwd=JOBS.parent,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     steps = home / "steps.log"
     said = done.stdout + done.stderr + (steps.read_text() if steps.exists() else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -97,6 +98,50 @@ def test_failed_tests_of_pytest_are_named(runner: ModuleType) -> None:
     assert (reading.passed, reading.failed) == (7, 3)
 
 
+MODULE = """
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(40))
+def test_it(number):
+    with open({noted!r}, "a") as file:
+        file.write("{name} " + os.environ["PYTEST_XDIST_WORKER"] + "\\n")
+"""
+
+
+def test_a_module_of_hosts_is_run_by_one_process(tmp_path: Path) -> None:
+    """Its fixtures are made once; a module whose tests share none is shared out itself."""
+    (tmp_path / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
+    for name in ("kubecp", "databases"):
+        (tmp_path / name).symlink_to(ROOT / "tests" / name)
+    noted = tmp_path / "noted"
+    for name in ("failover/test_airflow.py", "failover/test_dagster.py", "failover/test_kedro.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(MODULE.format(noted=str(noted), name=name))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    together = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *together, "--import-mode=importlib", str(tmp_path)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ran: dict[str, list[str]] = {}
+    for line in noted.read_text().splitlines():
+        name, process = line.split()
+        ran.setdefault(name, []).append(process)
+    assert [len(processes) for processes in ran.values()] == [40, 40, 40]
+    assert len(set(ran["failover/test_airflow.py"])) == 1
+    assert len(set(ran["failover/test_dagster.py"])) == 1
+    assert len(set(ran["failover/test_kedro.py"])) == 2
+
+
+def test_the_stage_of_the_hosts_looks_at_all_their_tests(runner: ModuleType) -> None:
+    files = runner.end_to_end_files()
+    assert files[: len(runner.LONGEST_FILES)] == list(runner.LONGEST_FILES)
+    assert {"tests/failover/test_airflow.py", "tests/kedro_dataset/test_project.py"} <= set(files)
+    (stage,) = (one for one in runner.stages("full", 2) if one.name == "hosts, end to end")
+    assert stage.commands[0][-len(files) :] == files
+    assert ("-n" in stage.commands[0], "-n" in stage.again) == (True, False)
+
+
 def test_the_summary_ends_with_names_and_counts(runner: ModuleType) -> None:
     outcomes = [
         runner.Outcome("C++", 8, 133.0, runner.read(CTEST.splitlines())),
@@ -167,6 +212,40 @@ def test_what_fails_stays_red(runner: ModuleType, first: str, second: str, tries
     assert outcome.code != 0
     assert outcome.unsteady == []
     assert f"FAILED {NAMED}  (a stage)" in runner.summary([outcome])
+
+
+BESIDE = "import os, pathlib, signal; pathlib.Path({noted!r}).write_text(f'{{os.getpid()}}\\n'); signal.pause()"
+WAITS = """
+import os, pathlib, time
+noted, end = pathlib.Path({noted!r}), time.monotonic() + 60
+while not (noted.exists() and noted.read_text().endswith("\\n")) and time.monotonic() < end:
+    time.sleep(0.01)
+os.kill(int(noted.read_text()), 0)
+print("1 passed in 0.1s")
+"""
+GONE = """
+import os, pathlib
+try:
+    os.kill(int(pathlib.Path({noted!r}).read_text()), 0)
+except ProcessLookupError:
+    print("1 passed in 0.1s")
+"""
+
+
+def test_what_runs_meanwhile_is_ended_before_the_last_stage(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, waits, gone = (
+        [sys.executable, "-c", text.format(noted=str(tmp_path / "noted"))] for text in (BESIDE, WAITS, GONE)
+    )
+    planned = [
+        runner.Stage("with something beside it", [waits], meanwhile=beside),
+        runner.Stage("still with it", [waits]),
+        runner.Stage("the last", [gone]),
+    ]
+    monkeypatch.setattr(runner, "stages", lambda tier, jobs: planned)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "fast"])
+    assert runner.main() == 0
 
 
 def test_every_tier_has_stages(runner: ModuleType) -> None:

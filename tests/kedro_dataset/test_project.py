@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
 FILES = {
     "pyproject.toml": """
@@ -117,7 +117,7 @@ def kedro(project: Path, address: str, *arguments: str, **environment: str) -> s
         | environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
 
 
