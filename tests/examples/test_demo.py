@@ -28,7 +28,7 @@ def demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
         env=os.environ | {"TMPDIR": str(tmp_path)} | variables,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1400,
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     assert (out / "chart.png").stat().st_size > 10_000
@@ -58,7 +58,7 @@ def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
     database = airflow_database()["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     runs = by_name(demo(tmp_path, "--hosts", "airflow", DEMO_AIRFLOW_DATABASE=database))
@@ -75,7 +75,7 @@ def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_dagster(tmp_path: Path) -> None:
     runs = by_name(demo(tmp_path, "--hosts", "dagster"))
     assert runs.keys() == {"entrepot", "files"}
@@ -88,7 +88,7 @@ def test_dagster(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_kedro(tmp_path: Path) -> None:
     runs = by_name(demo(tmp_path, "--hosts", "kedro"))
     assert runs.keys() == {"entrepot", "pickle", "memory"}
