@@ -180,11 +180,13 @@ Status Store::unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t
 void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind) {
   if (!status.is_ok()) {
     next_warming_ns_ = clock_->monotonic_ns() + kWarmingNs;
+    const Status failure(Code::kStoreFull, concat("no memory for a segment: ", status.message()), true);
     for (LeaseWaiter& waiter : waiters_.leases) {
       if (waiter.wait.segment != segment) continue;
       waiter.wait.segment = kNoSegment;
-      waiter.wait.failure = Status(Code::kStoreFull, concat("no memory for a segment: ", status.message()), true);
+      waiter.wait.failure = failure;
     }
+    pager_.provision_failed(segment, failure);
   }
   pool_.provisioned(segment, generation, status, kind);
 }

@@ -226,6 +226,39 @@ TEST_F(Paging, ALoadWithoutRoomWaitsAndSaysWhoHoldsTheMemory) {
   h.expect_no_leak();
 }
 
+TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
+  put(1, 4 * kMiB);
+  put(2, 4 * kMiB);
+  const std::vector<IdBytes> ids = {kA, kB};
+  (void)h.store->evict(ids);
+  h.run_io();
+  h.kill(client);  // its two segments are for anybody
+  client = h.add_client();
+  for (std::uint64_t i = 10; i < 14; ++i) {  // and taken, so that what comes back needs another
+    put(i, 2 * kMiB);
+    h.pin(client, numbered_id(i));
+  }
+  h.source.at_once = false;
+  std::vector<LookupOutcome> got;
+  for (const IdBytes& id : ids)
+    h.store->lookup({0, 77}, {id}, 0, 1000, [&](auto found) { got.push_back(std::move(found[0])); });
+  ASSERT_FALSE(h.source.waiting.empty()) << "a segment is made for what comes back";
+  h.source.failure = Status(Code::kStoreFull, "the machine has 3 MiB left");
+  h.source.finish_all();
+  h.run_io();
+  h.source.finish_all();  // the second one's turn
+  h.run_io();
+  ASSERT_EQ(got.size(), 2U);
+  for (const LookupOutcome& one : got) {
+    EXPECT_EQ(one.code, Code::kStoreFull);
+    EXPECT_NE(one.message.find("the machine has 3 MiB left"), std::string::npos) << one.message;
+  }
+  h.source.failure = Status();
+  h.source.at_once = true;
+  EXPECT_TRUE(h.get(kA).resident);
+  h.expect_no_leak();
+}
+
 TEST_F(Paging, DeletedWhileItIsWrittenOrRead) {
   put(1, kMiB);
   h.cold.at_once = false;
