@@ -349,6 +349,7 @@ bool LeasePool::has_idle() const {
 std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {
   const std::lock_guard lock(mutex_);
   epoch_ += 1;
+  if (in_use_.size() + free_.size() > kMaxHeldRanges) forget_smallest_free();
   std::vector<HeldRange> held;
   for (const auto* ranges : {&free_, &in_use_}) {
     for (const auto& [key, length] : *ranges) {
@@ -356,6 +357,19 @@ std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {
     }
   }
   return held;
+}
+
+// What is not named to the daemon is not leased any more, and is leased anew when it is wanted.
+void LeasePool::forget_smallest_free() {
+  const std::size_t room = kMaxHeldRanges - std::min<std::size_t>(in_use_.size(), kMaxHeldRanges);
+  std::vector<std::pair<std::uint64_t, Key>> smallest;
+  smallest.reserve(free_.size());
+  for (const auto& [key, length] : free_)
+    smallest.emplace_back(length, key);
+  std::sort(smallest.begin(), smallest.end());
+  smallest.resize(free_.size() - std::min(room, free_.size()));
+  for (const auto& [length, key] : smallest)
+    free_.erase(key);
 }
 
 void LeasePool::clear_in_child() {

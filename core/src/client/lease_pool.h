@@ -103,6 +103,7 @@ class LeasePool {
   [[nodiscard]] Result<std::shared_ptr<WritableSegment>> map_segment(const LeaseReply& lease, Frame& frame,
                                                                      const Era& era, const Interrupt& interrupt);
   void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // mutex_ held
+  void forget_smallest_free();                                                       // mutex_ held
   void send_back(const Returning& range, const Era& era, const Interrupt& interrupt);
   // Forgets the segment if nothing of it is free (beyond crumbs of a large lease), in use or returning and no lease is
   // asked for, whose answer may be about this very segment; true if so, and then the caller says so to the daemon by

@@ -58,6 +58,11 @@ void ServerState::hello(Connection& connection, Frame& frame) {
     return fail(Status(Code::kInvalidArgument, "a connection begins with Hello, and this one did not"));
   }
   if (const Status fits = check_versions(connection, hello); !fits.is_ok()) return fail(fits);
+  if (hello.leases.size() > kMaxHeldRanges) {
+    return fail(Status(Code::kInvalidArgument,
+                       concat("a Hello with ", hello.leases.size(), " leased ranges is over the limit of ",
+                              kMaxHeldRanges, ": connect anew, and write fewer objects at once")));
+  }
 
   HelloReply answer;
   std::vector<UniqueFd> fds;

@@ -10,6 +10,10 @@
 
 namespace entrepot {
 
+// In one Hello: more than a client needs that writes as many objects at once as a request may name. The daemon
+// remembers each range for as long as the client holds it.
+inline constexpr std::uint32_t kMaxHeldRanges = kMaxBatch;
+
 // A range that a reconnecting client still holds under lease; see Hello::leases.
 struct HeldRange {
   std::uint32_t segment = 0;
@@ -36,7 +40,7 @@ struct Hello {
   std::string credential;  // room for tokens; empty
   // With a token: 1 says that `leases` is all this client still holds (the rest of its segments is free for its next
   // leases); 0: it does not say, and everything unsealed in its segments counts as leased to it. A range of another
-  // client, or of another generation of the segment, is ignored: it was lost.
+  // client, or of another generation of the segment, is ignored: it was lost. At most kMaxHeldRanges.
   std::uint8_t leases_known = 0;
   std::vector<HeldRange> leases;
   template <class V>

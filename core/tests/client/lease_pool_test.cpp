@@ -200,6 +200,30 @@ TEST(LeasePool, TellsWhatItHoldsOnReconnect) {
   EXPECT_EQ(bytes, kFirstLeaseBytes);
 }
 
+TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  std::vector<LeasedRange> apart;
+  static_assert(kSegmentBytes == 2 * 64 * std::uint64_t{kMaxHeldRanges});  // which all of this takes
+  for (std::uint32_t i = 0; i + 1 < kMaxHeldRanges; ++i) {
+    auto freed = pool.allocate(64, 64, 0, 0, {});
+    auto sealed = pool.allocate(64, 64, 0, 0, {});
+    ASSERT_TRUE(freed.is_ok() && sealed.is_ok());
+    apart.push_back(freed.take());
+    pool.sealed(*sealed);
+  }
+  auto used = pool.allocate(64, 64, 0, 0, {});
+  auto used_too = pool.allocate(64, 64, 0, 0, {});
+  ASSERT_TRUE(used.is_ok() && used_too.is_ok());
+  for (const LeasedRange& range : apart)
+    pool.give_back(range);
+  const std::vector<HeldRange> told = pool.snapshot_for_reconnect();
+  EXPECT_EQ(told.size(), kMaxHeldRanges);
+  EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const HeldRange& range) {
+    return range.segment == used->segment() && range.offset == used->offset;
+  })) << "what is being written is always told";
+}
+
 TEST(LeasePool, AFullStoreIsReported) {
   FakeLeases daemon;
   LeasePool pool(daemon);

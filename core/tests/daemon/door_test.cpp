@@ -78,6 +78,33 @@ TEST(Door, ATokenAloneIsNoProof) {
   EXPECT_NE(victim.status(), "");  // it was not disturbed
 }
 
+// Each range is remembered while it is held: one byte here, one there, and a few megabytes of Hello are hundreds in the
+// daemon.
+TEST(Door, MoreLeasesThanAClientCanUseAreRefused) {
+  StoreProcess store({"--size=64MiB", "--warm-bytes=0"});
+  RawClient client = store.client();
+  const auto lease = client.call<LeaseReply>(MessageType::kLease, LeaseRequest{1 << 20, 1 << 20, 5000});
+  ASSERT_TRUE(lease.is_ok()) << lease.status().to_string();
+  Hello hello;
+  hello.token = client.identity.token;
+  hello.client = client.identity.client;
+  hello.leases_known = 1;
+  for (std::uint64_t i = 0; i <= kMaxHeldRanges; ++i)
+    hello.leases.push_back({lease->segment, lease->segment_generation, lease->offset + 2 * i, 1});
+  {
+    RawClient attempt(store.path());
+    const Status refused = attempt.say_hello(hello, client.pin_table.get());
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.message().find("65537 leased ranges"), std::string::npos) << refused.message();
+    EXPECT_TRUE(is_closed(attempt));
+  }
+  EXPECT_NE(client.status(), "");  // its connection was not disturbed
+  hello.leases.pop_back();
+  RawClient back(store.path());
+  EXPECT_TRUE(back.say_hello(hello, client.pin_table.get()).is_ok());
+  EXPECT_EQ(json_number(back.status(), "leased_bytes"), kMaxHeldRanges);
+}
+
 TEST(Door, AClientThatDoesNotReadIsClosedAndNobodyElseNotices) {
   StoreProcess store({"--size=64MiB", "--warm-bytes=0"});
   RawClient other = store.client();
