@@ -175,6 +175,14 @@ def test_a_log_on_a_full_disk_is_counted(
     try:
         wait_until(lambda: answers(address), "the store to listen", SECONDS)
         wait_until(lambda: within(SECONDS, lambda: put_and_get(address)) > 0, "the lost lines to be counted", SECONDS)
+        with entrepot.connect(address, scope="tests") as store:
+            os.kill(store.status()["pid"], signal.SIGKILL)  # of which the keeper has something to say
+
+        def keeper_lost_lines() -> bool:
+            with entrepot.connect(address, scope="tests") as store:  # wakes the keeper
+                return bool(store.status()["keeper_log_lines_dropped"])
+
+        wait_until(keeper_lost_lines, "the keeper's lost lines to be told", SECONDS)
     finally:
         process.terminate()
         assert process.wait(SECONDS) == 0

@@ -171,8 +171,8 @@ def describe(status: dict[str, Any]) -> str:
         )
     if status["follows_killed_store"]:
         lines.append("note       the store that was here before was killed: what had no copy on disk is lost")
-    if status["log_lines_dropped"]:
-        lines.append(f"note       {status['log_lines_dropped']} lines of the log were dropped: see docs/daemon.md, Log")
+    if dropped := status["log_lines_dropped"] + status["keeper_log_lines_dropped"]:
+        lines.append(f"note       {dropped} lines of the log were dropped: see docs/daemon.md, Log")
     if status["clients"]:
         rows = [
             [str(one["pid"]), str(one["label"]), str(one["pins"]), human_bytes(one["leased_bytes"]), _link(one)]

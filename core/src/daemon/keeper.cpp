@@ -151,6 +151,7 @@ bool Keeper::take_events(const std::vector<os::Ready>& ready) {
     if (one.key == kProcessKey) alive = false;
     if (one.key == kChannelKey && (one.readable || one.hangup) && !take_messages()) alive = false;
   }
+  tell_dropped_lines();
   return alive && send();
 }
 
@@ -216,6 +217,16 @@ void Keeper::restore() {
     channel_.post(keeper_message(KeeperVerb::kRestore, tag), fd.get());
   const HeldTag own{HeldKind::kListenSocket, static_cast<std::uint64_t>(os::current_pid())};
   channel_.post(keeper_message(KeeperVerb::kRestored, own));
+  told_dropped_lines_ = 0;
+  tell_dropped_lines();
+}
+
+// When something else woke us: nobody waits for the figure, and its daemon's clients come and go.
+void Keeper::tell_dropped_lines() {
+  const std::uint64_t dropped = log_lines_dropped();
+  if (dropped == told_dropped_lines_) return;
+  channel_.post(keeper_message(KeeperVerb::kLogDropped, {HeldKind::kListenSocket, dropped}));
+  told_dropped_lines_ = dropped;
 }
 
 // Returns only if it failed: then this program goes on.
@@ -268,6 +279,7 @@ void Keeper::take(ReceivedMessage received) {
       return;
     case KeeperVerb::kAck:
     case KeeperVerb::kRestore:
+    case KeeperVerb::kLogDropped:
       break;
   }
   log_error("channel: the daemon sent verb ", received.message.verb, ", which is the keeper's");

@@ -66,6 +66,7 @@ class Keeper {
   [[nodiscard]] Status end_daemon();
   [[nodiscard]] Status start_daemon();
   void restore();
+  void tell_dropped_lines();
   // All that came; false at end-of-file, or when something came that a daemon does not send.
   [[nodiscard]] bool take_messages();
   void take(ReceivedMessage received);
@@ -87,6 +88,7 @@ class Keeper {
   bool whole_ = true;      // false while a daemon that started us has not sent all that its store is made of
   bool goodbye_ = false;   // the daemon said that it ends
   bool stopping_ = false;  // we were told to end
+  std::uint64_t told_dropped_lines_ = 0;  // of our log, to this daemon
   std::uint64_t backoff_ms_ = kMinBackoffMs;
   std::uint64_t started_ns_ = 0;       // when the daemon was
   std::vector<std::uint64_t> deaths_;  // monotonic times of the last early ones

@@ -6,6 +6,7 @@
 //                      the daemon is gone;  Upgrade without fd: no more
 //                      Restored: a daemon that started its keeper has sent all that its store is made of
 //   keeper -> daemon   Restore(tag) + fd for all that is held, then Restored(keeper's pid): sent once, first thing
+//                      LogDropped(number): so many lines of the keeper's log were dropped
 //
 // Neither waits for the other: what the socket does not take now lies in a queue here, in order, and goes when there is
 // room. What was sent lies in the other's socket. A keeper reads that to its end before it acts on the daemon's death,
@@ -51,6 +52,7 @@ enum class KeeperVerb : std::uint32_t {
   kRestore = 5,
   kRestored = 6,
   kUpgrade = 7,
+  kLogDropped = 8,
 };
 
 inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2": keeper and daemon of another build refuse

@@ -109,6 +109,10 @@ void KeeperLink::take(const KeeperMessage& message) {
     if (upgrade_ && upgrade_->number == message.number) finish_upgrade(Status::ok());
     return;
   }
+  if (message.verb == KeeperVerb::kLogDropped) {
+    keeper_log_lines_dropped_ = message.number;
+    return;
+  }
   log_error("the keeper sent verb ", message.verb, " although nothing was asked");
 }
 
@@ -154,6 +158,7 @@ void KeeperLink::keeper_ended() {
   if (channel_.is_open()) poller_->remove(channel_.fd());
   if (keeper_.fd() >= 0) poller_->remove(keeper_.fd());
   channel_.close();
+  keeper_log_lines_dropped_ = 0;
   keeper_ = os::ProcessHandle();
   while (os::reap()) {  // it is our child if an earlier one's death made us start it
   }

@@ -58,6 +58,9 @@ class KeeperLink {
   // Of the keeper that has everything. While another is being started in its place: still its number; 0 while alone.
   [[nodiscard]] std::uint32_t keeper_pid() const { return keeper_pid_; }
 
+  // Lines of its log that were dropped, as it said last.
+  [[nodiscard]] std::uint64_t keeper_log_lines_dropped() const { return keeper_log_lines_dropped_; }
+
   // When this daemon has ended, the keeper's process runs this program. `done` is told once, perhaps at once: the
   // keeper has it, or nothing changed and why.
   using Done = std::function<void(const Status&)>;
@@ -98,6 +101,7 @@ class KeeperLink {
   std::vector<std::string> keeper_arguments_;
   std::map<HeldTag, UniqueFd> held_;
   std::uint32_t keeper_pid_ = 0;
+  std::uint64_t keeper_log_lines_dropped_ = 0;
   std::optional<Upgrade> upgrade_;
   std::uint64_t next_upgrade_ = 1;
 };

@@ -46,7 +46,7 @@ void ServerState::upgrade_to_own_path() {
 DaemonFacts ServerState::facts() const {
   const Result<std::string> program = os::self_executable();
   return {static_cast<std::uint32_t>(os::current_pid()), link.keeper_pid(), program.is_ok() ? *program : "",
-          log_lines_dropped()};
+          log_lines_dropped(), link.keeper_log_lines_dropped()};
 }
 
 }  // namespace entrepot

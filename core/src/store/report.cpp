@@ -113,6 +113,7 @@ std::string Store::status_json(const DaemonFacts& facts) const {
       .field("keeper_pid", facts.keeper_pid)
       .field("program", facts.program)
       .field("log_lines_dropped", facts.log_lines_dropped)
+      .field("keeper_log_lines_dropped", facts.keeper_log_lines_dropped)
       .key("uptime_seconds")
       .value_seconds(clock_->monotonic_ns() - started_ns_)
       .field("created_unix_ns", root.created_unix_ns)

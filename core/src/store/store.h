@@ -48,6 +48,7 @@ struct DaemonFacts {  // what only the process around the store knows
   std::uint32_t keeper_pid = 0;
   std::string program;  // path
   std::uint64_t log_lines_dropped = 0;
+  std::uint64_t keeper_log_lines_dropped = 0;
 };
 
 class Store {
