@@ -81,7 +81,7 @@ bench: build  ## figures beside other stores and the machine's limits, about 35 
 bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAINST=REV (default: HEAD); judges nothing
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients with kills, against a model; every fault on every host; the chart by Helm; ENTREPOT_SOAK_SECONDS (default 600)
+soak: build  ## random clients with kills and stops, against a model; every fault on every host; the chart by Helm; ENTREPOT_SOAK_SECONDS (default 600)
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
 	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
 	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300

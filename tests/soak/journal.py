@@ -69,6 +69,11 @@ def recent_sizes(path: Path, most_bytes: int = 1 << 15) -> dict[str, int]:
     return {word[1]: int(word[2]) for word in words if word[0] == "P"}
 
 
+def compared(path: Path) -> int:
+    """How many values the worker compared, less what a kill left uncounted."""
+    return sum(int(line[2:]) for line in path.read_text().splitlines() if line.startswith("V "))
+
+
 def violations(path: Path) -> list[str]:
     """What the worker itself found wrong."""
     return [line[2:] for line in path.read_text().splitlines() if line.startswith("E ")]

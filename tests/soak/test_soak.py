@@ -1,44 +1,40 @@
-"""Eight clients at random, kills of clients, daemon and keeper, upgrades, and a model that says what must be there.
+"""Eight clients at random; kills, stops, upgrades, little memory and a log that nobody reads; and what must hold.
 
+A model says what must be there, probes measure who is kept waiting, the kernel is asked how many daemons there are.
 Once in a store whose memory holds everything, once in one that spills most of it.
 
-``make soak`` runs it for ENTREPOT_SOAK_SECONDS (600 by default); ``make test`` for a short while.
+``make soak`` runs it for ENTREPOT_SOAK_SECONDS (600 by default); ``make test`` for a short while. A report lies in
+``build/soak`` afterwards; ENTREPOT_SOAK_SEED repeats a run's choice of events.
 """
 
 from __future__ import annotations
 
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import entrepot
 import numpy as np
 import pytest
-from entrepot._launcher import daemon_binary
-from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable
+from entrepot.errors import EntrepotError, ObjectNotFound
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "core"))
 
 from journal import content, read_journal, violations
+from pressure import Pressure
+from soak_run import CLIENTS, Soak, wait_until
+from stalls import Report
+from store_processes import store_processes
+from unread_log import UnreadLog
 
-CLIENTS = 8
-SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "15"))
+SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "20"))
 SEED = int(os.environ.get("ENTREPOT_SOAK_SEED", str(int(time.time()))))
-
-
-def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait on a condition with a watchdog."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
-        time.sleep(0.02)
+REPORTS = Path(__file__).parent.parent.parent / "build" / "soak"
 
 
 @pytest.fixture(params=["memory", "spilling"])
@@ -48,22 +44,42 @@ def load(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def address(tmp_path: Path, load: str, answers: Callable[[str], bool]) -> Iterator[str]:
+def log(tmp_path: Path) -> Iterator[UnreadLog]:
+    """Where the store's log goes."""
+    unread = UnreadLog(tmp_path / "daemon.log")
+    yield unread
+    unread.end()
+
+
+@pytest.fixture
+def pressure() -> Iterator[Pressure]:
+    """The control group of the store, if there can be one."""
+    group = Pressure()
+    yield group
+    group.end()
+
+
+@pytest.fixture
+def address(
+    tmp_path: Path, load: str, log: UnreadLog, pressure: Pressure, answers: Callable[[str], bool]
+) -> Iterator[str]:
     """A store of its own; whatever process of it is left at the end is ended by pid."""
     spill = ("--spill-path", f"{tmp_path}/a,{tmp_path}/b", "--spill-quota", "2GiB", "--spill-reserve", "64MiB")
     options = ("--size", "512MiB", "--spill-path", "none") if load == "memory" else ("--size", "64MiB", *spill)
     address = f"unix://{tmp_path}/store.sock"
-    log = (tmp_path / "daemon.log").open("wb")
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "entrepot.daemon_main", "--address", address, *options],
-        stdout=log,
-        stderr=log,
+        pressure.enter([sys.executable, "-m", "entrepot.daemon_main", "--address", address, *options]),
+        stdout=log.writer,
+        stderr=log.writer,
     )
+    os.close(log.writer)
     try:
         wait_until(lambda: answers(address) or keeper.poll() is not None, 20, "the store to listen")
-        assert keeper.poll() is None, (tmp_path / "daemon.log").read_text()
+        assert keeper.poll() is None, "the store ended at its start"
         yield address
     finally:
+        for process in store_processes(address):  # a test that failed may leave one stopped
+            os.kill(process.pid, signal.SIGCONT)
         try:
             status = entrepot.connect(address).status()
             os.kill(status["keeper_pid"], signal.SIGTERM)
@@ -75,126 +91,28 @@ def address(tmp_path: Path, load: str, answers: Callable[[str], bool]) -> Iterat
             keeper.wait(20)
         except subprocess.TimeoutExpired:
             keeper.kill()
-        log.close()
+            keeper.wait()
 
 
-class Soak:
-    """Starts workers, kills at random, and knows the model."""
-
-    def __init__(self, address: str, folder: Path, chance: random.Random, load: str) -> None:
-        self.address = address
-        self.load = load
-        self.folder = folder
-        self.chance = chance
-        self.workers: dict[int, subprocess.Popen[bytes]] = {}
-        self.kills = {"client": 0, "daemon": 0, "keeper": 0, "upgrade": 0}
-
-    def start(self, number: int) -> None:
-        err = (self.folder / f"{number}.err").open("ab")
-        self.workers[number] = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("worker.py")),
-                self.address,
-                str(self.folder),
-                str(number),
-                str(self.chance.randrange(1 << 30)),
-                self.load,
-            ],
-            stderr=err,
-        )
-        err.close()
-
-    def kill_something(self, store: entrepot.Store) -> None:
-        target = self.chance.choices(("client", "daemon", "keeper", "upgrade"), (68, 18, 9, 5))[0]
-        if target == "client":
-            number = self.chance.choice(sorted(self.workers))
-            self.workers[number].kill()
-            self.workers[number].wait()
-            self.start(number)
-        elif target == "upgrade":
-            self.upgrade()
-        else:
-            before = store.status()
-            pid = before["pid" if target == "daemon" else "keeper_pid"]
-            with suppress(ProcessLookupError):  # an upgrade that was under way has replaced it since
-                os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: self.replaced(store, target, pid), 30, f"a new {target} for the killed {pid}")
-        self.kills[target] += 1
-
-    def upgrade(self) -> None:
-        """Another copy of the program takes over; killed young, it may be undone, which is as good."""
-        program = self.folder / "entrepotd"
-        fresh = self.folder / "entrepotd.new"
-        shutil.copy2(daemon_binary(), fresh)
-        fresh.rename(program)
-        with entrepot.connect(self.address) as store:
-            store._raw().upgrade(str(program))
-
-    @staticmethod
-    def replaced(store: entrepot.Store, target: str, pid: int) -> bool:
-        try:
-            now: int = store.status()["pid" if target == "daemon" else "keeper_pid"]
-        except StoreUnavailable:
-            return False
-        return now not in (0, pid)
-
-    def check_alive(self) -> None:
-        for number, worker in self.workers.items():
-            code = worker.poll()
-            error = (self.folder / f"{number}.err").read_text(errors="replace")
-            assert code is None, f"worker {number} ended by itself with {code}:\n{error[-4000:]}"
-
-    def stop(self) -> None:
-        (self.folder / "stop").touch()
-        for worker in self.workers.values():
+def check_model(store: entrepot.Store, folder: Path) -> int:
+    """Every object that must be there is, with its content; none that must not. How many there are."""
+    found = 0
+    for path in sorted(folder.glob("*.journal")):
+        assert violations(path) == []
+        for key, state in read_journal(path).items():
             try:
-                worker.wait(60)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-
-    def check_model(self, store: entrepot.Store) -> int:
-        """Every object that must be there is, with its content; none that must not."""
-        found = 0
-        for path in sorted(self.folder.glob("*.journal")):
-            assert violations(path) == []
-            for key, state in read_journal(path).items():
-                try:
-                    value = store.get(store.derive(key))
-                except ObjectNotFound:
-                    assert not state.certainly_there, f"{key} was sealed and never deleted, and is lost"
-                    continue
-                assert not state.certainly_gone, f"{key} was deleted and is still there"
-                assert np.array_equal(value, content(key, state.size)), f"{key} has other content"
-                found += 1
-        return found
+                value = store.get(store.derive(key))
+            except ObjectNotFound:
+                assert not state.certainly_there, f"{key} was sealed and never deleted, and is lost"
+                continue
+            assert not state.certainly_gone, f"{key} was deleted and is still there"
+            assert np.array_equal(value, content(key, state.size)), f"{key} has other content"
+            found += 1
+    return found
 
 
-@pytest.mark.timeout(SECONDS + 300)
-def test_nothing_sealed_is_lost_and_nothing_leaks(address: str, tmp_path: Path, load: str) -> None:
-    folder = tmp_path / "journals"
-    folder.mkdir()
-    chance = random.Random(SEED)
-    store = entrepot.connect(address, scope="soak", session="")
-    soak = Soak(address, folder, chance, load)
-    for number in range(CLIENTS):
-        soak.start(number)
-    try:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            time.sleep(chance.uniform(0.1, 0.8))  # the rhythm of the kills, not a wait for a result
-            soak.check_alive()
-            soak.kill_something(store)
-    finally:
-        soak.stop()
-    found = soak.check_model(store)
-    operations = sum(len(path.read_text().splitlines()) for path in folder.glob("*.journal"))
-    if load == "spilling":
-        assert store.status()["spill"]["loads"] > 0, "nothing was spilled and came back"
-    print(f"{load}, seed {SEED}: {operations} journal lines, kills {soak.kills}, {found} objects verified at the end")
-    assert operations > CLIENTS * SECONDS, "the workers hardly worked"
-
+def check_nothing_leaks(store: entrepot.Store, folder: Path) -> None:
+    """With the last object goes the last byte."""
     for path in folder.glob("*.journal"):
         for key in read_journal(path):
             store.delete(store.derive(key))
@@ -203,3 +121,36 @@ def test_nothing_sealed_is_lost_and_nothing_leaks(address: str, tmp_path: Path, 
     status = store.status()
     leaks = {name: status[name] for name in ("objects", "blobs", "used_bytes", "pinned_bytes", "leased_bytes")}
     assert leaks == dict.fromkeys(leaks, 0), f"seed {SEED}: something leaked"
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_nothing_is_lost_nothing_leaks_and_nobody_is_kept_waiting(
+    address: str, tmp_path: Path, load: str, log: UnreadLog, pressure: Pressure
+) -> None:
+    folder = tmp_path / "journals"
+    folder.mkdir()
+    print(f"\nENTREPOT_SOAK_SEED={SEED} ENTREPOT_SOAK_SECONDS={SECONDS:g}, {load}")
+    store = entrepot.connect(address, scope="soak", session="")
+    report = Report(load, SEED)
+    soak = Soak(address, folder, report, log, pressure, store)
+    try:
+        try:
+            soak.start_all()
+            soak.run(SECONDS)
+        finally:
+            soak.end()
+        soak.look()
+        soak.judge()
+        report.objects_at_end = check_model(store, folder)
+    except AssertionError as error:
+        report.broken.append(str(error))
+        raise
+    finally:
+        report.log_lines_dropped["told by the log"] = log.lines_dropped()
+        print(report.write(REPORTS))
+    operations = sum(len(path.read_text().splitlines()) for path in folder.glob("*.journal"))
+    assert operations > CLIENTS * SECONDS, "the workers hardly worked"
+    if load == "spilling":
+        assert store.status()["spill"]["loads"] > 0, "nothing was spilled and came back"
+    check_nothing_leaks(store, folder)
+    assert report.broken == [], f"seed {SEED}"

@@ -3,13 +3,15 @@
 It keeps a journal, written before and after each change, from which the driver (and the worker's next life) knows
 what must be in the store, what must not, and what may be either because the kill came in between:
 
-``P key size`` before a put, ``p key`` after it; ``D key`` before a delete, ``d key`` after it; ``E text`` a violation.
+``P key size`` before a put, ``p key`` after it; ``D key`` before a delete, ``d key`` after it; ``E text`` a violation;
+``V count`` so many more values were compared.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import random
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from entrepot.errors import ObjectNotFound, StoreFull, StoreUnavailable, Timeout
 from journal import Journal, content, read_journal, recent_sizes
 
 MAX_LIVE = 24
+COMPARED_A_LINE = 10
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Worker:
 
     def __init__(self, address: str, journals: Path, number: int, seed: int, load: Load) -> None:
         self.load = load
-        self.store = entrepot.connect(address, scope="soak", session="")
+        self.store = connect(address)
         self.journals = journals
         self.number = number
         self.random = random.Random(seed)
@@ -56,6 +59,7 @@ class Worker:
         self.journal = Journal(path)
         self.held: list[tuple[str, int, np.ndarray]] = []
         self.sizes = {key: state.size for key, state in before.items()}
+        self.compared = 0
 
     def step(self) -> None:
         """Do one thing."""
@@ -147,12 +151,28 @@ class Worker:
             self.verify(key, size, value)
 
     def verify(self, key: str, size: int, value: object) -> None:
+        self.compared += 1
+        if self.compared % COMPARED_A_LINE == 0:
+            self.journal.write("V", COMPARED_A_LINE)
         if not isinstance(value, np.ndarray) or not np.array_equal(value, content(key, size)):
             self.journal.write("E", f"{key} of {size} bytes came back with other content")
 
 
+def connect(address: str) -> entrepot.Store:
+    """A connection, as soon as there is somebody who answers."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return entrepot.connect(address, scope="soak", session="")
+        except (StoreUnavailable, Timeout):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
 def main() -> int:
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     address, journals, number, seed, load = sys.argv[1:6]
     stop = Path(journals) / "stop"
     worker = Worker(address, Path(journals), int(number), int(seed), LOADS[load])

@@ -1,0 +1,128 @@
+"""A client that does small things again and again and notes every pause; or, as ``timer``, one that only sleeps.
+
+``reads``: gets objects that it has pinned, which asks no other process: nothing that happens to any of them may make it
+wait. ``puts``: puts, gets and deletes a small object, which asks the daemon. ``timer``: what the machine itself does to
+a process that wants nothing but the time.
+
+It writes ``begin end`` of each pause to ``probe-KIND.gaps`` in the folder, by the monotonic clock that all processes
+share, and at its end ``done COUNT``; ``E text`` is a wrong value.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import entrepot
+import numpy as np
+from entrepot.errors import StoreFull, StoreUnavailable, Timeout
+from journal import Journal, content
+from worker import connect
+
+PACE_SECONDS = 0.002
+NOTED_SECONDS = 0.02  # shorter pauses are not written
+KEPT = {"probe-inline": 1000, "probe-large": 300_000}
+
+
+class Reader:
+    """Gets what it has pinned."""
+
+    def __init__(self, store: entrepot.Store, journal: Journal) -> None:
+        self.store = store
+        self.journal = journal
+        self.wanted = {key: content(key, size) for key, size in KEPT.items()}
+        for key, value in self.wanted.items():
+            store.put(value, id=store.derive(key))
+        self.pinned = [store.get(store.derive(key)) for key in KEPT]
+
+    def step(self) -> None:
+        for key, wanted in self.wanted.items():
+            if not np.array_equal(self.store.get(self.store.derive(key)), wanted):
+                self.journal.write("E", f"{key} came back with other content")
+
+    def end(self) -> None:
+        self.pinned.clear()
+        for key in self.wanted:
+            self.store.delete(self.store.derive(key))
+
+
+class Writer:
+    """Puts, gets and deletes."""
+
+    def __init__(self, store: entrepot.Store, journal: Journal) -> None:
+        self.store = store
+        self.journal = journal
+        self.number = 0
+        self.unsure: list[str] = []  # may be there, because an error came instead of an answer
+
+    def step(self) -> None:
+        self.number += 1
+        key = f"probe-{self.number}"
+        self.unsure.append(key)
+        oid = self.store.derive(key)
+        self.store.put(content(key, 200), id=oid)
+        if not np.array_equal(self.store.get(oid), content(key, 200)):
+            self.journal.write("E", f"{key} came back with other content")
+        self.store.delete(oid)
+        self.unsure.pop()
+
+    def end(self) -> None:
+        for key in self.unsure:
+            self.store.delete(self.store.derive(key))
+
+
+class Timer:
+    """Nothing: the pace is all."""
+
+    def step(self) -> None:
+        return
+
+    def end(self) -> None:
+        return
+
+
+def patiently(work: Callable[[], None]) -> None:
+    """Until the store has an answer: it may be without a daemon for a while."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return work()
+        except (StoreUnavailable, Timeout, StoreFull):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def main() -> int:
+    kind, address, folder = sys.argv[1:4]
+    stop = Path(folder) / "stop-probes"
+    journal = Journal(Path(folder) / f"probe-{kind}.gaps")
+    probe: Reader | Writer | Timer
+    if kind == "timer":
+        probe = Timer()
+    else:
+        store = connect(address)
+        probe = Reader(store, journal) if kind == "reads" else Writer(store, journal)
+    patiently(probe.step)
+    (Path(folder) / f"probe-{kind}.ready").touch()
+    done, last = 0, time.monotonic()
+    while not stop.exists():
+        try:
+            probe.step()
+        except (StoreUnavailable, Timeout, StoreFull):
+            time.sleep(0.02)  # whatever the reason, it was kept waiting: the pause goes on
+            continue
+        now = time.monotonic()
+        if now - last > NOTED_SECONDS:
+            journal.write(f"{last:.4f}", f"{now:.4f}")
+        done, last = done + 1, now
+        time.sleep(PACE_SECONDS)
+    patiently(probe.end)
+    journal.write("done", done)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
