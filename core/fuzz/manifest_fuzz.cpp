@@ -95,6 +95,13 @@ void read_copy(const Bytes& bytes, std::uint64_t length) {
   require(header->block_crcs.size() == block_count(length), "a header has a checksum for each block");
 }
 
+void read_encrypted_copy(const Bytes& bytes, std::uint64_t length) {
+  const auto header = decode_header(as_std_bytes(bytes), length, true);
+  if (!header.is_ok()) return;
+  require(header->seal.has_value(), "an encrypted header is not taken for another");
+  require(header->seal->tags.size() == block_count(length), "a header has a tag for each block");
+}
+
 void run(FuzzInput input) {
   const std::uint8_t how = input.byte();
   if ((how & kOfACopy) != 0) {
@@ -104,12 +111,13 @@ void run(FuzzInput input) {
     require(!place.is_ok() || place->file != 0, "a place is in a file");
     const auto rest = input.all();
     if (length <= kMostSpillBytes) read_copy({rest.begin(), rest.end()}, length);
+    if (length <= kMostSpillBytes) read_encrypted_copy({rest.begin(), rest.end()}, length);
     return;
   }
   const auto rest = input.all();
   std::string text(rest.begin(), rest.end());
   const bool whole = (how & kWholeFile) != 0;
-  if ((how & kMendChecksums) != 0) mend_records(text, whole ? kManifestHeadBytes : 0);
+  if ((how & kMendChecksums) != 0) mend_records(text, whole ? head_bytes(false) : 0);
   if (whole) return open_file(text);
   read_records(text);
 }
@@ -132,7 +140,7 @@ RememberedObject an_object() {
 std::vector<Bytes> seeds() {
   const RememberedObject object = an_object();
   const std::string records = encode_remember(object) + encode_forget(object.object.id, 5) + encode_remember(object);
-  const std::string file = encode_head(InstanceId{1}) + records;
+  const std::string file = encode_head({InstanceId{1}, std::nullopt}) + records;
   std::vector<Bytes> all;
   for (const std::uint8_t mend : {std::uint8_t{0}, kMendChecksums}) {
     Bytes some = {mend};

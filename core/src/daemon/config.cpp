@@ -75,6 +75,21 @@ Status set_to(std::uint64_t& out, std::string_view text, Parse&& parse) {
   return Status::ok();
 }
 
+// Given again, by a flag, the last one counts, whichever of both it is.
+Status set_key_file(std::string_view text, DaemonConfig& config) {
+  if (!text.starts_with('/')) return Status(Code::kInvalidArgument, concat("'", text, "' is not an absolute path"));
+  config.spill_key_file = text;
+  config.spill_key_command.clear();
+  return Status::ok();
+}
+
+Status set_key_command(std::string_view text, DaemonConfig& config) {
+  if (text.empty()) return Status(Code::kInvalidArgument, "the command is empty");
+  config.spill_key_command = text;
+  config.spill_key_file.clear();
+  return Status::ok();
+}
+
 // One folder, several with commas between them, or "none"; given again it adds to what is there.
 Status set_spill_path(std::string_view text, DaemonConfig& config) {
   if (text == "none") {
@@ -125,6 +140,8 @@ std::optional<Status> apply(std::string_view key, std::string_view value, bool i
     ASSIGN_OR_RETURN(config.spill_packing, parse_packing(value));
     return Status::ok();
   }
+  if (key == "spill-key-file") return set_key_file(value, config);
+  if (key == "spill-key-command") return set_key_command(value, config);
   if (key == "log-file") {
     config.log_file = value;
     return Status::ok();
@@ -177,7 +194,7 @@ Status read_file_into(const std::string& path, DaemonConfig& config) {
       return Status(Code::kInvalidArgument,
                     concat(path, " line ", number, ": unknown setting '", key,
                            "'; known are address, size, warm-bytes, idle-exit, default-ttl, spill-path, spill-quota, "
-                           "spill-reserve, spill-compression and log-file"));
+                           "spill-reserve, spill-compression, spill-key-file, spill-key-command and log-file"));
     }
     if (!applied->is_ok()) return applied->with_context(concat(path, " line ", number, ": ", key));
   }
@@ -265,6 +282,8 @@ std::vector<std::string> config_arguments(const DaemonConfig& config) {
   if (config.spill_packing.codec != SpillCodec::kNone) {
     arguments.push_back(concat("--spill-compression=", to_text(config.spill_packing)));
   }
+  if (!config.spill_key_file.empty()) arguments.push_back(concat("--spill-key-file=", config.spill_key_file));
+  if (!config.spill_key_command.empty()) arguments.push_back(concat("--spill-key-command=", config.spill_key_command));
   if (!config.log_file.empty()) arguments.push_back(concat("--log-file=", config.log_file));
   return arguments;
 }
@@ -283,6 +302,9 @@ std::string_view help_text() {
                            the disks have free)
   --spill-reserve SIZE     what stays free on each disk (default: 5 % of the disk, at least 1 GiB)
   --spill-compression C    none, lz4, zstd or zstd:LEVEL (1 to 19), with the machine's liblz4 or libzstd (default none)
+  --spill-key-file FILE    encrypt what is spilled with the key in this file: 32 bytes or 64 hexadecimal digits, for its
+                           owner's eyes only (openssl rand -hex 32); with the machine's libcrypto
+  --spill-key-command CMD  the same with the key that this shell command prints, run at each start for 10 s at most
   --log-file PATH          append the log to this file (default: standard error)
   --config FILE            the same settings as `key = value` lines; flags win
   --ready-fd N             write a line to this descriptor when connections are accepted

@@ -25,7 +25,9 @@ struct DaemonConfig {
   std::uint64_t spill_quota_bytes = UINT64_MAX;    // UINT64_MAX: from capacity and disk
   std::uint64_t spill_reserve_bytes = UINT64_MAX;  // UINT64_MAX: from the disk
   SpillPacking spill_packing;
-  std::string log_file;  // empty: standard error
+  std::string spill_key_file;     // absolute; empty: none
+  std::string spill_key_command;  // for /bin/sh; empty: none. At most one of both
+  std::string log_file;           // empty: standard error
   int ready_fd = -1;
 
   // Between keeper and daemon only.

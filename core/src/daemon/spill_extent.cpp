@@ -1,6 +1,7 @@
 #include "daemon/spill_extent.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -27,6 +28,29 @@ struct Fixed {
 static_assert(sizeof(Fixed) == 64);
 static_assert(std::has_unique_object_representations_v<Fixed>);
 
+// Follows in an encrypted copy's header; the tags are behind the other lists.
+struct FixedSeal {
+  SpillKeyId key_id;
+  SpillNonce first_nonce;
+  std::uint32_t reserved;
+};
+static_assert(sizeof(FixedSeal) == 32);
+static_assert(sizeof(SpillTag) == 16);
+
+struct Associated {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t codec;
+  InstanceId instance;
+  std::uint32_t blob;
+  std::uint32_t generation;
+  std::uint64_t length;
+  std::uint32_t block;
+  std::uint32_t bytes_on_disk;
+};
+static_assert(sizeof(Associated) == 56);
+static_assert(std::has_unique_object_representations_v<Associated>);
+
 constexpr std::size_t kCrcOffset = 12;
 
 std::uint32_t crc_of(std::span<const std::byte> bytes) {
@@ -44,7 +68,7 @@ std::uint16_t check_bits(std::uint64_t place, const BlobKey& blob) {
 }
 
 std::uint64_t stored_bytes(const SpillHeader& header) {
-  if (header.codec == SpillCodec::kNone) return header.length;
+  if (header.block_bytes.empty()) return header.length;
   return std::accumulate(header.block_bytes.begin(), header.block_bytes.end(), std::uint64_t{0});
 }
 
@@ -54,13 +78,32 @@ Status damaged(std::string_view what) {
 
 }  // namespace
 
-std::uint64_t header_bytes(std::uint64_t length) { return round_up_page(sizeof(Fixed) + 8 * block_count(length)); }
+std::uint64_t header_bytes(std::uint64_t length, bool encrypted) {
+  const std::uint64_t fixed = sizeof(Fixed) + (encrypted ? sizeof(FixedSeal) : 0);
+  return round_up_page(fixed + (encrypted ? 8 + sizeof(SpillTag) : 8) * block_count(length));
+}
 
-std::uint64_t extent_bytes(std::uint64_t length) { return header_bytes(length) + round_up_page(length); }
+std::uint64_t extent_bytes(std::uint64_t length, bool encrypted) {
+  return header_bytes(length, encrypted) + round_up_page(length);
+}
+
+std::array<std::byte, 56> associated_data(const CopyIdentity& identity, std::uint64_t length, SpillCodec codec,
+                                          std::uint32_t block, std::uint32_t bytes_on_disk) {
+  const Associated associated{kSpillMagic,
+                              kEncryptedSpillVersion,
+                              static_cast<std::uint32_t>(codec),
+                              identity.instance,
+                              identity.key.blob,
+                              identity.key.generation,
+                              length,
+                              block,
+                              bytes_on_disk};
+  return std::bit_cast<std::array<std::byte, 56>>(associated);
+}
 
 std::uint64_t packed_extent_bytes(const SpillHeader& header) {
   constexpr std::size_t kBlocks = kSpillPieceBytes / kSpillBlockBytes;
-  std::uint64_t bytes = header_bytes(header.length);
+  std::uint64_t bytes = header_bytes(header.length, header.seal.has_value());
   for (std::size_t first = 0; first < header.block_bytes.size(); first += kBlocks) {
     std::uint64_t piece = 0;
     for (std::size_t block = first; block < std::min(first + kBlocks, header.block_bytes.size()); ++block)
@@ -72,7 +115,7 @@ std::uint64_t packed_extent_bytes(const SpillHeader& header) {
 
 void encode_header(const SpillHeader& header, std::span<std::byte> out) {
   Fixed fixed{kSpillMagic,
-              kSpillVersion,
+              header.seal ? kEncryptedSpillVersion : kSpillVersion,
               0,
               header.identity.instance,
               header.identity.key.blob,
@@ -84,22 +127,33 @@ void encode_header(const SpillHeader& header, std::span<std::byte> out) {
   std::fill(out.begin(), out.end(), std::byte{0});
   std::memcpy(out.data(), &fixed, sizeof(fixed));
   const std::size_t list = 4 * header.block_crcs.size();
-  std::memcpy(out.data() + sizeof(fixed), header.block_crcs.data(), list);
-  if (header.codec != SpillCodec::kNone) {
-    std::memcpy(out.data() + sizeof(fixed) + list, header.block_bytes.data(), list);
+  std::byte* at = out.data() + sizeof(fixed);
+  if (header.seal) {
+    const FixedSeal seal{header.seal->key_id, header.seal->first_nonce, 0};
+    std::memcpy(at, &seal, sizeof(seal));
+    at += sizeof(seal);
   }
+  std::memcpy(at, header.block_crcs.data(), list);
+  if (!header.block_bytes.empty()) std::memcpy(at + list, header.block_bytes.data(), list);
+  if (header.seal) std::memcpy(at + 2 * list, header.seal->tags.data(), sizeof(SpillTag) * header.seal->tags.size());
   fixed.header_crc = crc_of(out);
   std::memcpy(out.data(), &fixed, sizeof(fixed));
 }
 
-Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t length) {
+Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t length, bool encrypted) {
   Fixed fixed{};
-  if (bytes.size() != header_bytes(length)) return Status(Code::kInternal, "a header of another size was read");
+  if (bytes.size() != header_bytes(length, encrypted))
+    return Status(Code::kInternal, "a header of another size was read");
   std::memcpy(&fixed, bytes.data(), sizeof(fixed));
   if (fixed.magic != kSpillMagic) return damaged("it does not begin with ENSPILL1");
-  if (fixed.version != kSpillVersion) {
-    return Status(Code::kVersionMismatch, concat("the copy was written in format ", fixed.version,
-                                                 "; this version reads format ", kSpillVersion));
+  if (fixed.version == (encrypted ? kSpillVersion : kEncryptedSpillVersion)) {
+    return Status(Code::kCorruptData, encrypted ? "the copy is not encrypted, and this store's copies are"
+                                                : "the copy is encrypted, and the daemon has no key");
+  }
+  if (fixed.version != (encrypted ? kEncryptedSpillVersion : kSpillVersion)) {
+    return Status(Code::kVersionMismatch,
+                  concat("the copy was written in format ", fixed.version, "; this version reads format ",
+                         kSpillVersion, ", and ", kEncryptedSpillVersion, " with a key"));
   }
   if (fixed.header_crc != crc_of(bytes)) return damaged("its checksum does not fit");
   if (fixed.length != length) {
@@ -114,10 +168,18 @@ Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_
   header.codec = static_cast<SpillCodec>(fixed.codec);
   header.block_crcs.resize(block_count(length));
   const std::size_t list = 4 * header.block_crcs.size();
-  std::memcpy(header.block_crcs.data(), bytes.data() + sizeof(fixed), list);
-  if (header.codec != SpillCodec::kNone) {
+  const std::byte* at = bytes.data() + sizeof(fixed);
+  if (encrypted) {
+    FixedSeal seal{};
+    std::memcpy(&seal, at, sizeof(seal));
+    at += sizeof(seal);
+    header.seal = CopySeal{seal.key_id, seal.first_nonce, std::vector<SpillTag>(header.block_crcs.size())};
+    std::memcpy(header.seal->tags.data(), at + 2 * list, sizeof(SpillTag) * header.seal->tags.size());
+  }
+  std::memcpy(header.block_crcs.data(), at, list);
+  if (encrypted || header.codec != SpillCodec::kNone) {
     header.block_bytes.resize(header.block_crcs.size());
-    std::memcpy(header.block_bytes.data(), bytes.data() + sizeof(fixed) + list, list);
+    std::memcpy(header.block_bytes.data(), at + list, list);
     for (std::size_t block = 0; block < header.block_bytes.size(); ++block) {
       const std::uint64_t whole = std::min(kSpillBlockBytes, length - block * kSpillBlockBytes);
       if (header.block_bytes[block] == 0 || header.block_bytes[block] > whole) {

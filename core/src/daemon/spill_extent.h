@@ -1,17 +1,20 @@
 // The format of a copy on disk (docs/formats/spill-files.md) and the word that says where it lies.
 //
-//   | header: identity, length, CRC and stored length of each block; one page, more where the lists need them |
+//   | header: identity, length, CRC, stored length and tag of each block; one page, more where the lists need them |
 //   | payload, block by block, or packed: every four blocks begin at a page; padded with zeros |
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/align.h"
 #include "base/id.h"
 #include "base/status.h"
+#include "daemon/spill_cipher.h"
 #include "daemon/spill_codec.h"
 #include "store/cold_storage.h"
 
@@ -19,6 +22,7 @@ namespace entrepot {
 
 inline constexpr std::uint64_t kSpillMagic = 0x314c4c4950534e45ULL;  // "ENSPILL1" in memory
 inline constexpr std::uint32_t kSpillVersion = 2;
+inline constexpr std::uint32_t kEncryptedSpillVersion = 3;
 inline constexpr std::uint64_t kSpillBlockBytes = 1U << 20;  // one CRC each
 inline constexpr std::uint64_t kMostSpillBytes = std::uint64_t{1} << 40;
 
@@ -29,30 +33,45 @@ struct CopyIdentity {
   bool operator==(const CopyIdentity&) const = default;
 };
 
+// How a copy is encrypted: block by block, each with a nonce and a tag of its own.
+struct CopySeal {
+  SpillKeyId key_id{};
+  SpillNonce first_nonce{};
+  std::vector<SpillTag> tags;  // by block
+};
+
 struct SpillHeader {
   CopyIdentity identity;
   std::uint64_t length = 0;
   SpillCodec codec = SpillCodec::kNone;
   std::vector<std::uint32_t> block_crcs;  // of what is on disk
-  // Of a packed copy: how many bytes each block has on disk; as many as in memory: that one is not packed.
+  // Of a packed or encrypted copy: how many bytes each block has on disk; as many as in memory: that one is not packed.
   std::vector<std::uint32_t> block_bytes;
+  std::optional<CopySeal> seal;  // none: not encrypted
 };
 
 [[nodiscard]] constexpr std::uint64_t round_up_page(std::uint64_t bytes) { return round_up(bytes, kSpillPage); }
 [[nodiscard]] constexpr std::uint64_t block_count(std::uint64_t length) {
   return (length + kSpillBlockBytes - 1) / kSpillBlockBytes;
 }
-[[nodiscard]] std::uint64_t header_bytes(std::uint64_t length);
+[[nodiscard]] std::uint64_t header_bytes(std::uint64_t length, bool encrypted = false);
 // Header and payload, in whole pages; a packed copy takes less.
-[[nodiscard]] std::uint64_t extent_bytes(std::uint64_t length);
-// Of a packed copy, from its header.
+[[nodiscard]] std::uint64_t extent_bytes(std::uint64_t length, bool encrypted = false);
+// Of a packed or encrypted copy, from its header.
 [[nodiscard]] std::uint64_t packed_extent_bytes(const SpillHeader& header);
 inline constexpr std::uint64_t kSpillPieceBytes = 4U << 20;  // whole blocks; what one worker moves at a time
 
-// `out` has header_bytes(header.length) bytes.
+// What the tag of a block vouches for beside its bytes: whose it is, which of its blocks, and how long it is on disk.
+[[nodiscard]] std::array<std::byte, 56> associated_data(const CopyIdentity& identity, std::uint64_t length,
+                                                        SpillCodec codec, std::uint32_t block,
+                                                        std::uint32_t bytes_on_disk);
+
+// `out` has header_bytes() bytes.
 void encode_header(const SpillHeader& header, std::span<std::byte> out);
-// kCorruptData says what does not fit; kVersionMismatch names both versions.
-[[nodiscard]] Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t length);
+// kCorruptData says what does not fit; kVersionMismatch names both versions. An encrypted copy's header is not taken
+// for another's, nor the other way round.
+[[nodiscard]] Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t length,
+                                                bool encrypted = false);
 
 struct SpillPlace {
   std::uint16_t file = 0;    // never 0

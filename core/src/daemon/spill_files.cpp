@@ -36,7 +36,7 @@ SpillFiles::SpillFiles(os::FileIo& io, const SpillOptions& options, std::vector<
       options_(options),
       segments_(std::move(segments)),
       space_(io, std::move(folders), options.limits),
-      manifest_(io, space_.folders().front().path + "/manifest", options.instance),
+      manifest_(io, space_.folders().front().path + "/manifest", options.instance, options.cipher),
       workers_(io, space_, options.packing, [this] { return chore(); }) {}
 
 SpillFiles::~SpillFiles() { workers_.stop(); }
@@ -74,6 +74,7 @@ std::unique_ptr<SpillTransfer> SpillFiles::transfer_of(std::uint64_t ticket, con
   transfer->memory = std::move(bytes.memory);
   transfer->data = bytes.data;
   transfer->block_crcs.resize(block_count(place.length));
+  transfer->cipher = options_.cipher.get();
   return transfer;
 }
 
@@ -82,7 +83,7 @@ Status SpillFiles::write(std::uint64_t ticket, const BlobKey& blob, const BlobPl
   if (from.length > kMostSpillBytes) {
     return Status(Code::kInvalidArgument, concat("a blob of ", format_bytes(from.length), " is too large to spill"));
   }
-  RETURN_IF_ERROR(space_.check_quota(extent_bytes(from.length)));
+  RETURN_IF_ERROR(space_.check_quota(extent_bytes(from.length, options_.cipher != nullptr)));
   ASSIGN_OR_RETURN(BlobBytes bytes, segments_.at(from));
   workers_.add(transfer_of(ticket, blob, from, std::move(bytes)));
   return Status::ok();
@@ -162,19 +163,20 @@ Status SpillFiles::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t 
 
 std::uint64_t SpillFiles::extent_of(const SpillPlace& place, std::uint64_t length) const {
   const auto packed = packed_.find(place);
-  return packed == packed_.end() ? extent_bytes(length) : packed->second;
+  return packed == packed_.end() ? extent_bytes(length, options_.cipher != nullptr) : packed->second;
 }
 
 // A copy that was whole when a daemon died, of an object that it had not yet written into the manifest: its header
 // tells. One that cannot be read is found out when the copy is.
 void SpillFiles::find_out_if_packed(const SpillPlace& place, std::uint64_t length) {
   os::AlignedBuffer buffer;
-  const std::uint64_t bytes = header_bytes(length);
+  const bool encrypted = options_.cipher != nullptr;
+  const std::uint64_t bytes = header_bytes(length, encrypted);
   const auto extent = space_.find(place, bytes);
   if (!extent.is_ok() || !buffer.ensure(bytes).is_ok()) return;
   const os::IoPiece piece{buffer.data(), bytes};
   if (!os::read_fully(io_, extent->file->fd.get(), {&piece, 1}, place.offset).is_ok()) return;
-  const auto header = decode_header({buffer.data(), bytes}, length);
+  const auto header = decode_header({buffer.data(), bytes}, length, encrypted);
   if (header.is_ok() && header->codec != SpillCodec::kNone) packed_[place] = packed_extent_bytes(*header);
 }
 
@@ -253,6 +255,7 @@ ColdFigures SpillFiles::figures() const {
   figures.written_bytes = totals.written_bytes;
   figures.stored_bytes = totals.stored_bytes;
   figures.packing = to_text(options_.packing);
+  if (options_.cipher != nullptr) figures.key_id = to_hex(options_.cipher->key_id());
   figures.read_bytes = totals.read_bytes;
   figures.pending_writes = totals.pending_writes;
   figures.pending_reads = totals.pending_reads;

@@ -27,9 +27,10 @@ struct SpillOptions {
   std::string socket_path;
   InstanceId instance{};  // of the control memory
   SpillLimits limits;
-  std::uint32_t threads = 4;          // one or two check while the others keep the disk busy
-  std::uint64_t patience_ms = 5'000;  // with a dying daemon's lock
-  SpillPacking packing;               // of new copies; others are read whatever they are
+  std::uint32_t threads = 4;            // one or two check while the others keep the disk busy
+  std::uint64_t patience_ms = 5'000;    // with a dying daemon's lock
+  SpillPacking packing;                 // of new copies; others are read whatever they are
+  std::shared_ptr<SpillCipher> cipher;  // null: not encrypted
 };
 
 class SpillFiles final : public ColdStorage {

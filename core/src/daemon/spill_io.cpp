@@ -27,11 +27,11 @@ void take_crcs(SpillTransfer& transfer, std::uint64_t at, const std::byte* data,
 }
 
 Status prepare_header(SpillTransfer& transfer, SpillBuffers& buffers) {
-  const std::uint64_t bytes = header_bytes(transfer.length);
+  const std::uint64_t bytes = header_bytes(transfer);
   RETURN_IF_ERROR(buffers.header.ensure(bytes));
-  encode_header(
-      {transfer.identities.front(), transfer.length, transfer.codec, transfer.block_crcs, transfer.block_bytes},
-      {buffers.header.data(), bytes});
+  encode_header({transfer.identities.front(), transfer.length, transfer.codec, transfer.block_crcs,
+                 transfer.block_bytes, transfer.seal},
+                {buffers.header.data(), bytes});
   return Status::ok();
 }
 
@@ -87,7 +87,7 @@ Status write_piece(os::FileIo& io, SpillTransfer& transfer, std::uint64_t at, st
 
 Status write_header(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffers) {
   RETURN_IF_ERROR(prepare_header(transfer, buffers));
-  const os::IoPiece header{buffers.header.data(), header_bytes(transfer.length)};
+  const os::IoPiece header{buffers.header.data(), header_bytes(transfer)};
   return write_at(io, transfer, {&header, 1}, 0);
 }
 
@@ -125,7 +125,7 @@ Status read_piece(os::FileIo& io, SpillTransfer& transfer, std::uint64_t at, std
 }
 
 Status check_copy(const SpillTransfer& transfer) {
-  const auto header = decode_header(transfer.header, transfer.length);
+  const auto header = decode_header(transfer.header, transfer.length, transfer.cipher != nullptr);
   if (!header.is_ok()) return with_place(header.status(), transfer);
   const auto& right = transfer.identities;
   if (std::find(right.begin(), right.end(), header->identity) == right.end()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,11 +29,13 @@ struct SpillTransfer {
   std::shared_ptr<const os::Mapping> memory;  // keeps `data` mapped
   std::byte* data = nullptr;
   SpillExtent extent;  // of a write: found by the worker that begins it
-  // kNone: as it is, by several workers at once. Else packed: one worker moves all of it. Of a read it is known from
-  // the header, so any but kNone will do.
+  // kNone and no cipher: as it is, by several workers at once. Else one worker moves all of it. Of a read the codec is
+  // known from the header, so any but kNone will do.
   SpillCodec codec = SpillCodec::kNone;
+  SpillCipher* cipher = nullptr;           // null: not encrypted
   std::vector<std::uint32_t> block_crcs;   // of what was moved
-  std::vector<std::uint32_t> block_bytes;  // of a packed copy: on disk
+  std::vector<std::uint32_t> block_bytes;  // of a packed or encrypted copy: on disk
+  std::optional<CopySeal> seal;            // of an encrypted copy that was written
   std::uint64_t extent_used = 0;           // of a packed copy that was written: bytes of the extent, with the header
   std::vector<std::byte> header;           // of a read: as it was on disk
 };
@@ -47,6 +50,13 @@ struct SpillBuffers {
 
 [[nodiscard]] bool is_single_piece(const SpillTransfer& transfer);
 [[nodiscard]] inline bool is_packed(const SpillTransfer& transfer) { return transfer.codec != SpillCodec::kNone; }
+// Blocks are not on disk as they are in memory: write_packed() and read_packed() are for these.
+[[nodiscard]] inline bool is_moved_by_one(const SpillTransfer& transfer) {
+  return is_packed(transfer) || transfer.cipher != nullptr;
+}
+[[nodiscard]] inline std::uint64_t header_bytes(const SpillTransfer& transfer) {
+  return header_bytes(transfer.length, transfer.cipher != nullptr);
+}
 
 // Writes [at, at + bytes) of the payload; of a copy of one piece the header with it.
 [[nodiscard]] Status write_piece(os::FileIo& io, SpillTransfer& transfer, std::uint64_t at, std::uint64_t bytes,

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/spill_manifest_format.h"
+#include "os/files.h"
 #include "os/memfd.h"
 
 namespace entrepot {
@@ -30,8 +31,24 @@ Result<std::string> read_text_at(os::FileIo& io, int fd, std::uint64_t offset, s
 
 }  // namespace
 
-SpillManifest::SpillManifest(os::FileIo& io, std::string path, const InstanceId& instance)
-    : io_(io), path_(std::move(path)), instance_(instance) {}
+SpillManifest::SpillManifest(os::FileIo& io, std::string path, const InstanceId& instance,
+                             std::shared_ptr<SpillCipher> cipher)
+    : io_(io), path_(std::move(path)), cipher_(std::move(cipher)), instance_(instance) {}
+
+Status SpillManifest::check_key(const std::optional<SpillKeyId>& written_with) const {
+  const std::string folder(os::folder_of(path_));
+  const std::string_view give_up = ", or remove the folder: then what was spilled is lost";
+  if (!written_with && cipher_ == nullptr) return Status::ok();
+  if (!written_with) {
+    return {Code::kAccessDenied, concat("what an earlier daemon spilled to ", folder,
+                                        " is not encrypted: start without a key and delete it", give_up)};
+  }
+  if (cipher_ != nullptr && cipher_->key_id() == *written_with) return Status::ok();
+  return {Code::kAccessDenied,
+          concat("what an earlier daemon spilled to ", folder, " is encrypted with the key ", to_hex(*written_with),
+                 cipher_ == nullptr ? std::string(", and none is given") : concat(", not ", to_hex(cipher_->key_id())),
+                 ": give that key by --spill-key-file or --spill-key-command", give_up)};
+}
 
 Result<SpillManifest::Replay> SpillManifest::open() {
   Replay replay;
@@ -40,22 +57,23 @@ Result<SpillManifest::Replay> SpillManifest::open() {
   RETURN_IF_ERROR(fd);
   ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(fd->get()));
   ASSIGN_OR_RETURN(const std::string text, read_text_at(io_, fd->get(), 0, bytes));
-  const auto instance = decode_head(text);
-  if (!instance.is_ok() && instance.code() == Code::kVersionMismatch) {
-    return instance.status().with_context(concat("the manifest ", path_));
+  const auto head = decode_head(text);
+  if (!head.is_ok() && head.code() == Code::kVersionMismatch) {
+    return head.status().with_context(concat("the manifest ", path_));
   }
-  if (!instance.is_ok()) {
+  if (head.is_ok()) RETURN_IF_ERROR(check_key(head->key_id));
+  if (!head.is_ok()) {
     replay.dropped_bytes = bytes;
-    replay.damage = instance.status().message();
+    replay.damage = head.status().message();
     replace_ = true;
     return replay;
   }
   replay.found = true;
-  replay.instance = *instance;
+  replay.instance = head->instance;
   std::map<Key, RememberedObject> live;
-  std::uint64_t at = kManifestHeadBytes;
+  std::uint64_t at = head_bytes(cipher_ != nullptr);
   while (at < bytes) {
-    auto record = decode_record(std::string_view(text).substr(at));
+    auto record = decode_record(std::string_view(text).substr(at), head->instance, cipher_.get());
     if (!record.is_ok()) {
       replay.dropped_bytes = bytes - at;
       replay.damage = record.status().message();
@@ -94,14 +112,20 @@ void SpillManifest::finish_new() {
 }
 
 std::uint64_t SpillManifest::remember(const RememberedObject& object) {
-  Record record{{object.object.id, object.object.generation}, encode_remember(object), false};
-  const std::lock_guard<std::mutex> lock(mutex_);
-  pending_.push_back(std::move(record));
-  return ++appended_;
+  return add({{object.object.id, object.object.generation}, encode_remember(object), false});
 }
 
 std::uint64_t SpillManifest::forget(const IdBytes& id, std::uint32_t generation) {
-  Record record{{id, generation}, encode_forget(id, generation), true};
+  return add({{id, generation}, encode_forget(id, generation), true});
+}
+
+std::uint64_t SpillManifest::add(Record record) {
+  auto sealed = seal_record(std::move(record.bytes), instance_, cipher_.get());
+  if (!sealed.is_ok()) {  // then this object is not found again after the death of both processes
+    log_error("an object is not in the manifest: ", sealed.status().message());
+    record.is_forget = true;
+  }
+  record.bytes = sealed.is_ok() ? sealed.take() : std::string();
   const std::lock_guard<std::mutex> lock(mutex_);
   pending_.push_back(std::move(record));
   return ++appended_;
@@ -194,7 +218,7 @@ void SpillManifest::drop_kept(const Key& key) {
 }
 
 bool SpillManifest::is_mostly_garbage() const {
-  return size_ > kLeastRewriteBytes && live_bytes_ < (size_ - kManifestHeadBytes) / 2;
+  return size_ > kLeastRewriteBytes && live_bytes_ < (size_ - head_bytes(cipher_ != nullptr)) / 2;
 }
 
 // A new file of what is live, whole on the disk before it takes the old one's name.
@@ -215,13 +239,13 @@ Status SpillManifest::rewrite() {
   attached_ = true;
   kept_ = std::move(kept);
   size_ = size;
-  live_bytes_ = size - kManifestHeadBytes;
+  live_bytes_ = size - head_bytes(cipher_ != nullptr);
   unsaved_.clear();
   return Status::ok();
 }
 
 Status SpillManifest::write_live(int fd, std::map<Key, Kept>& kept, std::uint64_t& size) {
-  std::string text = encode_head(instance_);
+  std::string text = encode_head({instance_, cipher_ == nullptr ? std::nullopt : std::optional(cipher_->key_id())});
   std::uint64_t written = 0;
   const auto add = [&](const Key& key, const std::string& record) -> Status {
     kept[key] = {written + text.size(), record.size()};

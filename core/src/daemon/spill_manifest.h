@@ -15,7 +15,9 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,7 @@ namespace entrepot {
 
 inline constexpr std::uint64_t kManifestMagic = 0x3146'4d4c'5053'4e45ULL;  // "ENSPLMF1" in memory
 inline constexpr std::uint32_t kManifestVersion = 2;
+inline constexpr std::uint32_t kEncryptedManifestVersion = 3;
 
 // As recorded: each blob with whom its copy's header names, which for a copy taken over is a blob of an earlier store,
 // and what it takes on disk.
@@ -46,7 +49,9 @@ class SpillManifest {
  public:
   using Key = std::pair<IdBytes, std::uint32_t>;  // ID, generation
 
-  SpillManifest(os::FileIo& io, std::string path, const InstanceId& instance);
+  // With a cipher all records are encrypted.
+  SpillManifest(os::FileIo& io, std::string path, const InstanceId& instance,
+                std::shared_ptr<SpillCipher> cipher = nullptr);
 
   struct Replay {
     bool found = false;
@@ -55,8 +60,9 @@ class SpillManifest {
     std::uint64_t dropped_bytes = 0;  // after the last good record
     std::string damage;               // why they were dropped
   };
-  // First, before any worker. kVersionMismatch names both versions; other failures are of the disk. A file that does
-  // not even begin as a manifest is an empty replay with everything dropped.
+  // First, before any worker. kVersionMismatch names both versions; kAccessDenied: it was written with another key,
+  // with one though there is none now, or without; other failures are of the disk. A file that does not even begin as a
+  // manifest is an empty replay with everything dropped.
   [[nodiscard]] Result<Replay> open();
 
   // From now on records belong to a new manifest, which replaces the file only at the first flush after
@@ -91,12 +97,15 @@ class SpillManifest {
   [[nodiscard]] Status rewrite();
   [[nodiscard]] Status write_live(int fd, std::map<Key, Kept>& kept, std::uint64_t& size);
   void take_into_memory(std::vector<Record> batch);
+  [[nodiscard]] Status check_key(const std::optional<SpillKeyId>& written_with) const;
+  [[nodiscard]] std::uint64_t add(Record record);
   void drop_kept(const Key& key);  // a newer record counts
   void detach(const Status& why);
   [[nodiscard]] bool is_mostly_garbage() const;
 
   os::FileIo& io_;
   const std::string path_;
+  const std::shared_ptr<SpillCipher> cipher_;  // null: not encrypted
   const InstanceId instance_;
 
   mutable std::mutex mutex_;  // guards these

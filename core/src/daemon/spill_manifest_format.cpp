@@ -1,6 +1,9 @@
 #include "daemon/spill_manifest_format.h"
 
 #include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/crc32c.h"
 #include "base/text.h"
@@ -16,7 +19,14 @@ struct Head {
   std::uint32_t crc;  // of the instance
   InstanceId instance;
 };
-static_assert(sizeof(Head) == kManifestHeadBytes);
+static_assert(sizeof(Head) == 32);
+
+std::uint32_t head_crc(const ManifestHead& head) {
+  Crc32c crc;
+  crc.add_bytes(head.instance.data(), head.instance.size());
+  if (head.key_id) crc.add_bytes(head.key_id->data(), head.key_id->size());
+  return crc.value();
+}
 
 struct WireBlob {
   std::uint32_t blob = 0;
@@ -80,6 +90,22 @@ bool read_body(std::string_view body, T& out) {
   return from_wire({reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}, out);
 }
 
+// `content` begins with the kind.
+bool unseal_record(std::string_view content, const InstanceId& instance, const SpillCipher& cipher,
+                   std::string& plain) {
+  SpillNonce nonce{};
+  SpillTag tag{};
+  const std::size_t around = 1 + nonce.size() + tag.size();
+  if (content.front() != static_cast<char>(ManifestRecord::kSealed) || content.size() <= around) return false;
+  const std::size_t bytes = content.size() - around;
+  std::memcpy(nonce.data(), content.data() + 1, nonce.size());
+  std::memcpy(tag.data(), content.data() + content.size() - tag.size(), tag.size());
+  plain.resize(bytes);
+  return cipher.unseal(nonce, std::as_bytes(std::span(instance)), tag,
+                       reinterpret_cast<const std::byte*>(content.data() + 1 + nonce.size()), bytes,
+                       reinterpret_cast<std::byte*>(plain.data()));
+}
+
 RememberedObject from_wire_object(WireObject&& wire) {
   RememberedObject out;
   ColdObject& object = out.object;
@@ -100,27 +126,34 @@ RememberedObject from_wire_object(WireObject&& wire) {
 
 }  // namespace
 
-std::string encode_head(const InstanceId& instance) {
-  const Head head{kManifestMagic, kManifestVersion, Crc32c().add_bytes(instance.data(), instance.size()).value(),
-                  instance};
-  std::string out(sizeof(head), '\0');
-  std::memcpy(out.data(), &head, sizeof(head));
+std::uint64_t head_bytes(bool encrypted) { return sizeof(Head) + (encrypted ? sizeof(SpillKeyId) : 0); }
+
+std::string encode_head(const ManifestHead& head) {
+  const Head fixed{kManifestMagic, head.key_id ? kEncryptedManifestVersion : kManifestVersion, head_crc(head),
+                   head.instance};
+  std::string out(head_bytes(head.key_id.has_value()), '\0');
+  std::memcpy(out.data(), &fixed, sizeof(fixed));
+  if (head.key_id) std::memcpy(out.data() + sizeof(fixed), head.key_id->data(), head.key_id->size());
   return out;
 }
 
-Result<InstanceId> decode_head(std::string_view bytes) {
-  Head head{};
-  if (bytes.size() < sizeof(head)) return bad("its head is cut off");
-  std::memcpy(&head, bytes.data(), sizeof(head));
-  if (head.magic != kManifestMagic) return bad("it does not begin with ENSPLMF1");
-  if (head.version != kManifestVersion) {
-    return Status(Code::kVersionMismatch,
-                  concat("it has format ", head.version, "; this version reads format ", kManifestVersion));
+Result<ManifestHead> decode_head(std::string_view bytes) {
+  Head fixed{};
+  if (bytes.size() < sizeof(fixed)) return bad("its head is cut off");
+  std::memcpy(&fixed, bytes.data(), sizeof(fixed));
+  if (fixed.magic != kManifestMagic) return bad("it does not begin with ENSPLMF1");
+  if (fixed.version != kManifestVersion && fixed.version != kEncryptedManifestVersion) {
+    return Status(Code::kVersionMismatch, concat("it has format ", fixed.version, "; this version reads format ",
+                                                 kManifestVersion, ", and ", kEncryptedManifestVersion, " with a key"));
   }
-  if (head.crc != Crc32c().add_bytes(head.instance.data(), head.instance.size()).value()) {
-    return bad("its head is damaged");
+  ManifestHead head{fixed.instance, std::nullopt};
+  if (fixed.version == kEncryptedManifestVersion) {
+    if (bytes.size() < head_bytes(true)) return bad("its head is cut off");
+    head.key_id.emplace();
+    std::memcpy(head.key_id->data(), bytes.data() + sizeof(fixed), head.key_id->size());
   }
-  return head.instance;
+  if (fixed.crc != head_crc(head)) return bad("its head is damaged");
+  return head;
 }
 
 std::string encode_remember(const RememberedObject& remembered) {
@@ -147,7 +180,21 @@ std::string encode_forget(const IdBytes& id, std::uint32_t generation) {
   return framed(ManifestRecord::kForget, to_wire(WireForget{id, generation}));
 }
 
-Result<DecodedRecord> decode_record(std::string_view bytes) {
+Result<std::string> seal_record(std::string record, const InstanceId& instance, SpillCipher* cipher) {
+  if (cipher == nullptr) return record;
+  const std::uint64_t bytes = record.size() - kManifestFrameBytes;
+  const SpillNonce nonce = cipher->take_nonces(1);
+  SpillTag tag{};
+  std::vector<std::uint8_t> body(nonce.size() + bytes + tag.size());
+  std::memcpy(body.data(), nonce.data(), nonce.size());
+  RETURN_IF_ERROR(cipher->seal(nonce, std::as_bytes(std::span(instance)),
+                               reinterpret_cast<const std::byte*>(record.data() + kManifestFrameBytes), bytes,
+                               reinterpret_cast<std::byte*>(body.data() + nonce.size()), tag));
+  std::memcpy(body.data() + nonce.size() + bytes, tag.data(), tag.size());
+  return framed(ManifestRecord::kSealed, body);
+}
+
+Result<DecodedRecord> decode_record(std::string_view bytes, const InstanceId& instance, const SpillCipher* cipher) {
   if (bytes.size() < kManifestFrameBytes) return bad("the last record is cut off");
   std::uint32_t length = 0;
   std::uint32_t crc = 0;
@@ -155,10 +202,15 @@ Result<DecodedRecord> decode_record(std::string_view bytes) {
   std::memcpy(&crc, bytes.data() + sizeof(length), sizeof(crc));
   if (length == 0 || length > kMostRecordBytes) return bad(concat("a record claims a length of ", length));
   if (length > bytes.size() - kManifestFrameBytes) return bad("the last record is cut off");
-  const std::string_view content = bytes.substr(kManifestFrameBytes, length);
+  std::string_view content = bytes.substr(kManifestFrameBytes, length);
   if (crc != frame_crc(length, content)) return bad("a record's checksum does not fit");
   DecodedRecord out;
   out.bytes = kManifestFrameBytes + length;
+  std::string plain;
+  if (cipher != nullptr) {
+    if (!unseal_record(content, instance, *cipher, plain)) return bad("a record is not what was encrypted");
+    content = plain;
+  }
   const std::string_view body = content.substr(1);
   switch (static_cast<ManifestRecord>(content.front())) {
     case ManifestRecord::kRemember: {
@@ -174,6 +226,8 @@ Result<DecodedRecord> decode_record(std::string_view bytes) {
       out.key = {wire.id, wire.generation};
       return out;
     }
+    case ManifestRecord::kSealed:
+      return bad("a record is encrypted, and the daemon has no key");
   }
   return bad(concat("a record of kind ", static_cast<int>(content.front()), " is unknown"));
 }

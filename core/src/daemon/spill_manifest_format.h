@@ -13,25 +13,34 @@
 
 namespace entrepot {
 
-inline constexpr std::uint64_t kManifestHeadBytes = 32;
 inline constexpr std::uint64_t kManifestFrameBytes = 8;  // length and CRC before each record
 inline constexpr std::uint64_t kMostRecordBytes = 256ULL << 20;
 
-enum class ManifestRecord : std::uint8_t { kRemember = 1, kForget = 2 };
+enum class ManifestRecord : std::uint8_t { kRemember = 1, kForget = 2, kSealed = 3 };
 
-[[nodiscard]] std::string encode_head(const InstanceId& instance);
+struct ManifestHead {
+  InstanceId instance{};
+  std::optional<SpillKeyId> key_id;  // none: not encrypted
+};
+[[nodiscard]] std::uint64_t head_bytes(bool encrypted);
+[[nodiscard]] std::string encode_head(const ManifestHead& head);
 // kVersionMismatch names both versions, kCorruptData what does not fit.
-[[nodiscard]] Result<InstanceId> decode_head(std::string_view bytes);
+[[nodiscard]] Result<ManifestHead> decode_head(std::string_view bytes);
 
 [[nodiscard]] std::string encode_remember(const RememberedObject& object);
 [[nodiscard]] std::string encode_forget(const IdBytes& id, std::uint32_t generation);
+
+// A record as the manifest of this store has it on disk: encrypted where there is a cipher.
+[[nodiscard]] Result<std::string> seal_record(std::string record, const InstanceId& instance, SpillCipher* cipher);
 
 struct DecodedRecord {
   SpillManifest::Key key;
   std::optional<RememberedObject> object;  // none: forget
   std::uint64_t bytes = 0;                 // with its frame
 };
-// The record at the beginning of `bytes`; kCorruptData if there is none that is whole and right.
-[[nodiscard]] Result<DecodedRecord> decode_record(std::string_view bytes);
+// The record at the beginning of `bytes`; kCorruptData if there is none that is whole and right. With a cipher, only
+// those that it encrypted.
+[[nodiscard]] Result<DecodedRecord> decode_record(std::string_view bytes, const InstanceId& instance = {},
+                                                  const SpillCipher* cipher = nullptr);
 
 }  // namespace entrepot

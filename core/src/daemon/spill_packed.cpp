@@ -26,6 +26,45 @@ Result<BlockPacker*> packer_of(const SpillPacking& packing, SpillBuffers& buffer
   return packer.get();
 }
 
+// Encrypts a block; `to` may be `from`.
+Status seal_block(SpillTransfer& transfer, std::uint64_t block, const std::byte* from, std::uint32_t bytes,
+                  std::byte* to) {
+  const auto vouched = associated_data(transfer.identities.front(), transfer.length, transfer.codec,
+                                       static_cast<std::uint32_t>(block), bytes);
+  CopySeal& seal = *transfer.seal;
+  const SpillNonce nonce = nonce_after(seal.first_nonce, static_cast<std::uint32_t>(block));
+  return transfer.cipher->seal(nonce, vouched, from, bytes, to, seal.tags[block]);
+}
+
+Status unseal_block(const SpillTransfer& transfer, const SpillHeader& header, std::uint64_t block,
+                    const std::byte* from, std::byte* to) {
+  const auto index = static_cast<std::uint32_t>(block);
+  const CopySeal& seal = *header.seal;
+  const std::uint32_t bytes = header.block_bytes[block];
+  if (transfer.cipher->unseal(nonce_after(seal.first_nonce, index),
+                              associated_data(header.identity, header.length, header.codec, index, bytes),
+                              seal.tags[block], from, bytes, to)) {
+    return Status::ok();
+  }
+  return with_place(Status(Code::kCorruptData, concat("block ", block, " of ", header.block_bytes.size(),
+                                                      " is not what was encrypted: its tag does not fit")),
+                    transfer);
+}
+
+// kCorruptData: it is not a copy that this worker can make anything of.
+Status check_kind(const SpillTransfer& transfer, const SpillHeader& header) {
+  const bool is_whole = header.codec == SpillCodec::kNone && transfer.cipher == nullptr;
+  if (is_whole || packed_extent_bytes(header) > transfer.extent.bytes) {
+    return with_place(Status(Code::kCorruptData, "it is not the packed copy that was asked for"), transfer);
+  }
+  if (header.seal && header.seal->key_id != transfer.cipher->key_id()) {
+    return with_place(Status(Code::kCorruptData, concat("it is encrypted with the key ", to_hex(header.seal->key_id),
+                                                        ", and the daemon has ", to_hex(transfer.cipher->key_id()))),
+                      transfer);
+  }
+  return Status::ok();
+}
+
 std::uint64_t whole_bytes(const SpillTransfer& transfer, std::uint64_t block) {
   return std::min(kSpillBlockBytes, transfer.length - block * kSpillBlockBytes);
 }
@@ -47,22 +86,34 @@ Result<bool> is_worth_packing(const SpillTransfer& transfer, const SpillPacking&
 }
 
 Status write_packed(os::FileIo& io, SpillTransfer& transfer, const SpillPacking& packing, SpillBuffers& buffers) {
-  ASSIGN_OR_RETURN(BlockPacker * packer, packer_of(packing, buffers));
+  BlockPacker* packer = nullptr;
+  if (is_packed(transfer)) {
+    ASSIGN_OR_RETURN(packer, packer_of(packing, buffers));
+  }
   RETURN_IF_ERROR(buffers.payload.ensure(kSpillPieceBytes + kSpillPage));
   std::byte* out = buffers.payload.data();
   const std::uint64_t blocks = block_count(transfer.length);
   transfer.block_bytes.assign(blocks, 0);
-  std::uint64_t end = header_bytes(transfer.length);
+  if (transfer.cipher != nullptr) {
+    const SpillNonce first = transfer.cipher->take_nonces(static_cast<std::uint32_t>(blocks));
+    transfer.seal = CopySeal{transfer.cipher->key_id(), first, std::vector<SpillTag>(blocks)};
+  }
+  std::uint64_t end = header_bytes(transfer);
   std::uint64_t filled = 0;
   for (std::uint64_t block = 0; block < blocks; ++block) {
     const std::byte* source = transfer.data + block * kSpillBlockBytes;
     const std::uint64_t whole = whole_bytes(transfer, block);
-    std::uint64_t size = packer->pack(source, whole, out + filled, most_packed(whole));
+    std::uint64_t size = packer == nullptr ? 0 : packer->pack(source, whole, out + filled, most_packed(whole));
     if (size == 0 || size >= whole) {
-      std::memcpy(out + filled, source, whole);
       size = whole;
+      if (transfer.cipher == nullptr) std::memcpy(out + filled, source, whole);
+    } else {
+      source = out + filled;
     }
     transfer.block_bytes[block] = static_cast<std::uint32_t>(size);
+    if (transfer.cipher != nullptr) {
+      RETURN_IF_ERROR(seal_block(transfer, block, source, transfer.block_bytes[block], out + filled));
+    }
     transfer.block_crcs[block] = crc32c(out + filled, size);
     filled += size;
     const bool piece_ends = (block + 1) % (kSpillPieceBytes / kSpillBlockBytes) == 0 || block + 1 == blocks;
@@ -74,24 +125,24 @@ Status write_packed(os::FileIo& io, SpillTransfer& transfer, const SpillPacking&
     end += padded;
     filled = 0;
   }
-  transfer.extent_used = end;
+  if (packer != nullptr) transfer.extent_used = end;
   return write_header(io, transfer, buffers);
 }
 
 Status read_packed(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffers) {
   const SpillFile& file = *transfer.extent.file;
-  const std::uint64_t head = header_bytes(transfer.length);
+  const std::uint64_t head = header_bytes(transfer);
   RETURN_IF_ERROR(buffers.header.ensure(head));
   const os::IoPiece head_piece{buffers.header.data(), head};
   RETURN_IF_ERROR(with_place(os::read_fully(io, file.fd.get(), {&head_piece, 1}, transfer.extent.offset), transfer));
   transfer.header.assign(buffers.header.data(), buffers.header.data() + head);
-  const auto header = decode_header(transfer.header, transfer.length);
+  const auto header = decode_header(transfer.header, transfer.length, transfer.cipher != nullptr);
   if (!header.is_ok()) return with_place(header.status(), transfer);
-  const SpillPacking packing{header->codec, 1};  // the level is of no matter here
-  if (header->codec == SpillCodec::kNone || packed_extent_bytes(*header) > transfer.extent.bytes) {
-    return with_place(Status(Code::kCorruptData, "it is not the packed copy that was asked for"), transfer);
+  RETURN_IF_ERROR(check_kind(transfer, *header));
+  BlockPacker* packer = nullptr;
+  if (header->codec != SpillCodec::kNone) {
+    ASSIGN_OR_RETURN(packer, packer_of({header->codec, 1}, buffers));  // the level is of no matter here
   }
-  ASSIGN_OR_RETURN(BlockPacker * packer, packer_of(packing, buffers));
   RETURN_IF_ERROR(buffers.payload.ensure(kSpillPieceBytes));
   constexpr std::uint64_t kBlocks = kSpillPieceBytes / kSpillBlockBytes;
   std::uint64_t at = transfer.extent.offset + head;
@@ -104,16 +155,19 @@ Status read_packed(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffer
     RETURN_IF_ERROR(with_place(os::read_fully(io, file.fd.get(), {&piece, 1}, at), transfer));
     if (!file.direct) os::drop_from_cache(file.fd.get(), at, piece.bytes);
     at += piece.bytes;
-    const std::byte* source = buffers.payload.data();
+    std::byte* source = buffers.payload.data();
     for (std::uint64_t block = first; block < last; ++block) {
       const std::uint64_t size = header->block_bytes[block];
       const std::uint64_t whole = whole_bytes(transfer, block);
       std::byte* target = transfer.data + block * kSpillBlockBytes;
       transfer.block_crcs[block] = crc32c(source, size);
       if (transfer.block_crcs[block] != header->block_crcs[block]) return Status::ok();  // check_copy() tells
+      if (transfer.cipher != nullptr) {
+        RETURN_IF_ERROR(unseal_block(transfer, *header, block, source, size == whole ? target : source));
+      }
       if (size == whole) {
-        std::memcpy(target, source, whole);
-      } else if (!packer->unpack(source, size, target, whole)) {
+        if (transfer.cipher == nullptr) std::memcpy(target, source, whole);
+      } else if (packer == nullptr || !packer->unpack(source, size, target, whole)) {
         return with_place(Status(Code::kCorruptData, concat("block ", block, " does not unpack to ", whole, " bytes")),
                           transfer);
       }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "daemon/spill_key.h"
 #include "os/events.h"
 #include "os/files.h"
 
@@ -18,6 +19,22 @@ constexpr std::uint64_t kQuotaShareOfFree = 2;
 constexpr std::uint64_t kReserveShare = 20;
 constexpr std::uint64_t kLeastReserveBytes = 1ULL << 30;
 constexpr std::uint64_t kLeastQuotaBytes = 1ULL << 20;
+constexpr std::uint64_t kKeyCommandMs = 10'000;
+
+bool asks_for_key(const DaemonConfig& config) {
+  return !config.spill_key_file.empty() || !config.spill_key_command.empty();
+}
+
+// Null: what is spilled is not encrypted.
+Result<std::shared_ptr<SpillCipher>> open_cipher(const DaemonConfig& config) {
+  if (!asks_for_key(config)) return std::shared_ptr<SpillCipher>();
+  const bool from_file = !config.spill_key_file.empty();
+  const auto key =
+      from_file ? key_from_file(config.spill_key_file) : key_from_command(config.spill_key_command, kKeyCommandMs);
+  auto cipher = key.is_ok() ? SpillCipher::open(*key) : Result<std::shared_ptr<SpillCipher>>(key.status());
+  if (!cipher.is_ok()) return cipher.status().with_context(from_file ? "--spill-key-file" : "--spill-key-command");
+  return cipher;
+}
 
 }  // namespace
 
@@ -63,8 +80,9 @@ Status check_spill_door(os::FileIo& io, const DaemonConfig& config) {
     const auto packer = open_packer(config.spill_packing);
     if (!packer.is_ok()) return packer.status().with_context("--spill-compression");
   }
-  if (!config.spill || config.spill_paths.empty()) return Status::ok();
+  if (!config.spill || (config.spill_paths.empty() && !asks_for_key(config))) return Status::ok();
   ASSIGN_OR_RETURN(SpillOptions options, spill_options(io, config, config.capacity_bytes));
+  ASSIGN_OR_RETURN(options.cipher, open_cipher(config));
   options.threads = 0;
   ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
   const SegmentMemory::Open none = [](std::uint32_t, std::uint32_t) -> Result<UniqueFd> {
@@ -83,11 +101,13 @@ std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& confi
   }
   Result<std::unique_ptr<SpillFiles>> opened = Status(Code::kInternal, "not opened");
   auto options = spill_options(io, config, capacity_bytes);
-  if (options.is_ok()) {
+  auto cipher = options.is_ok() ? open_cipher(config) : Result<std::shared_ptr<SpillCipher>>(options.status());
+  if (cipher.is_ok()) {
     options->instance = instance;
+    options->cipher = cipher.take();
     opened = SpillFiles::open(io, *options, std::move(segments), event_fd);
   } else {
-    opened = options.status();
+    opened = cipher.status();
   }
   if (!opened.is_ok()) {
     why_not = opened.status().message();
@@ -96,6 +116,9 @@ std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& confi
   }
   for (const SpillFolder& folder : (*opened)->folders()) {
     log_info("spills to ", folder.path, folder.direct ? "" : " (through the page cache: no direct I/O there)");
+  }
+  if (options->cipher != nullptr) {
+    log_info("what is spilled is encrypted with the key ", to_hex(options->cipher->key_id()));
   }
   log_info("spill quota ", format_bytes(options->limits.quota_bytes), ", left free on each disk ",
            format_bytes(options->limits.reserve_bytes));

@@ -128,7 +128,7 @@ std::optional<SpillWorkers::Piece> SpillWorkers::next_piece() {
   Job& job = *piece.job;
   piece.at = job.next;
   const std::uint64_t left = job.transfer->length - job.next;
-  piece.bytes = is_packed(*job.transfer) ? left : std::min(kSpillPieceBytes, left);
+  piece.bytes = is_moved_by_one(*job.transfer) ? left : std::min(kSpillPieceBytes, left);
   job.next += piece.bytes;
   ++job.running;
   if (job.next == job.transfer->length) {
@@ -148,7 +148,7 @@ void SpillWorkers::begin_write(std::unique_lock<std::mutex>& lock, SpillBuffers&
     if (!worth.is_ok()) log_warning("spilled as it is: ", worth.status().message());
     if (worth.is_ok() && *worth) transfer.codec = packing_.codec;
   }
-  auto extent = space_.allocate(extent_bytes(transfer.length));
+  auto extent = space_.allocate(extent_bytes(transfer.length, transfer.cipher != nullptr));
   lock.lock();
   if (extent.is_ok()) {
     job->transfer->extent = std::move(extent).value();
@@ -162,7 +162,7 @@ void SpillWorkers::begin_write(std::unique_lock<std::mutex>& lock, SpillBuffers&
 
 Status SpillWorkers::move_bytes(const Piece& piece, SpillBuffers& buffers) {
   SpillTransfer& transfer = *piece.job->transfer;
-  if (is_packed(transfer)) {
+  if (is_moved_by_one(transfer)) {
     return transfer.is_read ? read_packed(io_, transfer, buffers) : write_packed(io_, transfer, packing_, buffers);
   }
   return transfer.is_read ? read_piece(io_, transfer, piece.at, piece.bytes, buffers)
@@ -199,7 +199,7 @@ void SpillWorkers::finish(Job& job, std::unique_lock<std::mutex>& lock, SpillBuf
     if (is_packed(transfer)) {
       stored = std::accumulate(transfer.block_bytes.begin(), transfer.block_bytes.end(), std::uint64_t{0});
       if (status.is_ok()) space_.shrink(transfer.extent, transfer.extent_used);
-    } else if (status.is_ok() && !is_single_piece(transfer)) {
+    } else if (status.is_ok() && !is_moved_by_one(transfer) && !is_single_piece(transfer)) {
       status = write_header(io_, transfer, buffers);
     }
     const SpillPlace place{transfer.extent.file->number, transfer.extent.offset};

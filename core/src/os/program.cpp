@@ -74,7 +74,7 @@ Result<UniqueFd> open_program(const std::string& path) {
 }
 
 Result<std::string> output_of(const UniqueFd& program, const std::vector<std::string>& argv, std::uint64_t limit,
-                              Deadline deadline) {
+                              Deadline deadline, bool with_children) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
   const UniqueFd read_end(ends[0]);
@@ -82,11 +82,15 @@ Result<std::string> output_of(const UniqueFd& program, const std::vector<std::st
   SpawnOptions spawning;
   spawning.program_fd = program.get();
   spawning.ends_with_parent = true;
+  spawning.new_session = with_children;
   spawning.argv = argv;
   spawning.fds = {{write_end.get(), STDOUT_FILENO}};
   ASSIGN_OR_RETURN(const Child child, spawn(spawning));
   write_end.reset();
   Result<std::string> text = read_until_end(read_end.get(), limit, deadline);
+  if (with_children) {
+    [[maybe_unused]] const int killed = ::kill(-child.pid, SIGKILL);
+  }
   end_child(child);
   while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -17,8 +17,9 @@ namespace entrepot::os {
 
 // Runs it (an executable file, not a script) and returns the first `limit` bytes of what it writes to standard output
 // until it closes that. kTimeout at the deadline. It has ended when this returns: by itself, or killed.
+// `with_children`: what it started is killed too; only where no other thread reaps children.
 [[nodiscard]] Result<std::string> output_of(const UniqueFd& program, const std::vector<std::string>& argv,
-                                            std::uint64_t limit, Deadline deadline);
+                                            std::uint64_t limit, Deadline deadline, bool with_children = false);
 
 // Runs it in this process; the descriptors in `handed` and 0, 1, 2 stay open, under their numbers. Returns only if that
 // failed; then everything is as it was.

@@ -60,6 +60,7 @@ struct ColdFigures {
   std::uint64_t unrecorded = 0;  // changes that the manifest does not have yet
   std::vector<std::string> folders;
   std::string packing;  // of new copies, as --spill-compression takes it
+  std::string key_id;   // of the key that copies are encrypted with; empty: they are not
   std::string note;     // why it takes nothing more at the moment, empty if it does
 };
 

@@ -172,6 +172,8 @@ std::string Store::status_json(const DaemonFacts& facts) const {
         .field("written_bytes", cold.written_bytes)
         .field("stored_bytes", cold.stored_bytes)
         .field("compression", cold.packing)
+        .field("encrypted", !cold.key_id.empty())
+        .field("key_id", cold.key_id)
         .field("read_bytes", cold.read_bytes)
         .field("pending_writes", cold.pending_writes)
         .field("pending_reads", cold.pending_reads)

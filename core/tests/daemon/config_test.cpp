@@ -75,6 +75,20 @@ TEST(Config, SpillFoldersAreNamedOnceOrSeveralTimes) {
   EXPECT_FALSE(parse_config({"--address=unix:///s", "--spill-path=/a", "--spill-path=none"}).is_ok());
 }
 
+TEST(Config, TheKeyOfWhatIsSpilledComesFromOnePlace) {
+  testing::Scratch folder;
+  folder.write("c", "spill-key-file = /k\n");
+  const auto file = parse_config({"--address=unix:///s", "--config", folder.path("c")});
+  ASSERT_TRUE(file.is_ok()) << file.status().to_string();
+  EXPECT_EQ(parse_config(config_arguments(*file))->spill_key_file, "/k");
+  const auto flag = parse_config({"--address=unix:///s", "--spill-key-command=cat /k", "--config", folder.path("c")});
+  ASSERT_TRUE(flag.is_ok()) << flag.status().to_string();
+  EXPECT_EQ(parse_config(config_arguments(*flag))->spill_key_command, "cat /k");
+  EXPECT_EQ(flag->spill_key_file, "");
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--spill-key-file=k"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--spill-key-command="}).code(), Code::kInvalidArgument);
+}
+
 TEST(Config, SpillFoldersOfFlagsReplaceThoseOfTheFile) {
   testing::Scratch folder;
   folder.write("c", "spill-path = /a\nspill-path = /b\nspill-quota = 2GiB\n");

@@ -181,7 +181,7 @@ TEST(SpillAdoption, TheManifestSurvivesBeingCutOffAnywhere) {
   store.die();
   const std::string path = store.subfolder() + "/manifest";
   const std::string whole = *os::read_file(path);
-  std::vector<std::uint64_t> ends = {kManifestHeadBytes};
+  std::vector<std::uint64_t> ends = {head_bytes(false)};
   while (ends.back() < whole.size()) {
     const auto record = decode_record(std::string_view(whole).substr(ends.back()));
     ASSERT_TRUE(record.is_ok());
@@ -201,7 +201,7 @@ TEST(SpillAdoption, TheManifestSurvivesBeingCutOffAnywhere) {
     while (records + 1 < ends.size() && ends[records + 1] <= length)
       ++records;
     EXPECT_EQ(found, expected[records]) << "cut off at " << length;
-    const std::uint64_t good = length < kManifestHeadBytes ? 0 : ends[records];
+    const std::uint64_t good = length < head_bytes(false) ? 0 : ends[records];
     EXPECT_EQ(replay->dropped_bytes, length - good) << "cut off at " << length;
     // It goes on from there.
     (void)manifest.remember({object_of(9, {}), {}});

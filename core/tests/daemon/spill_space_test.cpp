@@ -227,7 +227,7 @@ TEST(SpillExtentFormat, LocationsHoldEveryPlace) {
 
 TEST(SpillExtentFormat, HeadersSayWhatDoesNotFit) {
   const std::uint64_t length = 3 * kSpillBlockBytes + 1;
-  SpillHeader header{{{1}, {2, 3}}, length, SpillCodec::kNone, {1, 2, 3, 4}, {}};
+  SpillHeader header{{{1}, {2, 3}}, length, SpillCodec::kNone, {1, 2, 3, 4}, {}, {}};
   std::vector<std::byte> bytes(header_bytes(length));
   encode_header(header, bytes);
   const auto good = decode_header(bytes, length);

@@ -1,0 +1,163 @@
+"""Spilled values under a key: nothing of them is on disk, only that key brings them back, and no key is no store."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+
+MIB = 1 << 20
+PATTERN = b"thirty-two bytes of plain text.."
+
+
+def value(number: int) -> bytes:
+    return (b"%08d" % number + PATTERN) * (MIB // 40)
+
+
+def key_file(folder: Path, name: str = "key") -> Path:
+    path = folder / name
+    path.write_text(secrets.token_hex(32) + "\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def spill(tmp_path: Path) -> tuple[str, ...]:
+    """The options of a folder of this test's own."""
+    return "--spill-path", str(tmp_path / "spill"), "--spill-quota", "1GiB"
+
+
+def on_disk(tmp_path: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((tmp_path / "spill").rglob("*")) if path.is_file())
+
+
+def spill_some(store: entrepot.Store, wait_until: Callable[..., None], count: int = 4) -> list[entrepot.ObjectID]:
+    oids = [store.put(value(number), name=f"v{number}") for number in range(count)]
+    store.evict(*oids)
+    wait_until(lambda: all(store.info(oid).state == "spilled" for oid in oids), "the values to leave")
+    wait_until(lambda: store.status()["spill"]["unrecorded"] == 0, "the manifest to tell of them")
+    return oids
+
+
+def kill(daemon: Any, store: entrepot.Store) -> None:
+    """Keeper and daemon at once, so that only what is on disk is left."""
+    status = store.status()
+    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither starts the other anew
+    os.kill(status["pid"], signal.SIGKILL)
+    os.kill(status["keeper_pid"], signal.SIGKILL)
+    store.close()
+    daemon.was_killed(status["pid"])
+
+
+def refused(address: str, *options: str) -> str:
+    """Why a daemon does not start."""
+    command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "64MiB", *options]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1, ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize("packing", ["none", "zstd"])
+def test_only_the_key_brings_back_what_is_on_disk(
+    packing: str,
+    tmp_path: Path,
+    spill: tuple[str, ...],
+    new_daemon: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    key = key_file(tmp_path)
+    daemon = new_daemon("64MiB", *spill, "--spill-compression", packing, "--spill-key-file", str(key))
+    store = entrepot.connect(daemon.address, scope="tests")
+    oids = spill_some(store, wait_until)
+    status = store.status()["spill"]
+    assert status["encrypted"] is True
+    kill(daemon, store)
+    found = on_disk(tmp_path)
+    assert len(found) > 4 * MIB or packing == "zstd"
+    assert PATTERN not in found
+    assert b"bytes" not in found, "what the values are is not told either"
+
+    said = refused(daemon.address, *spill, "--spill-key-file", str(key_file(tmp_path, "other")))
+    assert "encrypted with the key " + status["key_id"] in said
+    assert "and none is given" in refused(daemon.address, *spill)
+    assert on_disk(tmp_path) == found, "and nothing was touched"
+
+    daemon.start()
+    with entrepot.connect(daemon.address, scope="tests") as anew:
+        for number in range(len(oids)):
+            assert bytes(anew.get_by_name(f"v{number}")) == value(number)
+
+
+def test_without_a_key_it_is_on_disk_as_it_is(
+    tmp_path: Path, spill: tuple[str, ...], new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    daemon = new_daemon("64MiB", *spill)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        spill_some(store, wait_until, 1)
+        assert store.status()["spill"]["encrypted"] is False
+        assert PATTERN in on_disk(tmp_path), "else the other tests here look for nothing"
+
+
+def test_a_changed_byte_is_an_error(
+    tmp_path: Path, spill: tuple[str, ...], new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    command = f"cat {key_file(tmp_path)}"
+    daemon = new_daemon("64MiB", *spill, "--spill-key-command", command)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = spill_some(store, wait_until, 1)
+        (path,) = (tmp_path / "spill").rglob("spill-*")
+        with path.open("r+b") as file:
+            file.seek(4096 + 500_000)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        with pytest.raises(entrepot.ObjectLost):
+            store.get(oids[0])
+
+
+def test_a_dead_daemon_is_not_noticed(
+    tmp_path: Path, spill: tuple[str, ...], new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    daemon = new_daemon("64MiB", *spill, "--spill-key-command", f"cat {key_file(tmp_path)}")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = spill_some(store, wait_until)
+        os.kill(store.status()["pid"], signal.SIGKILL)
+        for number, oid in enumerate(oids):
+            assert bytes(store.get(oid)) == value(number)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("sleep 1000", "was not done within"),
+        ("exit 3", "exit status 3"),
+        ("echo rubbish", "hexadecimal digits"),
+        ("true", "hexadecimal digits"),
+    ],
+)
+def test_a_command_that_gives_no_key_is_no_store(
+    command: str, why: str, socket_folder: Path, spill: tuple[str, ...]
+) -> None:
+    said = refused(f"unix://{socket_folder}/store.sock", *spill, "--spill-key-command", command)
+    assert "--spill-key-command" in said
+    assert why in said
+    assert "rubbish" not in said
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_a_key_that_others_may_see_is_refused(
+    mode: int, tmp_path: Path, socket_folder: Path, spill: tuple[str, ...]
+) -> None:
+    key = key_file(tmp_path)
+    key.chmod(mode)
+    said = refused(f"unix://{socket_folder}/store.sock", *spill, "--spill-key-file", str(key))
+    assert f"chmod 600 {key}" in said
+    assert key.read_text().strip() not in said
