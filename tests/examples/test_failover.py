@@ -47,7 +47,9 @@ def test_every_fault_ends_with_the_right_answer(host: str, request: pytest.Fixtu
         database = request.getfixturevalue("airflow_database")()
         environment["DEMO_AIRFLOW_DATABASE"] = database["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     command = [sys.executable, "-m", "examples.failover", "--rows", str(ROWS), "--hosts", host, "--out", str(out)]
-    ended = subprocess.run([*command, "--keep"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1400)
+    ended = subprocess.run(
+        [*command, "--keep"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1400
+    )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-6000:]
     work = Path(ended.stderr.rpartition("The working folder with all logs is ")[2].strip())
     try:
