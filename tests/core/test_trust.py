@@ -96,7 +96,7 @@ def test_every_test_that_the_page_names_is_there() -> None:
     cases = re.findall(r"`([A-Z]\w+)\.([A-Z]\w+)`", PAGE)
     assert len(cases) > 5
     for suite, case in cases:
-        assert re.search(rf"TEST(_F)?\({suite}, {case}\)", native), f"{suite}.{case}"
+        assert re.search(rf"TEST(_F|_P)?\({suite}, {case}\)", native), f"{suite}.{case}"
 
 
 def test_every_guarantee_names_a_test() -> None:
