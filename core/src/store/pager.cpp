@@ -35,7 +35,10 @@ void Pager::admit(std::uint32_t slot) {
   policy_.set_clean(slot, objects_->is_clean(slot));
   const SlotHints hints = objects_->directory().hints(slot);
   if (hints.priority != 0) policy_.set_priority(slot, hints.priority);
-  if (hints.pinned) policy_.set_pinned(slot, true);
+  if (hints.pinned) {
+    policy_.set_pinned(slot, true);
+    kept_.insert(slot);
+  }
   if (hints.dead) policy_.set_dead(slot, true);
   if (hints.may_drop() != 0) policy_.set_recompute(slot, hints.may_drop());
 }
@@ -69,6 +72,7 @@ void Pager::object_sealed(std::uint32_t slot) {
 
 void Pager::object_ended(std::uint32_t slot) {
   policy_.forget(slot);
+  kept_.erase(slot);
   if (!enabled()) return;
   held_until_.erase(slot);
   leave_.erase(slot);
@@ -87,6 +91,11 @@ void Pager::hints_changed(std::uint32_t slot) {
   read_ahead_.move(slot, sets_->policy_number(entry.session, entry.locality_set));
   policy_.set_priority(slot, hints.priority);
   policy_.set_pinned(slot, hints.pinned);
+  if (hints.pinned) {
+    kept_.insert(slot);
+  } else {
+    kept_.erase(slot);
+  }
   policy_.set_dead(slot, hints.dead);
   policy_.set_recompute(slot, hints.may_drop());
 }

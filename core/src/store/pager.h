@@ -71,6 +71,13 @@ class Pager : public ResidencyListener {
 
   [[nodiscard]] bool enabled() const { return cold_ != nullptr; }
   [[nodiscard]] std::uint64_t spillable_bytes() const;  // resident, not pinned
+  // What cannot leave memory whatever else goes, in pager_room.cpp. Each blob counts once.
+  struct Immovable {
+    std::uint64_t own = 0;     // pinned by the client that asks
+    std::uint64_t others = 0;  // pinned by others alone
+    std::uint64_t kept = 0;    // a user wants it in memory, and nobody pins it
+  };
+  [[nodiscard]] Immovable immovable(std::uint32_t client) const;
   [[nodiscard]] ColdFigures cold_figures() const { return cold_ == nullptr ? ColdFigures{} : cold_->figures(); }
   struct Figures {
     std::uint64_t evictions = 0;
@@ -162,6 +169,7 @@ class Pager : public ResidencyListener {
   std::deque<std::uint32_t> queue_;                // slots of loads that wait for memory, first come first served
   std::unordered_map<std::uint32_t, std::uint64_t> held_until_;  // slots just loaded: not evicted before
   std::unordered_set<std::uint32_t> leave_;                      // slots to evict as soon as they are clean
+  std::unordered_set<std::uint32_t> kept_;                       // slots that their users pinned to memory
   ReadAhead read_ahead_;
   std::unordered_set<std::uint32_t> ahead_;  // slots that a run of reads comes to next: not evicted before, if possible
   std::uint64_t ahead_bytes_ = 0;            // of loads ahead that are being read

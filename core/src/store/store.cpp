@@ -123,16 +123,6 @@ void Store::lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t wan
   if (timeout_ms == 0) tick();  // what waits for nothing that is under way is answered now
 }
 
-// A lease from free memory, or from what the pager can give up at once.
-Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
-  while (true) {
-    Result<std::optional<LeaseGrant>> got =
-        pool_.lease(waiter.client, waiter.min_bytes, waiter.want_bytes, waiter.wait);
-    const bool no_memory = got.is_ok() && !got->has_value() && waiter.wait.segment == kNoSegment;
-    if (!no_memory || !pager_.reclaim(waiter.min_bytes, Pager::Purpose::kNew)) return got;
-  }
-}
-
 void Store::try_leases() {
   rescan();
   for (auto it = waiters_.leases.begin(); it != waiters_.leases.end();) {
@@ -370,14 +360,6 @@ void Store::tick() {
         Status(Code::kTimeout, "the store's memory is not provisioned yet: wait longer, or look at status", true));
   }
   set_memory_wanted();
-}
-
-Status Store::store_full(const LeaseWaiter& waiter) const {
-  const bool provisioning = waiter.wait.segment != kNoSegment;
-  return Status(Code::kStoreFull,
-                concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
-                       format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders()),
-                true);
 }
 
 }  // namespace entrepot

@@ -163,6 +163,10 @@ class Store {
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
   [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids);
   [[nodiscard]] Status store_full(const LeaseWaiter& waiter) const;
+  // Whether what the lease asks for could be free if all went that can go: now, once others' pins go, or not at all.
+  enum class Room : std::uint8_t { kNow, kLater, kNever };
+  [[nodiscard]] Room room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const;
+  [[nodiscard]] Status never_fits(const LeaseWaiter& waiter, const Pager::Immovable& immovable) const;
   [[nodiscard]] std::string describe_holders() const;
   void object_json(class JsonWriter& json, std::uint32_t slot) const;
   void write_explanation(class JsonWriter& json, std::uint32_t slot) const;

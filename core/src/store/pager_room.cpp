@@ -1,0 +1,38 @@
+// Whether there can be room at all: what of the store cannot leave memory, and for whose sake.
+#include <unordered_set>
+
+#include "store/pager.h"
+
+namespace entrepot {
+
+Pager::Immovable Pager::immovable(std::uint32_t client) const {
+  const DirectoryWriter& directory = objects_->directory();
+  const BlobWriter& blobs = objects_->blobs();
+  std::unordered_set<std::uint32_t> counted;
+  const auto count = [&](std::uint32_t slot) {
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+      if (!blobs.is_resident(blob) || !counted.insert(blob).second) continue;
+      const BlobPlace place = blobs.place(blob);
+      bytes += blob_extent_bytes(place.offset, place.length);
+    }
+    return bytes;
+  };
+  Immovable result;
+  std::unordered_set<std::uint32_t> pinned_by_others;
+  pins_->for_each([&](std::uint32_t owner, const PinTarget& target) {
+    if (!directory.is_live(target.slot, target.generation)) return;
+    if (owner == client) {
+      result.own += count(target.slot);
+    } else {
+      pinned_by_others.insert(target.slot);
+    }
+  });
+  for (const std::uint32_t slot : pinned_by_others)
+    result.others += count(slot);
+  for (const std::uint32_t slot : kept_)
+    result.kept += count(slot);
+  return result;
+}
+
+}  // namespace entrepot

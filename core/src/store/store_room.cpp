@@ -1,0 +1,53 @@
+// Room for a lease: at once, by moving others out, later, or never.
+#include "base/text.h"
+#include "store/store.h"
+
+namespace entrepot {
+
+// A lease from free memory, or from what the pager can give up at once.
+Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
+  while (true) {
+    Result<std::optional<LeaseGrant>> got =
+        pool_.lease(waiter.client, waiter.min_bytes, waiter.want_bytes, waiter.wait);
+    const bool no_memory = got.is_ok() && !got->has_value() && waiter.wait.segment == kNoSegment;
+    if (!no_memory) return got;
+    // Nothing is moved out for what cannot have room with it.
+    Pager::Immovable immovable;
+    const Room room = room_for(waiter, immovable);
+    if (room == Room::kNever) return never_fits(waiter, immovable);
+    if (room == Room::kLater || !pager_.reclaim(waiter.min_bytes, Pager::Purpose::kNew)) return got;
+  }
+}
+
+// Others' pins go by themselves, and their going is waited for. What the asker itself holds while it waits, what a user
+// keeps in memory, and records, which never leave it, do not.
+Store::Room Store::room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const {
+  immovable = pager_.immovable(waiter.asker.client);
+  const std::uint64_t records = pager_.enabled() ? pool_.record_bytes() : 0;
+  const std::uint64_t stays = records + immovable.own + immovable.kept;
+  const auto fits_beside = [&](std::uint64_t taken) {
+    return taken <= options_.capacity_bytes && waiter.min_bytes <= options_.capacity_bytes - taken;
+  };
+  if (!fits_beside(stays)) return Room::kNever;
+  return fits_beside(stays + immovable.others) ? Room::kNow : Room::kLater;
+}
+
+Status Store::never_fits(const LeaseWaiter& waiter, const Pager::Immovable& immovable) const {
+  return Status(
+      Code::kStoreFull,
+      concat("no room for ", format_bytes(waiter.min_bytes), " (", waiter.min_bytes,
+             " bytes), and none to wait for: of ", format_bytes(options_.capacity_bytes), " this process itself pins ",
+             format_bytes(immovable.own), ", users keep ", format_bytes(immovable.kept), " in memory, and others pin ",
+             format_bytes(immovable.others),
+             ". Nothing was moved out. Drop values that this process holds, then put again; ", describe_holders()));
+}
+
+Status Store::store_full(const LeaseWaiter& waiter) const {
+  const bool provisioning = waiter.wait.segment != kNoSegment;
+  return Status(Code::kStoreFull,
+                concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
+                       format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders()),
+                true);
+}
+
+}  // namespace entrepot

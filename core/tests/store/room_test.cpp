@@ -1,0 +1,110 @@
+// What cannot have room is refused at once and moves nothing out; what can have it once others let go waits.
+#include "store/harness.h"
+
+namespace entrepot::testing {
+namespace {
+
+class Room : public ::testing::Test {
+ protected:
+  // Objects of 4 MiB each, numbered from 0: 24 MiB of 32.
+  void fill() {
+    for (std::uint64_t number = 0; number < 6; ++number)
+      ASSERT_TRUE(h.seal(writer, h.blob_spec(writer, numbered_id(number), session, 4 * kMiB)).status.is_ok());
+  }
+  void ask(std::uint32_t client, std::uint64_t bytes) {
+    got.reset();
+    h.store->lease({client, client + 100}, bytes, bytes, 30'000,
+                   [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  }
+  void expect_refused_with_nothing_moved() {
+    ASSERT_TRUE(got.has_value()) << "it waits";
+    EXPECT_EQ(got->code(), Code::kStoreFull);
+    EXPECT_FALSE(got->status().retryable());
+    h.run_io();
+    EXPECT_EQ(h.cold.used(), 0U);
+    EXPECT_EQ(h.store->pager().figures().evictions, 0U);
+  }
+
+  Harness h{32 * kMiB, 0, true};
+  std::uint32_t writer = h.add_client("writer");
+  std::uint32_t reader = h.add_client("reader");
+  std::uint32_t session = h.open("run");
+  std::optional<Result<LeaseGrant>> got;
+};
+
+TEST_F(Room, WhatDoesNotFitBesideWhatTheAskerPinsIsRefusedAtOnce) {
+  fill();
+  for (std::uint64_t number = 0; number < 4; ++number)
+    h.pin(writer, numbered_id(number));
+  ask(writer, 18 * kMiB);
+  expect_refused_with_nothing_moved();
+  const std::string& text = got->status().message();
+  for (const char* part : {"no room for 18 MiB", "itself pins 16 MiB", "Nothing was moved out", "Drop values"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  ask(writer, 8 * kMiB);  // what fits beside it is made room for
+  h.run_io();
+  ASSERT_TRUE(got.has_value());
+  EXPECT_TRUE(got->is_ok()) << got->status().to_string();
+  h.expect_no_leak();
+}
+
+TEST_F(Room, WhatDoesNotFitBesideWhatIsKeptIsRefusedAtOnce) {
+  fill();
+  const std::vector<IdBytes> kept = {numbered_id(0), numbered_id(1), numbered_id(2), numbered_id(3)};
+  HintSpec keep;
+  keep.fields = kHintPinned;
+  keep.pinned = true;
+  for (const Status& status : h.store->hint(kept, keep))
+    ASSERT_TRUE(status.is_ok());
+  ask(writer, 18 * kMiB);
+  expect_refused_with_nothing_moved();
+  EXPECT_NE(got->status().message().find("users keep 16 MiB"), std::string::npos) << got->status().message();
+  keep.pinned = false;
+  for (const Status& status : h.store->hint(kept, keep))
+    ASSERT_TRUE(status.is_ok());
+  ask(writer, 18 * kMiB);
+  h.run_io();
+  ASSERT_TRUE(got.has_value());
+  EXPECT_TRUE(got->is_ok()) << got->status().to_string();
+  h.expect_no_leak();
+}
+
+TEST_F(Room, WhatFitsOnceOthersLetGoWaitsAndMovesNothingOutBefore) {
+  fill();
+  std::vector<std::uint32_t> positions;
+  for (std::uint64_t number = 0; number < 4; ++number)
+    positions.push_back(h.pin(reader, numbered_id(number)));
+  ask(writer, 18 * kMiB);
+  h.run_io();
+  EXPECT_FALSE(got.has_value());
+  EXPECT_EQ(h.cold.used(), 0U);
+  for (const std::uint32_t position : positions)
+    h.pins(reader).unpin(position);
+  h.store->released();
+  h.store->settle();
+  h.run_io();
+  ASSERT_TRUE(got.has_value());
+  EXPECT_TRUE(got->is_ok()) << got->status().to_string();
+  EXPECT_GT(h.cold.used(), 0U);
+  h.expect_no_leak();
+}
+
+TEST_F(Room, ABlobThatTwoPinnedObjectsShareCountsOnce) {
+  fill();
+  const std::uint32_t slot = h.store->objects().lookup(numbered_id(0)).slot;
+  const std::uint32_t blob = h.store->objects().blobs_of(slot).at(0);
+  SealSpec spec;
+  spec.id = numbered_id(77);
+  spec.session = session;
+  spec.buffers = {{blob, h.store->objects().blobs().generation(blob), 0, 4 * kMiB}};
+  ASSERT_TRUE(h.seal(writer, spec).status.is_ok());
+  h.pin(writer, numbered_id(0));
+  h.pin(writer, numbered_id(77));
+  EXPECT_EQ(h.store->pager().immovable(writer).own, 4 * kMiB);
+  EXPECT_EQ(h.store->pager().immovable(reader).own, 0U);
+  EXPECT_EQ(h.store->pager().immovable(reader).others, 4 * kMiB);
+  h.expect_no_leak();
+}
+
+}  // namespace
+}  // namespace entrepot::testing
