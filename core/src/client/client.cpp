@@ -126,6 +126,13 @@ Status Client::open(const Interrupt& interrupt) {
   pinned_->on_released([weak = weak_from_this()] {
     if (const auto client = weak.lock()) client->post(MessageType::kReleased);
   });
+  pinned_->on_full([weak = weak_from_this()](std::uint32_t pins) -> Result<std::uint32_t> {
+    const auto client = weak.lock();
+    if (!client) return Status(Code::kStoreUnavailable, "this store was closed: connect again");
+    ASSIGN_OR_RETURN(const GrowPinsReply reply, client->ask<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{pins},
+                                                                           client->waiting(0, {})));
+    return reply.pins;
+  });
   const std::lock_guard lock(mutex_);
   connection_ = std::move(greeting->connection);
   server_ = greeting->reply;

@@ -76,7 +76,10 @@ void Client::before_fork() {
   if (current) {
     ForkReply reply;
     auto frame = current->call(MessageType::kFork, to_wire(Empty{}), {}, os::Deadline::after_ms(kForkAnswerMs), {});
-    if (!frame.is_ok()) {
+    if (frame.code() == Code::kStoreFull) {
+      plan.failure = Status(Code::kStoreUnavailable, concat("the store registered no client for this forked process (",
+                                                            frame.status().message(), "): connect again in the child"));
+    } else if (!frame.is_ok()) {
       plan.failure = Status(Code::kStoreUnavailable, concat("this process was forked while its store did not answer (",
                                                             frame.status().message(), "): connect again in the child"));
     } else if (!from_wire(frame->body, reply) || frame->fds.size() != 3) {
@@ -87,6 +90,7 @@ void Client::before_fork() {
       plan.server.client = reply.client;
       plan.server.token = reply.token;
       plan.pins = table.take();
+      plan.pins->grow_to(reply.pins);
       plan.liveness = std::move(frame->fds[1]);
       plan.socket = std::move(frame->fds[2]);
     }

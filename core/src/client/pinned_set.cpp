@@ -71,8 +71,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
       if (auto object = known->second.reference.lock()) return object;
     }
   }
-  const std::uint32_t position = pins_.pin(found.slot, found.generation());
-  if (position == PinTable::kNoPosition) return pins_.full_error();
+  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
   if (!directory_.recheck(found)) {
     pins_.unpin(position);
     return std::shared_ptr<SealedObject>();
@@ -140,8 +139,7 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_at(std::uint32_t slot, std::ui
 }
 
 Result<std::optional<ObjectTree>> PinnedSet::tree_of(const Found& found, const IdBytes& id) {
-  const std::uint32_t position = pins_.pin(found.slot, found.generation());
-  if (position == PinTable::kNoPosition) return pins_.full_error();
+  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
   std::optional<ObjectTree> result;
   Status status = Status::ok();
   if (directory_.still_exists(found)) {
@@ -157,6 +155,19 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_of(const Found& found, const I
   unpin(position);
   if (!status.is_ok()) return status;
   return result;
+}
+
+Result<std::uint32_t> PinnedSet::take_pin(const Found& found) {
+  while (true) {
+    const std::uint32_t places = pins_.places();
+    const std::uint32_t position = pins_.pin(found.slot, found.generation());
+    if (position != PinTable::kNoPosition) return position;
+    if (places >= pins_.capacity() || !grow_) return pins_.full_error();
+    const Result<std::uint32_t> grown = grow_(places + 1);
+    if (!grown.is_ok()) return grown.status().with_context("no place for another pin");
+    if (*grown <= places) return pins_.full_error();
+    pins_.grow_to(*grown);
+  }
 }
 
 void PinnedSet::unpin(std::uint32_t position) {

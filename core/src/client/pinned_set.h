@@ -101,6 +101,10 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // Called after a pin went while the daemon wants memory; set once, before the first pin.
   void on_released(std::function<void()> hint);
 
+  // Asks the daemon for places for so many pins; how many there are then. Set once, before the first pin.
+  using Grow = std::function<Result<std::uint32_t>(std::uint32_t)>;
+  void on_full(Grow grow) { grow_ = std::move(grow); }
+
   // Around fork.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
@@ -133,6 +137,8 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
     return read_record(control_, directory_.slot(slot));
   }
   [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const Found& found, const IdBytes& id);
+  // The position of a new pin; asks for more places where all are taken.
+  [[nodiscard]] Result<std::uint32_t> take_pin(const Found& found);
   void unpin(std::uint32_t position);
   void tell_released();  // after a pin went, where the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
@@ -142,6 +148,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   DirectoryReader directory_;
   BlobReader blobs_;
   PinTable pins_;
+  Grow grow_;
   UniqueFd liveness_;
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Entry> objects_;  // guarded by mutex_; by Pin::make(slot, generation)

@@ -98,12 +98,12 @@ void ServerState::hello(Connection& connection, Frame& frame) {
   reply(owner, request, answer, std::move(fds));
 }
 
-Result<ServerState::Registration> ServerState::register_client(const ClientIdentity& identity) {
+Result<ServerState::Registration> ServerState::register_client(const ClientIdentity& identity, std::uint32_t pins) {
   ASSIGN_OR_RETURN(const std::uint32_t client, store.begin_client());
   Registration registration;
   registration.client = client;
   registration.token = os::random_u64();
-  if (const Status kept = keep_client(client, identity, registration); !kept.is_ok()) {
+  if (const Status kept = keep_client(client, identity, pins, registration); !kept.is_ok()) {
     store.pins().remove(client);
     poller.remove(link.fd(liveness_tag(client)));
     link.drop(pin_table_tag(client));
@@ -115,12 +115,13 @@ Result<ServerState::Registration> ServerState::register_client(const ClientIdent
   return registration;
 }
 
-Status ServerState::keep_client(std::uint32_t client, const ClientIdentity& identity, Registration& registration) {
-  ASSIGN_OR_RETURN(UniqueFd pins, create_pin_table(identity.pin_capacity));
-  ASSIGN_OR_RETURN(registration.pin_table, os::duplicate(pins.get()));
+Status ServerState::keep_client(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
+                                Registration& registration) {
+  ASSIGN_OR_RETURN(UniqueFd table, create_pin_table(identity.pin_capacity, pins));
+  ASSIGN_OR_RETURN(registration.pin_table, os::duplicate(table.get()));
   ASSIGN_OR_RETURN(auto pair, os::socket_pair(os::SocketKind::kStream));
   registration.liveness = std::move(pair.second);
-  link.hold(pin_table_tag(client), std::move(pins));
+  link.hold(pin_table_tag(client), std::move(table));
   link.hold(liveness_tag(client), std::move(pair.first));
   if (!link.is_safe(liveness_tag(client))) {  // the second of the two: they are sent in order
     return Status(
@@ -180,7 +181,8 @@ void ServerState::fork(Connection& connection, std::uint64_t request) {
   if (const Status set = os::set_nonblocking(sockets->first.get(), true); !set.is_ok()) {
     return refuse(owner, request, set);
   }
-  auto registered = register_client(identity);
+  // The child's pins lie where the parent's do, so its table is as large.
+  auto registered = register_client(identity, store.pins().places(*connection.client));
   if (!registered.is_ok()) return refuse(owner, request, registered.status());
   Connection* child = add_connection(std::move(sockets->first), connection.peer);
   if (child == nullptr) {
@@ -192,7 +194,27 @@ void ServerState::fork(Connection& connection, std::uint64_t request) {
   fds.push_back(std::move(registered->pin_table));
   fds.push_back(std::move(registered->liveness));
   fds.push_back(std::move(sockets->second));
-  reply(owner, request, ForkReply{registered->client, registered->token}, std::move(fds));
+  reply(owner, request, ForkReply{registered->client, registered->token, store.pins().places(registered->client)},
+        std::move(fds));
+}
+
+Result<std::uint32_t> ServerState::grow_pins(std::uint32_t client, std::uint32_t pins) {
+  const ClientState* state = store.clients().find(client);
+  const std::uint32_t places = store.pins().places(client);
+  if (state == nullptr || places == 0) {
+    return Status(Code::kInternal, concat("the pin table of client ", client, " cannot be read: connect again"));
+  }
+  const std::uint32_t most = state->identity.pin_capacity;
+  if (pins > most) {
+    return Status(Code::kStoreFull, concat("one process may hold ", most, " different objects of the store, and client ",
+                                           client, " asks for ", pins, ": drop values that are no longer needed"));
+  }
+  if (pins <= places) return places;
+  // By doubling, so that it is asked for a few times only.
+  const std::uint32_t wished = std::min(std::max(pins, 2 * places), most);
+  ASSIGN_OR_RETURN(const std::uint32_t grown, grow_pin_table(link.fd(pin_table_tag(client)), most, wished));
+  store.pins().grow(client, grown);
+  return grown;
 }
 
 void ServerState::watch_adopted_clients() {

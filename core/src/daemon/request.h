@@ -89,6 +89,7 @@ class Request {
   void list();
   void info();
   void wait_provisioned();
+  void grow_pins();
   void upgrade();
 
  private:

@@ -156,6 +156,14 @@ void Request::wait_provisioned() {
                                 });
 }
 
+void Request::grow_pins() {
+  GrowPinsRequest body;
+  if (!read(body)) return;
+  const Result<std::uint32_t> places = state_.grow_pins(*connection_.client, body.pins);
+  if (!places.is_ok()) return answer(places.status());
+  answer(GrowPinsReply{*places});
+}
+
 void Request::upgrade() {
   UpgradeRequest body;
   if (!read(body) || !may_wait(kWaiterCost)) return;
@@ -220,6 +228,8 @@ void ServerState::handle(Connection& connection, Frame& frame) {
       return request.wait_provisioned();
     case MessageType::kFork:
       return fork(connection, frame.header.request);
+    case MessageType::kGrowPins:
+      return request.grow_pins();
     case MessageType::kShutdown:
       request.answer(Status::ok());
       stopping = true;

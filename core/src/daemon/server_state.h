@@ -99,6 +99,8 @@ class ServerState {
   // Clients, in registration.cpp.
   void hello(Connection& connection, Frame& frame);
   void fork(Connection& connection, std::uint64_t request);
+  // Places for at least so many pins in the client's table; how many there are then.
+  [[nodiscard]] Result<std::uint32_t> grow_pins(std::uint32_t client, std::uint32_t pins);
   void watch_adopted_clients();
   void client_died(std::uint32_t client);
 
@@ -120,8 +122,9 @@ class ServerState {
     UniqueFd liveness;  // the client's end
   };
   [[nodiscard]] Status check_versions(const Connection& connection, const Hello& hello) const;
-  [[nodiscard]] Result<Registration> register_client(const ClientIdentity& identity);
-  [[nodiscard]] Status keep_client(std::uint32_t client, const ClientIdentity& identity, Registration& registration);
+  [[nodiscard]] Result<Registration> register_client(const ClientIdentity& identity, std::uint32_t pins = 0);
+  [[nodiscard]] Status keep_client(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
+                                   Registration& registration);
   [[nodiscard]] Status reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds);
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
   void step_down();

@@ -10,7 +10,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 1;          // a peer one minor older or newer is served
+inline constexpr std::uint16_t kProtocolMinor = 2;          // a peer one minor older or newer is served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -46,6 +46,7 @@ enum class MessageType : std::uint16_t {
   kWaitProvisioned = 41,
   kShutdown = 42,
   kUpgrade = 44,
+  kGrowPins = 45,  // since 1.2
   kFork = 43,  // a second registration for the child of a fork, made by the parent
 };
 

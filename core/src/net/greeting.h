@@ -77,9 +77,26 @@ struct HelloReply {
 struct ForkReply {  // descriptors: pin table, liveness, and a connected socket of the new registration
   std::uint32_t client = 0;
   std::uint64_t token = 0;
+  std::uint32_t pins = 0;  // the places of its pin table
   template <class V>
   void fields(V& v) {
-    v(client, token);
+    v(client, token, pins);
+  }
+};
+
+// GrowPins: the caller's pin table is to have places for so many pins at least. It has what the answer says.
+struct GrowPinsRequest {
+  std::uint32_t pins = 0;
+  template <class V>
+  void fields(V& v) {
+    v(pins);
+  }
+};
+struct GrowPinsReply {
+  std::uint32_t pins = 0;
+  template <class V>
+  void fields(V& v) {
+    v(pins);
   }
 };
 

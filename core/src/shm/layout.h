@@ -19,7 +19,7 @@
 
 namespace entrepot {
 
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 inline constexpr std::uint64_t kRegionMagic = 0x3154'4f50'4552'544eULL;
 inline constexpr std::uint64_t kPinTableMagic = 0x3154'4e49'5045'4e31ULL;
 inline constexpr std::uint32_t kRecordMagic = 0x3152'4f45U;  // "EOR1"
@@ -386,9 +386,11 @@ struct alignas(64) PinTableHeader {
   std::array<std::uint8_t, 40> reserved;
 };
 static_assert(sizeof(PinTableHeader) == 64);
-// Behind the pins: the last gets of objects with blobs, as pin words, for eviction. A hint: entries may be lost or
-// garbage, and nothing depends on them but the order in which objects leave memory.
+// Behind the header: the last gets of objects with blobs, as pin words, for eviction. A hint: entries may be lost or
+// garbage, and nothing depends on them but the order in which objects leave memory. Behind the ring: the pins, as many
+// as the memory reaches that the daemon has given the table, which is this much at first and grows on request.
 inline constexpr std::uint32_t kAccessRing = 512;
+inline constexpr std::uint64_t kPinTableFirstBytes = 12U << 10;
 struct Pin {
   static constexpr std::uint64_t make(std::uint32_t slot, std::uint32_t generation) {
     return (static_cast<std::uint64_t>(generation) << 32) | (slot + 1U);

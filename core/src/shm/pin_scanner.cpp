@@ -49,7 +49,7 @@ class VictimSet {
 }  // namespace
 
 std::uint32_t PinScanner::bounded_high_water(const Table& table) {
-  return std::min(table.header->high_water.load(std::memory_order_seq_cst), table.capacity);
+  return std::min(table.header->high_water.load(std::memory_order_seq_cst), table.places);
 }
 
 Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
@@ -62,8 +62,10 @@ Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
   if (has(client)) return Status(Code::kInternal, concat("client ", client, " has a pin table already"));
   Table table;
   ASSIGN_OR_RETURN(table.mapping, os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadOnly));
+  ASSIGN_OR_RETURN(const std::uint64_t there, os::resident_bytes(fd));
   table.client = client;
   table.capacity = capacity;
+  table.places = pin_places(there, capacity);  // what it has grown to, whichever daemon let it
   const std::byte* memory = table.mapping.data();
   add(std::move(table), memory);
   return Status::ok();
@@ -74,14 +76,15 @@ Status PinScanner::add_private(std::uint32_t client, const PinTable& source) {
   Table table;
   table.client = client;
   table.capacity = source.capacity();
+  table.places = source.places();
   add(std::move(table), source.memory());
   return Status::ok();
 }
 
 void PinScanner::add(Table table, const std::byte* memory) {
   table.header = reinterpret_cast<const PinTableHeader*>(memory);
-  table.pins = reinterpret_cast<const std::atomic<std::uint64_t>*>(memory + sizeof(PinTableHeader));
-  table.ring = table.pins + table.capacity;
+  table.ring = reinterpret_cast<const std::atomic<std::uint64_t>*>(memory + sizeof(PinTableHeader));
+  table.pins = table.ring + kAccessRing;
   std::erase(unreadable_, table.client);
   table.drained = table.header->accesses.load(std::memory_order_relaxed);
   tables_.push_back(std::move(table));
@@ -93,6 +96,18 @@ void PinScanner::add_unreadable(std::uint32_t client) {
 
 bool PinScanner::is_unreadable(std::uint32_t client) const {
   return std::find(unreadable_.begin(), unreadable_.end(), client) != unreadable_.end();
+}
+
+void PinScanner::grow(std::uint32_t client, std::uint32_t places) {
+  for (Table& table : tables_) {
+    if (table.client == client) table.places = std::clamp(places, table.places, table.capacity);
+  }
+}
+
+std::uint32_t PinScanner::places(std::uint32_t client) const {
+  const auto found =
+      std::find_if(tables_.begin(), tables_.end(), [client](const Table& table) { return table.client == client; });
+  return found == tables_.end() ? 0 : found->places;
 }
 
 void PinScanner::remove(std::uint32_t client) {

@@ -1,5 +1,6 @@
 #include "shm/pins.h"
 
+#include <algorithm>
 #include <new>
 
 #include "base/text.h"
@@ -24,11 +25,24 @@ void write_header(std::byte* memory, std::uint32_t capacity) {
 
 }  // namespace
 
-Result<UniqueFd> create_pin_table(std::uint32_t capacity) {
+std::uint64_t pin_memory_bytes(std::uint32_t places, std::uint32_t capacity) {
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t wanted = std::max(kPinTableFirstBytes, pin_table_bytes(std::min(places, capacity)));
+  return std::min((wanted + page - 1) / page * page, pin_table_bytes(capacity));
+}
+
+Result<std::uint32_t> grow_pin_table(int fd, std::uint32_t capacity, std::uint32_t places) {
+  RETURN_IF_ERROR(check_capacity(capacity));
+  const std::uint64_t bytes = pin_memory_bytes(places, capacity);
+  RETURN_IF_ERROR(os::reserve(fd, 0, bytes).with_context("no memory for a client's pin table"));
+  return pin_places(bytes, capacity);
+}
+
+Result<UniqueFd> create_pin_table(std::uint32_t capacity, std::uint32_t places) {
   RETURN_IF_ERROR(check_capacity(capacity));
   const std::uint64_t bytes = pin_table_bytes(capacity);
   ASSIGN_OR_RETURN(UniqueFd fd, os::create_memfd("entrepot-pins", bytes));
-  RETURN_IF_ERROR(os::reserve(fd.get(), 0, bytes).with_context("no memory for a client's pin table"));
+  RETURN_IF_ERROR(grow_pin_table(fd.get(), capacity, places));
   ASSIGN_OR_RETURN(const os::Mapping mapping, os::Mapping::map(fd.get(), 0, bytes, os::Access::kReadWrite));
   write_header(mapping.data(), capacity);
   return fd;
@@ -56,27 +70,28 @@ Result<PinTable> PinTable::attach(UniqueFd fd) {
     return Status(Code::kInvalidArgument, concat("pin table is cut off: ", bytes, " bytes, its ", capacity,
                                                  " pins need ", pin_table_bytes(capacity)));
   }
-  return over(std::move(fd), std::move(mapping), capacity);
+  return over(std::move(fd), std::move(mapping), capacity, pin_places(pin_memory_bytes(0, capacity), capacity));
 }
 
 Result<PinTable> PinTable::create_private(std::uint32_t capacity) {
   RETURN_IF_ERROR(check_capacity(capacity));
   ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::anonymous(pin_table_bytes(capacity)));
   write_header(mapping.data(), capacity);
-  return over(UniqueFd(), std::move(mapping), capacity);
+  return over(UniqueFd(), std::move(mapping), capacity, capacity);
 }
 
-Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity) {
+Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity, std::uint32_t places) {
   PinTable table;
   // Mapped, not allocated: its pages come as positions are used.
   ASSIGN_OR_RETURN(table.next_mapping_, os::Mapping::anonymous(sizeof(std::atomic<std::uint32_t>) * capacity));
   table.fd_ = std::move(fd);
   table.mapping_ = std::move(mapping);
-  table.pins_ = reinterpret_cast<std::atomic<std::uint64_t>*>(table.mapping_.data() + sizeof(PinTableHeader));
-  table.ring_ = table.pins_ + capacity;
+  table.ring_ = reinterpret_cast<std::atomic<std::uint64_t>*>(table.mapping_.data() + sizeof(PinTableHeader));
+  table.pins_ = table.ring_ + kAccessRing;
   table.next_ = reinterpret_cast<std::atomic<std::uint32_t>*>(table.next_mapping_.data());
   table.capacity_ = capacity;
   table.state_ = std::make_unique<State>();
+  table.state_->places.store(places, std::memory_order_relaxed);
   return table;
 }
 
@@ -93,10 +108,17 @@ std::uint32_t PinTable::take_position() {
     }
   }
   std::uint32_t fresh = state_->fresh.load(std::memory_order_relaxed);
-  while (fresh < capacity_) {
+  while (fresh < state_->places.load(std::memory_order_acquire)) {
     if (state_->fresh.compare_exchange_weak(fresh, fresh + 1, std::memory_order_relaxed)) return fresh;
   }
   return kNoPosition;
+}
+
+void PinTable::grow_to(std::uint32_t places) {
+  places = std::min(places, capacity_);
+  std::uint32_t known = state_->places.load(std::memory_order_relaxed);
+  while (known < places && !state_->places.compare_exchange_weak(known, places, std::memory_order_acq_rel)) {
+  }
 }
 
 void PinTable::give_position(std::uint32_t position) {
@@ -127,7 +149,7 @@ void PinTable::unpin(std::uint32_t position) {
 }
 
 std::uint64_t PinTable::pin_at(std::uint32_t position) const {
-  return position < capacity_ ? pins_[position].load(std::memory_order_relaxed) : 0;
+  return position < places() ? pins_[position].load(std::memory_order_relaxed) : 0;
 }
 
 std::uint32_t PinTable::in_use() const {
@@ -145,10 +167,10 @@ Status PinTable::full_error() const {
 }
 
 Status PinTable::copy_from(const PinTable& source, std::span<const std::uint32_t> positions) {
-  const std::uint32_t used = source.state_->fresh.load(std::memory_order_acquire);
-  if (used > capacity_) {
+  const std::uint32_t used = std::min(source.state_->fresh.load(std::memory_order_acquire), places());
+  if (const auto last = std::max_element(positions.begin(), positions.end()); last != positions.end() && *last >= used) {
     return Status(Code::kInvalidArgument,
-                  concat("a pin table of ", capacity_, " places cannot take over one that uses ", used));
+                  concat("a pin table of ", places(), " places cannot take over one that uses ", *last + 1));
   }
   header()->high_water.store(used, std::memory_order_seq_cst);
   state_->fresh.store(used, std::memory_order_relaxed);

@@ -30,12 +30,22 @@
 namespace entrepot {
 
 [[nodiscard]] constexpr std::uint64_t pin_table_bytes(std::uint32_t capacity) {
-  return sizeof(PinTableHeader) + 8ULL * capacity + 8ULL * kAccessRing;
+  return sizeof(PinTableHeader) + 8ULL * kAccessRing + 8ULL * capacity;
 }
+// The pins that a table with so much memory has places for.
+[[nodiscard]] constexpr std::uint32_t pin_places(std::uint64_t bytes, std::uint32_t capacity) {
+  const std::uint64_t places = bytes <= pin_table_bytes(0) ? 0 : (bytes - pin_table_bytes(0)) / 8;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(places, capacity));
+}
+// The memory of a table of `capacity` pins with at least `places` of them: whole pages, or all that it can have.
+[[nodiscard]] std::uint64_t pin_memory_bytes(std::uint32_t places, std::uint32_t capacity);
 
-// A new table (the daemon makes it and sends the descriptor): sealed memfd, all its pages there, header written.
-// `capacity` 1 .. kMaxPinsPerClient, else kInvalidArgument.
-[[nodiscard]] Result<UniqueFd> create_pin_table(std::uint32_t capacity);
+// A new table (the daemon makes it and sends the descriptor): sealed memfd, header written. Its size is that of
+// `capacity` pins, 1 .. kMaxPinsPerClient, else kInvalidArgument; memory is there for the first ones, for `places` at
+// least. The rest is a hole: neither side touches it before grow_pin_table.
+[[nodiscard]] Result<UniqueFd> create_pin_table(std::uint32_t capacity, std::uint32_t places = 0);
+// Memory for at least `places` pins; how many there are then. kStoreFull: there is none.
+[[nodiscard]] Result<std::uint32_t> grow_pin_table(int fd, std::uint32_t capacity, std::uint32_t places);
 
 // The client's side. Any number of threads pin and unpin at once, without locks: free positions are a private stack.
 class PinTable {
@@ -48,7 +58,8 @@ class PinTable {
   [[nodiscard]] static Result<PinTable> attach(UniqueFd fd);
   [[nodiscard]] static Result<PinTable> create_private(std::uint32_t capacity);  // tests
 
-  // The position of the new pin, or kNoPosition when the table is full (see full_error). No allocation, no system call.
+  // The position of the new pin, or kNoPosition when no place is free (ask for more, see places). No allocation, no
+  // system call.
   [[nodiscard]] std::uint32_t pin(std::uint32_t slot, std::uint32_t generation);
   void unpin(std::uint32_t position);
 
@@ -61,14 +72,17 @@ class PinTable {
 
   [[nodiscard]] std::uint64_t pin_at(std::uint32_t position) const;
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  // There is memory for so many. A table that is attached has the first ones; more when the daemon said so.
+  [[nodiscard]] std::uint32_t places() const { return state_->places.load(std::memory_order_acquire); }
+  void grow_to(std::uint32_t places);          // bounded by the capacity; never smaller
   [[nodiscard]] std::uint32_t in_use() const;  // counts them: for status and messages
   [[nodiscard]] Status full_error() const;     // kStoreFull naming the capacity and the way out
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] std::byte* memory() const { return mapping_.data(); }
   [[nodiscard]] const os::Mapping& mapping() const { return mapping_; }
 
-  // Fork: `source`'s pins at these positions, which nobody unpins meanwhile, at the same positions in this fresh table
-  // (of at least its capacity). What else `source` has is not taken over: nobody here would ever unpin it.
+  // Fork: `source`'s pins at these positions, which nobody unpins meanwhile, at the same positions in this fresh table,
+  // which has places for them. What else `source` has is not taken over: nobody here would ever unpin it.
   [[nodiscard]] Status copy_from(const PinTable& source, std::span<const std::uint32_t> positions);
 
  private:
@@ -76,9 +90,10 @@ class PinTable {
   struct State {
     std::atomic<std::uint64_t> top{0};    // free stack: low 32 position + 1, high 32 a tag against ABA
     std::atomic<std::uint32_t> fresh{0};  // positions from here on were never used
+    std::atomic<std::uint32_t> places{0};
   };
 
-  static Result<PinTable> over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity);
+  static Result<PinTable> over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity, std::uint32_t places);
   [[nodiscard]] std::uint32_t take_position();
   void give_position(std::uint32_t position);
   [[nodiscard]] PinTableHeader* header() const { return reinterpret_cast<PinTableHeader*>(mapping_.data()); }
@@ -104,16 +119,19 @@ struct PinCount {
   std::uint32_t pins = 0;
 };
 
-// The daemon's side. Trusts nothing in the tables but their own size, which it knows from when it made them. Guarded by
+// The daemon's side. Trusts nothing in the tables but their own memory, which the kernel tells it. Guarded by
 // the daemon's thread.
 class PinScanner {
  public:
-  // `capacity` as the daemon made the table; the file must be at least that large, sealed, and is mapped read-only.
+  // `capacity` as the daemon made the table; the file must be at least that large, sealed, and is mapped read-only. Only
+  // what has memory is looked at: reading a hole would fill it.
   [[nodiscard]] Status add(std::uint32_t client, int fd, std::uint32_t capacity);
   [[nodiscard]] Status add_private(std::uint32_t client, const PinTable& table);  // tests; the table outlives it
   // A client whose table cannot be read: it may pin anything, so until it is gone, or its table was added after all,
   // every scan says of every victim that it is pinned.
   void add_unreadable(std::uint32_t client);
+  void grow(std::uint32_t client, std::uint32_t places);  // as grow_pin_table said
+  [[nodiscard]] std::uint32_t places(std::uint32_t client) const;  // 0: no table
   [[nodiscard]] bool is_unreadable(std::uint32_t client) const;
   void remove(std::uint32_t client);  // its pins count no longer; unknown clients are ignored
   [[nodiscard]] bool has(std::uint32_t client) const;
@@ -160,6 +178,7 @@ class PinScanner {
   struct Table {
     std::uint32_t client = 0;
     std::uint32_t capacity = 0;
+    std::uint32_t places = 0;
     std::uint32_t drained = 0;  // PinTableHeader::accesses up to here
     const PinTableHeader* header = nullptr;
     const std::atomic<std::uint64_t>* pins = nullptr;

@@ -152,6 +152,28 @@ TEST(Service, AForkGetsARegistrationOfItsOwn) {
       [&] { return parent.status().find("\"client\":" + std::to_string(child->client)) == std::string::npos; }));
 }
 
+TEST(Service, APinTableGrowsOnRequestUpToItsCapacity) {
+  StoreProcess store;
+  RawClient client = store.client();
+  const auto memory = [&] { return os::resident_bytes(client.pin_table.get()).take(); };
+  EXPECT_EQ(memory(), kPinTableFirstBytes);
+  const auto grown = client.call<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{2'000});
+  ASSERT_TRUE(grown.is_ok()) << grown.status().to_string();
+  EXPECT_GE(grown->pins, 2'000U);
+  EXPECT_LE(memory(), 2 * kPinTableFirstBytes);
+  const auto again = client.call<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{2'000});
+  ASSERT_TRUE(again.is_ok());
+  EXPECT_EQ(again->pins, grown->pins) << "asked twice, as after a reconnect";
+  // A child's table is as large as its parent's: the pins lie at the same places.
+  std::vector<UniqueFd> fds;
+  const auto child = client.call<ForkReply>(MessageType::kFork, Empty{}, &fds);
+  ASSERT_TRUE(child.is_ok());
+  EXPECT_EQ(child->pins, grown->pins);
+  const auto refused = client.call<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{kMaxPinsPerClient + 1});
+  EXPECT_EQ(refused.status().code(), Code::kStoreFull);
+  EXPECT_NE(refused.status().message().find("131072 different objects"), std::string::npos);
+}
+
 TEST(Service, ShutdownEndsBothProcessesAndRemovesTheSocket) {
   StoreProcess store;
   const std::uint32_t daemon = store.daemon_pid();

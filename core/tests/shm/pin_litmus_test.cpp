@@ -116,7 +116,7 @@ bool look_again(const DirectoryReader& reader, const Found& found, Variant varia
 void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant variant,
                  const os::Deadline& watchdog) {
   const DirectoryReader reader(view);
-  auto* pins = reinterpret_cast<std::atomic<std::uint64_t>*>(table.memory() + sizeof(PinTableHeader));
+  auto* pins = reinterpret_cast<std::atomic<std::uint64_t>*>(table.memory() + pin_table_bytes(0));
   auto* header = reinterpret_cast<PinTableHeader*>(table.memory());
   Dice dice(12345);
   for (std::uint64_t round = 1; await(stage.round, round, stage, watchdog); ++round) {

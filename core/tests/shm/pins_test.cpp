@@ -82,7 +82,7 @@ TEST(Pins, LiesInAClientsTableAreBounded) {
   header->high_water.store(0xffff'ffffU);
   header->capacity = 0xffff'ffffU;
   header->magic = 0;
-  std::memset(table.memory() + sizeof(PinTableHeader), 0xff, 16 * 8);
+  std::memset(table.memory() + pin_table_bytes(0), 0xff, 16 * 8);
   EXPECT_EQ(scanner.scan(std::vector<PinTarget>{{1, 1}})[0], 0);
   EXPECT_EQ(scanner.count(1), 16U);
   // A slot number that no directory has comes out as it went in: a number, never an address.
@@ -138,6 +138,48 @@ TEST(Pins, AForkedTableHasThePinsOfValuesAtTheSamePositions) {
   EXPECT_TRUE(fresh.contains(positions[3]) && fresh.contains(10U));
   PinTable small = PinTable::create_private(5).take();
   EXPECT_EQ(small.copy_from(parent, held).code(), Code::kInvalidArgument);
+}
+
+std::uint64_t memory_of(const UniqueFd& fd) { return os::resident_bytes(fd.get()).take(); }
+
+TEST(Pins, ATableHasMemoryForItsFirstPinsAndGrowsOnRequest) {
+  const UniqueFd fd = create_pin_table(kMaxPinsPerClient).take();
+  EXPECT_EQ(memory_of(fd), kPinTableFirstBytes);
+  PinTable table = attach(fd);
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add(1, fd.get(), kMaxPinsPerClient).is_ok());
+  const std::uint32_t first = table.places();
+  EXPECT_EQ(scanner.places(1), first);
+  EXPECT_GE(first, 1000U);
+  for (std::uint32_t i = 0; i < first; ++i)
+    ASSERT_NE(table.pin(i, 1), PinTable::kNoPosition);
+  EXPECT_EQ(table.pin(first, 1), PinTable::kNoPosition);
+  const std::uint32_t grown = grow_pin_table(fd.get(), kMaxPinsPerClient, first + 1).take();
+  EXPECT_GT(grown, first);
+  EXPECT_EQ(memory_of(fd), kPinTableFirstBytes + os::page_bytes());
+  table.grow_to(grown);
+  ASSERT_NE(table.pin(first, 1), PinTable::kNoPosition);
+  const std::vector<PinTarget> victim = {{first, 1}};
+  EXPECT_EQ(scanner.scan(victim)[0], 0) << "the daemon looks at what it gave alone";
+  scanner.grow(1, grown);
+  EXPECT_EQ(scanner.scan(victim)[0], 1);
+  EXPECT_EQ(memory_of(fd), kPinTableFirstBytes + os::page_bytes()) << "a scan fills no hole";
+  // Whoever takes over finds the table as it has grown.
+  PinScanner next;
+  ASSERT_TRUE(next.add(1, fd.get(), kMaxPinsPerClient).is_ok());
+  EXPECT_EQ(next.places(1), grown);
+  EXPECT_EQ(next.scan(victim)[0], 1);
+  EXPECT_EQ(grow_pin_table(fd.get(), kMaxPinsPerClient, kMaxPinsPerClient).take(), kMaxPinsPerClient);
+}
+
+TEST(Pins, AMarkBeyondWhatATableHasReadsNoHole) {
+  const UniqueFd fd = create_pin_table(kMaxPinsPerClient).take();
+  PinTable table = attach(fd);
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add(1, fd.get(), kMaxPinsPerClient).is_ok());
+  reinterpret_cast<PinTableHeader*>(table.memory())->high_water.store(0xffff'ffffU);
+  EXPECT_EQ(scanner.count(1), 0U);
+  EXPECT_EQ(memory_of(fd), kPinTableFirstBytes);
 }
 
 TEST(Pins, WhoseTableCannotBeReadMayPinAnything) {
@@ -209,7 +251,7 @@ TEST(Accesses, ADrainSeesWhatWasNotedSinceTheLastOneInOrder) {
   second.note(9, 3);
   EXPECT_EQ(drain(scanner), (Noted{{1, {0, 1}}, {1, {5, 0xffff'ffffU}}, {2, {9, 3}}}));
   EXPECT_TRUE(drain(scanner).empty());
-  // The notes lie behind the pins and touch none of them.
+  // The notes lie before the pins and touch none of them.
   EXPECT_EQ(first.in_use(), 0U);
   EXPECT_EQ(scanner.count(1), 0U);
 }
@@ -230,7 +272,7 @@ TEST(Accesses, GarbageInACursorIsBounded) {
   PinTable table = PinTable::create_private(3).take();
   PinScanner scanner;
   ASSERT_TRUE(scanner.add_private(1, table).is_ok());
-  std::memset(table.memory() + sizeof(PinTableHeader) + 3 * 8, 0xff, 8ULL * kAccessRing);
+  std::memset(table.memory() + sizeof(PinTableHeader), 0xff, 8ULL * kAccessRing);
   auto* header = reinterpret_cast<PinTableHeader*>(table.memory());
   for (const std::uint32_t cursor : {0xffff'ffffU, 0x8000'0000U, 3U, 0U}) {
     header->accesses.store(cursor);
