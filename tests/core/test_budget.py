@@ -1,9 +1,11 @@
-"""What a store takes of the machine's memory, everything counted: within its size and a margin of 2 MiB."""
+"""What clients cost a store: little, and within limits that say so."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,23 +14,13 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot._launcher import daemon_binary
 
 MIB = 1 << 20
 
 
-def memfds(pid: int) -> int:
-    """Bytes that the memfds have which a process holds, as the kernel counts them."""
-    seen: dict[int, int] = {}
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            if os.readlink(fd).startswith("/memfd:"):
-                info = fd.stat()
-                seen[info.st_ino] = info.st_blocks * 512
-    return sum(seen.values())
-
-
 def pin_tables(pid: int) -> int:
-    """The same of pin tables alone."""
+    """Bytes that the pin tables have which a process holds, as the kernel counts them."""
     seen: dict[int, int] = {}
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -55,6 +47,30 @@ def forked() -> Iterator[Callable[[int], None]]:
     for pid in children:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def make_store(
+    wait_until: Callable[..., None], answers: Callable[[str], bool]
+) -> Iterator[Callable[..., entrepot.Store]]:
+    """``make_store(*options)``: a store of the test's own, started with these options."""
+    started: list[subprocess.Popen[bytes]] = []
+    folder = Path(tempfile.mkdtemp(prefix="eb-"))
+    stores: list[entrepot.Store] = []
+
+    def start(*options: str) -> entrepot.Store:
+        address = f"unix://{folder}/s{len(started)}.sock"
+        started.append(subprocess.Popen([str(daemon_binary()), "--address", address, *options]))
+        wait_until(lambda: answers(address), "the store to listen")
+        stores.append(entrepot.connect(address, scope="tests"))
+        return stores[-1]
+
+    yield start
+    for store in stores:
+        store.close()
+    for process in started:
+        process.terminate()
+        process.wait(timeout=20)
 
 
 def test_two_hundred_forked_clients_take_little(
@@ -92,3 +108,24 @@ def test_a_table_grows_with_what_is_held_and_outlives_daemon_and_fork(
     assert store.status()["deferred_frees"] == 2_000
     more = [store.get(store.put(np.full(1 << 13, 7))) for _ in range(1_500)]
     assert all(int(value[0]) == 7 for value in more)
+
+
+def test_more_forks_than_a_store_takes_are_refused(
+    make_store: Callable[..., entrepot.Store], forked: Callable[[int], None], wait_until: Callable[..., None]
+) -> None:
+    store = make_store("--size", "8MiB", "--spill-path", "none")  # 64 clients, 32 of them forked
+    forked(40)
+    wait_until(lambda: len(store.status()["clients"]) == 33, "the children to be registered")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            store.get(store.put(b"x"))
+        except entrepot.StoreUnavailable as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(read, 4096).decode()
+    assert "32 clients that come of a fork" in said
+    assert "larger --size" in said
+    assert store.get(store.put(b"the parent goes on")) == b"the parent goes on"

@@ -129,8 +129,8 @@ Status Client::open(const Interrupt& interrupt) {
   pinned_->on_full([weak = weak_from_this()](std::uint32_t pins) -> Result<std::uint32_t> {
     const auto client = weak.lock();
     if (!client) return Status(Code::kStoreUnavailable, "this store was closed: connect again");
-    ASSIGN_OR_RETURN(const GrowPinsReply reply, client->ask<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{pins},
-                                                                           client->waiting(0, {})));
+    ASSIGN_OR_RETURN(const GrowPinsReply reply,
+                     client->ask<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{pins}, waiting(0, {})));
     return reply.pins;
   });
   const std::lock_guard lock(mutex_);

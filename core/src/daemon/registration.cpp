@@ -99,6 +99,7 @@ void ServerState::hello(Connection& connection, Frame& frame) {
 }
 
 Result<ServerState::Registration> ServerState::register_client(const ClientIdentity& identity, std::uint32_t pins) {
+  RETURN_IF_ERROR(store.may_register(identity.forked));
   ASSIGN_OR_RETURN(const std::uint32_t client, store.begin_client());
   Registration registration;
   registration.client = client;
@@ -176,6 +177,7 @@ void ServerState::fork(Connection& connection, std::uint64_t request) {
   if (parent == nullptr) return refuse(owner, request, Status(Code::kInternal, "the parent is no client"));
   ClientIdentity identity = parent->identity;
   identity.pid = 0;  // not known before the fork
+  identity.forked = true;
   auto sockets = os::socket_pair(os::SocketKind::kStream);
   if (!sockets.is_ok()) return refuse(owner, request, sockets.status());
   if (const Status set = os::set_nonblocking(sockets->first.get(), true); !set.is_ok()) {
@@ -206,8 +208,9 @@ Result<std::uint32_t> ServerState::grow_pins(std::uint32_t client, std::uint32_t
   }
   const std::uint32_t most = state->identity.pin_capacity;
   if (pins > most) {
-    return Status(Code::kStoreFull, concat("one process may hold ", most, " different objects of the store, and client ",
-                                           client, " asks for ", pins, ": drop values that are no longer needed"));
+    return Status(Code::kStoreFull,
+                  concat("one process may hold ", most, " different objects of the store, and client ", client,
+                         " asks for ", pins, ": drop values that are no longer needed"));
   }
   if (pins <= places) return places;
   // By doubling, so that it is asked for a few times only.

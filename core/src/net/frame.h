@@ -47,7 +47,7 @@ enum class MessageType : std::uint16_t {
   kShutdown = 42,
   kUpgrade = 44,
   kGrowPins = 45,  // since 1.2
-  kFork = 43,  // a second registration for the child of a fork, made by the parent
+  kFork = 43,      // a second registration for the child of a fork, made by the parent
 };
 
 struct FrameHeader {

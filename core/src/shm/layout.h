@@ -369,7 +369,8 @@ struct alignas(64) ClientEntry {
   std::uint32_t pin_capacity;
   std::uint32_t crc;
   std::array<char, kLabelMaxBytes> label;
-  std::array<std::uint8_t, 40> reserved;
+  std::uint32_t forked;  // 1: registered by its parent, for the child of a fork
+  std::array<std::uint8_t, 36> reserved;
 };
 static_assert(sizeof(ClientEntry) == 128);
 

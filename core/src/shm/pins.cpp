@@ -168,7 +168,8 @@ Status PinTable::full_error() const {
 
 Status PinTable::copy_from(const PinTable& source, std::span<const std::uint32_t> positions) {
   const std::uint32_t used = std::min(source.state_->fresh.load(std::memory_order_acquire), places());
-  if (const auto last = std::max_element(positions.begin(), positions.end()); last != positions.end() && *last >= used) {
+  if (const auto last = std::max_element(positions.begin(), positions.end());
+      last != positions.end() && *last >= used) {
     return Status(Code::kInvalidArgument,
                   concat("a pin table of ", places(), " places cannot take over one that uses ", *last + 1));
   }

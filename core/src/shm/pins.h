@@ -123,14 +123,14 @@ struct PinCount {
 // the daemon's thread.
 class PinScanner {
  public:
-  // `capacity` as the daemon made the table; the file must be at least that large, sealed, and is mapped read-only. Only
-  // what has memory is looked at: reading a hole would fill it.
+  // `capacity` as the daemon made the table; the file must be at least that large, sealed, and is mapped read-only.
+  // Only what has memory is looked at: reading a hole would fill it.
   [[nodiscard]] Status add(std::uint32_t client, int fd, std::uint32_t capacity);
   [[nodiscard]] Status add_private(std::uint32_t client, const PinTable& table);  // tests; the table outlives it
   // A client whose table cannot be read: it may pin anything, so until it is gone, or its table was added after all,
   // every scan says of every victim that it is pinned.
   void add_unreadable(std::uint32_t client);
-  void grow(std::uint32_t client, std::uint32_t places);  // as grow_pin_table said
+  void grow(std::uint32_t client, std::uint32_t places);           // as grow_pin_table said
   [[nodiscard]] std::uint32_t places(std::uint32_t client) const;  // 0: no table
   [[nodiscard]] bool is_unreadable(std::uint32_t client) const;
   void remove(std::uint32_t client);  // its pins count no longer; unknown clients are ignored

@@ -17,6 +17,7 @@ std::uint32_t client_crc(const ClientEntry& entry, std::uint32_t generation) {
       .add(entry.uid)
       .add(entry.pin_capacity)
       .add_bytes(entry.label.data(), entry.label.size())
+      .add(entry.forked)
       .add(generation)
       .value();
 }
@@ -42,7 +43,8 @@ std::uint32_t ClientTable::adopt() {
     state.token = entry.token;
     state.connected_unix_ns = entry.connected_unix_ns;
     const std::string_view label(entry.label.data(), entry.label.size());
-    state.identity = {entry.pid, entry.uid, entry.pin_capacity, std::string(label.substr(0, label.find(char{0})))};
+    state.identity = {entry.pid, entry.uid, entry.pin_capacity, std::string(label.substr(0, label.find(char{0}))),
+                      entry.forked != 0};
     state.quarantined = true;
     states_[index] = std::move(state);
     return true;
@@ -58,6 +60,7 @@ void ClientTable::publish(std::uint32_t client, std::uint64_t token, const Clien
   entry.pid = identity.pid;
   entry.uid = identity.uid;
   entry.pin_capacity = identity.pin_capacity;
+  entry.forked = identity.forked ? 1 : 0;
   entry.label = {};
   std::memcpy(entry.label.data(), identity.label.data(), std::min(identity.label.size(), kLabelMaxBytes));
   entry.crc = client_crc(entry, table_.next_generation(client));

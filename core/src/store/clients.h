@@ -24,6 +24,7 @@ struct ClientIdentity {
   std::uint32_t uid = 0;
   std::uint32_t pin_capacity = 0;  // 0: not known
   std::string label;
+  bool forked = false;  // registered by its parent, for the child of a fork
 };
 
 struct ClientState {

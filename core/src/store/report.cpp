@@ -158,6 +158,7 @@ std::string Store::status_json(const DaemonFacts& facts) const {
         .field("connected", state.connected)
         .field("quarantined", state.quarantined)
         .field("pins", pins_.count(client))
+        .field("pin_places", pins_.places(client))
         .field("leased_bytes", pool_.leased_by(client))
         .key("connected_seconds")
         .value_seconds(now > state.connected_unix_ns ? now - state.connected_unix_ns : 0)

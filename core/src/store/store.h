@@ -68,6 +68,8 @@ class Store {
   void abandon_client(std::uint32_t client) { clients_.abandon(client); }
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
   [[nodiscard]] PinScanner& pins() { return pins_; }
+  // kStoreFull if there are as many clients as a store of this size takes, or as many forked ones.
+  [[nodiscard]] Status may_register(bool forked) const;
   // kAccessDenied unless the token is the client's. `leases` null: the client does not say what it holds.
   [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<HeldLease>* leases);
   void disconnected(std::uint32_t client, std::uint64_t owner);  // leases return, pins stay

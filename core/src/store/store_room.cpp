@@ -1,8 +1,38 @@
-// Room for a lease: at once, by moving others out, later, or never.
+// Room: for a lease at once, by moving others out, later, or never; and for one more client.
+#include <algorithm>
+
 #include "base/text.h"
 #include "store/store.h"
 
 namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kBytesAClient = 128U << 10;  // of the size, for each client that may come
+constexpr std::uint64_t kLeastClients = 64;
+
+}  // namespace
+
+Status Store::may_register(bool forked) const {
+  const std::uint64_t most =
+      std::clamp<std::uint64_t>(options_.capacity_bytes / kBytesAClient, kLeastClients, kMaxClients);
+  const auto& all = clients_.all();
+  if (all.size() >= most) {
+    return Status(Code::kStoreFull,
+                  concat("a store of ", format_bytes(options_.capacity_bytes), " takes ", most,
+                         " clients, and so many are there: end processes that need it no longer, share one connection "
+                         "between threads, or start the daemon with a larger --size"),
+                  true);
+  }
+  if (!forked) return Status::ok();
+  const auto forks = static_cast<std::uint64_t>(
+      std::count_if(all.begin(), all.end(), [](const auto& entry) { return entry.second.identity.forked; }));
+  if (forks < most / 2) return Status::ok();
+  return Status(Code::kStoreFull,
+                concat("a store of ", format_bytes(options_.capacity_bytes), " takes ", most / 2,
+                       " clients that come of a fork, and so many are there: end forked processes that need it no "
+                       "longer, close the store before forking, or start the daemon with a larger --size"),
+                true);
+}
 
 // A lease from free memory, or from what the pager can give up at once.
 Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
