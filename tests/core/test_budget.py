@@ -110,12 +110,45 @@ def test_a_table_grows_with_what_is_held_and_outlives_daemon_and_fork(
     assert all(int(value[0]) == 7 for value in more)
 
 
+def test_small_objects_keep_a_store_within_its_size(make_store: Callable[..., entrepot.Store]) -> None:
+    store = make_store("--size", "64MiB", "--spill-path", "none")
+    pid = store.status()["pid"]
+    count = 0
+    try:
+        while count < 490_000:
+            store.put_many([b"x"] * 10_000)
+            count += 10_000
+    except entrepot.StoreFull as full:
+        assert "64 MiB" in str(full)
+        assert "--size" in str(full)
+    status = store.status()
+    assert status["objects"] >= 200_000
+    assert memfds(pid) <= 64 * MIB + 2 * MIB
+    assert status["budget"]["granted_bytes"] <= 64 * MIB + 2 * MIB
+    assert abs(memfds(pid) - status["budget"]["granted_bytes"]) <= MIB // 2
+
+
+def test_a_million_small_objects_are_counted(make_store: Callable[..., entrepot.Store]) -> None:
+    store = make_store("--size", "512MiB", "--warm-bytes", "0", "--spill-path", "none")
+    pid = store.status()["pid"]
+    for _ in range(100):
+        store.put_many([b"x"] * 10_000)
+    status = store.status()
+    assert status["objects"] == 1_000_000
+    items = status["budget"]["items"]
+    assert sum(items.values()) == status["budget"]["granted_bytes"]
+    assert sum(items.values()) <= 300 * 1_000_000
+    assert memfds(pid) <= 300 * 1_000_000
+
+
 def test_more_forks_than_a_store_takes_are_refused(
     make_store: Callable[..., entrepot.Store], forked: Callable[[int], None], wait_until: Callable[..., None]
 ) -> None:
     store = make_store("--size", "8MiB", "--spill-path", "none")  # 64 clients, 32 of them forked
+    pid = store.status()["pid"]
     forked(40)
     wait_until(lambda: len(store.status()["clients"]) == 33, "the children to be registered")
+    assert memfds(pid) <= 10 * MIB
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

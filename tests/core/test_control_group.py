@@ -145,3 +145,19 @@ def test_three_times_the_group_goes_through_it(
             value = store.get(oid)
             assert int(value[0]) == int(value[-1]) == number
         assert {store.status()["pid"], store.status()["keeper_pid"]} == pids, "nobody was killed"
+
+
+def test_half_the_group_full_of_small_objects_is_no_more_than_that(
+    in_group: Callable[..., tuple[subprocess.Popen[str], str]], connected: Callable[..., entrepot.Store]
+) -> None:
+    process, address = in_group("--size", "150MiB", "--spill-path", "none")
+    with connected(process, address) as store:
+        pids = {store.status()["pid"], store.status()["keeper_pid"]}
+        oids: list[entrepot.ObjectID] = []
+        with pytest.raises(entrepot.StoreFull, match="--size"):
+            while len(oids) < 1_200_000:
+                oids += store.put_many([b"x"] * 10_000)
+        assert len(oids) > 300_000
+        assert bytes(store.get(oids[-1])) == bytes(store.get(oids[0])) == b"x"
+        store.delete(oids[0])
+        assert {store.status()["pid"], store.status()["keeper_pid"]} == pids, "nobody was killed"

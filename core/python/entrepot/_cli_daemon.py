@@ -164,6 +164,12 @@ def describe(status: dict[str, Any]) -> str:
         f"objects    {status['objects']} in {status['sessions']} sessions, "
         f"{status['names']} names, {status['deferred_frees']} deleted but still read",
     ]
+    budget = status["budget"]
+    parts = [f"{name.replace('_', ' ')} {human_bytes(taken)}" for name, taken in budget["items"].items() if taken]
+    lines.append(
+        f"memory     {human_bytes(budget['granted_bytes'])} taken, {human_bytes(budget['free_bytes'])} free: "
+        f"{', '.join(parts)}"
+    )
     if status["drops"]:
         lines.append(
             f"dropped    {status['drops']} objects of {human_bytes(status['drops_bytes'])} that can be made again, "

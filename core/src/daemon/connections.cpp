@@ -34,6 +34,7 @@ void ServerState::close_connection(std::uint64_t owner) {
   const std::unique_ptr<Connection> connection = std::move(found->second);
   connections.erase(found);
   waiting_ -= connection->waiting;
+  store.budget().give(BudgetItem::kBuffers, connection->counted);
   poller.remove(connection->frames.fd());
   if (connection->client) store.disconnected(*connection->client, owner);
 }
@@ -56,6 +57,7 @@ void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t requ
   Connection* connection = find(owner);
   if (connection == nullptr || connection->closing) return;  // it ended meanwhile; nobody waits for this
   Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
+  count_buffers(*connection);
   if (sent.is_ok()) sent = check_held(*connection);
   if (!sent.is_ok()) {
     log_info("connection ", owner, " is closed: ", sent.message());
@@ -63,6 +65,16 @@ void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t requ
     return;
   }
   update_watch(*connection);
+}
+
+void ServerState::count_buffers(Connection& connection) {
+  const std::uint64_t now = connection.frames.held_bytes();
+  if (now > connection.counted) {
+    store.budget().charge(BudgetItem::kBuffers, now - connection.counted);
+  } else {
+    store.budget().give(BudgetItem::kBuffers, connection.counted - now);
+  }
+  connection.counted = now;
 }
 
 Status ServerState::check_held(const Connection& connection) const {

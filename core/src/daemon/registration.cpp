@@ -100,12 +100,18 @@ void ServerState::hello(Connection& connection, Frame& frame) {
 
 Result<ServerState::Registration> ServerState::register_client(const ClientIdentity& identity, std::uint32_t pins) {
   RETURN_IF_ERROR(store.may_register(identity.forked));
+  const std::uint64_t memory_bytes = pin_memory_bytes(pins, identity.pin_capacity);
   ASSIGN_OR_RETURN(const std::uint32_t client, store.begin_client());
+  if (const Status taken = store.take_for_client(memory_bytes); !taken.is_ok()) {
+    store.abandon_client(client);
+    return taken;
+  }
   Registration registration;
   registration.client = client;
   registration.token = os::random_u64();
   if (const Status kept = keep_client(client, identity, pins, registration); !kept.is_ok()) {
     store.pins().remove(client);
+    store.budget().give(BudgetItem::kPinTables, memory_bytes);
     poller.remove(link.fd(liveness_tag(client)));
     link.drop(pin_table_tag(client));
     link.drop(liveness_tag(client));
@@ -156,6 +162,7 @@ Status ServerState::reconnect(Connection& connection, const Hello& hello, const 
   if (store.pins().is_unreadable(hello.client)) {
     const Status added = store.pins().add(hello.client, known, state->identity.pin_capacity);
     if (!added.is_ok()) log_error("the pin table of client ", hello.client, ": ", added.message());
+    store.budget().charge(BudgetItem::kPinTables, pin_table_memory(hello.client));
   }
   for (const auto& [owner, other] : connections) {
     if (owner != connection.owner && other->client == hello.client) {
@@ -215,9 +222,27 @@ Result<std::uint32_t> ServerState::grow_pins(std::uint32_t client, std::uint32_t
   if (pins <= places) return places;
   // By doubling, so that it is asked for a few times only.
   const std::uint32_t wished = std::min(std::max(pins, 2 * places), most);
-  ASSIGN_OR_RETURN(const std::uint32_t grown, grow_pin_table(link.fd(pin_table_tag(client)), most, wished));
-  store.pins().grow(client, grown);
-  return grown;
+  const std::uint64_t before = pin_memory_bytes(places, most);
+  std::uint32_t target = wished;
+  Status taken = store.take_for_client(pin_memory_bytes(target, most) - before);
+  if (!taken.is_ok()) {
+    target = pins;
+    taken = store.take_for_client(pin_memory_bytes(target, most) - before);
+  }
+  RETURN_IF_ERROR(taken);
+  const Result<std::uint32_t> grown = grow_pin_table(link.fd(pin_table_tag(client)), most, target);
+  if (!grown.is_ok()) {
+    store.budget().give(BudgetItem::kPinTables, pin_memory_bytes(target, most) - before);
+    return grown.status();
+  }
+  store.pins().grow(client, *grown);
+  return *grown;
+}
+
+std::uint64_t ServerState::pin_table_memory(std::uint32_t client) const {
+  const ClientState* state = store.clients().find(client);
+  const std::uint32_t places = store.pins().places(client);
+  return state == nullptr || places == 0 ? 0 : pin_memory_bytes(places, state->identity.pin_capacity);
 }
 
 void ServerState::watch_adopted_clients() {
@@ -241,6 +266,7 @@ void ServerState::client_died(std::uint32_t client) {
     }
   }
   if (const int fd = link.fd(liveness_tag(client)); fd >= 0) poller.remove(fd);
+  store.budget().give(BudgetItem::kPinTables, pin_table_memory(client));
   store.died(client);
   store.pins().remove(client);
   link.drop(liveness_tag(client));

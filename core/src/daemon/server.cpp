@@ -87,7 +87,10 @@ Status adopt(Store& store, KeeperLink& link) {
     } else {
       added = store.pins().add(client, pins, capacity);
     }
-    if (added.is_ok()) continue;
+    if (added.is_ok()) {
+      store.budget().charge(BudgetItem::kPinTables, pin_memory_bytes(store.pins().places(client), capacity));
+      continue;
+    }
     log_error("the pin table of client ", client, " cannot be read (", added.message(),
               "): nothing that is in memory is freed before that client is gone, or comes back with its table");
     store.pins().add_unreadable(client);

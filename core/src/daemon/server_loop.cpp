@@ -105,6 +105,7 @@ void ServerLoop::take_event(const os::Ready& ready) {
   if (connection == nullptr) return;  // closed by an event before this one
   if (ready.writable) {
     if (const Status flushed = connection->frames.flush(); !flushed.is_ok()) connection->closing = true;
+    state_.count_buffers(*connection);
     state_.update_watch(*connection);
   }
   if (!connection->closing && (ready.readable || ready.hangup)) read_from(*connection);
@@ -160,6 +161,7 @@ void ServerLoop::read_from(Connection& connection) {
     if (state_.find(owner) == nullptr) return;
     if (connection.closing) return;
   }
+  state_.count_buffers(connection);
   if (incoming.status.is_ok()) incoming.status = state_.check_held(connection);
   if (incoming.status.is_ok()) return;
   if (incoming.status.code() != Code::kStoreUnavailable) {

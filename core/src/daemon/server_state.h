@@ -36,6 +36,7 @@ struct Connection {
   bool watches_write = false;
   bool has_more = false;      // whole frames wait in its buffer
   std::uint64_t waiting = 0;  // cost of its requests that wait: see ServerState::begin_wait
+  std::uint64_t counted = 0;  // of what its frames hold, in the budget
 };
 
 // What a client may make the daemon remember. A connection that holds little is served whatever the others hold.
@@ -90,6 +91,7 @@ class ServerState {
   void refuse(std::uint64_t owner, std::uint64_t request, const Status& status);
   // kStoreFull if this connection, or all of them, hold too much that waits for their peers.
   [[nodiscard]] Status check_held(const Connection& connection) const;
+  void count_buffers(Connection& connection);  // in the budget, as they are now
   // A request that may wait takes its cost until end_wait, or until its connection ends. kStoreFull: too many wait.
   [[nodiscard]] Status begin_wait(Connection& connection, std::uint64_t cost);
   void end_wait(std::uint64_t owner, std::uint64_t cost);
@@ -126,6 +128,7 @@ class ServerState {
   [[nodiscard]] Status keep_client(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
                                    Registration& registration);
   [[nodiscard]] Status reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds);
+  [[nodiscard]] std::uint64_t pin_table_memory(std::uint32_t client) const;  // as the budget counts it
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
   void step_down();
 

@@ -67,6 +67,9 @@ class EntryTable {
     return index;
   }
 
+  // So that the next allocate() succeeds.
+  [[nodiscard]] Status prepare() { return free_.empty() ? grow() : Status::ok(); }
+
   // Takes an allocate() back that was never published.
   void abandon(std::uint32_t index) {
     --live_;
@@ -128,7 +131,7 @@ class EntryTable {
   }
 
  private:
-  static constexpr std::uint64_t kGrowBytes = 256U << 10;
+  static constexpr std::uint64_t kGrowBytes = 64U << 10;
 
   static bool is_retired(std::uint64_t word) {
     return Word::generation(word) == kLastGeneration && (Word::flags(word) & kRetiredFlag) != 0;

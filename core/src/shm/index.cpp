@@ -149,7 +149,7 @@ Status IndexWriter::rebuild(std::uint32_t log2) {
   return discard(old);
 }
 
-Status IndexWriter::insert(const IdBytes& id, std::uint32_t slot) {
+Status IndexWriter::prepare() {
   const std::uint64_t entries = 1ULL << log2_;
   if (too_full(live_ + tombstones_ + 1, entries)) {
     const std::uint32_t target = smallest_log2(live_ + 1);
@@ -163,6 +163,11 @@ Status IndexWriter::insert(const IdBytes& id, std::uint32_t slot) {
     // Without memory for another table a fuller one still works, as long as probes find an empty entry.
     if (!rebuilt.is_ok() && live_ + tombstones_ + 2 > (1ULL << log2_)) return rebuilt;
   }
+  return Status::ok();
+}
+
+Status IndexWriter::insert(const IdBytes& id, std::uint32_t slot) {
+  RETURN_IF_ERROR(prepare());
   const std::uint64_t hash = hash_id(id);
   put(table(word_), (1ULL << log2_) - 1, IndexEntry::make(slot, tag_of(hash)), hash);
   ++live_;

@@ -45,6 +45,9 @@ class IndexWriter {
   // is no memory for that.
   [[nodiscard]] Status insert(const IdBytes& id, std::uint32_t slot);
 
+  // So that the next insert() succeeds. kStoreFull if there is no memory for that.
+  [[nodiscard]] Status prepare();
+
   // False if the pair is not there.
   bool remove(const IdBytes& id, std::uint32_t slot);
 

@@ -39,8 +39,13 @@ Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
       return Status(Code::kStoreFull, concat("the record arena of ", format_bytes(region_->capacity()),
                                              " is full; delete objects that nobody needs"));
     }
-    const std::uint64_t target = std::min(mark + step, region_->capacity() / kRecordAlign * kRecordAlign);
-    RETURN_IF_ERROR(region_->ensure(target));
+    const std::uint64_t most = region_->capacity() / kRecordAlign * kRecordAlign;
+    std::uint64_t target = std::min(mark + step, most);
+    if (!region_->ensure(target).is_ok()) {
+      const std::uint64_t page = os::page_bytes();
+      target = std::min((mark + wanted + page - 1) / page * page, most);
+      RETURN_IF_ERROR(region_->ensure(target));
+    }
     root_->record_high_water.store(target, std::memory_order_release);
     extents_.grow(target);
     holes_.grow(target);
@@ -110,16 +115,19 @@ void RecordArena::give_back() {
 }
 
 Result<std::uint64_t> RecordArena::trim() {
-  if (region_->fd() < 0) return std::uint64_t{0};
   const std::uint64_t page = os::page_bytes();
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
   extents_.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
     const std::uint64_t first = round_up(offset, page);
     const std::uint64_t end = (offset + length) / page * page;
-    if (end > first && end - first >= kGrowBytes) ranges.emplace_back(first, end - first);
+    if (end > first && end - first >= kTrimBytes) ranges.emplace_back(first, end - first);
   });
   std::uint64_t punched = 0;
   for (const auto& [offset, length] : ranges) {
+    std::uint64_t there = offset;
+    while (there < offset + length && !holes_.is_free(there, page))
+      there += page;
+    if (there == offset + length) continue;  // given back already
     RETURN_IF_ERROR(region_->discard_range(offset, length));
     for (std::uint64_t at = offset; at < offset + length; at += page) {
       if (!holes_.is_free(at, page)) continue;

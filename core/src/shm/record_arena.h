@@ -44,7 +44,8 @@ class RecordArena {
   [[nodiscard]] std::uint64_t arena_bytes() const { return extents_.bytes(); }
 
  private:
-  static constexpr std::uint64_t kGrowBytes = 1U << 20;
+  static constexpr std::uint64_t kGrowBytes = 256U << 10;  // at once, where there is so much
+  static constexpr std::uint64_t kTrimBytes = 64U << 10;   // a smaller hole is not worth a call
 
   Region* region_;
   Root* root_;

@@ -15,6 +15,31 @@ namespace {
 
 constexpr std::uint64_t kGrowBytes = 64U << 10;
 
+BudgetItem item_of(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kSlots:
+      return BudgetItem::kSlots;
+    case RegionKind::kBlobs:
+      return BudgetItem::kBlobs;
+    case RegionKind::kIndex:
+      return BudgetItem::kIndex;
+    case RegionKind::kRecords:
+      return BudgetItem::kRecords;
+    case RegionKind::kNames:
+      return BudgetItem::kNames;
+    case RegionKind::kSets:
+      return BudgetItem::kSets;
+    case RegionKind::kConsumptions:
+      return BudgetItem::kConsumptions;
+    case RegionKind::kRoot:
+    case RegionKind::kSegments:
+    case RegionKind::kSessions:
+    case RegionKind::kClients:
+      break;
+  }
+  return BudgetItem::kTables;
+}
+
 std::uint32_t header_crc(const RegionHeader& header) { return crc32c(&header, offsetof(RegionHeader, crc)); }
 
 void write_header(std::byte* base, RegionKind kind, const InstanceId& instance, std::uint64_t capacity) {
@@ -242,14 +267,63 @@ Status Region::ensure(std::uint64_t bytes) {
   return Status::ok();
 }
 
+void Region::count_in(MemoryBudget& budget) {
+  budget_ = &budget;
+  budget.charge(item_of(kind()), resident_bytes());
+}
+
+std::uint64_t Region::resident_bytes() const {
+  if (!fd_.valid()) return private_bytes_;
+  const Result<std::uint64_t> bytes = os::resident_bytes(fd_.get());
+  return bytes.is_ok() ? *bytes : 0;
+}
+
+// The kernel does not say which pages of a range are there, so of a memfd all may be missing.
+std::uint64_t Region::missing_bytes(std::uint64_t offset, std::uint64_t bytes) const {
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t end = (offset + bytes + page - 1) / page;
+  std::uint64_t missing = 0;
+  for (std::uint64_t at = offset / page; at < end; ++at)
+    missing += fd_.valid() || at >= pages_.size() || !pages_[at] ? page : 0;
+  return missing;
+}
+
+void Region::mark_pages(std::uint64_t offset, std::uint64_t bytes, bool there) {
+  const std::uint64_t page = os::page_bytes();
+  // Half a page comes as a whole one, and stays as one.
+  const std::uint64_t first = there ? offset / page : (offset + page - 1) / page;
+  const std::uint64_t end = there ? (offset + bytes + page - 1) / page : (offset + bytes) / page;
+  if (pages_.size() < end) pages_.resize(end);
+  for (std::uint64_t at = first; at < end; ++at) {
+    if (pages_[at] == there) continue;
+    pages_[at] = there;
+    private_bytes_ += there ? page : -page;
+  }
+}
+
 Status Region::ensure_range(std::uint64_t offset, std::uint64_t bytes) {
   if (offset > entries_bytes_ || bytes > entries_bytes_ - offset) {
     return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " has ", entries_bytes_,
                                                  " bytes of entries; ", bytes, " at ", offset, " lie beyond"));
   }
-  if (!fd_.valid() || bytes == 0) return Status::ok();
-  return os::reserve(fd_.get(), kRegionHeaderBytes + offset, bytes)
-      .with_context(concat("no memory for region ", region_name(kind())));
+  if (bytes == 0) return Status::ok();
+  const BudgetItem item = item_of(kind());
+  const std::uint64_t missing = missing_bytes(offset, bytes);
+  if (budget_ != nullptr) RETURN_IF_ERROR(budget_->take(item, missing));
+  const std::uint64_t before = resident_bytes();
+  Status reserved;
+  if (fd_.valid()) {
+    reserved = os::reserve(fd_.get(), kRegionHeaderBytes + offset, bytes)
+                   .with_context(concat("no memory for region ", region_name(kind())));
+  } else {
+    mark_pages(offset, bytes, true);
+  }
+  if (budget_ != nullptr) {  // what was granted becomes what came
+    const std::uint64_t after = resident_bytes();
+    budget_->charge(item, after - std::min(after, before));
+    budget_->give(item, missing);
+  }
+  return reserved;
 }
 
 Status Region::discard_range(std::uint64_t offset, std::uint64_t bytes) {
@@ -257,7 +331,15 @@ Status Region::discard_range(std::uint64_t offset, std::uint64_t bytes) {
     return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " has ", entries_bytes_,
                                                  " bytes of entries; ", bytes, " at ", offset, " lie beyond"));
   }
-  if (fd_.valid()) return os::punch(fd_.get(), kRegionHeaderBytes + offset, bytes);
+  const std::uint64_t before = resident_bytes();
+  if (fd_.valid()) {
+    const Status punched = os::punch(fd_.get(), kRegionHeaderBytes + offset, bytes);
+    const std::uint64_t after = resident_bytes();
+    if (budget_ != nullptr) budget_->give(item_of(kind()), before - std::min(before, after));
+    return punched;
+  }
+  mark_pages(offset, bytes, false);
+  if (budget_ != nullptr) budget_->give(item_of(kind()), before - resident_bytes());
   // Word by word and atomically, as readers may still look: what the kernel does for a memfd.
   std::byte* at = entries() + offset;
   for (std::uint64_t i = 0; i + 8 <= bytes; i += 8) {

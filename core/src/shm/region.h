@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "os/mapping.h"
 #include "shm/layout.h"
+#include "shm/memory_budget.h"
 
 namespace entrepot {
 
@@ -56,6 +58,10 @@ class Region {
   // A read-only descriptor to send to a client. kInvalidArgument for private memory.
   [[nodiscard]] Result<UniqueFd> read_only_fd() const;
 
+  // From now on its memory is part of the budget, which is asked before there is more. It outlives the last growth.
+  void count_in(MemoryBudget& budget);
+  [[nodiscard]] std::uint64_t resident_bytes() const;  // pages that there are, the header's among them
+
   // Pages for the first `bytes` of the entries (invariant: memory is reserved before it is used). Remembers how far it
   // got; cheap when there is nothing to do. kStoreFull if there is no memory, kInvalidArgument beyond the capacity.
   [[nodiscard]] Status ensure(std::uint64_t bytes);
@@ -67,6 +73,8 @@ class Region {
  private:
   static Result<Region> open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,
                              os::Access access);
+  [[nodiscard]] std::uint64_t missing_bytes(std::uint64_t offset, std::uint64_t bytes) const;  // at most
+  void mark_pages(std::uint64_t offset, std::uint64_t bytes, bool there);
   Status check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance);
 
   UniqueFd fd_;
@@ -74,6 +82,9 @@ class Region {
   std::byte* base_ = nullptr;
   std::uint64_t capacity_ = 0;  // checked copies: the header is not believed twice
   std::uint64_t entries_bytes_ = 0;
+  MemoryBudget* budget_ = nullptr;
+  std::vector<bool> pages_;  // of private memory, which no kernel counts: which of its pages were asked for
+  std::uint64_t private_bytes_ = 0;
 };
 
 }  // namespace entrepot

@@ -55,6 +55,7 @@ class NameTable {
 
   // kObjectExists if the name is bound to another ID and not `replace`; binding it to the same ID again is success.
   [[nodiscard]] Status may_bind(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) const;
+  [[nodiscard]] Status prepare() { return table_.prepare(); }  // so that memory is there for the next bind()
   [[nodiscard]] Status bind(std::uint32_t session, std::string_view name, const IdBytes& id, std::uint32_t generation,
                             bool replace);
   [[nodiscard]] const IdBytes* resolve(std::uint32_t session, std::string_view name) const;

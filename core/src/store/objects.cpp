@@ -60,6 +60,10 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
 
 SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, const Placed& placed) {
   SealOutcome outcome;
+  // Whatever may have to grow for it grows before anything is published.
+  if (!spec.name.empty()) outcome.status = parts_.names.prepare();
+  if (outcome.status.is_ok()) outcome.status = index_.prepare();
+  if (!outcome.status.is_ok()) return outcome;
   const Result<std::uint32_t> slot = directory_.allocate();
   if (!slot.is_ok()) {
     outcome.status = slot.status();
@@ -179,14 +183,11 @@ Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std:
     }
   }
   const RecordParts parts{buffers, refs, spec.tree, spec.payload};
-  ASSIGN_OR_RETURN(const std::uint32_t needed, record_bytes(parts));
-  if (!parts_.pool.make_record_room(needed)) {
-    return Status(Code::kStoreFull,
-                  concat("no room for ", format_bytes(needed),
-                         " of metadata and small values: ", parts_.pool.describe_pressure()),
-                  true);
-  }
-  return parts_.records.write(parts, bytes);
+  Result<std::uint64_t> written = parts_.records.write(parts, bytes);
+  if (written.code() != Code::kStoreFull) return written;
+  return Status(Code::kStoreFull,
+                concat("metadata and small values: ", written.status().message(), "; ", parts_.pool.describe_pressure()),
+                true);
 }
 
 LookupOutcome ObjectTable::lookup(const IdBytes& id) const {

@@ -147,6 +147,7 @@ std::string Store::status_json(const DaemonFacts& facts) const {
       .field("largest_free_extent", pool_.largest_extent())
       .field("largest_lease_bytes", pool_.largest_lease())
       .field("waiting", waiters_.lookups.size() + waiters_.names.size() + waiters_.leases.size());
+  write_budget(json);
   json.key("clients").open_array();
   const std::uint64_t now = clock_->unix_ns();
   for (const auto& [client, state] : clients_.all()) {

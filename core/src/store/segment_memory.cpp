@@ -11,14 +11,18 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kArenaSlack = 4U << 20;   // of the record arena: free, but counted as taken
-constexpr std::uint64_t kArenaGrowth = 1U << 20;  // the arena grows by so much at once
 constexpr std::uint64_t kLeastPunch = 64U << 10;  // smaller holes are not worth a call
 
 }  // namespace
 
 Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgent) {
-  ASSIGN_OR_RETURN(const std::uint32_t segment, table_.add(bytes));
+  RETURN_IF_ERROR(budget_->take(BudgetItem::kSegments, bytes));
+  const Result<std::uint32_t> added = table_.add(bytes);
+  if (!added.is_ok()) {
+    budget_->give(BudgetItem::kSegments, bytes);
+    return added.status();
+  }
+  const std::uint32_t segment = *added;
   ENTREPOT_SYNC_POINT("segment.added");
   auto entry = std::make_unique<Info>();
   entry->extents = ExtentAllocator(bytes);
@@ -50,6 +54,7 @@ void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, c
 
 void SegmentPool::drop(std::uint32_t segment) {
   committed_ -= table_.bytes(segment) - info(segment).retired;
+  budget_->give(BudgetItem::kSegments, table_.bytes(segment) - info(segment).retired);
   leased_ -= info(segment).leased_bytes;
   const std::uint32_t generation = table_.generation(segment);
   infos_.erase(segment);
@@ -58,15 +63,9 @@ void SegmentPool::drop(std::uint32_t segment) {
   source_->drop(segment, generation);
 }
 
-std::uint64_t SegmentPool::record_bytes() const {
-  const std::uint64_t used = records_->used_bytes();
-  return used + std::min(records_->arena_bytes() - used, kArenaSlack);
-}
+std::uint64_t SegmentPool::record_bytes() const { return budget_->granted(BudgetItem::kRecords); }
 
-std::uint64_t SegmentPool::available_bytes() const {
-  const std::uint64_t taken = committed_ + record_bytes();
-  return taken >= options_.capacity_bytes ? 0 : options_.capacity_bytes - taken;
-}
+std::uint64_t SegmentPool::available_bytes() const { return budget_->free_bytes(); }
 
 void SegmentPool::top_up(bool large_too) {
   if (warm_stopped_) return;
@@ -161,12 +160,6 @@ bool SegmentPool::make_room(std::uint64_t bytes) {
   return available_bytes() >= bytes;
 }
 
-bool SegmentPool::make_record_room(std::uint64_t bytes) {
-  const std::uint64_t counted = std::min(records_->arena_bytes() - records_->used_bytes(), kArenaSlack);
-  if (bytes <= counted) return true;
-  return make_room(bytes - counted + kArenaGrowth) || make_room(bytes - counted);
-}
-
 std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::holes(const Info& entry) {
   const std::uint64_t page = os::page_bytes();
   std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
@@ -193,6 +186,7 @@ void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough
     }
     entry.retired += length;
     committed_ -= length;
+    budget_->give(BudgetItem::kSegments, length);
     won += length;
   }
 }
@@ -221,6 +215,7 @@ std::uint32_t SegmentPool::adopt_begin() {
     entry->extents = ExtentAllocator(table_.bytes(segment));
     entry->has_holes = !memory.full;
     committed_ += table_.bytes(segment);
+    budget_->charge(BudgetItem::kSegments, table_.bytes(segment));
     infos_[segment] = std::move(entry);
   }
   return lost;

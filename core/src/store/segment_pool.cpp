@@ -21,8 +21,9 @@ std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length) {
   return round_up(length, own_pages ? page : kBlobAlign);
 }
 
-SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, const StoreOptions& options)
-    : options_(options), records_(&records), source_(&source), table_(memory) {
+SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, MemoryBudget& budget,
+                         const StoreOptions& options)
+    : options_(options), records_(&records), budget_(&budget), source_(&source), table_(memory) {
   small_ = std::clamp(options.capacity_bytes / 16 / kSegmentAlign * kSegmentAlign, kSegmentAlign, kSmallMost);
   warm_target_ = std::min(options.warm_bytes, options.capacity_bytes);
   const std::uint64_t most = warm_target_ / 3 * 2 / kSegmentAlign * kSegmentAlign;  // for one value of any size

@@ -6,7 +6,7 @@
 // may have it back while it still holds that writer's data. States in shm/segment_table.h. The table's entry is written
 // before a lease is answered.
 //
-//   capacity >= committed (segments - retired ranges) + records: what is handed out is reserved first.
+//   The budget grants each segment before it is made, and gets retired ranges back.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "shm/blobs.h"
 #include "shm/extent_allocator.h"
+#include "shm/memory_budget.h"
 #include "shm/record_arena.h"
 #include "shm/segment_table.h"
 #include "store/memory_source.h"
@@ -44,7 +45,8 @@ struct LeaseWait {
 // Guarded by the daemon's thread.
 class SegmentPool {
  public:
-  SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, const StoreOptions& options);
+  SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, MemoryBudget& budget,
+              const StoreOptions& options);
 
   // --- leases
   // A range now, or none: wait (provisioning may be under way for `wait`). kStoreFull if waiting cannot help.
@@ -76,8 +78,7 @@ class SegmentPool {
 
   // --- memory
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
-  [[nodiscard]] bool make_room(std::uint64_t bytes);         // of capacity: drops, punches
-  [[nodiscard]] bool make_record_room(std::uint64_t bytes);  // so that a record of that size fits
+  [[nodiscard]] bool make_room(std::uint64_t bytes);  // of the budget: drops, punches
   void top_up(bool large_too);  // warm memory ahead of demand; a large segment takes long, and bandwidth
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
@@ -159,6 +160,7 @@ class SegmentPool {
 
   StoreOptions options_;
   RecordArena* records_;
+  MemoryBudget* budget_;
   MemorySource* source_;
   SegmentTable table_;
   std::map<std::uint32_t, std::unique_ptr<Info>> infos_;  // live segments

@@ -21,19 +21,23 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
     : memory_(&memory),
       clock_(&clock),
       options_(std::move(options)),
+      budget_(options_.capacity_bytes),
       records_(memory),
       sessions_(memory, clock),
       sets_(memory, sessions_),
       consumptions_(memory),
       names_(memory),
       clients_(memory),
-      pool_(memory, records_, source, options_),
+      pool_(memory, records_, source, budget_, options_),
       objects_({memory, clock, sessions_, sets_, consumptions_, names_, pool_, records_, pins_, cold}),
       pager_(objects_, pool_, pins_, sets_, cold, clock, options_),
       cold_(cold),
       started_ns_(clock.monotonic_ns()) {
   next_expiry_ns_ = started_ns_ + kExpiryNs;
   memory.root().capacity_bytes.store(options_.capacity_bytes, std::memory_order_relaxed);
+  for (const RegionKind kind : kAllRegions)
+    memory.region(kind).count_in(budget_);
+  budget_.on_short([this](std::uint64_t bytes) { return pool_.make_room(bytes); });
   objects_.listen(&pager_);
   pager_.on_changed([this](const IdBytes& id) { notify_changed(id); });
 }

@@ -143,6 +143,12 @@ class Store {
   [[nodiscard]] const NameTable& names() const { return names_; }
   [[nodiscard]] std::uint32_t counted_consumptions() const { return consumptions_.live(); }
   [[nodiscard]] const StoreOptions& options() const { return options_; }
+  [[nodiscard]] MemoryBudget& budget() { return budget_; }
+  [[nodiscard]] const MemoryBudget& budget() const { return budget_; }
+  // Memory for a client; moves objects out where there is none. kStoreFull.
+  [[nodiscard]] Status take_for_client(std::uint64_t bytes);
+  // kStoreFull if there are as many clients as a store of this size takes, or as many forked ones.
+  [[nodiscard]] Status may_register(bool forked) const;
 
  private:
   void rescan();
@@ -173,6 +179,7 @@ class Store {
   void object_json(class JsonWriter& json, std::uint32_t slot) const;
   void write_explanation(class JsonWriter& json, std::uint32_t slot) const;
   void write_set(class JsonWriter& json, std::uint32_t slot) const;
+  void write_budget(class JsonWriter& json) const;
   [[nodiscard]] Result<std::uint32_t> consume(const IdBytes& id, std::string_view consumer);
   void all_have_had(std::uint32_t slot);
   void end_what_all_have_had();
@@ -183,6 +190,7 @@ class Store {
   ControlMemory* memory_;
   const Clock* clock_;
   StoreOptions options_;
+  MemoryBudget budget_;
   RecordArena records_;
   SessionTable sessions_;
   SetTable sets_;

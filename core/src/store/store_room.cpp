@@ -1,7 +1,8 @@
-// Room: for a lease at once, by moving others out, later, or never; and for one more client.
+// Room: for a lease at once, by moving others out, later, or never; for one more client; and who takes how much.
 #include <algorithm>
 
 #include "base/text.h"
+#include "store/json.h"
 #include "store/store.h"
 
 namespace entrepot {
@@ -12,9 +13,15 @@ constexpr std::uint64_t kLeastClients = 64;
 
 }  // namespace
 
+Status Store::take_for_client(std::uint64_t bytes) {
+  Status taken = budget_.take(BudgetItem::kPinTables, bytes);
+  while (taken.code() == Code::kStoreFull && pager_.reclaim(bytes, Pager::Purpose::kNew))
+    taken = budget_.take(BudgetItem::kPinTables, bytes);
+  return taken;
+}
+
 Status Store::may_register(bool forked) const {
-  const std::uint64_t most =
-      std::clamp<std::uint64_t>(options_.capacity_bytes / kBytesAClient, kLeastClients, kMaxClients);
+  const std::uint64_t most = std::clamp<std::uint64_t>(options_.capacity_bytes / kBytesAClient, kLeastClients, kMaxClients);
   const auto& all = clients_.all();
   if (all.size() >= most) {
     return Status(Code::kStoreFull,
@@ -50,11 +57,11 @@ Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
 }
 
 // Others' pins go by themselves, and their going is waited for. What the asker itself holds while it waits, what a user
-// keeps in memory, and records, which never leave it, do not.
+// keeps in memory, and all that is no payload do not.
 Store::Room Store::room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const {
   immovable = pager_.immovable(waiter.asker.client);
-  const std::uint64_t records = pager_.enabled() ? pool_.record_bytes() : 0;
-  const std::uint64_t stays = records + immovable.own + immovable.kept;
+  const std::uint64_t fixed = pager_.enabled() ? budget_.fixed_bytes() : 0;
+  const std::uint64_t stays = fixed + immovable.own + immovable.kept;
   const auto fits_beside = [&](std::uint64_t taken) {
     return taken <= options_.capacity_bytes && waiter.min_bytes <= options_.capacity_bytes - taken;
   };
@@ -78,6 +85,22 @@ Status Store::store_full(const LeaseWaiter& waiter) const {
                 concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
                        format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders()),
                 true);
+}
+
+void Store::write_budget(JsonWriter& json) const {
+  json.key("budget")
+      .open_object()
+      .field("limit_bytes", budget_.limit_bytes())
+      .field("margin_bytes", MemoryBudget::kMarginBytes)
+      .field("granted_bytes", budget_.granted())
+      .field("free_bytes", budget_.free_bytes())
+      .key("items")
+      .open_object();
+  for (std::size_t i = 0; i < kBudgetItems; ++i) {
+    const auto item = static_cast<BudgetItem>(i);
+    json.field(budget_item_name(item), budget_.granted(item));
+  }
+  json.close_object().close_object();
 }
 
 }  // namespace entrepot

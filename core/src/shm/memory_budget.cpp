@@ -1,0 +1,65 @@
+#include "shm/memory_budget.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::array<std::string_view, kBudgetItems> kNames = {"segments", "records", "slots",        "blobs",
+                                                               "index",    "names",   "sets",         "consumptions",
+                                                               "tables",   "pin_tables", "buffers"};
+
+}  // namespace
+
+std::string_view budget_item_name(BudgetItem item) { return kNames.at(static_cast<std::size_t>(item)); }
+
+bool MemoryBudget::fits(BudgetItem item, std::uint64_t bytes) const {
+  const std::uint64_t margin_left = kMarginBytes - std::min(kMarginBytes, small_);
+  const std::uint64_t from_limit = has_margin(item) ? bytes - std::min(bytes, margin_left) : bytes;
+  return from_limit == 0 || from_limit <= free_bytes();
+}
+
+Status MemoryBudget::take(BudgetItem item, std::uint64_t bytes) {
+  if (!fits(item, bytes) && make_room_) static_cast<void>(make_room_(bytes));
+  if (!fits(item, bytes)) {
+    return Status(Code::kStoreFull,
+                  concat("no room for ", format_bytes(bytes), " of ", budget_item_name(item), ": the store may take ",
+                         format_bytes(limit_), " and has ", describe(),
+                         ". Delete objects that nobody needs, or start the daemon with a larger --size"),
+                  true);
+  }
+  charge(item, bytes);
+  return Status::ok();
+}
+
+void MemoryBudget::charge(BudgetItem item, std::uint64_t bytes) {
+  granted_.at(static_cast<std::size_t>(item)) += bytes;
+  sum_of(item) += bytes;
+}
+
+void MemoryBudget::give(BudgetItem item, std::uint64_t bytes) {
+  std::uint64_t& granted = granted_.at(static_cast<std::size_t>(item));
+  bytes = std::min(bytes, granted);
+  granted -= bytes;
+  sum_of(item) -= bytes;
+}
+
+std::uint64_t MemoryBudget::free_bytes() const {
+  const std::uint64_t used = taken();
+  return used >= limit_ ? 0 : limit_ - used;
+}
+
+std::string MemoryBudget::describe() const {
+  std::string text;
+  for (std::size_t i = 0; i < kBudgetItems; ++i) {
+    if (granted_.at(i) == 0) continue;
+    if (!text.empty()) text += ", ";
+    text += concat(kNames.at(i), " ", format_bytes(granted_.at(i)));
+  }
+  return text;
+}
+
+}  // namespace entrepot
