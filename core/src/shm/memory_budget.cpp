@@ -8,8 +8,8 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::array<std::string_view, kBudgetItems> kNames = {"segments", "records", "slots",        "blobs",
-                                                               "index",    "names",   "sets",         "consumptions",
+constexpr std::array<std::string_view, kBudgetItems> kNames = {"segments", "records",    "slots",  "blobs",
+                                                               "index",    "names",      "sets",   "consumptions",
                                                                "tables",   "pin_tables", "buffers"};
 
 }  // namespace

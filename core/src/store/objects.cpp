@@ -185,9 +185,9 @@ Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std:
   const RecordParts parts{buffers, refs, spec.tree, spec.payload};
   Result<std::uint64_t> written = parts_.records.write(parts, bytes);
   if (written.code() != Code::kStoreFull) return written;
-  return Status(Code::kStoreFull,
-                concat("metadata and small values: ", written.status().message(), "; ", parts_.pool.describe_pressure()),
-                true);
+  return Status(
+      Code::kStoreFull,
+      concat("metadata and small values: ", written.status().message(), "; ", parts_.pool.describe_pressure()), true);
 }
 
 LookupOutcome ObjectTable::lookup(const IdBytes& id) const {

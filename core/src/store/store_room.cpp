@@ -21,7 +21,8 @@ Status Store::take_for_client(std::uint64_t bytes) {
 }
 
 Status Store::may_register(bool forked) const {
-  const std::uint64_t most = std::clamp<std::uint64_t>(options_.capacity_bytes / kBytesAClient, kLeastClients, kMaxClients);
+  const std::uint64_t most =
+      std::clamp<std::uint64_t>(options_.capacity_bytes / kBytesAClient, kLeastClients, kMaxClients);
   const auto& all = clients_.all();
   if (all.size() >= most) {
     return Status(Code::kStoreFull,

@@ -145,7 +145,8 @@ TEST_F(FullStore, WhoeverTakesOverCountsTheSame) {
 
 TEST_F(FullStore, TheStatusItemisesWhatIsTaken) {
   const std::string status = h.store->status_json({});
-  for (const char* part : {"\"budget\":{\"limit_bytes\":16777216", "\"items\":{\"segments\":", "\"pin_tables\":", "\"buffers\":"})
+  for (const char* part :
+       {"\"budget\":{\"limit_bytes\":16777216", "\"items\":{\"segments\":", "\"pin_tables\":", "\"buffers\":"})
     EXPECT_NE(status.find(part), std::string::npos) << part << " in: " << status;
   h.expect_no_leak();
 }
