@@ -70,6 +70,8 @@ class Store {
   [[nodiscard]] PinScanner& pins() { return pins_; }
   // kStoreFull if there are as many clients as a store of this size takes, or as many forked ones.
   [[nodiscard]] Status may_register(bool forked) const;
+  // Memory for a client; moves objects out where there is none. kStoreFull.
+  [[nodiscard]] Status take_for_client(std::uint64_t bytes);
   // kAccessDenied unless the token is the client's. `leases` null: the client does not say what it holds.
   [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<HeldLease>* leases);
   void disconnected(std::uint32_t client, std::uint64_t owner);  // leases return, pins stay
@@ -145,10 +147,6 @@ class Store {
   [[nodiscard]] const StoreOptions& options() const { return options_; }
   [[nodiscard]] MemoryBudget& budget() { return budget_; }
   [[nodiscard]] const MemoryBudget& budget() const { return budget_; }
-  // Memory for a client; moves objects out where there is none. kStoreFull.
-  [[nodiscard]] Status take_for_client(std::uint64_t bytes);
-  // kStoreFull if there are as many clients as a store of this size takes, or as many forked ones.
-  [[nodiscard]] Status may_register(bool forked) const;
 
  private:
   void rescan();
