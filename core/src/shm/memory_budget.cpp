@@ -17,6 +17,7 @@ constexpr std::array<std::string_view, kBudgetItems> kNames = {"segments", "reco
 std::string_view budget_item_name(BudgetItem item) { return kNames.at(static_cast<std::size_t>(item)); }
 
 bool MemoryBudget::fits(BudgetItem item, std::uint64_t bytes) const {
+  if (!enforced_) return true;
   const std::uint64_t margin_left = kMarginBytes - std::min(kMarginBytes, small_);
   const std::uint64_t from_limit = has_margin(item) ? bytes - std::min(bytes, margin_left) : bytes;
   return from_limit == 0 || from_limit <= free_bytes();
@@ -35,16 +36,15 @@ Status MemoryBudget::take(BudgetItem item, std::uint64_t bytes) {
   return Status::ok();
 }
 
-void MemoryBudget::charge(BudgetItem item, std::uint64_t bytes) {
-  granted_.at(static_cast<std::size_t>(item)) += bytes;
-  sum_of(item) += bytes;
-}
+void MemoryBudget::charge(BudgetItem item, std::uint64_t bytes) { add(item, bytes); }
 
-void MemoryBudget::give(BudgetItem item, std::uint64_t bytes) {
-  std::uint64_t& granted = granted_.at(static_cast<std::size_t>(item));
-  bytes = std::min(bytes, granted);
-  granted -= bytes;
-  sum_of(item) -= bytes;
+void MemoryBudget::give(BudgetItem item, std::uint64_t bytes) { add(item, -std::min(bytes, granted(item))); }
+
+// `bytes` may be less than nothing, modulo 2^64.
+void MemoryBudget::add(BudgetItem item, std::uint64_t bytes) {
+  granted_.at(static_cast<std::size_t>(item)) += bytes;
+  if (item == BudgetItem::kBuffers) return;
+  (has_margin(item) ? small_ : large_) += bytes;
 }
 
 std::uint64_t MemoryBudget::free_bytes() const {

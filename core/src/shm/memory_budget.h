@@ -1,7 +1,9 @@
 // MemoryBudget: the one account of what a store takes of the machine's memory. Whatever grows asks it first.
 //
-// The limit is the store's --size. What clients cost by being there (pin tables, buffers of connections, the tables of
-// clients and sessions) is paid from a margin beyond it first, so that a full store still lets somebody in who deletes.
+// The limit is the store's --size. What clients cost by being there (pin tables, the tables of clients and sessions) is
+// paid from a margin beyond it first, so that a full store still lets somebody in who deletes. Buffers of connections
+// are counted, but do not go for the limit: what one client sends in halves must not keep others out. They have a limit
+// of their own.
 #pragma once
 
 #include <array>
@@ -25,7 +27,7 @@ enum class BudgetItem : std::uint8_t {
   kConsumptions,
   kTables,     // root, and the tables of segments, sessions and clients
   kPinTables,  // as far as they have grown
-  kBuffers,    // of connections: requests that are not whole, answers that are not read
+  kBuffers,    // not limited here: of connections: requests that are not whole, answers that are not read
 };
 inline constexpr std::size_t kBudgetItems = 11;
 [[nodiscard]] std::string_view budget_item_name(BudgetItem item);  // "segments"
@@ -39,6 +41,8 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
+  // From now on there is a limit. A store that takes over or begins is not refused what it had.
+  void enforce() { enforced_ = true; }
   // Called when something is short of `bytes`: gives back what nobody uses, so that free_bytes() reaches them.
   void on_short(std::function<bool(std::uint64_t bytes)> make_room) { make_room_ = std::move(make_room); }
 
@@ -51,18 +55,19 @@ class MemoryBudget {
   [[nodiscard]] std::uint64_t limit_bytes() const { return limit_; }
   [[nodiscard]] std::uint64_t free_bytes() const;
   [[nodiscard]] std::uint64_t granted(BudgetItem item) const { return granted_.at(static_cast<std::size_t>(item)); }
-  [[nodiscard]] std::uint64_t granted() const { return large_ + small_; }
+  [[nodiscard]] std::uint64_t granted() const { return large_ + small_ + granted(BudgetItem::kBuffers); }
   // Of the limit, what is not payload and does not go for it.
   [[nodiscard]] std::uint64_t fixed_bytes() const { return taken() - granted(BudgetItem::kSegments); }
   [[nodiscard]] std::string describe() const;  // "segments 60 MiB, slots 64 KiB"; what has nothing is left out
 
  private:
   [[nodiscard]] static bool has_margin(BudgetItem item) { return item >= BudgetItem::kTables; }
-  [[nodiscard]] std::uint64_t& sum_of(BudgetItem item) { return has_margin(item) ? small_ : large_; }
+  void add(BudgetItem item, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t taken() const { return large_ + (small_ > kMarginBytes ? small_ - kMarginBytes : 0); }
   [[nodiscard]] bool fits(BudgetItem item, std::uint64_t bytes) const;
 
   std::uint64_t limit_;
+  bool enforced_ = false;
   std::array<std::uint64_t, kBudgetItems> granted_{};
   std::uint64_t large_ = 0;  // of items that only the limit pays
   std::uint64_t small_ = 0;  // of items that the margin pays first

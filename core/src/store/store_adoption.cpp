@@ -13,6 +13,7 @@ Status Store::start_fresh() {
   if (cold_ != nullptr && cold_->had_former()) root.flags.fetch_or(kRootFollowsKilled, std::memory_order_relaxed);
   ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
   if (cold_ != nullptr) recover_cold();
+  budget_.enforce();
   return Status::ok();
 }
 
@@ -59,6 +60,7 @@ Result<AdoptionReport> Store::adopt_rest() {
   adoption_.lost_segments = pool_.adopt_begin();
   ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
   pool_.adopt_end(objects_.is_withholding());
+  budget_.enforce();  // not before: to whoever makes room, segments whose blobs are not known yet seem empty
   adoption_.damaged_entries += names_.adopt([&](std::uint32_t session, const IdBytes& id) {
     return sessions_.is_live(session) && (objects_.find(id).has_value() || objects_.is_dropped(id));
   });

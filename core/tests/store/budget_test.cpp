@@ -15,6 +15,7 @@ std::uint64_t sum_of(const MemoryBudget& budget) {
 
 TEST(Budget, WhatIsRefusedChangesNothingAndSaysWhoHasWhat) {
   MemoryBudget budget(8 * kMiB);
+  budget.enforce();
   ASSERT_TRUE(budget.take(BudgetItem::kSegments, 6 * kMiB).is_ok());
   ASSERT_TRUE(budget.take(BudgetItem::kSlots, kMiB).is_ok());
   const Status refused = budget.take(BudgetItem::kRecords, kMiB + 1);
@@ -33,6 +34,7 @@ TEST(Budget, WhatIsRefusedChangesNothingAndSaysWhoHasWhat) {
 
 TEST(Budget, WhatClientsCostIsPaidFromTheMarginFirst) {
   MemoryBudget budget(8 * kMiB);
+  budget.enforce();
   ASSERT_TRUE(budget.take(BudgetItem::kSegments, 8 * kMiB).is_ok());
   ASSERT_TRUE(budget.take(BudgetItem::kPinTables, MemoryBudget::kMarginBytes).is_ok()) << "a full store lets them in";
   EXPECT_EQ(budget.take(BudgetItem::kPinTables, 1).code(), Code::kStoreFull);
@@ -44,6 +46,7 @@ TEST(Budget, WhatClientsCostIsPaidFromTheMarginFirst) {
 
 TEST(Budget, WhatNobodyUsesIsGivenBackBeforeAnythingIsRefused) {
   MemoryBudget budget(8 * kMiB);
+  budget.enforce();
   budget.charge(BudgetItem::kSegments, 8 * kMiB);
   std::uint64_t asked = 0;
   budget.on_short([&](std::uint64_t bytes) {
@@ -136,6 +139,8 @@ TEST_F(FullStore, WhoeverTakesOverCountsTheSame) {
   h.restart();
   for (std::size_t i = 0; i < kBudgetItems; ++i) {
     const auto item = static_cast<BudgetItem>(i);
+    // The index is made anew, in a size that need not be the one that it had grown to.
+    if (item == BudgetItem::kIndex) continue;
     EXPECT_EQ(h.store->budget().granted(item), before[i]) << budget_item_name(item);
   }
   static const std::vector<HeldLease> kNone;
