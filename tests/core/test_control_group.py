@@ -154,9 +154,13 @@ def test_half_the_group_full_of_small_objects_is_no_more_than_that(
     with connected(process, address) as store:
         pids = {store.status()["pid"], store.status()["keeper_pid"]}
         oids: list[entrepot.ObjectID] = []
-        with pytest.raises(entrepot.StoreFull, match="--size"):
+
+        def fill() -> None:
             while len(oids) < 1_200_000:
-                oids += store.put_many([b"x"] * 10_000)
+                oids.extend(store.put_many([b"x"] * 10_000))
+
+        with pytest.raises(entrepot.StoreFull, match="--size"):
+            fill()
         assert len(oids) > 300_000
         assert bytes(store.get(oids[-1])) == bytes(store.get(oids[0])) == b"x"
         store.delete(oids[0])
