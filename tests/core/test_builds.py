@@ -85,8 +85,8 @@ def test_a_matching_copy_is_taken(package: Path) -> None:
 
 def stamp_of(address: str) -> int:
     """The stamp of this build's daemon, which it tells to whoever comes with another one."""
-    # Protocol 1.0, this layout, a stamp; texts and numbers are empty.
-    body = struct.pack("<HHIQ", 1, 0, _core.LAYOUT, 1) + bytes(40)
+    # This protocol, this layout, a stamp; texts and numbers are empty.
+    body = struct.pack("<HHIQ", *_core.PROTOCOL, _core.LAYOUT, 1) + bytes(40)
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(20)
         link.connect(address.removeprefix("unix://"))

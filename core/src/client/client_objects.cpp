@@ -38,6 +38,10 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     for (std::size_t i = 0; i < batch; ++i) {
       const LookupResult& found = reply.results[i];
       const IdBytes& id = ids[missing[i]];
+      if (found.code == Code::kObjectNotFound && !deadline.passed()) {  // deleted while it was brought back
+        still.push_back(missing[i]);
+        continue;
+      }
       if (found.code != Code::kOk) return lookup_error(id, found, wait_ms);
       if (found.resident != 0) {
         ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));

@@ -172,9 +172,9 @@ std::vector<std::uint32_t> ObjectTable::blob_arrived(std::uint32_t blob, const B
 void ObjectTable::lose(std::uint32_t slot, std::string why) {
   const IdBytes id = directory_.at(slot).id;
   log_error("object ", to_hex(id), " of ", directory_.at(slot).payload_bytes, " bytes is lost: its copy is damaged");
+  lost_[id] = std::move(why);  // before whoever waits for it is told of its end
   unlink(slot);
   parts_.names.drop_id(id);
-  lost_[id] = std::move(why);
   collect({{slot, directory_.generation(slot)}});
 }
 

@@ -78,7 +78,9 @@ void Pager::object_ended(std::uint32_t slot) {
   leave_.erase(slot);
   ahead_.erase(slot);
   read_ahead_.remove(slot);
+  const bool awaited = loads_.contains(slot);
   drop_load(slot);
+  if (awaited) tell(objects_->directory().at(slot).id);  // nothing will come of the load that readers wait for
 }
 
 void Pager::hints_changed(std::uint32_t slot) {
