@@ -8,11 +8,14 @@ stall it: no keeper that is stopped or replaced, no client, no log that nobody r
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-MOST_SECONDS = 1.0  # of a pause that nothing excuses
+# Of a pause that nothing excuses: as the store promises where the soak has the machine (`make soak`). Beside other
+# tests, which take the processors from some processes only, it finds who is kept waiting for a time-out.
+MOST_SECONDS = 1.0 if "ENTREPOT_SOAK_SECONDS" in os.environ else 4.0
 COMEBACK_SECONDS = 1.0  # after the daemon is there again: to connect to it, and for it to answer all that waited
 NOTABLE_SECONDS = 0.25
 
@@ -81,6 +84,7 @@ class Report:
     Attributes:
         load: what the clients did.
         seed: of the choice of events.
+        most_seconds: of a pause that nothing excuses.
         seconds: it took.
         events: how many there were of each kind.
         not_tried: kinds that cannot be had on this machine, and why.
@@ -101,6 +105,7 @@ class Report:
 
     load: str
     seed: int
+    most_seconds: float = MOST_SECONDS
     seconds: float = 0.0
     events: dict[str, int] = field(default_factory=dict[str, int])
     not_tried: dict[str, str] = field(default_factory=dict[str, str])
@@ -137,7 +142,7 @@ class Report:
             told = f"{pause.seconds:.2f} s from {pause.begin:.2f} (meanwhile: {said or 'nothing'})"
             if pause.seconds > NOTABLE_SECONDS:
                 self.notable_pauses.append(f"{probe}: {told}")
-            if unexcused > MOST_SECONDS:
+            if unexcused > self.most_seconds:
                 self.broken.append(f"{probe} stood still for {unexcused:.2f} s without an excuse, in a pause of {told}")
 
     def write(self, folder: Path) -> str:

@@ -76,7 +76,7 @@ def test_what_of_a_pause_is_a_stall(
 def test_only_what_asks_a_daemon_that_is_away_may_wait() -> None:
     pause = [Span("", 10.0, 13.0)]
     stopped = Span("stop daemon", 9.9, 11.8, daemon_away=True)
-    report = Report("memory", 1)
+    report = Report("memory", 1, most_seconds=1.0)
     report.judge("puts", pause, [stopped], [])
     assert report.broken == []
     report.judge("puts", [Span("", 10.0, 14.0)], [stopped], [])
