@@ -10,7 +10,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 REQUEST = "entrepot.rerun"
 ANSWER = "entrepot.rerun_answer"
@@ -102,6 +105,29 @@ class Answer:
             return cls(str(said["id"]), cleared, waiting, str(said["problem"]), bool(said.get("held")))
         except (KeyError, TypeError, ValueError):
             return None
+
+
+def leave(row: Any, key: str, said: dict[str, Any], session: Session) -> None:
+    """Leave something among the XComs of whoever asked; in the scheduler, which has the database.
+
+    Args:
+        row: the request in the database.
+        key: of the XCom.
+        said: its value.
+        session: of the database.
+    """
+    from airflow.models.xcom import XComModel
+
+    XComModel.set(
+        key,
+        said,
+        dag_id=row.dag_id,
+        task_id=row.task_id,
+        run_id=row.run_id,
+        map_index=row.map_index,
+        serialize=False,
+        session=session,
+    )
 
 
 def in_words(instances: Sequence[Instance]) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot_io.sessions import run_session
 
-from entrepot_airflow.asking import ANSWER, REQUEST, Answer, Instance, Request, in_words
+from entrepot_airflow.asking import ANSWER, REQUEST, Answer, Instance, Request, in_words, leave
 from entrepot_airflow.attempts import HOST
 from entrepot_airflow.configuration import POLICY_VARIABLE, default_scope, policy_path, settings
 from entrepot_airflow.holding import hold, let_go
@@ -53,16 +53,7 @@ def serve_once() -> int:
         rows = session.scalars(with_row_locks(query, session, of=XComModel, skip_locked=True)).all()
         for row in rows:
             answer = _answer(row, session)
-            XComModel.set(
-                ANSWER,
-                answer.to_json(),
-                dag_id=row.dag_id,
-                task_id=row.task_id,
-                run_id=row.run_id,
-                map_index=row.map_index,
-                serialize=False,
-                session=session,
-            )
+            leave(row, ANSWER, answer.to_json(), session)
             session.delete(row)
         let_go(session)
         return len(rows)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from entrepot_airflow.asking import HELD, VERSION, Instance, in_words
+from entrepot_airflow.asking import HELD, VERSION, Instance, in_words, leave
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -30,18 +30,7 @@ def hold(row: Any, after: Iterable[Instance], session: Session) -> None:
         after: task instances of its run that have to be over before it runs again.
         session: of the database.
     """
-    from airflow.models.xcom import XComModel
-
-    XComModel.set(
-        HELD,
-        {"v": VERSION, "after": [list(one) for one in after]},
-        dag_id=row.dag_id,
-        task_id=row.task_id,
-        run_id=row.run_id,
-        map_index=row.map_index,
-        serialize=False,
-        session=session,
-    )
+    leave(row, HELD, {"v": VERSION, "after": [list(one) for one in after]}, session)
 
 
 def let_go(session: Session) -> int:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,28 +43,11 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(
-    module_daemon: Any, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
-) -> Runs:
+def runs(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """All DAGs of dags.py, run once by an Airflow of this module's own."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
-    environment = (
-        os.environ
-        | airflow_database()
-        | {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS.parent),
-            "AIRFLOW__ENTREPOT__SCOPE": "tests",
-            "ENTREPOT_ADDRESS": module_daemon.address,
-            "SEEN": str(folder),
-        }
-    )
-    command = [sys.executable, str(DAGS), str(home / "found.json")]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
-    return Runs(json.loads((home / "found.json").read_text()), folder)
+    found, _ = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent), SEEN=str(folder))
+    return Runs(found, folder)
 
 
 def test_values_keep_their_types(runs: Runs) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,31 +50,17 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(
-    module_daemon: Any, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
-) -> Runs:
+def runs(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """All DAGs of recovery_dags.py, run once by an Airflow of this module's own."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
     (home / "policy.yaml").write_text(POLICY.format(target=home / "checkpoints"))
-    environment = (
-        os.environ
-        | airflow_database()
-        | {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-            "AIRFLOW__ENTREPOT__SCOPE": "tests",
-            "AIRFLOW__ENTREPOT__POLICY": str(home / "policy.yaml"),
-            "ENTREPOT_ADDRESS": module_daemon.address,
-            "SEEN": str(folder),
-        }
+    found, said = run_dags(
+        DAGS,
+        home,
+        AIRFLOW__CORE__DAGS_FOLDER=str(DAGS),
+        AIRFLOW__ENTREPOT__POLICY=str(home / "policy.yaml"),
+        SEEN=str(folder),
     )
-    command = [sys.executable, str(DAGS), str(home / "found.json")]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-20_000:]
-    found = json.loads((home / "found.json").read_text())
     return Runs(found["states"], found["audited"], folder, said, found["late"])
 
 

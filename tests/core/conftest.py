@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -17,6 +19,15 @@ def store(daemon: Any) -> Iterator[entrepot.Store]:
     """A connection to a fresh store of 256 MiB."""
     with entrepot.connect(daemon.address, scope="tests") as connected:
         yield connected
+
+
+@pytest.fixture
+def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[None]:
+    """Ends a store whose keeper is no longer the process that the test started."""
+    yield
+    path = store.address.removeprefix("unix://")
+    os.kill(store.status()["keeper_pid"], signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(path), "the store to end")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,6 @@ def test_a_dead_readers_pin_goes(
     client.kill()
     client.wait(30)
     wait_until(lambda: store.status()["deferred_frees"] == 0, "the dead reader's pin")
-
-
-@pytest.fixture
-def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[None]:
-    """Ends a store whose keeper is no longer the process that the test started."""
-    yield
-    path = store.address.removeprefix("unix://")
-    os.kill(store.status()["keeper_pid"], signal.SIGTERM)
-    wait_until(lambda: not os.path.exists(path), "the store to end")
 
 
 @pytest.mark.usefixtures("_ended")

@@ -187,15 +187,6 @@ def test_a_daemon_that_is_stopped_at_its_start_is_waited_for(
     assert processes(store.address, "daemon") == [heir]
 
 
-@pytest.fixture
-def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[None]:
-    """Ends a store whose keeper is no longer the process that the test started."""
-    yield
-    path = store.address.removeprefix("unix://")
-    os.kill(store.status()["keeper_pid"], signal.SIGTERM)
-    wait_until(lambda: not os.path.exists(path), "the store to end")
-
-
 @pytest.mark.usefixtures("_ended")
 def test_a_keeper_that_is_stopped_and_killed_is_replaced_once(
     store: entrepot.Store, wait_until: Callable[..., None]

@@ -129,8 +129,10 @@ class Soak:
                 try:
                     process.wait(60)
                 except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGUSR1)  # it writes where it is
-                    time.sleep(1)
+                    process.send_signal(signal.SIGUSR1)
+                    error = self.folder / f"{key}.err"
+                    with suppress(AssertionError):  # one that does not even do that is named all the same
+                        wait_until(lambda at=error: at.stat().st_size, 10, f"client {key} to write where it is")
                     self.report.broken.append(f"client {key} did not come to its end in a minute")
                     process.kill()
                     process.wait()

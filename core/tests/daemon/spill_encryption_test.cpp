@@ -27,21 +27,12 @@ std::shared_ptr<SpillCipher> cipher_of(std::uint8_t seed) {
   return cipher.is_ok() ? cipher.take() : nullptr;
 }
 
-class SpillEncryption : public ::testing::TestWithParam<SpillPacking> {
+class SpillEncryption : public SpillCopies {
  protected:
   void SetUp() override {
     store.options.packing = GetParam();
     store.options.cipher = cipher_of(1);
     store.must_open();
-  }
-  BlobPlace place(std::uint64_t length, std::uint64_t offset = 0) {
-    return {store.segments.add((offset + length + 65'535) / 65'536 * 65'536), offset, length, 1};
-  }
-  void expect_loads(const BlobKey& key, SpillLocation location, const BlobPlace& original, std::uint64_t offset = 64) {
-    const BlobPlace to = place(original.length, offset);
-    const Status loaded = store.load(key, location, to);
-    ASSERT_TRUE(loaded.is_ok()) << loaded.to_string();
-    EXPECT_TRUE(store.segments.bytes(to) == store.segments.bytes(original)) << "length " << original.length;
   }
   void remember(std::uint8_t number, const BlobPlace& from, SpillLocation location) {
     ColdObject object;
@@ -51,8 +42,6 @@ class SpillEncryption : public ::testing::TestWithParam<SpillPacking> {
     object.blobs = {{{number, 1}, from.length, location}};
     store.files->remember(object);
   }
-
-  SpillHarness store{256 * kMiB};
 };
 
 TEST_P(SpillEncryption, EveryByteComesBackAndNoneOfThemIsOnDisk) {

@@ -11,25 +11,13 @@ namespace {
 const SpillPacking kLz4{SpillCodec::kLz4, 0};
 const SpillPacking kZstd{SpillCodec::kZstd, 1};
 
-class SpillPacked : public ::testing::TestWithParam<SpillPacking> {
+class SpillPacked : public SpillCopies {
  protected:
   void SetUp() override {
     store.options.packing = GetParam();
     store.must_open();
   }
-  BlobPlace place(std::uint64_t length, std::uint64_t offset = 0) {
-    return {store.segments.add((offset + length + 65'535) / 65'536 * 65'536), offset, length, 1};
-  }
-  // Loads the copy to memory of its own and compares.
-  void expect_loads(const BlobKey& key, SpillLocation location, const BlobPlace& original, std::uint64_t offset = 64) {
-    const BlobPlace to = place(original.length, offset);
-    const Status loaded = store.load(key, location, to);
-    ASSERT_TRUE(loaded.is_ok()) << loaded.to_string();
-    EXPECT_TRUE(store.segments.bytes(to) == store.segments.bytes(original)) << "length " << original.length;
-  }
   [[nodiscard]] std::uint64_t used() const { return store.files->figures().used_bytes; }
-
-  SpillHarness store{256 * kMiB};
 };
 
 TEST_P(SpillPacked, EveryByteComesBackAndLessIsUsed) {

@@ -180,6 +180,23 @@ class SpillHarness {
   std::uint64_t next_ticket_ = 1;
 };
 
+// Tests of copies that are not what lies in memory: packed, encrypted, or both.
+class SpillCopies : public ::testing::TestWithParam<SpillPacking> {
+ protected:
+  BlobPlace place(std::uint64_t length, std::uint64_t offset = 0) {
+    return {store.segments.add((offset + length + 65'535) / 65'536 * 65'536), offset, length, 1};
+  }
+  // Loads the copy to memory of its own and compares.
+  void expect_loads(const BlobKey& key, SpillLocation location, const BlobPlace& original, std::uint64_t offset = 64) {
+    const BlobPlace to = place(original.length, offset);
+    const Status loaded = store.load(key, location, to);
+    ASSERT_TRUE(loaded.is_ok()) << loaded.to_string();
+    EXPECT_TRUE(store.segments.bytes(to) == store.segments.bytes(original)) << "length " << original.length;
+  }
+
+  SpillHarness store{256 * kMiB};
+};
+
 // The file's byte at `offset`, its bits turned over.
 void flip_byte(const std::string& path, std::uint64_t offset);
 

@@ -156,23 +156,5 @@ TEST_F(FullStore, TheStatusItemisesWhatIsTaken) {
   h.expect_no_leak();
 }
 
-TEST_F(FullStore, ClientsHaveALimitAndForkedOnesHalfOfIt) {
-  EXPECT_TRUE(h.store->may_register(false).is_ok());
-  for (int i = 0; i < 64; ++i) {
-    const std::uint32_t forked = h.store->begin_client().take();
-    h.store->publish_client(forked, 1, {0, 1000, 1024, "child", true});
-  }
-  EXPECT_TRUE(h.store->may_register(false).is_ok());
-  const Status refused = h.store->may_register(true);
-  EXPECT_EQ(refused.code(), Code::kStoreFull);
-  EXPECT_NE(refused.message().find("takes 64 clients that come of a fork"), std::string::npos) << refused.message();
-  while (h.store->clients().all().size() < 128)
-    h.store->publish_client(h.store->begin_client().take(), 1, {1, 1000, 1024, "other"});
-  const Status all = h.store->may_register(false);
-  EXPECT_EQ(all.code(), Code::kStoreFull);
-  EXPECT_NE(all.message().find("takes 128 clients"), std::string::npos) << all.message();
-  h.expect_no_leak();
-}
-
 }  // namespace
 }  // namespace entrepot::testing
