@@ -21,8 +21,10 @@ void set_log_role(std::string_view role);  // "daemon", "keeper"; at start, befo
 // and told. At start, before the first line. Without it each line is written at once by whoever has it.
 void log_in_background();
 inline constexpr std::uint64_t kLastLinesMs = 1000;
-// Before a process ends or becomes another program: waits for the last lines, and not for ever. False: some are lost.
-bool flush_log(std::uint64_t at_most_ms = kLastLinesMs);
+inline constexpr std::uint64_t kUnreadMs = 100;
+// Before a process ends or becomes another program: waits for the last lines, at most kLastLinesMs, and at most
+// kUnreadMs while nobody reads any of them: at an upgrade clients wait too. False: some are lost.
+bool flush_log();
 [[nodiscard]] std::uint64_t log_lines_dropped();  // of this process
 
 void log_line(LogLevel level, std::string_view text);

@@ -89,9 +89,10 @@ void log_in_background() {
   g_writer.store(new os::LogWriter(STDERR_FILENO, kPendingBytes, dropped_line), std::memory_order_release);
 }
 
-bool flush_log(std::uint64_t at_most_ms) {
+bool flush_log() {
   os::LogWriter* const writer = g_writer.load(std::memory_order_acquire);
-  return writer == nullptr || writer->flush(std::chrono::milliseconds(at_most_ms));
+  return writer == nullptr ||
+         writer->flush(std::chrono::milliseconds(kLastLinesMs), std::chrono::milliseconds(kUnreadMs));
 }
 
 std::uint64_t log_lines_dropped() {

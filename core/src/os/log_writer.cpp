@@ -50,7 +50,7 @@ std::string_view write_all(int fd, std::string_view text, int& error) {
 // Writes lines to one descriptor, and knows what failed.
 class Output {
  public:
-  explicit Output(int fd) : fd_(fd) {}
+  Output(int fd, std::atomic<std::chrono::steady_clock::time_point>& progress) : fd_(fd), progress_(progress) {}
 
   // How many of them were lost.
   std::uint64_t write(std::string_view lines) {
@@ -58,6 +58,7 @@ class Output {
     while (!lines.empty()) {
       const std::string_view piece = next_piece(lines);
       lines.remove_prefix(piece.size());
+      progress_.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
       // Half a line that a full disk left gets its end before the next one.
       if (torn_ && !write_all(fd_, "\n", error_).empty()) {
         lost += count_lines(piece);
@@ -77,6 +78,7 @@ class Output {
 
  private:
   const int fd_;
+  std::atomic<std::chrono::steady_clock::time_point>& progress_;
   int error_ = 0;
   bool torn_ = false;
 };
@@ -130,7 +132,7 @@ void LogWriter::start_thread(const std::shared_ptr<State>& state) {
 }
 
 void LogWriter::run(const std::shared_ptr<State>& state) {
-  Output output(state->fd);
+  Output output(state->fd, state->progress);
   std::string batch;
   batch.reserve(state->capacity);
   std::unique_lock<std::mutex> lock(state->mutex);
@@ -139,6 +141,7 @@ void LogWriter::run(const std::shared_ptr<State>& state) {
     if (state->pending.empty()) return;
     std::swap(batch, state->pending);
     state->in_hand = true;
+    state->progress.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
     lock.unlock();
     const std::uint64_t lost = output.write(batch);
     batch.clear();
@@ -156,9 +159,17 @@ void LogWriter::run(const std::shared_ptr<State>& state) {
   }
 }
 
-bool LogWriter::flush(std::chrono::milliseconds at_most) {
+bool LogWriter::flush(std::chrono::milliseconds at_most, std::chrono::milliseconds unread_at_most) {
   std::unique_lock<std::mutex> lock(state_->mutex);
-  return state_->idle.wait_for(lock, at_most, [&] { return state_->pending.empty() && !state_->in_hand; });
+  const auto end = std::chrono::steady_clock::now() + at_most;
+  while (!state_->pending.empty() || state_->in_hand) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto since = state_->in_hand ? state_->progress.load(std::memory_order_relaxed) : now;
+    const auto until = std::min(end, since + unread_at_most);
+    if (now >= until) return false;
+    state_->idle.wait_until(lock, until);
+  }
+  return true;
 }
 
 std::uint64_t LogWriter::dropped() const {

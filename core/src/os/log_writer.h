@@ -7,6 +7,7 @@
 // Guarded by State::mutex, with which nobody makes a system call, allocates or waits for anything but the conditions.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -32,8 +33,9 @@ class LogWriter {
   LogWriter& operator=(const LogWriter&) = delete;
 
   void add(std::string_view line);  // with its line end; any thread
-  // Waits until all lines are written or dropped, at most so long; false: some are not.
-  bool flush(std::chrono::milliseconds at_most);
+  // Waits until all lines are written or dropped, at most so long, and no longer than `unread_at_most` for one write,
+  // which may have waited for its reader before; false: some are not.
+  bool flush(std::chrono::milliseconds at_most, std::chrono::milliseconds unread_at_most);
   [[nodiscard]] std::uint64_t dropped() const;
 
  private:
@@ -43,6 +45,8 @@ class LogWriter {
     const int fd;
     const std::size_t capacity;
     const Note note;
+    // When the thread began its last write; from any thread.
+    std::atomic<std::chrono::steady_clock::time_point> progress{std::chrono::steady_clock::time_point{}};
 
     std::mutex mutex;  // guards all below
     std::condition_variable changed;

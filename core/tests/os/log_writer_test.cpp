@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using std::chrono::steady_clock;
 
 constexpr std::size_t kCapacity = 1000;
 constexpr seconds kWatchdog(60);
@@ -66,7 +67,7 @@ TEST(LogWriter, WritesWholeLinesInTheirOrder) {
     writer.add(line(number));
     all += line(number);
   }
-  EXPECT_TRUE(writer.flush(kWatchdog));
+  EXPECT_TRUE(writer.flush(kWatchdog, kWatchdog));
   EXPECT_EQ(pipe.read_until(line(19)), all);
   EXPECT_EQ(writer.dropped(), 0U);
 }
@@ -82,13 +83,13 @@ TEST(LogWriter, AFullPipeKeepsNobodyWaiting) {
   // One batch is in hand at most, and one pending.
   EXPECT_GE(dropped, kLines - 2 * kCapacity / line(0).size());
   EXPECT_LT(dropped, static_cast<std::uint64_t>(kLines));
-  EXPECT_FALSE(writer.flush(milliseconds(20))) << "a flush is bounded";
+  EXPECT_FALSE(writer.flush(milliseconds(20), kWatchdog)) << "a flush is bounded";
 
   // Once somebody reads, what was kept comes, and how many were not: after the batch that was in hand, so in one line
   // or in two, before or after what was pending.
   const std::string dots = pipe.read_until(".");
   ASSERT_EQ(dots.find_first_not_of('.'), std::string::npos);
-  ASSERT_TRUE(writer.flush(kWatchdog));
+  ASSERT_TRUE(writer.flush(kWatchdog, kWatchdog));
   writer.add("end\n");
   const std::string text = pipe.read_until("end\n");
   EXPECT_NE(text.find(line(0)), std::string::npos);
@@ -101,7 +102,7 @@ TEST(LogWriter, AFullPipeKeepsNobodyWaiting) {
   for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1))
     told += std::stoull(text.substr(at + begin.size()));
   EXPECT_EQ(told, dropped) << text;
-  EXPECT_TRUE(writer.flush(kWatchdog));
+  EXPECT_TRUE(writer.flush(kWatchdog, kWatchdog));
 }
 
 TEST(LogWriter, WhatCannotBeWrittenIsCountedAndToldOnce) {
@@ -110,7 +111,7 @@ TEST(LogWriter, WhatCannotBeWrittenIsCountedAndToldOnce) {
   LogWriter writer(full.get(), kCapacity, note);
   for (int number = 0; number < 3; ++number)
     writer.add(line(number));
-  ASSERT_TRUE(writer.flush(kWatchdog));
+  ASSERT_TRUE(writer.flush(kWatchdog, kWatchdog));
   EXPECT_EQ(writer.dropped(), 3U);
   // The disk has room again.
   const Pipe pipe;
@@ -126,10 +127,22 @@ TEST(LogWriter, ANonBlockingDescriptorIsWaitedFor) {
   ASSERT_EQ(::fcntl(pipe.in.get(), F_SETFL, O_NONBLOCK), 0);
   LogWriter writer(pipe.in.get(), kCapacity, note);
   writer.add(line(0));
-  EXPECT_FALSE(writer.flush(milliseconds(20)));
+  EXPECT_FALSE(writer.flush(milliseconds(20), kWatchdog));
   EXPECT_TRUE(pipe.read_until(line(0)).ends_with(line(0)));
-  EXPECT_TRUE(writer.flush(kWatchdog));
+  EXPECT_TRUE(writer.flush(kWatchdog, kWatchdog));
   EXPECT_EQ(writer.dropped(), 0U);
+}
+
+TEST(LogWriter, AFlushDoesNotWaitForWhoeverReadsNothing) {
+  const Pipe pipe;
+  pipe.fill();
+  LogWriter writer(pipe.in.get(), kCapacity, note);
+  writer.add(line(0));
+  const auto began = steady_clock::now();
+  EXPECT_FALSE(writer.flush(kWatchdog, milliseconds(20)));
+  EXPECT_LT(steady_clock::now() - began, kWatchdog);
+  EXPECT_TRUE(pipe.read_until(line(0)).ends_with(line(0)));
+  EXPECT_TRUE(writer.flush(kWatchdog, kWatchdog));
 }
 
 }  // namespace
