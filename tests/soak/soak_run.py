@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import entrepot
@@ -42,6 +43,10 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
     while not condition():
         assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
         time.sleep(0.02)
+
+
+def has_content(path: Path) -> bool:
+    return path.stat().st_size > 0
 
 
 class Soak:
@@ -130,9 +135,8 @@ class Soak:
                     process.wait(60)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGUSR1)
-                    error = self.folder / f"{key}.err"
                     with suppress(AssertionError):  # one that does not even do that is named all the same
-                        wait_until(lambda at=error: at.stat().st_size, 10, f"client {key} to write where it is")
+                        wait_until(partial(has_content, self.folder / f"{key}.err"), 10, "where the client is")
                     self.report.broken.append(f"client {key} did not come to its end in a minute")
                     process.kill()
                     process.wait()
