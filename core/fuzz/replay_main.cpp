@@ -27,7 +27,7 @@ void write_input(const std::filesystem::path& path, const Bytes& input) {
   require(file.good(), "an input can be written");
 }
 
-void run(const Bytes& input) {
+void replay_one(const Bytes& input) {
   if (const char* last = std::getenv("ENTREPOT_FUZZ_LAST")) write_input(last, input);
   // A copy of exactly its size: the address sanitizer sees every byte beyond.
   const Bytes exact(input);
@@ -101,11 +101,11 @@ int replay(int count, char** arguments) {
     }
   }
   for (const Bytes& input : inputs)
-    run(input);
+    replay_one(input);
   std::cout << inputs.size() << " inputs, " << mutations << " mutations with --seed " << seed << std::endl;
   std::mt19937_64 random(seed);
   for (std::uint64_t i = 0; i < mutations; ++i)
-    run(mutated(inputs, random));
+    replay_one(mutated(inputs, random));
   return 0;
 }
 

@@ -14,15 +14,15 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
-constexpr std::uint64_t kGraceNs = kSecondNs;         // for a keeper whose channel broke to be gone by itself
+constexpr std::uint64_t kKeeperGraceNs = kSecondNs;   // for a keeper whose channel broke to be gone by itself
 constexpr std::uint64_t kStartNs = 10 * kSecondNs;    // for a new keeper to say that it is there
 constexpr std::uint64_t kLoneTryNs = kSecondNs;       // between two tries to start one
 constexpr std::uint64_t kLookNs = kSecondNs / 50;     // between two looks at a process that has no pidfd
 constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;  // for the keeper to take another program
 constexpr std::uint64_t kGoodbyeMs = 5'000;           // for the keeper's socket to have room for the last message
-constexpr int kChannelInChild = 3;
-constexpr std::uint64_t kChannelKey = 1;
-constexpr std::uint64_t kProcessKey = 2;
+constexpr int kChannelInKeeper = 3;
+constexpr std::uint64_t kKeeperChannelKey = 1;
+constexpr std::uint64_t kKeeperKey = 2;
 
 }  // namespace
 
@@ -52,8 +52,8 @@ Status KeeperLink::take_over() {
 
 Status KeeperLink::watch() {
   watches_write_ = false;
-  RETURN_IF_ERROR(poller_->add(channel_.fd(), kChannelKey, true, false));
-  return keeper_.fd() < 0 ? Status::ok() : poller_->add(keeper_.fd(), kProcessKey, true, false);
+  RETURN_IF_ERROR(poller_->add(channel_.fd(), kKeeperChannelKey, true, false));
+  return keeper_.fd() < 0 ? Status::ok() : poller_->add(keeper_.fd(), kKeeperKey, true, false);
 }
 
 void KeeperLink::hold(const HeldTag& tag, UniqueFd fd) {
@@ -88,7 +88,7 @@ void KeeperLink::on_event() {
   // Its end first: what it said before that has no meaning any more.
   if (keeper_.gone() && state_ != State::kAlone) return keeper_ended();
   for (const os::Ready& one : *ready) {
-    if (one.key != kChannelKey || !channel_.is_open()) continue;
+    if (one.key != kKeeperChannelKey || !channel_.is_open()) continue;
     if (one.writable) send();
     if (one.readable || one.hangup) take_messages();
   }
@@ -128,7 +128,7 @@ void KeeperLink::send() {
   if (!flushed.is_ok()) return lose(flushed);
   if (channel_.wants_write() != watches_write_) {
     watches_write_ = channel_.wants_write();
-    const Status changed = poller_->change(channel_.fd(), kChannelKey, true, watches_write_);
+    const Status changed = poller_->change(channel_.fd(), kKeeperChannelKey, true, watches_write_);
     if (!changed.is_ok()) return lose(changed);
   }
   const bool is_new = static_cast<std::int32_t>(keeper_pid_) != keeper_.pid();
@@ -143,7 +143,7 @@ void KeeperLink::lose(const Status& why) {
   if (state_ == State::kEnding || state_ == State::kAlone) return;
   if (keeper_.gone()) return keeper_ended();
   log_warning("keeper ", keeper_.pid(), " is lost (", why.message(), "): it is replaced when it has ended");
-  end_keeper(kGraceNs);
+  end_keeper(kKeeperGraceNs);
 }
 
 void KeeperLink::end_keeper(std::uint64_t grace_ns) {
@@ -187,10 +187,10 @@ Status KeeperLink::spawn_keeper() {
   ASSIGN_OR_RETURN(auto pair, os::socket_pair(os::SocketKind::kSeqPacket));
   os::SpawnOptions spawn;
   spawn.program = "/proc/self/exe";
-  spawn.argv = {"entrepotd", "--role=keeper", concat("--daemon-fd=", kChannelInChild),
+  spawn.argv = {"entrepotd", "--role=keeper", concat("--daemon-fd=", kChannelInKeeper),
                 concat("--daemon-pid=", os::current_pid())};
   spawn.argv.insert(spawn.argv.end(), keeper_arguments_.begin(), keeper_arguments_.end());
-  spawn.fds = {{pair.second.get(), kChannelInChild}};
+  spawn.fds = {{pair.second.get(), kChannelInKeeper}};
   spawn.new_session = true;
   spawn.ends_with_parent = true;
   spawn.exec_wait_ms = 0;  // clients would wait with us

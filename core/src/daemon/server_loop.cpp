@@ -13,7 +13,7 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kSecondNs = 1'000'000'000;
+constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // where the system gives no descriptor
 constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two lines about that
 constexpr std::uint64_t kHelloNs = 10'000'000'000;
@@ -236,7 +236,7 @@ bool ServerLoop::idle_for_long() {
   }
   const std::uint64_t now = os::monotonic_ns();
   if (idle_since_ns_ == 0) idle_since_ns_ = now;
-  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * kSecondNs;
+  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * kNsPerSecond;
 }
 
 std::uint64_t ServerLoop::next_wake_ns() const {
@@ -244,7 +244,7 @@ std::uint64_t ServerLoop::next_wake_ns() const {
   std::uint64_t wake = std::min({now + kMaxSleepNs, state_.store.next_deadline_ns(), state_.link.next_tick_ns()});
   if (accept_again_ns_ != 0) wake = std::min(wake, accept_again_ns_);
   if (idle_since_ns_ != 0) {
-    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kSecondNs);
+    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kNsPerSecond);
   }
   for (const auto& [owner, connection] : state_.connections) {
     if (!connection->client) wake = std::min(wake, connection->accepted_ns + kHelloNs + 1);

@@ -12,7 +12,7 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kAgainNs = 1'000'000'000;  // after a manifest that could not be written
+constexpr std::uint64_t kWriteAgainNs = 1'000'000'000;  // after a manifest that could not be written
 
 }  // namespace
 
@@ -152,7 +152,7 @@ std::uint64_t SpillFiles::chore() {
   const bool flushed = manifest_.flush();
   const std::uint64_t next_sweep = space_.sweep();
   if (manifest_.written() != before) os::signal_event(event_fd_);
-  return flushed ? next_sweep : std::min(next_sweep, os::monotonic_ns() + kAgainNs);
+  return flushed ? next_sweep : std::min(next_sweep, os::monotonic_ns() + kWriteAgainNs);
 }
 
 Status SpillFiles::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {

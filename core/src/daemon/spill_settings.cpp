@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kQuotaOfCapacity = 4;
 constexpr std::uint64_t kQuotaShareOfFree = 2;
-constexpr std::uint64_t kReserveShare = 20;
+constexpr std::uint64_t kReserveShareOfDisk = 20;
 constexpr std::uint64_t kLeastReserveBytes = 1ULL << 30;
 constexpr std::uint64_t kLeastQuotaBytes = 1ULL << 20;
 constexpr std::uint64_t kKeyCommandMs = 10'000;
@@ -65,7 +65,7 @@ Result<SpillOptions> spill_options(os::FileIo& io, const DaemonConfig& config, s
   }
   options.limits.reserve_bytes = config.spill_reserve_bytes;
   if (config.spill_reserve_bytes == UINT64_MAX) {
-    options.limits.reserve_bytes = std::max(kLeastReserveBytes, smallest / kReserveShare);
+    options.limits.reserve_bytes = std::max(kLeastReserveBytes, smallest / kReserveShareOfDisk);
   }
   options.limits.quota_bytes = config.spill_quota_bytes;
   if (config.spill_quota_bytes == UINT64_MAX) {

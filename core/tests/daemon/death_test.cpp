@@ -9,8 +9,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = {1};
-const IdBytes kB = {2};
 const IdBytes kC = {3};
 
 TEST(Death, AKilledDaemonLosesNoSealedObjectAndNoPin) {

@@ -11,8 +11,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = {1};
-
 // Is the connection closed by the store within the watchdog's time?
 bool is_closed(const RawClient& client) {
   return eventually([&] { return client.hung_up(); });

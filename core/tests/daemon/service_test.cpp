@@ -14,9 +14,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = {1};
-const IdBytes kB = {2};
-
 std::string large_text() {
   std::string text(300'000, '\0');
   for (std::size_t i = 0; i < text.size(); ++i)

@@ -19,6 +19,9 @@
 
 namespace entrepot::testing {
 
+inline constexpr IdBytes kA = {1};
+inline constexpr IdBytes kB = {2};
+
 // Waits for a condition, looking every few milliseconds; fails the test after twenty seconds.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);
 

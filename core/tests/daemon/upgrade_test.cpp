@@ -16,9 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const IdBytes kA = {1};
-const IdBytes kB = {2};
-
 std::string copy_of(const char* program, const Scratch& folder, const std::string& name) {
   const std::string path = folder.path(name);
   fs::copy_file(program, path);

@@ -7,11 +7,10 @@
 
 #include "os/process.h"
 #include "os/socket.h"
+#include "os/soon.h"
 
 namespace entrepot::os {
 namespace {
-
-Deadline soon() { return Deadline::after_ms(20'000); }
 
 TEST(Clock, DeadlinesCountDown) {
   EXPECT_EQ(Deadline::never().poll_ms(), -1);

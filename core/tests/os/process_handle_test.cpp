@@ -14,11 +14,10 @@
 
 #include "os/fork.h"
 #include "os/socket.h"
+#include "os/soon.h"
 
 namespace entrepot::os {
 namespace {
-
-Deadline soon() { return Deadline::after_ms(20'000); }
 
 // A child that runs `what` and then waits for ever; killed and reaped with the test.
 class Forked {

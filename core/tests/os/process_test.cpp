@@ -9,11 +9,10 @@
 #include "base/text.h"
 #include "os/events.h"
 #include "os/socket.h"
+#include "os/soon.h"
 
 namespace entrepot::os {
 namespace {
-
-Deadline soon() { return Deadline::after_ms(20'000); }
 
 SpawnOptions shell(const std::string& script) {
   SpawnOptions options;

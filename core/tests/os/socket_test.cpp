@@ -11,13 +11,12 @@
 #include "os/memfd.h"
 #include "os/process.h"
 #include "os/scratch.h"
+#include "os/soon.h"
 
 namespace entrepot::os {
 namespace {
 
 using entrepot::testing::Scratch;
-
-Deadline soon() { return Deadline::after_ms(20'000); }
 
 TEST(Socket, ListenConnectAccept) {
   const Scratch scratch;

@@ -13,11 +13,10 @@
 #include "base/text.h"
 #include "os/process.h"
 #include "os/process_handle.h"
+#include "os/soon.h"
 
 namespace entrepot::os {
 namespace {
-
-Deadline soon() { return Deadline::after_ms(20'000); }
 
 // Whether another process (a child of this one's) could take the lock now.
 bool is_free(int fd) {

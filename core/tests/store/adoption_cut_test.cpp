@@ -6,9 +6,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = numbered_id(1);
-const IdBytes kB = numbered_id(2);
-
 TEST(Adoption, WhatWasSealedIsThereAfterARestart) {
   Harness h;
   const auto client = h.add_client();

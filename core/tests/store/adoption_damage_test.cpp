@@ -9,9 +9,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = numbered_id(1);
-const IdBytes kB = numbered_id(2);
-
 TEST(AdoptionDamage, AnEntryWithAWrongChecksumIsLostAloneAndSaidToBe) {
   Harness h;
   const auto client = h.add_client();

@@ -7,8 +7,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = numbered_id(1);
-
 void put(Harness& h) {
   SealSpec spec = h.blob_spec(0, kA, h.open("run"), 100 * kKiB);
   spec.name = "name";

@@ -9,8 +9,6 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kCheap = kMillisecond;  // writing and reading 2 MiB is taken to cost some 5 ms
 constexpr std::uint64_t kDear = 60'000 * kMillisecond;
-const IdBytes kA = numbered_id(1);
-
 class Drops : public ::testing::Test {
  protected:
   explicit Drops(bool spills = true) : h(32 * kMiB, 0, spills) {}

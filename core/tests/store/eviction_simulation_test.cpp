@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "store/eviction.h"
+#include "store/units.h"
 
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kMiB = 1U << 20;
+using testing::kMiB;
 
 // A store that spills: every access takes a millisecond, every mebibyte moved another.
 class Simulation {

@@ -4,13 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "store/transfer_rate.h"
+#include "store/units.h"
 
 #include <vector>
 
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kMiB = 1U << 20;
+using testing::kMiB;
+
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
 using Slots = std::vector<std::uint32_t>;

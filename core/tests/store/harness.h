@@ -15,11 +15,12 @@
 #include "fakes/fake_memory.h"
 #include "store/store.h"
 #include "store/sync_point.h"
+#include "store/units.h"
 
 namespace entrepot::testing {
 
-inline constexpr std::uint64_t kKiB = 1024;
-inline constexpr std::uint64_t kMiB = 1024 * kKiB;
+inline const IdBytes kA = numbered_id(1);
+inline const IdBytes kB = numbered_id(2);
 
 class FakeClock : public Clock {
  public:

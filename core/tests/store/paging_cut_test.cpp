@@ -9,9 +9,6 @@ namespace {
 
 struct Cut {};
 
-const IdBytes kA = numbered_id(1);
-const IdBytes kB = numbered_id(2);
-
 // Two objects that share a blob; the first has one of its own as well.
 void prepare(Harness& h, bool spilled) {
   h.add_client();
@@ -33,7 +30,8 @@ void prepare(Harness& h, bool spilled) {
   ASSERT_FALSE(h.is_resident(kA) || h.is_resident(kB));
 }
 
-void at_every_step(bool spilled, bool pinned, const std::function<void(Harness&)>& change, std::uint64_t least_steps) {
+void at_every_step_of(bool spilled, bool pinned, const std::function<void(Harness&)>& change,
+                      std::uint64_t least_steps) {
   for (std::uint64_t step = 0;; ++step) {
     Harness h(8 * kMiB, 0, true);
     prepare(h, spilled);
@@ -78,10 +76,10 @@ void evict_both(Harness& h) {
   (void)h.store->evict(ids);
 }
 
-TEST(PagingCut, Eviction) { at_every_step(false, false, evict_both, 5); }
-TEST(PagingCut, EvictionOfWhatIsPinned) { at_every_step(false, true, evict_both, 2); }
+TEST(PagingCut, Eviction) { at_every_step_of(false, false, evict_both, 5); }
+TEST(PagingCut, EvictionOfWhatIsPinned) { at_every_step_of(false, true, evict_both, 2); }
 TEST(PagingCut, Load) {
-  at_every_step(
+  at_every_step_of(
       true, false,
       [](Harness& h) {
         EXPECT_TRUE(h.get(kB).resident);

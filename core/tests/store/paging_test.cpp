@@ -4,9 +4,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = numbered_id(1);
-const IdBytes kB = numbered_id(2);
-
 class Paging : public ::testing::Test {
  protected:
   void put(std::uint64_t number, std::uint64_t bytes) {

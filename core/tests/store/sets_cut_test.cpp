@@ -5,8 +5,6 @@
 namespace entrepot::testing {
 namespace {
 
-const IdBytes kA = numbered_id(1);
-
 SetChange scanned(std::int8_t priority) {
   SetChange change;
   change.fields = kSetReading | kSetPriority;
