@@ -86,7 +86,14 @@ def run_stop(arguments: argparse.Namespace) -> int:
             status = store.status()
             address = store.address
     except VersionMismatch:
-        return _stop_another_version(arguments)
+        return _stop_listeners(arguments, ", of another version,")
+    except StoreUnavailable:
+        if _launcher.answers(resolve(arguments.address).address):
+            raise
+        # Its socket's name may be gone, and it cannot make it anew.
+        if not _launcher.listeners(resolve(arguments.address).address):
+            raise
+        return _stop_listeners(arguments, ", whose socket was removed,")
     objects = int(status["objects"])
     if not _launcher.stop(int(status["keeper_pid"])):
         raise StoreUnavailable(f"the store at {address} (process {status['keeper_pid']}) did not end within 20 s")
@@ -101,19 +108,19 @@ def _flush(store: Store) -> None:
         print(f"{name}: {count} objects are in the durable tier")
 
 
-def _stop_another_version(arguments: argparse.Namespace) -> int:
-    """It does not talk to this version, and everybody is told to end it: by its processes then."""
+def _stop_listeners(arguments: argparse.Namespace, which: str) -> int:
+    """It cannot be talked to, and everybody is told to end it: by its processes then."""
     address = resolve(arguments.address).address
     processes = _launcher.listeners(address)
     if not processes:
         raise StoreUnavailable(
-            f"the store at {address} is of another version, and none of this user's processes listens there: "
+            f"the store at {address}{which} has to be ended, but none of this user's processes listens there: "
             "end it where it was started"
         )
     left = [process for process in processes if not _launcher.stop(process)]
     if left:
         raise StoreUnavailable(f"the store at {address} did not end within 20 s: processes {left} are still there")
-    print(f"store at {address}, of another version, ended with all objects in it")
+    print(f"store at {address}{which} ended with all objects in it")
     return 0
 
 

@@ -25,6 +25,7 @@ from entrepot._settings import Settings, runtime_folder, socket_path, state_fold
 from entrepot.errors import EntrepotError, StoreUnavailable
 
 START_SECONDS = 20.0
+RETURN_SECONDS = 5.0  # for a store whose socket was removed to make it anew: it looks every two
 _FEW_FILES = "; raise the limit of open files (ulimit -n)"
 LISTENING = 0x10000  # __SO_ACCEPTCON among the flags in /proc/net/unix
 # Batch systems and systemd end everything in a job's cgroup with the job.
@@ -81,18 +82,35 @@ def ensure_running(settings: Settings) -> bool:
         with _start_lock():
             if answers(settings.address):
                 return False
-            start(
-                settings.address,
-                size=settings.private_size,
-                idle_exit_seconds=settings.private_idle_exit_seconds,
-                log=log_path(),
-            )
+            try:
+                start(
+                    settings.address,
+                    size=settings.private_size,
+                    idle_exit_seconds=settings.private_idle_exit_seconds,
+                    log=log_path(),
+                )
+            except StoreUnavailable:
+                if not _returns(settings.address):
+                    raise
+                return False
     except EntrepotError:
         raise
     except OSError as error:
         hint = _FEW_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else ""
         raise StoreUnavailable(f"the private store cannot be started at {settings.address}: {error}{hint}") from error
     return True
+
+
+def _returns(address: str) -> bool:
+    """Whether a store that runs there, but lost its socket's name, has it again within seconds."""
+    end = time.monotonic() + RETURN_SECONDS
+    while listeners(address):
+        if answers(address):
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return False
 
 
 def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...] = ()) -> None:
@@ -132,10 +150,11 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
         finally:
             os.close(log_fd)
             os.close(ready_write)
-        if not _wait_ready(ready_read):
+        if (ready := _wait_ready(ready_read)) is not True:
             said = _tail(log, before)
+            how = f"was not ready within {START_SECONDS:.0f} s" if ready is None else "ended before it was ready"
             raise StoreUnavailable(
-                f"entrepotd did not become ready at {address} within {START_SECONDS:.0f} s"
+                f"entrepotd {how} at {address}"
                 f"{_FEW_FILES if f'errno {errno.EMFILE}' in said else ''}; the end of its log ({log}): {said}"
             )
     finally:
@@ -197,13 +216,14 @@ def runs(pid: int) -> bool:
     return fields[0] not in ("Z", "X") or int(fields[17]) > 1
 
 
-def _wait_ready(fd: int) -> bool:
+def _wait_ready(fd: int) -> bool | None:
+    """Whether it is ready; False: it ended without; None: it has not said so in time."""
     end = time.monotonic() + START_SECONDS
     while (left := end - time.monotonic()) > 0:
         readable, _, _ = select.select([fd], [], [], left)
         if readable:
             return os.read(fd, 64) != b""  # end-of-file: it ended without being ready
-    return False
+    return None
 
 
 def _tail(log: Path, before: int) -> str:

@@ -36,8 +36,9 @@ Status Keeper::prepare() {
   return Status::ok();
 }
 
-int Keeper::run_new(UniqueFd listening) {
+int Keeper::run_new(UniqueFd listening, UniqueFd address_lock) {
   held_.emplace(HeldTag{HeldKind::kListenSocket, 0}, std::move(listening));
+  held_.emplace(HeldTag{HeldKind::kAddressLock, 0}, std::move(address_lock));
   Status status = prepare();
   if (status.is_ok()) status = start_daemon();
   if (!status.is_ok()) {

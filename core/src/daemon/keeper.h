@@ -44,8 +44,8 @@ class Keeper {
   // Single-threaded: nothing in it is shared.
   explicit Keeper(KeeperOptions options) : options_(std::move(options)) {}
 
-  // A new store: holds the listening socket and spawns the first daemon. Returns the exit code.
-  [[nodiscard]] int run_new(UniqueFd listening);
+  // A new store: holds the listening socket and its lock, and spawns the first daemon. Returns the exit code.
+  [[nodiscard]] int run_new(UniqueFd listening, UniqueFd address_lock);
   // Started by a daemon whose keeper died: takes over what the daemon sends. Returns the exit code.
   [[nodiscard]] int run_for_daemon(UniqueFd channel, std::int32_t daemon_pid);
   // In place of a keeper of another build, which left a list of what it held (takeover.h). Returns the exit code.

@@ -27,11 +27,12 @@ namespace entrepot {
 
 enum class HeldKind : std::uint32_t {
   kListenSocket = 1,
-  kRegion = 2,     // number: RegionKind
-  kSegment = 3,    // number: generation << 32 | segment
-  kPinTable = 4,   // number: client
-  kLiveness = 5,   // number: client
-  kStoreLock = 6,  // os/store_lock.h
+  kRegion = 2,       // number: RegionKind
+  kSegment = 3,      // number: generation << 32 | segment
+  kPinTable = 4,     // number: client
+  kLiveness = 5,     // number: client
+  kStoreLock = 6,    // os/store_lock.h
+  kAddressLock = 7,  // address.h
 };
 
 struct HeldTag {

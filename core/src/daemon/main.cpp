@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "daemon/address.h"
 #include "daemon/config.h"
 #include "daemon/keeper.h"
 #include "daemon/keeper_link.h"
@@ -59,26 +60,16 @@ KeeperOptions keeper_options(const DaemonConfig& config) {
   return options;
 }
 
-// " (process N)" of whoever listens at `path`, for people; nothing if nobody can be seen.
-std::string user_of(const std::string& path) {
-  const auto socket = os::connect_unix(path, os::Deadline::after_ms(1000));
-  if (!socket.is_ok()) return {};
-  const auto peer = os::peer_credentials(socket->get());
-  return peer.is_ok() && peer->pid != 0 ? concat(" (process ", peer->pid, ")") : std::string();
-}
-
 // Everything that can be wrong at the door is said here, before anything is in the background.
 int start_store(const DaemonConfig& config) {
   const std::string folder = os::folder_of(config.socket_path);
   if (const Status safe = os::check_folder_safe(folder); !safe.is_ok()) return fail(safe, kExitCannotStart);
   if (const Status fits = check_capacity(config); !fits.is_ok()) return fail(fits, kExitCannotStart);
-  // Of several that start at once, one wins; the lock ends with this process, the socket then speaks for itself.
-  const auto lock = os::lock_file(config.socket_path + ".lock");
-  if (!lock.is_ok()) {
-    return fail(lock.status().with_context(concat("another entrepotd", user_of(config.socket_path),
-                                                  " starts or runs at ", config.socket_path)),
-                kExitCannotStart);
-  }
+  // Of several that start at once, one wins; the lock ends with the store.
+  auto lock = os::lock_file(address_lock_path(config.socket_path));
+  if (!lock.is_ok()) return fail(address_is_taken(config.socket_path, lock.status()), kExitCannotStart);
+  // Without the file's text an error is less helpful, and nothing else.
+  static_cast<void>(write_address_owner(lock->get(), static_cast<std::uint32_t>(os::current_pid())));
   auto listening = os::listen_unix(config.socket_path);
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
   // Now that the address is ours, whoever uses our part of a spill folder is a stranger to it.
@@ -91,7 +82,7 @@ int start_store(const DaemonConfig& config) {
       return fail(logged, kExitCannotStart);
     }
   }
-  return Keeper(keeper_options(config)).run_new(std::move(listening).value());
+  return Keeper(keeper_options(config)).run_new(listening.take(), lock.take());
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ Status lock_store(KeeperLink& link) {
   const HeldTag tag{HeldKind::kStoreLock, 0};
   if (link.fd(tag) < 0) {
     for (const auto& [held, fd] : link.all()) {
-      if (held.kind == HeldKind::kListenSocket) continue;
+      if (held.kind == HeldKind::kListenSocket || held.kind == HeldKind::kAddressLock) continue;
       return Status(Code::kInternal, "the keeper holds a store without its lock: it cannot be taken over safely");
     }
     ASSIGN_OR_RETURN(UniqueFd lock, os::create_store_lock());

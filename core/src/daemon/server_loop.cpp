@@ -17,7 +17,6 @@ constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // where the system gives no descriptor
 constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two lines about that
 constexpr std::uint64_t kHelloNs = 10'000'000'000;
-constexpr std::uint64_t kMaxSleepNs = 60'000'000'000;
 
 }  // namespace
 
@@ -130,6 +129,15 @@ void ServerLoop::accept_all() {
   }
 }
 
+// In place of the one there is: whoever is in that one's queue comes in first.
+void ServerLoop::listen_on(UniqueFd socket) {
+  accept_all();
+  const HeldTag tag{HeldKind::kListenSocket, 0};
+  state_.poller.remove(state_.link.fd(tag));
+  state_.link.hold(tag, std::move(socket));
+  resume_accepting();
+}
+
 // The connection stays in the queue, so its socket stays readable: watched on, it would be tried without end.
 void ServerLoop::pause_accepting(const Status& why) {
   const std::uint64_t now = os::monotonic_ns();
@@ -211,6 +219,9 @@ void ServerLoop::housekeep() {
     state_.store.settle();
   }
   if (accept_again_ns_ != 0 && now >= accept_again_ns_ && !state_.handing_over) resume_accepting();
+  if (now >= address_.next_look_ns() && !state_.stopping) {
+    if (UniqueFd socket = address_.look(state_.link); socket.valid()) listen_on(std::move(socket));
+  }
   std::vector<std::uint64_t> leaving;
   for (const auto& [owner, connection] : state_.connections) {
     const bool silent = !connection->client && now - connection->accepted_ns > kHelloNs;
@@ -240,8 +251,7 @@ bool ServerLoop::idle_for_long() {
 }
 
 std::uint64_t ServerLoop::next_wake_ns() const {
-  const std::uint64_t now = os::monotonic_ns();
-  std::uint64_t wake = std::min({now + kMaxSleepNs, state_.store.next_deadline_ns(), state_.link.next_tick_ns()});
+  std::uint64_t wake = std::min({state_.store.next_deadline_ns(), state_.link.next_tick_ns(), address_.next_look_ns()});
   if (accept_again_ns_ != 0) wake = std::min(wake, accept_again_ns_);
   if (idle_since_ns_ != 0) {
     wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kNsPerSecond);

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "daemon/address.h"
 #include "daemon/provisioner.h"
 #include "daemon/server_state.h"
 #include "os/events.h"
@@ -21,6 +22,7 @@ class ServerLoop {
   ServerLoop(ServerState& state, Provisioner& provisioner, ColdStorage* cold, UniqueFd signals, int provisioner_event,
              int spill_event)
       : state_(state),
+        address_(state.config.socket_path),
         provisioner_(provisioner),
         cold_(cold),
         signals_(std::move(signals)),
@@ -34,6 +36,7 @@ class ServerLoop {
   [[nodiscard]] Result<std::vector<os::Ready>> wait(std::uint64_t sleep_ms);
   void take_event(const os::Ready& ready);
   void accept_all();
+  void listen_on(UniqueFd socket);
   void pause_accepting(const Status& why);
   void resume_accepting();
   void read_from(Connection& connection);
@@ -44,6 +47,7 @@ class ServerLoop {
   [[nodiscard]] bool idle_for_long();
 
   ServerState& state_;
+  AddressWatch address_;
   Provisioner& provisioner_;
   ColdStorage* cold_;
   UniqueFd signals_;

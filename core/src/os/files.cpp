@@ -57,13 +57,22 @@ Result<UniqueFd> lock_file(const std::string& path) {
     return errno_status(errno, concat("lock of ", path));
   }
   // Whoever held it before us may have removed it: then the next one would lock another file of that name.
-  struct stat locked{};
-  struct stat there{};
-  if (::fstat(fd.get(), &locked) != 0) return errno_status(errno, concat("looking at ", path));
-  if (::lstat(path.c_str(), &there) != 0 || there.st_ino != locked.st_ino || there.st_dev != locked.st_dev) {
+  if (!is_file_at(fd.get(), path)) {
     return Status(Code::kStoreUnavailable, concat(path, " was removed meanwhile"), true);
   }
   return fd;
+}
+
+bool is_file_at(int fd, const std::string& path) {
+  struct stat open{};
+  struct stat there{};
+  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && there.st_ino == open.st_ino &&
+         there.st_dev == open.st_dev;
+}
+
+Status replace_text(int fd, std::string_view text) {
+  if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) < 0) return errno_status(errno, "emptying a file");
+  return write_text(fd, text);
 }
 
 Status redirect_output(const std::string& path) {

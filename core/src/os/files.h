@@ -38,6 +38,10 @@ namespace entrepot::os {
 // else having it is kStoreUnavailable, at once.
 [[nodiscard]] Result<UniqueFd> lock_file(const std::string& path);
 
+[[nodiscard]] bool is_file_at(int fd, const std::string& path);  // whether that path still names what is open
+
+[[nodiscard]] Status replace_text(int fd, std::string_view text);  // all that a file has
+
 // Standard output and standard error go to the end of this file from now on.
 [[nodiscard]] Status redirect_output(const std::string& path);
 

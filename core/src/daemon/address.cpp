@@ -1,0 +1,92 @@
+#include "daemon/address.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "os/clock.h"
+#include "os/files.h"
+#include "os/process.h"
+#include "os/socket.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kLookNs = 2'000'000'000;
+constexpr std::uint64_t kAskMs = 1'000;
+constexpr HeldTag kLockTag{HeldKind::kAddressLock, 0};
+
+// Of whoever listens there; 0 if nobody can be seen.
+std::uint32_t listener_at(const std::string& path) {
+  const auto socket = os::connect_unix(path, os::Deadline::after_ms(kAskMs));
+  if (!socket.is_ok()) return 0;
+  const auto peer = os::peer_credentials(socket->get());
+  return peer.is_ok() ? peer->pid : 0;
+}
+
+}  // namespace
+
+std::string address_lock_path(const std::string& socket_path) { return socket_path + ".lock"; }
+
+Status write_address_owner(int lock, std::uint32_t keeper_pid) {
+  return os::replace_text(lock, concat(keeper_pid, "\n"));
+}
+
+Status address_is_taken(const std::string& socket_path, const Status& why) {
+  const std::uint32_t listener = listener_at(socket_path);
+  const auto text = os::read_file(address_lock_path(socket_path), 64);
+  const std::string owner = text.is_ok() ? text->substr(0, text->find('\n')) : "";
+  if (listener != 0 || os::file_exists(socket_path) || owner.empty()) {
+    const std::string who = listener != 0 ? concat(" (process ", listener, ")") : "";
+    return why.with_context(concat("another entrepotd", who, " starts or runs at ", socket_path));
+  }
+  return why.with_context(concat(
+      "the store of process ", owner, " runs at ", socket_path,
+      ", but its socket was removed. Its daemon makes the socket anew within some seconds, unless it is stopped: "
+      "try again, or end that store, with all that is in it: kill ",
+      owner));
+}
+
+UniqueFd AddressWatch::look(KeeperLink& link) {
+  next_look_ns_ = os::monotonic_ns() + kLookNs;
+  // Best effort: without the file's text an error is less helpful, and nothing else.
+  const int lock = link.fd(kLockTag);
+  if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid()).is_ok()) {
+    written_pid_ = link.keeper_pid();
+  }
+  if (os::file_exists(path_)) {
+    told_ = false;
+    return {};
+  }
+  Result<UniqueFd> made = listen_again(link);
+  if (made.is_ok()) {
+    log_warning("the socket ", path_, " was removed by somebody, and is made anew");
+    told_ = false;
+    return made.take();
+  }
+  if (!std::exchange(told_, true)) {
+    log_error("the socket ", path_,
+              " was removed by somebody, so nobody new reaches this store: ", made.status().to_string(),
+              ". Tried again every two seconds; to end the store: kill ", link.keeper_pid());
+  }
+  return {};
+}
+
+Result<UniqueFd> AddressWatch::listen_again(KeeperLink& link) {
+  RETURN_IF_ERROR(os::check_folder_safe(os::folder_of(path_)));
+  RETURN_IF_ERROR(lock(link));
+  return os::listen_unix(path_);
+}
+
+// The lock file may have been removed as well: without it, another store may begin there.
+Status AddressWatch::lock(KeeperLink& link) {
+  const std::string path = address_lock_path(path_);
+  if (link.fd(kLockTag) >= 0 && os::is_file_at(link.fd(kLockTag), path)) return Status::ok();
+  ASSIGN_OR_RETURN(UniqueFd lock, os::lock_file(path));
+  RETURN_IF_ERROR(write_address_owner(lock.get(), link.keeper_pid()));
+  link.hold(kLockTag, std::move(lock));
+  return Status::ok();
+}
+
+}  // namespace entrepot

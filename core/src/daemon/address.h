@@ -1,0 +1,46 @@
+// The store's address: a socket file, and a lock file beside it that says whose the address is.
+//
+//   PATH        the listening socket's name. Whoever removes it (a cleaner of temporary files, the end of a login that
+//   takes
+//               the run-time folder) leaves a store that nobody reaches; the daemon looks for it, and makes it anew.
+//   PATH.lock   locked (flock) for as long as keeper or daemon live, because both have the descriptor: so two stores
+//   never
+//               have one address. Its text is the keeper's process number, for people and for errors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "daemon/keeper_link.h"
+
+namespace entrepot {
+
+[[nodiscard]] std::string address_lock_path(const std::string& socket_path);
+[[nodiscard]] Status write_address_owner(int lock, std::uint32_t keeper_pid);
+
+// An error for whoever could not have the lock: who has the address, and what to do about it.
+[[nodiscard]] Status address_is_taken(const std::string& socket_path, const Status& why);
+
+// The daemon's look at its address, every two seconds.
+class AddressWatch {
+ public:
+  explicit AddressWatch(std::string socket_path) : path_(std::move(socket_path)) {}
+
+  [[nodiscard]] std::uint64_t next_look_ns() const { return next_look_ns_; }
+  // A new listening socket, if the one there was has lost its name and could be given it again; else none.
+  [[nodiscard]] UniqueFd look(KeeperLink& link);
+
+ private:
+  [[nodiscard]] Status lock(KeeperLink& link);
+  [[nodiscard]] Result<UniqueFd> listen_again(KeeperLink& link);
+
+  std::string path_;
+  std::uint64_t next_look_ns_ = 0;
+  std::uint32_t written_pid_ = 0;  // into the lock file
+  bool told_ = false;              // that the name is gone and cannot be made
+};
+
+}  // namespace entrepot

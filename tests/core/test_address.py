@@ -1,0 +1,112 @@
+"""The store's address: its socket's name is removed, alone or with its folder, while the store lives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot import _launcher, _settings, cli
+from entrepot.errors import StoreUnavailable
+
+
+@pytest.fixture
+def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a private store of this test's own, which is ended with it."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        folder = socket_folder / name[4:7].lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
+    monkeypatch.setenv("ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", "0")
+    address = _settings.private_address()
+    yield address
+    for pid in _launcher.listeners(address):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        assert _launcher.stop(pid)
+
+
+def path_of(address: str) -> Path:
+    return Path(address.removeprefix("unix://"))
+
+
+def test_who_finds_no_socket_waits_for_the_store_to_make_it_anew(private: str) -> None:
+    with entrepot.connect() as store:
+        oid = store.put("kept")
+        path_of(private).unlink()
+        with entrepot.connect(scope="other") as second:  # the same client, which is connected
+            assert second.instance_id == store.instance_id
+    with entrepot.connect() as store:
+        assert store.get(oid) == "kept"
+        assert store.status()["follows_killed_store"] is False
+
+
+def test_a_removed_folder_that_is_made_again(daemon: Any, wait_until: Callable[..., None]) -> None:
+    folder = path_of(daemon.address).parent
+    with entrepot.connect(daemon.address) as store:
+        before = store.status()
+        oid = store.put("kept")
+        shutil.rmtree(folder)
+        folder.mkdir(mode=0o700)
+        wait_until(lambda: _launcher.answers(daemon.address), "the socket to be made anew")
+        lock = Path(f"{path_of(daemon.address)}.lock")
+        assert lock.read_text() == f"{before['keeper_pid']}\n"
+    with entrepot.connect(daemon.address) as store:
+        assert store.get(oid) == "kept"
+
+
+def test_the_next_daemon_has_the_socket_too(daemon: Any, wait_until: Callable[..., None]) -> None:
+    """The keeper holds the new socket: it, and no other, is what the next daemon accepts from."""
+    with entrepot.connect(daemon.address) as store:
+        oid = store.put("kept")
+        pid = store.status()["pid"]
+        path_of(daemon.address).unlink()
+        wait_until(lambda: _launcher.answers(daemon.address), "the socket to be made anew")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not _launcher.runs(pid), "the daemon to be dead")
+    with entrepot.connect(daemon.address) as store:
+        assert store.status()["pid"] != pid
+        assert store.get(oid) == "kept"
+
+
+@pytest.mark.usefixtures("_ended")
+def test_the_address_stays_the_stores_whatever_keeper_it_has(
+    daemon: Any, store: entrepot.Store, wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    """The first keeper took the address; the one that follows it has it as well, and says so."""
+    before = store.status()
+    daemon_pid, first = before["pid"], before["keeper_pid"]
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: store.status()["keeper_pid"] not in (0, first), "another keeper")
+    keeper = store.status()["keeper_pid"]
+    lock = Path(f"{path_of(daemon.address)}.lock")
+    wait_until(lambda: lock.read_text() == f"{keeper}\n", "the lock to name it")
+    os.kill(daemon_pid, signal.SIGSTOP)
+    try:
+        path_of(daemon.address).unlink()
+        with pytest.raises(StoreUnavailable) as refused:
+            _launcher.start(daemon.address, size="64MiB", idle_exit_seconds=0, log=tmp_path / "log")
+    finally:
+        os.kill(daemon_pid, signal.SIGCONT)
+    assert "ended before it was ready" in str(refused.value)
+    assert f"the store of process {keeper} runs at" in str(refused.value)
+    assert "its socket was removed" in str(refused.value)
+    assert f"kill {keeper}" in str(refused.value)
+    wait_until(lambda: _launcher.answers(daemon.address), "the socket to be made anew")
+
+
+def test_stop_ends_a_store_whose_socket_was_removed(private: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with entrepot.connect() as store:
+        keeper, pid = store.status()["keeper_pid"], store.status()["pid"]
+    path_of(private).unlink()
+    assert cli.main(["stop"]) == 0
+    assert "ended" in capsys.readouterr().out
+    assert not _launcher.runs(keeper)
+    assert not _launcher.runs(pid)
