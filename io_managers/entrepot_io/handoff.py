@@ -179,16 +179,17 @@ def check_instance(store: Store, reference: Reference) -> None:
     if store.instance_id == reference.instance or _is_here(store, reference):
         return
     if reference.host == store.host:
-        where = (
-            f"lived in another store of this host {reference.host!r} (instance {reference.instance}; this one is "
-            f"{store.instance_id}): set ENTREPOT_ADDRESS to that store's address if it still runs, "
+        raise ObjectLost(
+            f"{reference} is not in this store: most likely the store of this host {reference.host!r} that held it "
+            f"ended or was killed, and this is a new one (instance {store.instance_id}; that was "
+            f"{reference.instance}); run the task that wrote it again. If that store still runs, at another address or "
+            "as another user's, this task looks into the wrong one: set ENTREPOT_ADDRESS to that address"
         )
-    else:
-        where = (
-            f"lives on host {reference.host!r} (instance {reference.instance}), and this task runs on the store of "
-            f"host {store.host!r}: run it on {reference.host!r}{_drawn_there(reference)}, "
-        )
-    raise ObjectLost(f"{reference} {where}or run the task that wrote it again")
+    raise ObjectLost(
+        f"{reference} lives on host {reference.host!r} (instance {reference.instance}), and this task runs on the "
+        f"store of host {store.host!r}: run it on {reference.host!r}{_drawn_there(reference)}, or run the task that "
+        "wrote it again"
+    )
 
 
 def _drawn_there(reference: Reference) -> str:

@@ -203,7 +203,7 @@ def test_reexecution_after_the_store_went_says_where_the_value_was(
     ) as result:
         assert not result.success
         event = next(event for event in result.all_events if event.is_step_failure)
-        assert "lived in another store of this host" in cause_of(event, ObjectLost)
+        assert "ended or was killed, and this is a new one" in cause_of(event, ObjectLost)
 
 
 def test_runs_do_not_mix(instance: DagsterInstance) -> None:

@@ -186,7 +186,7 @@ def test_a_new_store_at_the_old_address_knows_that_it_is_another(daemon: Any) ->
     close_all()
     daemon.start()
     put_value(run_store(), "k", np.zeros(1000))
-    with pytest.raises(ObjectLost, match="lived in another store of this host"):
+    with pytest.raises(ObjectLost, match="ended or was killed, and this is a new one"):
         get_value(reference)
 
 
