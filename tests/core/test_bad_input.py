@@ -373,3 +373,10 @@ def test_every_error_derives_from_one() -> None:
         if isinstance(thing, type) and issubclass(thing, Exception):
             assert issubclass(thing, EntrepotError)
             assert isinstance(thing.code, str)
+
+
+def test_metadata_that_no_object_may_have_are_refused_before_the_blob_is_filled(store: entrepot.Store) -> None:
+    before = store.status()["objects"]
+    with pytest.raises(InvalidArgument, match="metadata of the blob have 73400320 bytes; at most 335544"):
+        store.create(10, metadata=b"x" * (70 << 20))
+    assert store.status()["objects"] == before

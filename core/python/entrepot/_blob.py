@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from entrepot._store import Store
 
 CODEC_NAME = "entrepot.blob"
+MAX_TREE_BYTES = 32 << 20  # as client and daemon have it: metadata, and what says that they are a blob's
 
 
 class Blob:
@@ -72,6 +73,22 @@ class BlobCodec(Codec):
 SPECS = [CodecSpec(CODEC_NAME, f"{__name__}:BlobCodec", ("entrepot._blob:Blob",))]
 
 
+def blob_tree(metadata: bytes) -> bytes:
+    """What a blob of this metadata is stored as, beside its bytes.
+
+    Raises:
+        InvalidArgument: the metadata are too long.
+    """
+    tree = pack_tree(Node(CODEC_NAME, BlobCodec.version, metadata, [0]))
+    if len(tree) > MAX_TREE_BYTES:
+        most = MAX_TREE_BYTES - len(tree) + len(metadata)
+        raise InvalidArgument(
+            f"the metadata of the blob have {len(metadata)} bytes; at most {most} are possible: put what is longer "
+            "into the blob itself"
+        )
+    return tree
+
+
 class BlobWriter:
     """A blob that is being written; see ``Store.create``. A context manager.
 
@@ -85,11 +102,11 @@ class BlobWriter:
 
     receipt: Receipt | None
 
-    def __init__(self, store: Store, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, metadata: bytes, name: str):
+    def __init__(self, store: Store, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, tree: bytes, name: str):
         self._store = store
         self._raw = raw
         self._fresh = fresh
-        self._metadata = metadata
+        self._tree = tree
         self._name = name
         self.id = oid
         self.receipt = None
@@ -117,10 +134,9 @@ class BlobWriter:
         """
         if not self._raw.open:
             raise InvalidArgument(f"blob {self.id} is sealed or dropped already: create another one")
-        tree = pack_tree(Node(CODEC_NAME, BlobCodec.version, self._metadata, [0]))
         self._release()
         seal = self._store._seal_blob  # pyright: ignore[reportPrivateUsage]
-        self.receipt = seal(self._raw, self.id, self._fresh, self._name, tree)
+        self.receipt = seal(self._raw, self.id, self._fresh, self._name, self._tree)
         return self.id
 
     def drop(self) -> None:

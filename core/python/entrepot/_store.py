@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 
 from entrepot import _arguments, _core, _reports
 from entrepot._arguments import AnyID, checked_name, mode_number, new_id, new_ids, seconds, to_id
-from entrepot._blob import BlobWriter
+from entrepot._blob import BlobWriter, blob_tree
 from entrepot._info import ObjectInfo, Receipt
 from entrepot._shared_client import SharedClient
 from entrepot._store_checkpoints import CheckpointMethods, as_declared
@@ -219,14 +219,15 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
         Raises:
             StoreFull: there is no room.
-            InvalidArgument: a negative length.
+            InvalidArgument: a negative length, or metadata of more than 32 MiB.
         """
         length = _arguments.whole_number("the length of a blob in bytes", nbytes)
         if not isinstance(metadata, (bytes, bytearray, memoryview)):
             raise InvalidArgument(f"the metadata of a blob are bytes, but got {metadata!r}")
         oid, fresh = new_id(id)
         named = checked_name(name) if name is not None else ""
-        return BlobWriter(self, self._raw().create(length, PUT_WAIT_SECONDS), oid, fresh, bytes(metadata), named)
+        tree = blob_tree(bytes(metadata))
+        return BlobWriter(self, self._raw().create(length, PUT_WAIT_SECONDS), oid, fresh, tree, named)
 
     # --- objects
 
