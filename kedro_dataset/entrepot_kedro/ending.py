@@ -2,6 +2,7 @@
 
     a run --ended well--> its session is removed, as soon as nothing in this process holds one of its datasets
            |               (``session.run()`` returns the outputs), at the latest when the process ends
+           +-- failed before anything was saved --> its session is removed
            +-- failed --> its session stays until its time to live has passed; the log says how to go on, how to drop it
            +-- killed --> the same, without a log line
 
@@ -81,19 +82,35 @@ def failed(pipeline: Pipeline, catalog: Any) -> None:
     for kept, datasets in _run_sessions(pipeline, catalog).items():
         try:
             store = scope_store(kept.address, kept.scope).session(kept.session)
-            nbytes = sum(one.nbytes for one in parts.listed(store))
+            kept_objects = list(parts.listed(store))
+            if not kept_objects:
+                store.remove_session(kept.session)
+                continue
+            nbytes = sum(one.nbytes for one in kept_objects)
             nodes = nodes_to_run(pipeline, catalog, datasets)
         except EntrepotError as error:
             logger.warning("Entrepot: what is left of this run cannot be looked at: %s", error)
             continue
         logger.warning(
             "Entrepot: what this run computed (%s) is kept. To go on, run the same command with ENTREPOT_SESSION=%s "
-            'and --from-nodes "%s"; to drop it: entrepot sessions rm %s',
+            'and --from-nodes "%s"; to drop it: entrepot sessions rm %s. Use this instead of the --from-nodes that '
+            "Kedro suggests: Kedro does not know what the store kept, and begins with nodes that need not run again",
             human_bytes(nbytes),
             shlex.quote(kept.session),
             ",".join(nodes),
             shlex.quote(kept.session),
         )
+
+
+def not_begun(pipeline: Pipeline, catalog: Any) -> None:
+    """A run was refused before its first node: what looking for its inputs opened is ended where nothing is in it."""
+    for kept in _run_sessions(pipeline, catalog):
+        try:
+            store = scope_store(kept.address, kept.scope).session(kept.session)
+            if next(parts.listed(store), None) is None:
+                store.remove_session(kept.session)
+        except EntrepotError as error:
+            logger.warning("Entrepot: session '%s' stays until it ends by itself: %s", kept.session, error)
 
 
 def watch_process(address: str | None, scope: str) -> None:

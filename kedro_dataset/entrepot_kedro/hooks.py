@@ -72,7 +72,12 @@ class EntrepotHooks:
         if wanted := by_pattern(pipeline.inputs(), catalog):
             from entrepot_kedro.pipeline_inputs import check_inputs
 
-            check_inputs(wanted, catalog, remade=binding is not None)
+            try:
+                check_inputs(wanted, catalog, remade=binding is not None)
+            except ValueError:
+                if (ending := _ending()) is not None:
+                    ending.not_begun(pipeline, catalog)
+                raise
         if binding is not None:
             from entrepot_kedro.whole_runs import begin
 

@@ -122,7 +122,9 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
     gc.collect()
     assert left()["kedro/run-1"] >= 2
     said = re.search(
-        r'\((\S+ \S+)\) is kept.*ENTREPOT_SESSION=(\S+) and --from-nodes "(.*)"; to drop it: (.*)', caplog.text
+        r'\((\S+ \S+)\) is kept.*ENTREPOT_SESSION=(\S+) and --from-nodes "(.*)"; to drop it: (.*)\. Use this '
+        "instead of the --from-nodes that Kedro suggests",
+        caplog.text,
     )
     assert said is not None, caplog.text
     assert said.groups() == ("195.3 KiB", "kedro/run-1", "report", "entrepot sessions rm kedro/run-1")
@@ -134,6 +136,16 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
     del outputs
     gc.collect()
     assert left() == {"mine": 1}
+
+
+def test_a_run_that_saved_nothing_leaves_no_session(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ValueError, match=r"'mistyped'} not found in the"):
+        run("run-1", pipeline([node(same, "mistyped", "clean", name="clean")]))
+    assert left() == {}
+    with pytest.raises(RuntimeError, match="told to fail"):
+        run("run-2", pipeline([node(fail, None, "raw", name="make")]))
+    assert left() == {}
+    assert "is kept" not in caplog.text
 
 
 def test_a_run_that_went_on_says_the_first_nodes_only() -> None:
