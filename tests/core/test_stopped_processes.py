@@ -22,6 +22,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot import _launcher, cli
 from entrepot._launcher import daemon_binary
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -352,3 +353,20 @@ def test_a_slow_daemon_is_not_replaced_and_a_slow_heir_is_waited_for(
     checked.put(store)
     checked.check(store)
     assert (store.status()["pid"], store.status()["keeper_pid"]) == (heir, keeper)
+
+
+def test_stop_says_that_the_keeper_is_stopped(
+    store: entrepot.Store,
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keeper = store.status()["keeper_pid"]
+    real = _launcher.stop
+    monkeypatch.setattr(_launcher, "stop", lambda pid: real(pid, 0.0))
+    with stopped(keeper, wait_until):
+        assert cli.main(["stop", "--address", store.address]) == 1
+        assert f"stopped (SIGSTOP, a debugger): {keeper}; it ends when they go on: kill -CONT {keeper}" in (
+            capsys.readouterr().err
+        )
+    wait_until(lambda: not _launcher.runs(keeper), "the keeper that goes on to end")

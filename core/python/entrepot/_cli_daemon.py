@@ -96,7 +96,11 @@ def run_stop(arguments: argparse.Namespace) -> int:
         return _stop_listeners(arguments, ", whose socket was removed,")
     objects = int(status["objects"])
     if not _launcher.stop(int(status["keeper_pid"])):
-        raise StoreUnavailable(f"the store at {address} (process {status['keeper_pid']}) did not end within 20 s")
+        processes = [int(status["keeper_pid"]), int(status["pid"])]
+        raise StoreUnavailable(
+            f"the store at {address} (process {status['keeper_pid']}) did not end within 20 s"
+            f"{_launcher.stopped(processes)}"
+        )
     print(f"store at {address} ended, {objects} objects went with it")
     return 0
 
@@ -119,7 +123,9 @@ def _stop_listeners(arguments: argparse.Namespace, which: str) -> int:
         )
     left = [process for process in processes if not _launcher.stop(process)]
     if left:
-        raise StoreUnavailable(f"the store at {address} did not end within 20 s: processes {left} are still there")
+        raise StoreUnavailable(
+            f"the store at {address} did not end within 20 s: processes {left} are still there{_launcher.stopped(left)}"
+        )
     print(f"store at {address}{which} ended with all objects in it")
     return 0
 

@@ -188,6 +188,23 @@ def _held(pid: int) -> Iterator[str]:
             yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
 
 
+def stopped(pids: list[int]) -> str:
+    """What to add to an error about processes that do not end: which of them are stopped; nothing if none is."""
+    still = [pid for pid in pids if _state(pid) in ("T", "t")]
+    if not still:
+        return ""
+    numbers = " ".join(map(str, still))
+    return f": stopped (SIGSTOP, a debugger): {numbers}; it ends when they go on: kill -CONT {numbers}"
+
+
+def _state(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
 def stop(pid: int, seconds: float = 20.0) -> bool:
     """Ask the process to end and wait; returns whether it did."""
     try:
