@@ -5,11 +5,13 @@ Nothing of Airflow is imported before the scope says that the sessions are this 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from entrepot.ended_runs import NotLookedAt
 from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import run_session
 
@@ -31,16 +33,18 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         sessions: their names.
 
     Raises:
+        NotLookedAt: the scope is another installation's, as far as can be told here.
         Exception: whatever the database says.
     """
     own = scope == folder_scope(HOST, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
     if not own:
-        if not _may_be_configured(scope):
-            return {}
-        from entrepot_airflow.configuration import settings
-
-        if settings().scope != scope:
-            return {}
+        _quieten()
+        if not _may_be_configured(scope) or _configured_scope() != scope:
+            named = os.environ.get("AIRFLOW_HOME")
+            raise NotLookedAt(
+                f"AIRFLOW_HOME={named} is another installation" if named else "AIRFLOW_HOME does not name it"
+            )
+    _quieten()
     return over(sessions, succeeded=True, known_dags=own)
 
 
@@ -80,6 +84,17 @@ def run_of(session: str) -> tuple[str, str] | None:
         return None
     dag_id, run_id = unquote(parts[1]), unquote(parts[2])
     return (dag_id, run_id) if run_session(HOST, dag_id, run_id) == session else None
+
+
+def _configured_scope() -> str | None:
+    from entrepot_airflow.configuration import settings
+
+    return settings().scope
+
+
+def _quieten() -> None:
+    """Of what Airflow's database needs, Alembic tells of each plugin that it sets up, while it is imported."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _may_be_configured(scope: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from entrepot.ended_runs import NotLookedAt
 from entrepot_io.sessions import run_session
 
 if TYPE_CHECKING:
@@ -31,18 +32,22 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         sessions: their names.
 
     Raises:
+        NotLookedAt: the scope is another instance's, as far as can be told here.
         Exception: whatever the instance's storage says.
     """
     named = os.environ.get("ENTREPOT_SCOPE")
-    if not os.environ.get("DAGSTER_HOME") or not (scope == named or scope.startswith(f"{HOST}-")):
-        return {}
+    if not os.environ.get("DAGSTER_HOME"):
+        raise NotLookedAt("DAGSTER_HOME is not set")
+    elsewhere = f"DAGSTER_HOME={os.environ['DAGSTER_HOME']} is another instance"
+    if not (scope == named or scope.startswith(f"{HOST}-")):
+        raise NotLookedAt(elsewhere)
     from dagster import DagsterInstance
 
     from entrepot_dagster.places import default_scope
 
     with DagsterInstance.get() as instance:
         if scope not in (named, default_scope(instance)):
-            return {}
+            raise NotLookedAt(elsewhere)
         return over(instance, sessions, succeeded=True)
 
 

@@ -83,9 +83,15 @@ def test_another_installations_sessions_say_nothing_and_import_nothing(
 ) -> None:
     code = """
 import sys
+from entrepot.ended_runs import NotLookedAt
 from entrepot_airflow.ended_runs import ended_runs
 for scope in ("airflow-other-123", "mine"):
-    assert ended_runs(None, scope, ["airflow/etl/run"]) == {}
+    try:
+        ended_runs(None, scope, ["airflow/etl/run"])
+    except NotLookedAt as error:
+        assert "is another installation" in str(error), error
+    else:
+        raise AssertionError("it looked")
 assert "airflow" not in sys.modules
 """
     environment = os.environ | {"AIRFLOW_HOME": str(tmp_path), "ENTREPOT_SCOPE": "theirs"}

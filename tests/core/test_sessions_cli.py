@@ -61,6 +61,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             def provide(store: entrepot.Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
                 assert scope == "deployment"
                 assert all(one.startswith("airflow/") for one in sessions)
+                if "elsewhere" in over:
+                    raise ended_runs.NotLookedAt(over["elsewhere"])
                 if "raise" in over:
                     raise OSError(over["raise"])
                 return over
@@ -163,6 +165,15 @@ def test_gc_removes_what_it_showed_and_nothing_else(cli: Cli, daemon: Any, runs:
         assert len(store.list()) == 1
     assert cli.json("gc")["removed"][0]["name"] == "airflow/etl/open (deployment)"
     assert "0 removed" in cli("gc")
+
+
+def test_gc_says_whose_runs_it_looked_at(cli: Cli, daemon: Any, runs: dict[str, str]) -> None:
+    assert "looked at" not in cli("gc"), "there is nobody's session"
+    _put(daemon, "airflow/etl/run")
+    assert "looked at the runs of airflow\n0 removed" in cli("gc")
+    runs["elsewhere"] = "AIRFLOW_HOME does not name it"
+    said = cli("gc", "--dry-run")
+    assert "did not look at the runs of airflow in scope 'deployment' (AIRFLOW_HOME does not name it)" in said
 
 
 def test_what_a_host_cannot_say_is_kept_and_told(cli: Cli, daemon: Any, runs: dict[str, str]) -> None:

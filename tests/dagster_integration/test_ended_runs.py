@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from dagster import DagsterInstance, Out, job, op
 from dagster._cli.run import run_cli
+from entrepot.ended_runs import NotLookedAt
 from entrepot_dagster import EntrepotIOManager, sweeping
 from entrepot_dagster.ended_runs import DELETED, SUCCEEDED, ended_runs
 from entrepot_dagster.places import default_scope
@@ -97,14 +98,23 @@ def test_gc_asks_the_instance(instance: DagsterInstance, monkeypatch: pytest.Mon
     store = scope_store(None, scope)
     sessions = [f"dagster/{one}" for one in (good, deleted, failed)] + ["dagster/ephemeral/1", "dagster/ephemeral"]
     assert ended_runs(store, scope, sessions) == {sessions[0]: SUCCEEDED, sessions[1]: DELETED}
-    assert ended_runs(store, "dagster-another", sessions) == {}
+    with pytest.raises(NotLookedAt, match="is another instance"):
+        ended_runs(store, "dagster-another", sessions)
     monkeypatch.delenv("DAGSTER_HOME")
-    assert ended_runs(store, scope, sessions) == {}
+    with pytest.raises(NotLookedAt, match="DAGSTER_HOME is not set"):
+        ended_runs(store, scope, sessions)
 
 
 def test_nothing_of_dagster_is_imported_for_others(tmp_path: Path) -> None:
-    code = "import sys; from entrepot_dagster.ended_runs import ended_runs; "
-    code += "assert ended_runs(None, 'airflow-x', ['dagster/1']) == {}; print('dagster' in sys.modules)"
+    code = """
+import sys
+from entrepot.ended_runs import NotLookedAt
+from entrepot_dagster.ended_runs import ended_runs
+try:
+    ended_runs(None, "airflow-x", ["dagster/1"])
+except NotLookedAt:
+    print("dagster" in sys.modules)
+"""
     environment = os.environ | {"DAGSTER_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

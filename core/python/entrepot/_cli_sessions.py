@@ -168,6 +168,9 @@ def _collect(store: Store | None, arguments: argparse.Namespace) -> int:
         if rows:
             print(table(rows, ["kind", "what", "bytes", "why"]))
         verb = "would be removed" if arguments.dry_run else "removed"
+        asked = "; ".join(said for part in found if (said := str(part.asked)))
+        if asked:
+            print(asked)
         print(f"{len(rows)} {verb}, {human_bytes(sum(one.nbytes for one in removed))}")
         for problem in problems:
             print(f"entrepot: {problem}", file=sys.stderr)

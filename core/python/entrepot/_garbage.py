@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from entrepot._launcher import listeners
 from entrepot._settings import runtime_folder
 from entrepot.durable import declared
-from entrepot.ended_runs import ended
+from entrepot.ended_runs import Asked, ended
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, VersionMismatch
 
 if TYPE_CHECKING:
@@ -57,10 +57,11 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is to remove, and what could not be found out."""
+    """What there is to remove, and what could not be found out; whose runs were looked at."""
 
     garbage: list[Garbage]
     problems: list[str] = field(default_factory=list[str])
+    asked: Asked = field(default_factory=Asked)
 
 
 def sessions(store: Store) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ def sessions(store: Store) -> list[dict[str, Any]]:
 def in_store(store: Store) -> Found:
     """Sessions that nobody has open, and whose run is over or whose time to live has passed."""
     unused = {(one["scope"], one["session"]): one for one in sessions(store) if one["session"] and not one["opened_by"]}
-    why, problems = ended(store, unused)
+    why, problems, asked = ended(store, unused)
     for place, one in unused.items():
         if one["ttl_seconds"] and one["idle_seconds"] >= one["ttl_seconds"]:
             why.setdefault(place, f"nobody used it for {int(one['idle_seconds'])} s, and it lives {one['ttl_seconds']}")
@@ -91,7 +92,7 @@ def in_store(store: Store) -> Found:
             problems.append(f"session {place[1]!r} of scope {place[0]!r} is durable, and stays: {said}")
             continue
         found.append(Garbage("session", place, said, one["nbytes"], one["objects"], one["last_used_unix_ns"]))
-    return Found(found, problems)
+    return Found(found, problems, asked)
 
 
 def on_disk(spill_folders: Iterable[Path], older_than: float) -> Found:
