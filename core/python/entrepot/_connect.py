@@ -6,9 +6,9 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ from entrepot.codec import AllowPickle
 from entrepot.durable import Durable, wished
 from entrepot.errors import StoreUnavailable
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 30.0
 RECONNECT_SECONDS = 30.0
 # The private daemon goes when it has been idle: it may do so between our look and our connection.
 START_TRIES = 3
@@ -96,10 +96,14 @@ def _running_client(settings: Settings) -> SharedClient:
     from entrepot._launcher import ensure_running  # here: who names a store has no use for it
 
     start = partial(ensure_running, settings)
+    began = time.monotonic()
     for _ in range(START_TRIES - 1):
         start()
-        with suppress(StoreUnavailable):
+        try:
             return _client(settings.address, start)
+        except StoreUnavailable:
+            if time.monotonic() - began > CONNECT_SECONDS / 2:  # somebody listened, and was silent: it has not gone
+                raise
     start()
     return _client(settings.address, start)
 

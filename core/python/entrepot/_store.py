@@ -155,12 +155,13 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
         Args:
             oid: the object's ID.
-            timeout: seconds to wait for it to be sealed; 0: not at all; None: as long as it takes.
+            timeout: seconds to wait for it to be sealed, and for what is on disk; 0: not for the seal, and as long as
+                the disk takes; None: as long as it takes.
             copy: ``"never"``, ``"on_write"`` or ``"always"``.
 
         Raises:
             ObjectNotFound: it is not sealed here, and no timeout was given.
-            Timeout: it was not sealed in time.
+            Timeout: it was not sealed in time, or nobody answered.
             ObjectLost: its bytes are gone.
             InvalidArgument: an ID of the wrong length, an unknown copy mode, a negative timeout.
             UnsupportedType: it was pickled, and pickling is switched off here.

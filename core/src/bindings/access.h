@@ -24,8 +24,13 @@ class Access {
   // Runs `work`, which takes a Life, without the GIL; again where the store turned out to be another one by now.
   template <class Work>
   auto run(Work&& work) {
+    return run(os::Deadline::never(), std::forward<Work>(work));
+  }
+  // No store is waited for beyond `limit`.
+  template <class Work>
+  auto run(os::Deadline limit, Work&& work) {
     ReconnectingClient::LifePtr used = life_;
-    auto done = without_gil([&] { return layer_->run(used, signals(), work); });
+    auto done = without_gil([&] { return layer_->run(used, limit, signals(), work); });
     if (used != life_) life_ = layer_->life();  // with the GIL: nobody is looking at the one before
     return done;
   }

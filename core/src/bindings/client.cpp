@@ -113,8 +113,8 @@ std::vector<Sealed> put(Access& client, const nb::list& items, double timeout) {
   return done;
 }
 
-std::vector<ObjectPtr> found(Access& client, std::span<const IdBytes> ids, std::uint32_t wait) {
-  auto objects = client.run([&](const Life& life) { return life.client->get(ids, wait, signals()); });
+std::vector<ObjectPtr> found(Access& client, std::span<const IdBytes> ids, const Wait& wait) {
+  auto objects = client.run(wait.limit, [&](const Life& life) { return life.client->get(ids, wait, signals()); });
   return check(std::move(objects));
 }
 
@@ -123,7 +123,7 @@ std::vector<ObjectPtr> get(Access& client, const std::vector<nb::bytes>& ids, do
   wanted.reserve(ids.size());
   for (const nb::bytes& id : ids)
     wanted.push_back(id_from(id));
-  const std::uint32_t wait = milliseconds(timeout);
+  const Wait wait = milliseconds(timeout);
   return found(client, wanted, wait);
 }
 
@@ -142,7 +142,7 @@ void add_methods(nb::class_<Access>& cls) {
           "get",
           [](Access& client, const nb::bytes& id, double timeout) {
             const IdBytes wanted = id_from(id);
-            const std::uint32_t wait = milliseconds(timeout);
+            const Wait wait = milliseconds(timeout);
             return std::move(found(client, std::span(&wanted, 1), wait).front());
           },
           nb::arg("id"), nb::arg("timeout"))
@@ -266,8 +266,9 @@ void add_about(nb::class_<Access>& cls) {
       .def(
           "wait_provisioned",
           [](Access& client, double timeout) {
-            const std::uint32_t wait = milliseconds(timeout);
-            check(client.run([&](const Life& life) { return life.client->wait_provisioned(wait, signals()); }));
+            const Wait wait = milliseconds(timeout);
+            check(client.run(wait.limit,
+                             [&](const Life& life) { return life.client->wait_provisioned(wait, signals()); }));
           },
           nb::arg("timeout"))
       .def(

@@ -66,8 +66,8 @@ void add_sessions_and_names(nb::class_<Access>& cls) {
       .def(
           "resolve_name",
           [](Access& client, std::uint64_t session, const std::string& name, double timeout) {
-            const std::uint32_t wait = milliseconds(timeout);
-            const IdBytes id = check(client.run([&](const Life& life) -> Result<IdBytes> {
+            const Wait wait = milliseconds(timeout);
+            const IdBytes id = check(client.run(wait.limit, [&](const Life& life) -> Result<IdBytes> {
               ASSIGN_OR_RETURN(const auto number, client.layer().session_number(life, session, signals()));
               return life.client->resolve_name(number, name, wait, signals());
             }));

@@ -20,6 +20,10 @@ constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
 
 Status unavailable(const std::string& path, const Status& cause) {
+  // Somebody listens: to start another store would be the wrong advice.
+  if (cause.code() == Code::kTimeout) {
+    return {Code::kStoreUnavailable, concat("the store at ", path, ": ", cause.message()), true};
+  }
   return {Code::kStoreUnavailable,
           concat("the store at ", path, " cannot be reached (", cause.message(),
                  "): see 'entrepot status' and 'entrepot logs', and start one with 'entrepot start'"),
@@ -90,6 +94,7 @@ Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> 
                   concat("what answers at ", options_.path, " is no store that this client knows"));
   }
   RETURN_IF_ERROR(check_versions(greeting.reply));
+  greeting.connection->set_daemon(greeting.reply.daemon_pid);
   greeting.fds = std::move(frame.fds);
   return greeting;
 }
@@ -155,7 +160,7 @@ Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body,
     auto frame = current->call(type, body, {}, options.deadline, options.interrupt, options.abandoned);
     if (frame.is_ok() || !current->broken()) return frame;
     last = frame.status();
-    RETURN_IF_ERROR(reconnect(current, options.interrupt));
+    RETURN_IF_ERROR(reconnect(current, options.limit, options.interrupt));
   }
   return unavailable(options_.path, last);
 }
@@ -166,7 +171,7 @@ std::shared_ptr<Connection> Client::link() {
 }
 
 Status Client::replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
-  return reconnect(broken, interrupt);
+  return reconnect(broken, os::Deadline::never(), interrupt);
 }
 
 void Client::post(MessageType type) {
@@ -179,12 +184,14 @@ void Client::post(MessageType type) {
   if (current) current->post(type, {});
 }
 
-Status Client::reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
-  return reconnecting_.run(interrupt, [&] { return reconnect_in_turn(broken, interrupt); });
+Status Client::reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit, const Interrupt& interrupt) {
+  return reconnecting_.run(interrupt, limit, [&] { return reconnect_in_turn(broken, limit, interrupt); });
 }
 
-Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
-  const auto deadline = os::Deadline::after_ms(options_.reconnect_ms);
+Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::Deadline limit,
+                                 const Interrupt& interrupt) {
+  const auto own = os::Deadline::after_ms(options_.reconnect_ms);
+  const auto deadline = own.at_ns() < limit.at_ns() ? own : limit;
   const std::uint64_t nobody_ms = std::min(options_.nobody_ms, options_.reconnect_ms);
   auto nobody_since = os::Deadline::after_ms(nobody_ms);
   std::uint64_t back_off = kFirstBackOffMs;
@@ -206,6 +213,7 @@ Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, cons
       return done;
     }
     if (connected) nobody_since = os::Deadline::after_ms(nobody_ms);
+    if (limit.passed()) return {Code::kTimeout, done.message(), true};
     if (deadline.passed() || nobody_since.passed()) return unavailable(options_.path, done);
     std::this_thread::sleep_for(std::chrono::milliseconds(back_off));
     back_off = std::min(back_off * 2, kMaxBackOffMs);

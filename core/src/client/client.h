@@ -83,9 +83,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   ~Client() override;
 
   // --- objects
-  // kObjectNotFound at once, or, with wait_ms, kTimeout after waiting for the seal.
-  [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(std::span<const IdBytes> ids,
-                                                                       std::uint32_t wait_ms,
+  // kObjectNotFound at once, or, with a time-out, kTimeout after waiting for the seal, and for what is on disk.
+  [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(std::span<const IdBytes> ids, const Wait& wait,
                                                                        const Interrupt& interrupt);
   // The same for one small object that is in the directory, without allocation, lock or system call; false: use get.
   // `object` must end before this client and before the next fork of this process.
@@ -145,7 +144,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                                                 const Interrupt& interrupt);
   [[nodiscard]] Status bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
                                  const Interrupt& interrupt);
-  [[nodiscard]] Result<IdBytes> resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
+  [[nodiscard]] Result<IdBytes> resolve_name(std::uint32_t session, const std::string& name, const Wait& wait,
                                              const Interrupt& interrupt);
   [[nodiscard]] Status unbind_name(std::uint32_t session, const std::string& name, const Interrupt& interrupt);
 
@@ -154,7 +153,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<std::string> info(const IdBytes& id, const Interrupt& interrupt);
   [[nodiscard]] Result<std::string> status(const Interrupt& interrupt);
   [[nodiscard]] Result<std::string> sessions(const Interrupt& interrupt);
-  [[nodiscard]] Status wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt);
+  [[nodiscard]] Status wait_provisioned(const Wait& wait, const Interrupt& interrupt);
   [[nodiscard]] Status shutdown(const Interrupt& interrupt);
   // Another entrepotd takes the store over; its version. Calls after this one reach it.
   [[nodiscard]] Result<std::string> upgrade(const std::string& program, const Interrupt& interrupt);
@@ -203,8 +202,10 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                        const Interrupt& interrupt, bool& connected) const;
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // or why there is none
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const;
-  [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt);
-  [[nodiscard]] Status reconnect_in_turn(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt);
+  [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
+                                 const Interrupt& interrupt);
+  [[nodiscard]] Status reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::Deadline limit,
+                                         const Interrupt& interrupt);
   [[nodiscard]] Status reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected,
                                       bool& hopeless);
   void lose(const Status& reason);

@@ -12,10 +12,9 @@ constexpr int kGetTries = 64;
 
 }  // namespace
 
-Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const IdBytes> ids, std::uint32_t wait_ms,
+Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const IdBytes> ids, const Wait& wait,
                                                                const Interrupt& interrupt) {
   RETURN_IF_ERROR(connection());
-  const auto deadline = os::Deadline::after_ms(wait_ms);
   std::vector<std::shared_ptr<SealedObject>> objects(ids.size());
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -27,27 +26,27 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
     for (std::size_t i = 0; i < batch; ++i)
       request.ids.push_back(ids[missing[i]]);
-    request.timeout_ms =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(deadline.remaining_ns() / 1'000'000U, wait_ms));
-    request.load_ms = options_.load_ms;
-    const std::uint64_t patience = std::max<std::uint64_t>(request.timeout_ms, request.load_ms);
+    request.timeout_ms = wait.left_ms();
+    // 0 would say that it stays where it is.
+    request.load_ms =
+        wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(request.timeout_ms, 1, options_.load_ms);
     ASSIGN_OR_RETURN(const LookupReply reply,
-                     ask<LookupReply>(MessageType::kLookup, request, waiting(patience, interrupt)));
+                     ask<LookupReply>(MessageType::kLookup, request, waiting(wait, options_.load_ms, interrupt)));
     if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
     std::vector<std::size_t> still(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
     for (std::size_t i = 0; i < batch; ++i) {
       const LookupResult& found = reply.results[i];
       const IdBytes& id = ids[missing[i]];
-      if (found.code == Code::kObjectNotFound && !deadline.passed()) {  // deleted while it was brought back
+      if (found.code == Code::kObjectNotFound && !wait.end.passed()) {  // deleted while it was brought back
         still.push_back(missing[i]);
         continue;
       }
-      if (found.code != Code::kOk) return lookup_error(id, found, wait_ms);
+      if (found.code != Code::kOk) return lookup_error(id, found, wait.ms);
       if (found.resident != 0) {
         ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));
       } else if (batch > 1) {
         // All are on their way by now. Waited for one by one, each is pinned before the next could push it out.
-        ASSIGN_OR_RETURN(auto one, get(std::span(&id, 1), wait_ms, interrupt));
+        ASSIGN_OR_RETURN(auto one, get(std::span(&id, 1), wait, interrupt));
         objects[missing[i]] = std::move(one[0]);
       }
       if (!objects[missing[i]]) still.push_back(missing[i]);  // replaced, deleted or moved out meanwhile

@@ -89,14 +89,14 @@ Status Client::bind_name(std::uint32_t session, const std::string& name, const I
   return Status::ok();
 }
 
-Result<IdBytes> Client::resolve_name(std::uint32_t session, const std::string& name, std::uint32_t wait_ms,
+Result<IdBytes> Client::resolve_name(std::uint32_t session, const std::string& name, const Wait& wait,
                                      const Interrupt& interrupt) {
   NameRequest request;
   request.session = session;
   request.name = name;
-  request.timeout_ms = wait_ms;
+  request.timeout_ms = wait.left_ms();
   ASSIGN_OR_RETURN(const NameReply reply,
-                   ask<NameReply>(MessageType::kResolveName, request, waiting(wait_ms, interrupt)));
+                   ask<NameReply>(MessageType::kResolveName, request, waiting(wait, 0, interrupt)));
   return reply.id;
 }
 
@@ -209,8 +209,9 @@ Result<std::string> Client::sessions(const Interrupt& interrupt) {
   return std::move(reply.json);
 }
 
-Status Client::wait_provisioned(std::uint32_t wait_ms, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait_ms}), waiting(wait_ms, interrupt)));
+Status Client::wait_provisioned(const Wait& wait, const Interrupt& interrupt) {
+  RETURN_IF_ERROR(
+      call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait.left_ms()}), waiting(wait, 0, interrupt)));
   return Status::ok();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "client/silence.h"
 #include "os/events.h"
 #include "os/socket.h"
 
@@ -35,6 +36,7 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
     return Status(Code::kInvalidArgument, concat("a request of ", format_bytes(body.size()), " is more than the ",
                                                  format_bytes(kMaxBodyBytes), " that one message carries"));
   }
+  const std::uint64_t began_ns = os::monotonic_ns();
   const std::uint64_t request = next_request_.fetch_add(1, std::memory_order_relaxed);
   Waiter waiter;
   {
@@ -70,7 +72,8 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
       waiting_.erase(request);
       if (abandoned) abandoned_.emplace(request, std::move(abandoned));
       if (stop) return interrupted_status();
-      return Status(Code::kTimeout, "the daemon did not answer in time", true);
+      lock.unlock();
+      return no_answer(began_ns);
     }
   }
   waiting_.erase(request);
@@ -139,6 +142,12 @@ void Connection::read_slice(os::Deadline until) {
     if (read->drained || !reader_.is_inside()) return;
     nothing_came();
   }
+}
+
+Status Connection::no_answer(std::uint64_t since_ns) const {
+  const auto peer = os::peer_credentials(socket_.get());
+  return silence(peer.is_ok() ? peer->pid : 0, daemon_.load(std::memory_order_relaxed),
+                 (os::monotonic_ns() - since_ns) / 1'000'000U);
 }
 
 void Connection::deliver(Frame frame) {

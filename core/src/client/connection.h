@@ -42,6 +42,9 @@ class Connection {
   // Sends a message that has no answer, unless that would have to wait: it is a hint.
   void post(MessageType type, std::span<const std::uint8_t> body);
 
+  // Who answers, for whoever has to say later that nobody did.
+  void set_daemon(std::uint32_t pid) { daemon_.store(pid, std::memory_order_relaxed); }
+
   [[nodiscard]] bool broken() const { return broken_.load(std::memory_order_acquire); }
   // Whether the daemon has closed it, as its end does, though nothing that was asked has met with that yet.
   [[nodiscard]] bool ended() const;
@@ -61,11 +64,13 @@ class Connection {
   [[nodiscard]] Status send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                             std::span<const int> fds);
   void read_slice(os::Deadline until);  // by the thread that has the reader's role
+  [[nodiscard]] Status no_answer(std::uint64_t since_ns) const;
   void deliver(Frame frame);
   void break_locked(const Status& reason);  // mutex_ held
 
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;
+  std::atomic<std::uint32_t> daemon_ = 0;
   std::atomic<std::uint64_t> next_request_ = 1;
   std::mutex send_mutex_;  // held while a frame is sent, so that frames do not mix
 

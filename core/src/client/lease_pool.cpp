@@ -13,7 +13,6 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint32_t kMaxLeaseTries = 8;
-constexpr std::uint64_t kAnswerMs = 30'000;  // beyond the time that the daemon was told to wait
 // What is left of a lease for one large value is too little for another, and in the way of the daemon, which has then
 // no range of the old length to lease when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;

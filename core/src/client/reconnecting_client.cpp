@@ -49,14 +49,15 @@ bool ReconnectingClient::closed() const {
 
 // --- lives -----------------------------------------------------------------------------------------------------------
 
-Status ReconnectingClient::renew(LifePtr& life, const Status& failure, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(renewing_.run(interrupt, [&] { return renew_in_turn(life, failure, interrupt); }));
+Status ReconnectingClient::renew(LifePtr& life, const Status& failure, os::Deadline limit, const Interrupt& interrupt) {
+  RETURN_IF_ERROR(renewing_.run(interrupt, limit, [&] { return renew_in_turn(life, failure, limit, interrupt); }));
   // The life that is let go may be the last of its client, which ends here: not under the mutex.
   life = this->life();
   return Status::ok();
 }
 
-Status ReconnectingClient::renew_in_turn(const LifePtr& over, const Status& failure, const Interrupt& interrupt) {
+Status ReconnectingClient::renew_in_turn(const LifePtr& over, const Status& failure, os::Deadline limit,
+                                         const Interrupt& interrupt) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return closed_status();
@@ -71,7 +72,9 @@ Status ReconnectingClient::renew_in_turn(const LifePtr& over, const Status& fail
   Result<std::shared_ptr<Client>> made = failure;
   for (int tries = 0; tries < kTries && !made.is_ok(); ++tries) {
     if (hooks_.start) RETURN_IF_ERROR(hooks_.start());
-    made = Client::connect(options_, interrupt);
+    ConnectOptions options = options_;
+    options.connect_ms = std::min(options.connect_ms, limit.remaining_ns() / 1'000'000U);
+    made = Client::connect(options, interrupt);
     if (!made.is_ok() && (!hooks_.start || made.code() != Code::kStoreUnavailable)) return made.status();
   }
   if (!made.is_ok()) return made.status();

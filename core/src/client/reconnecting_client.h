@@ -58,13 +58,15 @@ class ReconnectingClient : public ForkWatcher {
 
   // What `work` gives, which asks the store through the Client of a Life and returns a Status, Result, PutResult or
   // several of these. It is called again in the next life where its own turned out to be over; `life` is then that one.
+  // No store is waited for beyond `limit`.
   template <class Work>
-  auto run(LifePtr& life, const Interrupt& interrupt, Work&& work) -> std::invoke_result_t<Work&, const Life&> {
+  auto run(LifePtr& life, os::Deadline limit, const Interrupt& interrupt, Work&& work)
+      -> std::invoke_result_t<Work&, const Life&> {
     for (int tries = 0;; ++tries) {
       auto done = work(*life);
       const Status* const failure = failure_of(done);
       if (failure == nullptr || failure->code() != Code::kStoreUnavailable) return done;
-      Status renewed = tries < kTries ? renew(life, *failure, interrupt) : *failure;
+      Status renewed = tries < kTries ? renew(life, *failure, limit, interrupt) : *failure;
       if (renewed.is_ok()) continue;
       fail(done, renewed);
       return done;
@@ -73,7 +75,7 @@ class ReconnectingClient : public ForkWatcher {
   template <class Work>
   auto run(const Interrupt& interrupt, Work&& work) {
     LifePtr current = life();
-    return run(current, interrupt, std::forward<Work>(work));
+    return run(current, os::Deadline::never(), interrupt, std::forward<Work>(work));
   }
 
   // --- sessions and locality sets: numbers of a store are named by handles that say in which life they were given
@@ -121,8 +123,9 @@ class ReconnectingClient : public ForkWatcher {
   using SessionName = std::pair<std::string, std::string>;  // scope, name
 
   ReconnectingClient(ConnectOptions options, Hooks hooks) : options_(std::move(options)), hooks_(std::move(hooks)) {}
-  [[nodiscard]] Status renew(LifePtr& life, const Status& failure, const Interrupt& interrupt);
-  [[nodiscard]] Status renew_in_turn(const LifePtr& over, const Status& failure, const Interrupt& interrupt);
+  [[nodiscard]] Status renew(LifePtr& life, const Status& failure, os::Deadline limit, const Interrupt& interrupt);
+  [[nodiscard]] Status renew_in_turn(const LifePtr& over, const Status& failure, os::Deadline limit,
+                                     const Interrupt& interrupt);
   void remember(std::vector<std::uint64_t> gone);  // mutex_ held
   [[nodiscard]] Result<std::uint32_t> reopened(const Life& life, std::uint64_t session, const Interrupt& interrupt);
 

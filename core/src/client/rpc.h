@@ -1,6 +1,8 @@
 // Rpc: requests to the daemon as the parts of the client see them. Reconnecting is the implementer's matter.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -14,8 +16,31 @@
 
 namespace entrepot {
 
+// For an answer that the daemon need not wait for, where the caller gave no time-out.
+inline constexpr std::uint64_t kAnswerMs = 30'000;
+// The daemon keeps time-outs itself, and says what it waited for; so long its answer may take on its way.
+inline constexpr std::uint64_t kGraceMs = 1'000;
+
+// How long a caller waits, from when this was made on, however often the question is asked again meanwhile.
+struct Wait {
+  // NOLINTNEXTLINE(google-explicit-constructor): a number of milliseconds is one
+  Wait(std::uint32_t wait_ms)
+      : ms(wait_ms),
+        end(os::Deadline::after_ms(wait_ms)),
+        limit(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(std::uint64_t{wait_ms} + kGraceMs)) {}
+
+  [[nodiscard]] std::uint32_t left_ms() const {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(end.remaining_ns() / 1'000'000U, ms));
+  }
+
+  std::uint32_t ms;  // 0: no time-out was given
+  os::Deadline end;
+  os::Deadline limit;  // after which the caller has waited enough, whoever is silent; never without a time-out
+};
+
 struct CallOptions {
-  os::Deadline deadline = os::Deadline::after_ms(30'000);  // for the answer itself; reconnecting has its own limit
+  os::Deadline deadline = os::Deadline::after_ms(kAnswerMs);  // for the answer itself; reconnecting has its own limit
+  os::Deadline limit = os::Deadline::never();                 // for all of it, reconnecting too: the caller's time-out
   Interrupt interrupt;
   Connection::Abandoned abandoned;
   // Sent on this connection or not at all: for what must not be sent again after a reconnect, because what it says
@@ -25,9 +50,17 @@ struct CallOptions {
 
 // For a request that the daemon may take `wait_ms` to answer, besides the time that any answer may take.
 [[nodiscard]] inline CallOptions waiting(std::uint64_t wait_ms, const Interrupt& interrupt) {
-  constexpr std::uint64_t kAnswerMs = 30'000;
   CallOptions options;
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
+  options.interrupt = interrupt;
+  return options;
+}
+
+// For a request that waits as long as its caller said; without a time-out, as above.
+[[nodiscard]] inline CallOptions waiting(const Wait& wait, std::uint64_t otherwise_ms, const Interrupt& interrupt) {
+  if (wait.ms == 0) return waiting(otherwise_ms, interrupt);
+  CallOptions options;
+  options.limit = options.deadline = wait.limit;
   options.interrupt = interrupt;
   return options;
 }

@@ -1,0 +1,100 @@
+"""A daemon or keeper that is stopped: time-outs are kept all the same, and the error says which process it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot.errors import StoreUnavailable, Timeout
+
+# Without a time-out of its own a call waits for 30 s and more: what ends before that kept the caller's.
+PATIENCE = 20.0
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextmanager
+def _stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: _state(pid) in "Tt", f"process {pid} to stop")
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _failure(work: Callable[[], Any]) -> BaseException:
+    """What it raises, before a call without a time-out would."""
+    met: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            met.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), f"it still waits after {PATIENCE:g} s"
+    assert met, "nothing was raised"
+    return met[0]
+
+
+@pytest.mark.parametrize("ask", ["get", "get_many", "resolve"])
+def test_a_time_out_is_kept_while_the_daemon_is_stopped(
+    store: entrepot.Store, wait_until: Callable[..., None], ask: str
+) -> None:
+    missing = entrepot.ObjectID.random()
+    calls: dict[str, Callable[[], Any]] = {
+        "get": lambda: store.get(missing, timeout=1),
+        "get_many": lambda: store.get_many([missing, entrepot.ObjectID.random()], timeout=1),
+        "resolve": lambda: store.resolve("nothing", timeout=1),
+    }
+    pid = store.status()["pid"]
+    with _stopped(pid, wait_until):
+        error = _failure(calls[ask])
+    assert isinstance(error, Timeout)
+    assert f"process {pid} of this store is stopped" in str(error)
+    assert f"kill -CONT {pid}" in str(error)
+    assert store.get(store.put(b"x" * 100_000)) == b"x" * 100_000
+
+
+def test_a_time_out_is_kept_while_nobody_takes_the_connection_back(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    status = store.status()
+    with _stopped(status["keeper_pid"], wait_until):
+        os.kill(status["pid"], signal.SIGKILL)
+        error = _failure(lambda: store.get(entrepot.ObjectID.random(), timeout=1))
+        assert isinstance(error, Timeout)
+        assert f"kill -CONT {status['keeper_pid']}" in str(error)
+
+
+def test_what_does_not_exist_in_time_is_still_said_by_the_daemon(store: entrepot.Store) -> None:
+    with pytest.raises(Timeout, match="was not sealed within 50 ms"):
+        store.get(entrepot.ObjectID.random(), timeout=0.05)
+
+
+def test_a_new_connection_to_a_stopped_daemon_does_not_advise_to_start_another(
+    store: entrepot.Store, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("entrepot._connect.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("entrepot._connect._clients", {})
+    pid = store.status()["pid"]
+    with _stopped(pid, wait_until):
+        error = _failure(lambda: entrepot.connect(store.address))
+    assert isinstance(error, StoreUnavailable)
+    assert f"kill -CONT {pid}" in str(error)
+    assert "did not answer within 1 s" in str(error)
+    assert "entrepot start" not in str(error)
