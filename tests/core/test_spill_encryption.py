@@ -13,6 +13,7 @@ from typing import Any
 
 import entrepot
 import pytest
+from entrepot.cli import main
 
 MIB = 1 << 20
 PATTERN = b"thirty-two bytes of plain text.."
@@ -132,6 +133,56 @@ def test_a_dead_daemon_is_not_noticed(
         os.kill(store.status()["pid"], signal.SIGKILL)
         for number, oid in enumerate(oids):
             assert bytes(store.get(oid)) == value(number)
+
+
+def lose_the_key(
+    key: Path, store: entrepot.Store, oids: list[entrepot.ObjectID], wait_until: Callable[..., None]
+) -> str:
+    """The daemon dies and its successor gets no key: what is said of the values then."""
+    key.rename(f"{key}.away")
+    pid = store.status()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: store.status()["pid"] != pid, "another daemon")
+    assert store.status()["spill"]["enabled"] is False
+    said = ""
+    for oid in oids:
+        with pytest.raises(entrepot.ObjectLost) as lost:
+            store.get(oid)
+        said = str(lost.value)
+    Path(f"{key}.away").rename(key)
+    return said
+
+
+@pytest.mark.parametrize("comes_back", ["with the store", "with the daemon", "by an upgrade"])
+def test_without_its_key_a_daemon_leaves_what_is_on_disk(
+    comes_back: str,
+    tmp_path: Path,
+    spill: tuple[str, ...],
+    new_daemon: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    key = key_file(tmp_path)
+    daemon = new_daemon("64MiB", *spill, "--spill-key-file", str(key))
+    store = entrepot.connect(daemon.address, scope="tests")
+    oids = spill_some(store, wait_until)
+    said = lose_the_key(key, store, oids, wait_until)
+    assert "its only copy is on disk" in said
+    assert "--spill-key-file" in said
+    assert "damaged" not in said
+    pid = store.status()["pid"]
+    if comes_back == "with the store":
+        kill(daemon, store)
+        daemon.start()
+    elif comes_back == "with the daemon":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        assert main(["upgrade", "--address", daemon.address]) == 0
+    with entrepot.connect(daemon.address, scope="tests") as anew:
+        assert anew.status()["pid"] != pid
+        for number, oid in enumerate(oids):
+            assert bytes(anew.get(oid)) == value(number)
+            assert bytes(anew.get_by_name(f"v{number}")) == value(number)
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "store/objects.h"
 
 namespace entrepot {
@@ -21,7 +22,7 @@ Result<ObjectAdoption> ObjectTable::adopt() {
   };
   for (const std::uint32_t slot : slots.deleting) {
     forget(slot);
-    if (adopt_object(slot, false)) {
+    if (adopt_object(slot, false).is_ok()) {
       deferred_.push_back({slot, directory_.generation(slot)});
       ++result.deferred;
     } else {
@@ -29,13 +30,15 @@ Result<ObjectAdoption> ObjectTable::adopt() {
     }
   }
   for (const std::uint32_t slot : slots.sealed) {
-    if (adopt_object(slot, true)) {
+    const Status adopted = adopt_object(slot, true);
+    if (adopted.is_ok()) {
       ++result.adopted;
       continue;
     }
     log_error("object ", to_hex(directory_.at(slot).id), " of ", directory_.at(slot).payload_bytes,
-              " bytes was lost: its control memory is damaged");
-    lost_[directory_.at(slot).id] = "its control memory was damaged";
+              " bytes is lost: ", adopted.message());
+    lost_[directory_.at(slot).id] = adopted.message();
+    if (adopted.code() == Code::kStoreUnavailable) ++result.left_on_disk;
     slots.damaged.push_back(slot);
     ++result.lost;
   }
@@ -90,23 +93,31 @@ bool ObjectTable::give_back_withheld() {
   return true;
 }
 
-// Takes the range of a resident blob, and the copy of any that has one.
+// Takes the range of a resident blob, and the copy of any that has one. kStoreUnavailable: its only copy is on disk,
+// and this daemon has no cold storage; others say what became of that copy.
 Status ObjectTable::adopt_blob(std::uint32_t blob) {
   const BlobPlace place = blobs_.place(blob);
   const bool resident = blobs_.is_resident(blob);
   const SpillLocation copy = blobs_.copy(blob);
   if (copy != 0) {
-    const Status adopted = parts_.cold == nullptr
-                               ? Status(Code::kObjectLost, "it lies in cold storage, and this daemon has none")
-                               : parts_.cold->adopt(blobs_.key(blob), copy, place.length);
+    const Status adopted =
+        parts_.cold == nullptr
+            ? Status(Code::kStoreUnavailable,
+                     concat("its only copy is on disk, which this daemon does not use (", parts_.no_cold_why,
+                            "): put that right and start the daemon anew by `entrepot upgrade`, and it is here again; "
+                            "or"))
+            : parts_.cold->adopt(blobs_.key(blob), copy, place.length);
     if (!adopted.is_ok()) {
-      if (!resident) return adopted;
+      if (!resident && parts_.cold == nullptr) return adopted;
+      if (!resident) return Status(Code::kObjectLost, concat("its copy on disk is gone (", adopted.message(), ")"));
       log_warning("the copy of blob ", blob, ": ", adopted.message());
       blobs_.drop_copy(blob);
     }
   }
   if (resident) {
-    RETURN_IF_ERROR(parts_.pool.adopt_blob(place));
+    if (const Status taken = parts_.pool.adopt_blob(place); !taken.is_ok()) {
+      return taken.with_context("its memory cannot be taken over");
+    }
     if (blobs_.copy(blob) != 0) clean_bytes_ += extent_of(blob);
   } else {
     spilled_bytes_ += place.length;
@@ -114,16 +125,18 @@ Status ObjectTable::adopt_blob(std::uint32_t blob) {
   return Status::ok();
 }
 
-// Counts the object's blobs and reserves its record; nothing if any of it is not whole.
-bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
+// Counts the object's blobs and reserves its record; nothing if any of it is not whole, and the message says to whoever
+// asks for the object why it is lost.
+Status ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
+  const Status damaged(Code::kObjectLost, "its control memory was damaged");
   const Slot& entry = directory_.at(slot);
   const Result<RecordView> view = record(slot);
-  if (!view.is_ok() || !view->check_crc().is_ok()) return false;
-  if (sealed && !parts_.sessions.is_known(entry.session)) return false;
+  if (!view.is_ok() || !view->check_crc().is_ok()) return damaged;
+  if (sealed && !parts_.sessions.is_known(entry.session)) return damaged;
   for (const BlobRef& ref : view->blobs()) {
-    if (!blobs_.is_there(ref.blob, ref.generation)) return false;
+    if (!blobs_.is_there(ref.blob, ref.generation)) return damaged;
   }
-  if (!parts_.records.reserve(entry.record_offset, entry.record_bytes).is_ok()) return false;
+  if (!parts_.records.reserve(entry.record_offset, entry.record_bytes).is_ok()) return damaged;
   std::vector<std::uint32_t> counted;
   bool resident = true;
   for (const BlobRef& ref : view->blobs()) {
@@ -134,14 +147,13 @@ bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
       resident = resident && blobs_.is_resident(ref.blob);
       continue;
     }
-    log_error("blob ", ref.blob, ": ", status.to_string());
     for (const std::uint32_t blob : counted)
       drop_user(blob, slot);
     const Status freed = parts_.records.free(entry.record_offset, entry.record_bytes);
     if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
-    return false;
+    return status;
   }
-  if (!sealed) return true;
+  if (!sealed) return Status::ok();
   // Whatever a crash left half done: its blobs say what it is.
   if (resident && !is_resident(slot)) directory_.mark_sealed(slot);
   if (!resident && directory_.state(slot) != ObjectState::kSpilled) directory_.mark_spilled(slot);
@@ -152,7 +164,7 @@ bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
     const auto age = static_cast<std::int32_t>(directory_.generation(slot) - directory_.generation(*other));
     const std::uint32_t drop = age > 0 ? *other : slot;
     if (drop == *other) {
-      if (!index_.replace(entry.id, *other, slot)) return true;
+      if (!index_.replace(entry.id, *other, slot)) return Status::ok();
       unlink(*other);
     } else {
       directory_.mark_deleting(slot);
@@ -163,14 +175,14 @@ bool ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
     log_error("object ", to_hex(entry.id), ": ", indexed.to_string());
     directory_.mark_deleting(slot);
     deferred_.push_back({slot, directory_.generation(slot)});
-    return true;
+    return Status::ok();
   }
   if (keep == slot) {
     ++sealed_;
     payload_bytes_ += entry.payload_bytes;
     parts_.sessions.add_object(entry.session, slot, entry.payload_bytes);
   }
-  return true;
+  return Status::ok();
 }
 
 }  // namespace entrepot

@@ -48,7 +48,8 @@ struct ObjectParts {  // what the life cycle works on; all outlive it
   SegmentPool& pool;
   RecordArena& records;
   PinScanner& pins;
-  ColdStorage* cold = nullptr;  // none: nothing leaves memory
+  ColdStorage* cold = nullptr;   // none: nothing leaves memory
+  std::string no_cold_why = {};  // if there is none
 };
 
 // Who decides about residency is told of births and ends.
@@ -60,7 +61,8 @@ class ResidencyListener {
 };
 
 struct ObjectAdoption {
-  std::uint32_t lost = 0;  // sealed once, and not whole any more
+  std::uint32_t lost = 0;          // sealed once, and not whole any more
+  std::uint32_t left_on_disk = 0;  // of those: their copies are on disk, and there is no cold storage to read them
   std::uint32_t adopted = 0;
   std::uint32_t deferred = 0;  // being deleted, still pinned perhaps
 };
@@ -161,7 +163,7 @@ class ObjectTable {
   void forget_dropped_of(std::uint32_t session);
   [[nodiscard]] std::string why_dropped(std::uint32_t slot) const;
   void adopt_dropped(std::uint32_t slot);
-  [[nodiscard]] bool adopt_object(std::uint32_t slot, bool sealed);
+  [[nodiscard]] Status adopt_object(std::uint32_t slot, bool sealed);
   [[nodiscard]] Status adopt_blob(std::uint32_t blob);
   [[nodiscard]] Status adopt_cold_held(const ColdObject& object, const RecordView& view, std::uint32_t session,
                                        RecoveredBlobs& known, std::vector<std::uint32_t>& held);

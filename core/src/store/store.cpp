@@ -29,7 +29,8 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       names_(memory),
       clients_(memory),
       pool_(memory, records_, source, budget_, options_),
-      objects_({memory, clock, sessions_, sets_, consumptions_, names_, pool_, records_, pins_, cold}),
+      objects_({memory, clock, sessions_, sets_, consumptions_, names_, pool_, records_, pins_, cold,
+                options_.no_spill_why}),
       pager_(objects_, pool_, pins_, sets_, cold, clock, options_),
       cold_(cold),
       started_ns_(clock.monotonic_ns()) {

@@ -159,6 +159,8 @@ class Store {
   void expire();
   void sessions_changed();
   void recover_cold();
+  [[nodiscard]] bool recover_one(const ColdObject& object, ObjectTable::RecoveredBlobs& known);
+  void recover_left_on_disk();
   [[nodiscard]] bool follows_killed() const;
   [[nodiscard]] std::string what_was_lost() const;  // for whoever asks for an object that is not here; mostly empty
   void note_names(const IdBytes& id);

@@ -6,6 +6,13 @@
 #include "store/store.h"
 
 namespace entrepot {
+namespace {
+
+// A bit of Root.flags beside those of shm/layout.h; none of the format, for who does not know it loses nothing by it: a
+// daemon without cold storage went on though objects were on disk alone. The next one that has it brings them back.
+constexpr std::uint32_t kRootLeftOnDisk = 1U << 16;
+
+}  // namespace
 
 Status Store::start_fresh() {
   Root& root = memory_->root();
@@ -22,22 +29,10 @@ void Store::recover_cold() {
   ObjectTable::RecoveredBlobs known;
   std::uint32_t latest = 0;
   for (const ColdObject& object : cold_->recover()) {
-    const SessionLimits limits{object.ttl_seconds, 0, 0};
-    Status status;
-    const Result<std::uint32_t> session = sessions_.open(object.scope, object.session, &limits, 0);
-    status = session.is_ok() ? objects_.adopt_cold(object, *session, known) : session.status();
-    if (!status.is_ok()) {
-      ++adoption_.objects.lost;
-      log_warning("object ", to_hex(object.id), " of an earlier store is not taken over: ", status.message());
-      continue;
-    }
+    if (!recover_one(object, known)) continue;
     const auto later = static_cast<std::int32_t>(object.generation - latest);
     if (adoption_.objects.adopted++ == 0 || later > 0) latest = object.generation;
     const std::optional<std::uint32_t> slot = objects_.find(object.id);
-    for (const std::string& name : object.names) {
-      const Status bound = names_.bind(*session, name, object.id, object.generation, false);
-      if (!bound.is_ok()) log_warning("name '", name, "' of an earlier store is lost: ", bound.message());
-    }
     if (!slot) continue;
     objects_.remember(*slot);
     pager_.follow(*slot);
@@ -49,6 +44,42 @@ void Store::recover_cold() {
   }
   // Lives that begin from here on are later ones of their IDs.
   if (adoption_.objects.adopted != 0) memory_->root().generation_seed.store(latest, std::memory_order_relaxed);
+}
+
+bool Store::recover_one(const ColdObject& object, ObjectTable::RecoveredBlobs& known) {
+  const SessionLimits limits{object.ttl_seconds, 0, 0};
+  const bool is_new = sessions_.find(object.scope, object.session) == nullptr;  // one that is there keeps its limits
+  const Result<std::uint32_t> session = sessions_.open(object.scope, object.session, is_new ? &limits : nullptr, 0);
+  const Status status = session.is_ok() ? objects_.adopt_cold(object, *session, known) : session.status();
+  if (!status.is_ok()) {
+    ++adoption_.objects.lost;
+    log_warning("object ", to_hex(object.id), " of an earlier store is not taken over: ", status.message());
+    return false;
+  }
+  for (const std::string& name : object.names) {
+    const Status bound = names_.bind(*session, name, object.id, object.generation, false);
+    if (!bound.is_ok()) log_warning("name '", name, "' of an earlier store is lost: ", bound.message());
+  }
+  return true;
+}
+
+// Objects that were on disk alone when a daemon without cold storage took over (it got no key, say): no table knows
+// them any more, but their copies and the manifest are as they were. Whoever was made anew since then counts.
+void Store::recover_left_on_disk() {
+  std::atomic<std::uint32_t>& flags = memory_->root().flags;
+  if (cold_ == nullptr) {
+    if (adoption_.objects.left_on_disk != 0) flags.fetch_or(kRootLeftOnDisk, std::memory_order_relaxed);
+    return;
+  }
+  if ((flags.load(std::memory_order_relaxed) & kRootLeftOnDisk) == 0) return;
+  ObjectTable::RecoveredBlobs known;
+  std::uint32_t recovered = 0;
+  for (const ColdObject& object : cold_->recover()) {
+    if (!objects_.find(object.id) && recover_one(object, known)) ++recovered;
+  }
+  flags.fetch_and(~kRootLeftOnDisk, std::memory_order_relaxed);
+  adoption_.objects.adopted += recovered;
+  log_info(recovered, " objects that a daemon without their spill folder or key had left on disk are here again");
 }
 
 void Store::adopt_clients() { adoption_.damaged_entries += clients_.adopt(); }
@@ -66,6 +97,7 @@ Result<AdoptionReport> Store::adopt_rest() {
   });
   adoption_.damaged_entries += consumptions_.adopt(objects_.directory());
   know_sets();
+  recover_left_on_disk();
   pager_.adopted();
   if (cold_ != nullptr) cold_->adopt_end();
   for (const std::uint32_t session : sessions.dead)

@@ -162,5 +162,63 @@ TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
   h.expect_no_leak();
 }
 
+// A daemon that got no key, say, and goes on without what is on disk.
+TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
+  Harness h(64 * kMiB, 0, true);
+  const auto client = h.add_client();
+  const SessionLimits limits{0, 1'000'000, 10};
+  const auto session = h.open("kept", &limits);
+  SealSpec named = h.blob_spec(client, kA, session, 64 * kKiB);
+  named.name = "a";
+  ASSERT_TRUE(h.seal(client, named).status.is_ok());
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kB, session, 64 * kKiB)).status.is_ok());
+  const std::uint32_t generation = h.generation(kA);
+  const std::vector<IdBytes> both{kA, kB};
+  (void)h.store->evict(both);
+  h.run_io();
+  ASSERT_FALSE(h.is_resident(kA) || h.is_resident(kB));
+
+  h.spills = false;
+  h.options.no_spill_why = "there is no key";
+  EXPECT_EQ(h.restart().objects.lost, 2U);
+  const LookupOutcome left = h.store->objects().lookup(kA);
+  EXPECT_EQ(left.code, Code::kObjectLost);
+  EXPECT_NE(left.message.find("its only copy is on disk"), std::string::npos) << left.message;
+  EXPECT_NE(left.message.find("there is no key"), std::string::npos) << left.message;
+  EXPECT_EQ(left.message.find("damaged"), std::string::npos) << left.message;
+  ASSERT_TRUE(h.seal(client, h.inline_spec(kB, session, "anew")).status.is_ok());
+  h.restart();  // and another one without
+
+  h.spills = true;
+  EXPECT_EQ(h.restart().objects.lost, 0U);
+  EXPECT_EQ(h.get(kA).code, Code::kOk);
+  EXPECT_EQ(h.generation(kA), generation);
+  EXPECT_TRUE(h.is_resident(kB)) << "what was made anew counts";
+  EXPECT_EQ(h.cold.copies.size(), 1U);
+  const auto info = h.store->info_json(kA);
+  ASSERT_TRUE(info.is_ok());
+  EXPECT_NE(info->find("\"a\""), std::string::npos) << *info;
+  // The session is as it was.
+  EXPECT_EQ(h.seal(client, h.blob_spec(client, numbered_id(3), session, 2 * kMiB)).status.code(), Code::kStoreFull);
+  EXPECT_EQ(h.restart().objects.lost, 0U);
+  EXPECT_EQ(h.get(kA).code, Code::kOk);
+  h.expect_no_leak();
+}
+
+TEST(AdoptionWithoutColdStorage, ACopyThatIsGoneIsSaidToBeGone) {
+  Harness h(64 * kMiB, 0, true);
+  const auto client = h.add_client();
+  const auto session = h.open();
+  ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
+  const std::vector<IdBytes> one{kA};
+  (void)h.store->evict(one);
+  h.run_io();
+  h.cold.copies.clear();
+  EXPECT_EQ(h.restart().objects.lost, 1U);
+  const LookupOutcome lost = h.store->objects().lookup(kA);
+  EXPECT_EQ(lost.code, Code::kObjectLost);
+  EXPECT_EQ(lost.message, "its copy on disk is gone (there is no such copy)");
+}
+
 }  // namespace
 }  // namespace entrepot::testing
