@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -185,10 +186,21 @@ def test_a_folder_that_is_taken_away(
         oids = spilled(daemon, wait_until, store)
         shutil.rmtree(folder)
         assert_all_there(store, oids)  # the files are open, and go with the daemon
-        more, refused = put_until_full(store, 100, 200)
-        assert "No such file or directory" in refused, refused
+        more = [store.put(value(100 + number)) for number in range(40)]
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert payload_files(folder), "it is made again, and used"
+        assert store.status()["spill"]["note"] == ""
         assert_all_there(store, more, 100)
+        assert_all_there(store, oids)
         assert store.status()["pid"] == pid
+        store.evict(*oids)
+        wait_until(lambda: all(store.info(oid).state == "spilled" for oid in oids), "all values to leave")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: store.status()["pid"] != pid, "another daemon")
+        for oid in oids:
+            with pytest.raises(entrepot.ObjectLost, match=r"because its copy on disk is gone \(.*the file is gone"):
+                store.get(oid)
+        assert_all_there(store, more, 100)
 
 
 def test_the_limit_of_file_sizes_is_a_full_disk(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:

@@ -149,6 +149,7 @@ std::vector<SpillCompletion> SpillFiles::take_completions() {
 // On a worker. What it makes free is given back in the daemon's thread, which the event wakes.
 std::uint64_t SpillFiles::chore() {
   const std::uint64_t before = manifest_.written();
+  if (space_.take_first_made_again()) manifest_.write_anew();
   const bool flushed = manifest_.flush();
   const std::uint64_t next_sweep = space_.sweep();
   if (manifest_.written() != before) os::signal_event(event_fd_);

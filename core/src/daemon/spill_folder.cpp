@@ -96,6 +96,8 @@ Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
   if (const Status made = os::ensure_private_subfolder(folder); !made.is_ok()) return context(made);
   SpillFolder opened;
   opened.path = store_subfolder(folder, socket_path);
+  opened.folder = folder;
+  opened.socket_path = socket_path;
   auto lock = lock_subfolder(opened.path, patience_ms);
   if (!lock.is_ok() && lock.code() == Code::kStoreUnavailable) {
     return Status(Code::kStoreUnavailable,
@@ -107,6 +109,7 @@ Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
   opened.lock = std::move(lock).value();
   const auto space = io.space(opened.path);
   if (!space.is_ok()) return context(space.status());
+  opened.device = space->device;
   const auto found = find_spill_files(opened);  // what lies there already may be all the store needs
   if (!found.is_ok()) return context(found.status());
   if (space->free_bytes < reserve_bytes && found->empty()) {
@@ -119,6 +122,23 @@ Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
   if (!direct.is_ok()) return context(direct.status());
   opened.direct = *direct;
   return opened;
+}
+
+bool is_still_there(const SpillFolder& opened) {
+  return os::is_file_at(opened.lock.get(), concat(opened.path, "/lock"));
+}
+
+Result<SpillFolder> open_spill_folder_again(os::FileIo& io, const SpillFolder& former, std::uint64_t reserve_bytes) {
+  // Before anything is made: the folder of a disk that is not mounted lies on another disk, which nobody meant.
+  const std::string there = os::file_exists(former.folder) ? former.folder : std::string(os::folder_of(former.folder));
+  ASSIGN_OR_RETURN(const os::DiskSpace space, io.space(there));
+  if (space.device != former.device) {
+    return Status(Code::kInvalidArgument,
+                  concat("spill folder ", former.folder,
+                         " was removed, and its path is on another file system than before; mount its disk again, or "
+                         "start the store anew"));
+  }
+  return open_spill_folder(io, former.folder, former.socket_path, reserve_bytes, 0);
 }
 
 Result<std::vector<FoundFile>> find_spill_files(const SpillFolder& folder) {

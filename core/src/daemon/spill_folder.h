@@ -15,8 +15,11 @@
 namespace entrepot {
 
 struct SpillFolder {
-  std::string path;  // the store's subfolder
-  UniqueFd lock;     // nobody else uses the subfolder while it is open
+  std::string path;          // the store's subfolder
+  std::string folder;        // that one is in
+  std::string socket_path;   // of the store
+  std::uint64_t device = 0;  // its file system
+  UniqueFd lock;             // nobody else uses the subfolder while it is open
   bool direct = false;
 };
 
@@ -41,6 +44,13 @@ struct FoundFile {
 [[nodiscard]] Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
                                                     const std::string& socket_path, std::uint64_t reserve_bytes,
                                                     std::uint64_t patience_ms);
+
+// Is the subfolder that we hold still at its path? A cleaner of old files, or somebody by hand, may have removed it.
+[[nodiscard]] bool is_still_there(const SpillFolder& opened);
+// Makes and locks anew one that is not, looked at as at first; kInvalidArgument too if its path is on another file
+// system by now (its disk is not mounted, say). Once, without waiting.
+[[nodiscard]] Result<SpillFolder> open_spill_folder_again(os::FileIo& io, const SpillFolder& former,
+                                                          std::uint64_t reserve_bytes);
 
 [[nodiscard]] Result<std::vector<FoundFile>> find_spill_files(const SpillFolder& folder);
 

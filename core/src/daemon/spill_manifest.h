@@ -3,6 +3,7 @@
 //
 //   no file ──first record──▶ attached (each batch is appended)
 //   attached ──garbage is more than half──▶ rewritten beside it, synced, renamed over it ──▶ attached
+//   attached ──its folder was removed and made again──▶ detached
 //   attached ──a write fails──▶ detached (the file is removed: better no manifest than one that tells of copies that
 //   are
 //                               gone; what it said is kept) ──a rewrite succeeds──▶ attached
@@ -69,6 +70,9 @@ class SpillManifest {
   // finish_new(); until then nothing is written.
   void begin_new();
   void finish_new();
+
+  // Its folder is new: the next flush() makes the file again, with all that counts. By whoever flushes.
+  void write_anew() { attached_ = false; }
 
   // The daemon's thread; each returns the number of its record.
   std::uint64_t remember(const RememberedObject& object);

@@ -29,6 +29,7 @@ SpillSpace::SpillSpace(os::FileIo& io, std::vector<SpillFolder> folders, SpillLi
       folders_(std::move(folders)),
       limits_(limits),
       usual_bytes_(usual_file_bytes(limits.quota_bytes)),
+      gone_until_ns_(folders_.size()),
       shy_(folders_.size()) {}
 
 Status SpillSpace::open_found() {
@@ -115,6 +116,7 @@ Status SpillSpace::check_quota(std::uint64_t bytes) const {
 
 Result<SpillExtent> SpillSpace::allocate(std::uint64_t bytes) {
   const std::lock_guard<std::mutex> growing(growing_);
+  make_again_what_is_gone();
   std::unique_lock<std::mutex> lock(mutex_);
   const std::size_t first = next_folder_++ % folders_.size();
   Status refused;
@@ -236,7 +238,10 @@ Status SpillSpace::grow(std::size_t folder, std::uint64_t bytes, std::unique_loc
   return Status::ok();
 }
 
-bool SpillSpace::is_shy(std::size_t folder) const { return shy_[folder].until_ns > os::monotonic_ns(); }
+// One that is gone is, however long ago it was tried: what is at its path may be somebody else's.
+bool SpillSpace::is_shy(std::size_t folder) const {
+  return gone_until_ns_[folder] != 0 || shy_[folder].until_ns > os::monotonic_ns();
+}
 
 void SpillSpace::leave_alone(std::size_t folder, const Status& why) {
   shy_[folder] = {os::monotonic_ns() + limits_.shy_ns, why.message()};

@@ -7,7 +7,8 @@
 //                                                        └──empty──▶ removed
 // When the quota has no room for another file though copies take less, free ranges are punched: they cost nothing then,
 // and count again when a copy is laid over them. The folders take turns. A folder whose disk is full or fails is left
-// alone for half a minute.
+// alone for half a minute. One that somebody removed is made again before the next copy is written: what it held stays
+// readable by the open descriptors, and goes with the daemon.
 #pragma once
 
 #include <cstdint>
@@ -90,7 +91,9 @@ class SpillSpace {
   [[nodiscard]] std::uint64_t used_bytes() const;  // in extents
   [[nodiscard]] std::uint64_t file_bytes() const;
   [[nodiscard]] const SpillLimits& limits() const { return limits_; }
-  [[nodiscard]] const std::vector<SpillFolder>& folders() const { return folders_; }
+  [[nodiscard]] const std::vector<SpillFolder>& folders() const { return folders_; }  // before the workers start
+  // Since the last call: is the first folder another than it was, without the manifest?
+  [[nodiscard]] bool take_first_made_again();
   [[nodiscard]] std::string note() const;  // why the last write found no place; empty once one did
 
  private:
@@ -99,6 +102,8 @@ class SpillSpace {
   [[nodiscard]] std::optional<SpillExtent> take_from_files(std::size_t folder, std::uint64_t bytes);
   [[nodiscard]] Result<std::uint64_t> admit_file(std::size_t folder, std::uint64_t bytes,
                                                  std::unique_lock<std::mutex>& lock);
+  void make_again_what_is_gone();
+  void give_up_removed_files(std::size_t folder);
   void punch_free(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] std::uint64_t quota_left() const;
   [[nodiscard]] Status grow(std::size_t folder, std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
@@ -119,12 +124,15 @@ class SpillSpace {
   void leave_alone(std::size_t folder, const Status& why);
 
   os::FileIo& io_;
-  const std::vector<SpillFolder> folders_;
+  // Paths stay as they are; the rest of one that is made again changes under growing_.
+  std::vector<SpillFolder> folders_;
   const SpillLimits limits_;
   const std::uint64_t usual_bytes_;  // of a file
 
   mutable std::mutex mutex_;  // guards all below
   std::mutex growing_;        // one worker makes files at a time; taken before mutex_
+  // By folder, under growing_: one that is gone is tried again then; 0: it is there.
+  std::vector<std::uint64_t> gone_until_ns_;
   Files files_;
   std::vector<std::shared_ptr<SpillFile>> retired_;
   std::set<std::uint16_t> busy_numbers_;  // being made, or retired and not yet removed
@@ -133,6 +141,7 @@ class SpillSpace {
   bool has_new_empty_ = false;            // since the last sweep
   std::uint64_t file_bytes_ = 0;          // of all files, without holes
   std::uint64_t used_bytes_ = 0;
+  bool first_made_again_ = false;
   std::size_t next_folder_ = 0;
   std::uint16_t next_number_ = 1;
   std::string note_;
