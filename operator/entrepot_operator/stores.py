@@ -15,6 +15,19 @@ DEGRADED = "Degraded"
 
 
 @dataclass(frozen=True)
+class SpillKey:
+    """The Secret whose value encrypts what is spilled; in the namespace of the Store.
+
+    Attributes:
+        name: of the Secret.
+        key: in it: 32 bytes, or 64 hexadecimal digits.
+    """
+
+    name: str
+    key: str = "key"
+
+
+@dataclass(frozen=True)
 class Spill:
     """Where objects go that memory has no room for.
 
@@ -22,11 +35,13 @@ class Spill:
         folder: on the node.
         quota: as Kubernetes writes sizes; None: the daemon's default.
         compression: as ``entrepotd --spill-compression``; None: its default.
+        key_secret: None: what is spilled is not encrypted.
     """
 
     folder: str
     quota: str | None = None
     compression: str | None = None
+    key_secret: SpillKey | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +126,9 @@ def parse_store(resource: Mapping[str, Any]) -> StoreSpec:
             spill = _given(Spill, given["spill"], f"Store {name!r}: spill")
             if spill.get("quota") is not None:
                 spill["quota"] = str(spill["quota"])
+            if spill.get("key_secret") is not None:
+                where = f"Store {name!r}: spill.keySecret"
+                spill["key_secret"] = SpillKey(**_given(SpillKey, spill["key_secret"], where))
             given["spill"] = Spill(**spill)
         if "publish" in given:
             given["publish"] = Publishing(**_given(Publishing, given["publish"], f"Store {name!r}: publish"))

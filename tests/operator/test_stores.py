@@ -10,7 +10,7 @@ from entrepot.errors import InvalidArgument
 from entrepot_io.placement.names import Site
 from entrepot_operator import crds
 from entrepot_operator.publishing.bounds import Bounds
-from entrepot_operator.stores import Publishing, Spill, StoreSpec, parse_store, word
+from entrepot_operator.stores import Publishing, Spill, SpillKey, StoreSpec, parse_store, word
 
 SCHEMA = next(one for one in crds.definitions() if one["spec"]["names"]["kind"] == "Store")["spec"]["versions"][0][
     "schema"
@@ -51,7 +51,7 @@ def test_a_store_with_everything_is_read() -> None:
         imagePullSecrets=[{"name": "registry"}],
         capacity=1 << 33,
         runAsUser=2000,
-        spill={"folder": "/var/entrepot", "quota": "100Gi", "compression": "zstd:3"},
+        spill={"folder": "/var/entrepot", "quota": "100Gi", "compression": "zstd:3", "keySecret": {"name": "spill"}},
         defaultTTL=0,
         publish={"maxObjects": 5},
         nodeSelector={"pool": "data"},
@@ -64,7 +64,7 @@ def test_a_store_with_everything_is_read() -> None:
         capacity=str(1 << 33),
         image_pull_secrets=("registry",),
         run_as_user=2000,
-        spill=Spill("/var/entrepot", "100Gi", "zstd:3"),
+        spill=Spill("/var/entrepot", "100Gi", "zstd:3", SpillKey("spill", "key")),
         default_ttl=0,
         publish=Publishing(max_objects=5),
         node_selector={"pool": "data"},
@@ -81,6 +81,8 @@ def test_a_store_with_everything_is_read() -> None:
         {"socketFolder": "run"},
         {"runAsUser": 0},
         {"spill": {"folder": "/x", "compression": "zstd:40"}},
+        {"spill": {"folder": "/x", "keySecret": {"key": "nameless"}}},
+        {"spill": {"folder": "/x", "keySecret": {"name": "spill", "key": "../key"}}},
         {"publish": {"maxObjects": 100_000}},
         {"tolerations": [{"key": "a", "operator": "Like"}]},
     ],

@@ -11,7 +11,7 @@ from entrepot_io.cluster.objects import API_VERSION, MANAGED_BY
 from entrepot_io.placement.names import ADDRESS_VARIABLE, NODE_VARIABLE, Site
 
 from entrepot_operator.controller import quantities
-from entrepot_operator.stores import StoreSpec
+from entrepot_operator.stores import SpillKey, StoreSpec
 
 Manifest = dict[str, Any]
 
@@ -31,6 +31,7 @@ _RESERVE_LEAST = 128 * _MEBIBYTE
 _RESERVE_SHARE = 32
 _TEMPORARY = "/tmp"  # noqa: S108
 _ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_KEY_FOLDER = "/run/entrepot-spill-key"
 _LOCKED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -211,6 +212,10 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
     ]
     if spec.spill is not None:
         volumes.append({"name": "spill", "hostPath": {"path": spec.spill.folder, "type": "DirectoryOrCreate"}})
+    key: list[Manifest] = []
+    if spec.spill is not None and spec.spill.key_secret is not None:
+        key = [{"name": "spill-key", "mountPath": _KEY_FOLDER, "readOnly": True}]
+        volumes.append(_spill_key(spec.spill.key_secret))
     variables: list[Manifest] = [
         {"name": ADDRESS_VARIABLE, "value": site.address},
         {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
@@ -229,7 +234,7 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
             "requests": {"cpu": spec.cpu, "memory": str(dealt.daemon)},
             "limits": {"memory": str(dealt.daemon)},
         },
-        "volumeMounts": [socket, temporary, *spill],
+        "volumeMounts": [socket, temporary, *spill, *key],
         # The keeper starts a daemon that died again by itself, and what the container's end costs is every object:
         # only a store that has not answered for three minutes is started anew.
         "startupProbe": {**answers, "periodSeconds": 2, "failureThreshold": 60},
@@ -277,6 +282,8 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
         "containers": containers,
         "volumes": volumes,
     }
+    if key:
+        made["securityContext"]["fsGroup"] = spec.run_as_user  # files of a Secret are root's, and else root's alone
     if spec.publish.enabled:
         made["serviceAccountName"] = ACCOUNT
     if spec.image_pull_secrets:
@@ -305,6 +312,12 @@ def _prepare(spec: StoreSpec, image: Manifest, mounts: list[Manifest]) -> Manife
     }
 
 
+def _spill_key(secret: SpillKey) -> Manifest:
+    """In the daemon's container alone."""
+    items = [{"key": secret.key, "path": "key"}]
+    return {"name": "spill-key", "secret": {"secretName": secret.name, "defaultMode": 0o440, "items": items}}
+
+
 def _token() -> Manifest:
     """The publisher's token, in its container alone; it says on which node the pod is."""
     sources: list[Manifest] = [
@@ -330,6 +343,9 @@ def _arguments(spec: StoreSpec, site: Site, dealt: Memory) -> list[str]:
         said.append(f"--spill-quota={quantities.parse(spec.spill.quota, 'spill.quota')}")
     if spec.spill.compression is not None:
         said.append(f"--spill-compression={spec.spill.compression}")
+    if spec.spill.key_secret is not None:
+        # Not --spill-key-file, which takes a file of its own user's alone.
+        said.append(f"--spill-key-command=cat {_KEY_FOLDER}/key")
     return said
 
 

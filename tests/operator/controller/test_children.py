@@ -105,6 +105,24 @@ def test_the_daemon_is_told_what_the_store_says(make_store: Callable[..., Any]) 
     assert "--spill-path=none" in container(pod_of(make_store()), "daemon")["args"]
 
 
+def test_the_spill_key_is_in_the_daemons_container_alone(make_store: Callable[..., Any]) -> None:
+    secret = {"name": "ours", "key": "spill.hex"}
+    pod = pod_of(make_store(spill={"folder": "/var/entrepot", "keySecret": secret}, runAsUser=2000))
+    (volume,) = (one["secret"] for one in pod["volumes"] if "secret" in one)
+    assert volume["secretName"] == "ours"
+    assert volume["items"] == [{"key": "spill.hex", "path": "key"}]
+    assert volume["defaultMode"] == 0o440
+    assert pod["securityContext"]["fsGroup"] == 2000
+    for one in (*pod["initContainers"], *pod["containers"]):
+        mounted = [mount for mount in one["volumeMounts"] if mount["name"] == "spill-key"]
+        assert len(mounted) == (1 if one["name"] == "daemon" else 0)
+        assert all(mount["readOnly"] for mount in mounted)
+    assert "--spill-key-command=cat /run/entrepot-spill-key/key" in container(pod, "daemon")["args"]
+    plain = pod_of(make_store(spill={"folder": "/var/entrepot"}))
+    assert "fsGroup" not in plain["securityContext"]
+    assert not any("spill-key" in one for one in container(plain, "daemon")["args"])
+
+
 def test_only_the_publisher_has_a_token(make_store: Callable[..., Any]) -> None:
     pod = pod_of(make_store())
     assert pod["automountServiceAccountToken"] is False
