@@ -12,7 +12,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint32_t kMaxLeaseTries = 8;
+constexpr std::uint32_t kLeaseTries = 8;  // at least; then till the time is over
 // What is left of a lease for one large value is too little for another, and in the way of the daemon, which has then
 // no range of the old length to lease when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
@@ -29,7 +29,8 @@ UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint
 Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
                                         std::uint32_t wait_ms, const Interrupt& interrupt) {
   const std::uint64_t bytes = round_up(std::max<std::uint64_t>(length, 1), kBlobAlign);
-  for (std::uint32_t tries = 0; tries < kMaxLeaseTries; ++tries) {
+  const auto deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
+  for (std::uint32_t tries = 0; tries < kLeaseTries || !deadline.passed(); ++tries) {
     std::uint64_t want = 0;
     LeasedRange range;
     {
@@ -41,8 +42,9 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
     const std::uint64_t least = round_up(bytes, page) + (tries == 0 ? 0 : align);
     RETURN_IF_ERROR(request(least, std::max(want, round_up(least + more, page)), wait_ms, interrupt));
   }
-  return Status(Code::kInternal, concat("the daemon leased memory ", kMaxLeaseTries, " times without giving ",
-                                        format_bytes(length), " in one piece"));
+  return Status(Code::kStoreUnavailable,
+                concat("no piece of ", format_bytes(length), " came of leases in ", (wait_ms + kAnswerMs) / 1000,
+                       " s: other threads took what was leased, or the daemon died each time. Try again"));
 }
 
 bool LeasePool::carve(std::uint64_t length, std::uint64_t align, LeasedRange& out) {
