@@ -73,7 +73,7 @@ def test_the_message_names_the_value_and_what_to_do(
     assert re.search(advice, str(caught.value), re.DOTALL), caught.value
 
 
-def test_no_memory_for_segments_is_told_and_passes(daemon: Any, store: entrepot.Store) -> None:
+def test_no_memory_for_segments_is_told_and_passes(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whatever the machine has: the daemon may map no more memory than it has now.
     store.wait_provisioned()
     pid = store.status()["pid"]
@@ -82,9 +82,11 @@ def test_no_memory_for_segments_is_told_and_passes(daemon: Any, store: entrepot.
     before = resource.prlimit(pid, resource.RLIMIT_AS)
     value = np.full(250 * MIB, 7, dtype=np.uint8)  # of 256 MiB, so that what is mapped already is not enough
     resource.prlimit(pid, resource.RLIMIT_AS, (mapped + MIB, before[1]))
+    monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 0.2)
     with pytest.raises(errors.StoreFull) as caught:
         store.put(value)
-    assert re.search(r"no memory for a segment: .*Cannot allocate memory", str(caught.value)), caught.value
+    monkeypatch.undo()
+    assert re.search(r"no memory for more than .* just now: .*Cannot allocate memory", str(caught.value)), caught.value
     assert "--size" in str(caught.value)
     resource.prlimit(pid, resource.RLIMIT_AS, before)
     assert store.get(store.put(value[: 64 * MIB]))[-1] == 7

@@ -314,7 +314,7 @@ std::uint64_t Pager::dirty_bytes() const {
 
 // Copies ahead of demand, so that memory can be had at once when it is needed. What is written stays resident.
 void Pager::write_ahead() {
-  const std::uint64_t percent = options_.capacity_bytes / 100;
+  const std::uint64_t percent = pool_->limit_bytes() / 100;
   const std::uint64_t dirty = dirty_bytes();
   if (dirty > percent * options_.spill_high_percent) writing_ahead_ = true;
   if (dirty - std::min(dirty, writing_bytes_) <= percent * options_.spill_low_percent) writing_ahead_ = false;

@@ -64,7 +64,7 @@ class Pager : public ResidencyListener {
 
   void note_reads();  // what clients got since the last time, for the policy
   void take_completions();
-  void provision_failed(std::uint32_t segment, const Status& why);  // memory that a load may wait for
+  void provision_failed(std::uint32_t segment);  // a load may wait for it
   void work();  // loads that wait for memory; copies ahead of demand; loads ahead of readers
   // While somebody reads in order, reads of what is resident are noticed by looking. UINT64_MAX: nobody does.
   [[nodiscard]] std::uint64_t next_look_ns() const { return next_look_ns_; }

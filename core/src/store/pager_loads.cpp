@@ -80,13 +80,10 @@ bool Pager::place_all(std::uint32_t slot, Load& load) {
   return true;
 }
 
-// As of a lease: whoever asked is told, and what nobody asked for is dropped. The segment's number may be somebody
-// else's from now on.
-void Pager::provision_failed(std::uint32_t segment, const Status& why) {
+// The segment's number may be somebody else's from now on. Another range is looked for.
+void Pager::provision_failed(std::uint32_t segment) {
   for (auto& [slot, load] : loads_) {
-    if (load.wait.segment != segment) continue;
-    load.wait.segment = kNoSegment;
-    load.wait.failure = why;
+    if (load.wait.segment == segment) load.wait.segment = kNoSegment;
   }
 }
 

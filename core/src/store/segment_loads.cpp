@@ -21,7 +21,6 @@ std::optional<BlobPlace> SegmentPool::place_in(std::uint32_t segment, std::uint6
 }
 
 Result<std::optional<BlobPlace>> SegmentPool::place_for_load(std::uint64_t bytes, LeaseWait& wait) {
-  if (!wait.failure.is_ok()) return std::exchange(wait.failure, Status());
   if (wait.segment != kNoSegment) {
     if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<BlobPlace>();
     info(wait.segment).reserved = false;
@@ -45,6 +44,7 @@ Result<std::optional<BlobPlace>> SegmentPool::place_for_load(std::uint64_t bytes
     if (available_bytes() < size && !make_room(size)) return std::optional<BlobPlace>();
   }
   ASSIGN_OR_RETURN(wait.segment, start_segment(size, true));
+  if (wait.segment == kNoSegment) return place_for_load(bytes, wait);
   info(wait.segment).reserved = true;
   if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<BlobPlace>();
   return place_for_load(bytes, wait);  // the source answered at once

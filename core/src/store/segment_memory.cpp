@@ -29,8 +29,19 @@ Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgen
   infos_[segment] = std::move(entry);
   committed_ += bytes;
   source_->provision(segment, table_.generation(segment), bytes, urgent);
-  if (!infos_.contains(segment)) return Status(Code::kStoreFull, concat("no memory for a segment: ", warm_note_), true);
-  return segment;
+  return infos_.contains(segment) ? segment : kNoSegment;
+}
+
+// Half of it may be there. Committed memory is: what is given back of it can be had again.
+void SegmentPool::memory_refused(std::uint64_t bytes, const Status& why) {
+  warm_stopped_ = true;
+  warm_note_ = why.message();
+  attainable_ = std::min(attainable_, committed_ + bytes / 2 / kSegmentAlign * kSegmentAlign);
+}
+
+void SegmentPool::retry_memory() {
+  warm_stopped_ = false;
+  attainable_ = UINT64_MAX;
 }
 
 void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind) {
@@ -39,13 +50,16 @@ void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, c
     return;  // dropped meanwhile
   }
   if (!status.is_ok()) {
-    warm_stopped_ = true;
-    warm_note_ = status.message();
-    log_warning("segment ", segment, " of ", format_bytes(table_.bytes(segment)),
-                " could not be made: ", status.message());
+    const std::uint64_t bytes = table_.bytes(segment);
+    if (!std::exchange(refused_, true)) {
+      log_warning("segment ", segment, " of ", format_bytes(bytes), " could not be made: ", status.message(),
+                  "; until there is more memory, smaller ones are made, and what has no room is moved out");
+    }
     drop(segment);
+    memory_refused(bytes, status);
     return;
   }
+  if (std::exchange(refused_, false)) log_info("there is memory for segments again");
   latest_kind_ = kind;
   table_.set_kind(segment, kind);
   table_.set_state(segment, SegmentState::kFree);
@@ -65,7 +79,9 @@ void SegmentPool::drop(std::uint32_t segment) {
 
 std::uint64_t SegmentPool::record_bytes() const { return budget_->granted(BudgetItem::kRecords); }
 
-std::uint64_t SegmentPool::available_bytes() const { return budget_->free_bytes(); }
+std::uint64_t SegmentPool::available_bytes() const {
+  return std::min(budget_->free_bytes(), attainable_ > committed_ ? attainable_ - committed_ : 0);
+}
 
 void SegmentPool::top_up(bool large_too) {
   if (warm_stopped_) return;
@@ -98,8 +114,7 @@ void SegmentPool::top_up(bool large_too) {
     warm_done_ = true;  // all of the capacity is in use already
     return;
   }
-  const Result<std::uint32_t> started = start_segment(size, false);
-  if (!started.is_ok()) {
+  if (const Result<std::uint32_t> started = start_segment(size, false); !started.is_ok()) {
     warm_stopped_ = true;
     warm_note_ = started.status().message();
   }
@@ -377,7 +392,9 @@ std::string SegmentPool::describe_pressure() const {
   for (const auto& [segment, entry] : infos_) {
     if (!is_free(segment)) scattered += entry->extents.free_bytes();
   }
-  return concat("capacity ", format_bytes(options_.capacity_bytes), ", sealed ", format_bytes(blob_bytes_),
+  const std::string short_of =
+      is_short() ? concat(" (no memory for more than ", format_bytes(limit_bytes()), " just now: ", warm_note_, ")") : "";
+  return concat("capacity ", format_bytes(options_.capacity_bytes), short_of, ", sealed ", format_bytes(blob_bytes_),
                 " in blobs and ", format_bytes(records_->used_bytes()), " in records, unsealed under leases ",
                 format_bytes(leased_), ", being provisioned ", format_bytes(provisioning_bytes()),
                 ", largest free range ", format_bytes(largest_free()), ", scattered ", format_bytes(scattered));

@@ -67,7 +67,6 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
   const std::uint64_t least = round_up(std::max<std::uint64_t>(min_bytes, 1), kLeaseGranule);
   const std::uint64_t want =
       round_up(std::clamp<std::uint64_t>(want_bytes, least, std::max(least, options_.capacity_bytes)), kLeaseGranule);
-  if (!wait.failure.is_ok()) return std::exchange(wait.failure, Status());
   if (wait.segment != kNoSegment) {
     if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<LeaseGrant>();
     info(wait.segment).reserved = false;
@@ -93,6 +92,7 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
     size = std::max(least_segment, std::min(size, available_bytes() / kSegmentAlign * kSegmentAlign));
   }
   ASSIGN_OR_RETURN(wait.segment, start_segment(size, true));
+  if (wait.segment == kNoSegment) return lease(client, min_bytes, want_bytes, wait);  // for less, or for nothing
   info(wait.segment).reserved = true;
   if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<LeaseGrant>();
   return lease(client, min_bytes, want_bytes, wait);  // the source answered at once

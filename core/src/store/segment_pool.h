@@ -7,8 +7,15 @@
 // before a lease is answered.
 //
 //   The budget grants each segment before it is made, and gets retired ranges back.
+//
+// What the machine can give:
+//   as much as the capacity ──a segment could not be made──▶ short: what there is, and half of what was refused
+//              ▲                                               │  ▲ (so the next one is smaller, in the end none)
+//              └──────────retry_memory(), some seconds later───┘  └──the next one could not be made either
+// While it is short, values get room as in a store of that size: by what is free, and by moving others out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,7 +46,6 @@ inline constexpr std::uint32_t kNoSegment = 0xffff'ffffU;
 // A lease that could not be answered at once remembers here what is being made for it.
 struct LeaseWait {
   std::uint32_t segment = kNoSegment;
-  Status failure;  // why provisioning for it failed, if it did
 };
 
 // Guarded by the daemon's thread.
@@ -82,7 +88,10 @@ class SegmentPool {
   void top_up(bool large_too);  // warm memory ahead of demand; a large segment takes long, and bandwidth
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
-  void retry_warming() { warm_stopped_ = false; }
+  void retry_memory();  // perhaps the machine has more by now
+  // The machine gave less than the capacity; warm_note() says why.
+  [[nodiscard]] bool is_short() const { return attainable_ != UINT64_MAX; }
+  [[nodiscard]] std::uint64_t limit_bytes() const { return std::min(options_.capacity_bytes, attainable_); }
 
   // --- adoption: begin, then every blob, then end.
   [[nodiscard]] std::uint32_t adopt_begin();  // damaged entries
@@ -95,7 +104,7 @@ class SegmentPool {
   // --- figures
   [[nodiscard]] std::uint64_t committed_bytes() const { return committed_; }
   [[nodiscard]] std::uint64_t record_bytes() const;
-  [[nodiscard]] std::uint64_t available_bytes() const;  // capacity that nothing is committed to
+  [[nodiscard]] std::uint64_t available_bytes() const;  // that nothing is committed to, and that can be had
   [[nodiscard]] std::uint64_t blob_bytes() const { return blob_bytes_; }
   [[nodiscard]] std::uint64_t leased_bytes() const { return leased_; }
   [[nodiscard]] std::uint64_t leased_by(std::uint32_t client) const;
@@ -144,7 +153,9 @@ class SegmentPool {
                                                std::uint64_t largest);
   std::optional<BlobPlace> place_in(std::uint32_t segment, std::uint64_t bytes);
   LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);
+  // kNoSegment: the source refused at once, and the pool is short.
   Result<std::uint32_t> start_segment(std::uint64_t bytes, bool urgent);
+  void memory_refused(std::uint64_t bytes, const Status& why);
   void add_leased(Info& info, std::uint64_t offset, std::uint64_t length);
   void remove_leased(Info& info, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] bool is_leased(const Info& info, std::uint64_t offset, std::uint64_t length) const;
@@ -174,6 +185,8 @@ class SegmentPool {
   bool warm_done_ = false;
   bool warm_stopped_ = false;
   std::string warm_note_;
+  std::uint64_t attainable_ = UINT64_MAX;  // of committed_; less while the machine is short of memory
+  bool refused_ = false;                   // since the last segment that could be made; said once
   MemoryKind latest_kind_ = MemoryKind::kUnknown;
 };
 

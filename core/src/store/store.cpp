@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::uint64_t kExpiryNs = 1'000'000'000;        // sessions are looked through so often at the most
 constexpr std::uint64_t kLongestCalmNs = 60'000'000'000;  // and so often at the least: clocks may be set
-constexpr std::uint64_t kWarmingNs = 5'000'000'000;       // until warming is tried again after it failed
+constexpr std::uint64_t kWarmingNs = 5'000'000'000;       // until memory is asked for again after it was refused
+constexpr std::uint64_t kUrgentNs = 1'000'000'000;        // the same, while somebody waits for it
 constexpr std::uint64_t kUnrestNs = 250'000'000;          // after a lease for a large value it is being copied
 constexpr std::uint64_t kMostUnrestNs = 1'000'000'000;    // however many such leases follow each other
 constexpr std::uint64_t kRetryReclaimNs = 50'000'000;
@@ -174,14 +175,11 @@ Status Store::unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t
 
 void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind) {
   if (!status.is_ok()) {
-    next_warming_ns_ = clock_->monotonic_ns() + kWarmingNs;
-    const Status failure(Code::kStoreFull, concat("no memory for a segment: ", status.message()), true);
+    next_warming_ns_ = clock_->monotonic_ns() + (waiters_.leases.empty() ? kWarmingNs : kUrgentNs);
     for (LeaseWaiter& waiter : waiters_.leases) {
-      if (waiter.wait.segment != segment) continue;
-      waiter.wait.segment = kNoSegment;
-      waiter.wait.failure = failure;
+      if (waiter.wait.segment == segment) waiter.wait.segment = kNoSegment;
     }
-    pager_.provision_failed(segment, failure);
+    pager_.provision_failed(segment);
   }
   pool_.provisioned(segment, generation, status, kind);
 }
@@ -320,7 +318,7 @@ void Store::tick() {
   if (now >= next_expiry_ns_) expire();
   if (next_warming_ns_ != 0 && now >= next_warming_ns_) {
     next_warming_ns_ = 0;
-    pool_.retry_warming();
+    pool_.retry_memory();
   }
   settle();
 

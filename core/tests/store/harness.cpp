@@ -31,17 +31,34 @@ void FakeSource::provision(std::uint32_t segment, std::uint32_t generation, std:
 
 void FakeSource::finish_all() {
   for (const Job& job : std::exchange(waiting, {})) {
-    if (failure.is_ok()) there[{job.segment, job.generation}] = job.bytes;
-    store->provisioned(job.segment, job.generation, failure, MemoryKind::kSmallPages);
+    Status status = failure;
+    if (in_use() > machine_bytes || job.bytes > machine_bytes - in_use()) {
+      status = Status(Code::kStoreFull, "the machine has no more");
+    }
+    if (status.is_ok()) there[{job.segment, job.generation}] = job.bytes;
+    store->provisioned(job.segment, job.generation, status, MemoryKind::kSmallPages);
   }
 }
 
-Status FakeSource::punch(std::uint32_t, std::uint64_t, std::uint64_t bytes) {
+std::uint64_t FakeSource::in_use() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, size] : there) {
+    const auto hole = holes.find(segment);
+    bytes += size - (hole == holes.end() ? 0 : hole->second);
+  }
+  return bytes;
+}
+
+Status FakeSource::punch(std::uint32_t segment, std::uint64_t, std::uint64_t bytes) {
   punched += bytes;
+  holes[{segment, store->pool().generation(segment)}] += bytes;
   return Status::ok();
 }
 
-void FakeSource::drop(std::uint32_t segment, std::uint32_t generation) { there.erase({segment, generation}); }
+void FakeSource::drop(std::uint32_t segment, std::uint32_t generation) {
+  there.erase({segment, generation});
+  holes.erase({segment, generation});
+}
 
 MemorySource::Found FakeSource::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
   const auto it = there.find({segment, generation});

@@ -48,12 +48,15 @@ class FakeSource : public MemorySource {
   void drop(std::uint32_t segment, std::uint32_t generation) override;
   [[nodiscard]] Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
   void finish_all();  // of a source that does not answer at once
+  [[nodiscard]] std::uint64_t in_use() const;
 
   Store* store = nullptr;
   bool at_once = true;
-  Status failure;  // not ok: every provisioning fails with it
+  Status failure;                           // not ok: every provisioning fails with it
+  std::uint64_t machine_bytes = UINT64_MAX;  // it has no more than that
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> holes;  // in them
   std::uint64_t punched = 0;
 };
 

@@ -154,8 +154,40 @@ TEST(StoreFull, NoMemoryForSegmentsSaysWhy) {
   EXPECT_EQ(full.code(), Code::kStoreFull);
   EXPECT_NE(full.message().find("the machine has 3 MiB left"), std::string::npos) << full.message();
   EXPECT_EQ(h.store->pool().committed_bytes(), 0U);
+  EXPECT_TRUE(h.store->pool().is_short());
   h.source.failure = {};
+  h.clock.advance_ms(5'000);
+  h.store->tick();
+  EXPECT_FALSE(h.store->pool().is_short());
   h.lease(a, 64 * kKiB);
+  h.expect_no_leak();
+}
+
+TEST(StoreFull, AMachineShortOfMemoryGivesSmallerSegments) {
+  Harness h(256 * kMiB);
+  h.source.machine_bytes = 5 * kMiB;
+  const auto a = h.add_client();
+  const LeaseGrant got = h.lease(a, kMiB, 200 * kMiB);
+  EXPECT_GE(got.length, kMiB);
+  EXPECT_LE(got.segment_bytes, 5 * kMiB);
+  EXPECT_EQ(h.lease_error(a, 20 * kMiB).code(), Code::kStoreFull);
+  h.expect_no_leak();
+}
+
+TEST(StoreFull, ALeaseWaitsForTheMachinesMemory) {
+  Harness h(64 * kMiB);
+  const auto a = h.add_client();
+  h.source.failure = Status(Code::kStoreFull, "the machine has 3 MiB left");
+  std::optional<Result<LeaseGrant>> got;
+  h.store->lease({a, 9}, kMiB, 0, 10'000, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  h.store->tick();
+  EXPECT_FALSE(got.has_value());
+  EXPECT_LE(h.store->next_deadline_ns(), h.clock.monotonic_ns() + 1'000'000'000);
+  h.source.failure = {};
+  h.clock.advance_ms(1'000);
+  h.store->tick();
+  ASSERT_TRUE(got.has_value());
+  EXPECT_TRUE(got->is_ok());
   h.expect_no_leak();
 }
 

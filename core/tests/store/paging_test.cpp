@@ -223,6 +223,21 @@ TEST_F(Paging, ALoadWithoutRoomWaitsAndSaysWhoHoldsTheMemory) {
   h.expect_no_leak();
 }
 
+// As a control group does, of which others take the most.
+TEST_F(Paging, WhatTheMachineHasNoMemoryForGoesToDisk) {
+  h.source.machine_bytes = 12 * kMiB;  // of the 32 that the store may have
+  for (std::uint64_t i = 1; i <= 40; ++i)
+    put_patiently(i, kMiB);
+  EXPECT_LE(h.source.in_use(), 12 * kMiB);
+  EXPECT_GE(h.cold.used(), 28 * kMiB);
+  for (std::uint64_t i = 1; i <= 40; ++i) {
+    EXPECT_TRUE(h.get(numbered_id(i)).resident) << i;
+    h.clock.advance_ms(300);  // what was just brought back stays till its reader had time
+  }
+  EXPECT_LE(h.source.in_use(), 12 * kMiB);
+  h.expect_no_leak();
+}
+
 TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
   put(1, 4 * kMiB);
   put(2, 4 * kMiB);
@@ -243,8 +258,10 @@ TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
   h.source.failure = Status(Code::kStoreFull, "the machine has 3 MiB left");
   h.source.finish_all();
   h.run_io();
-  h.source.finish_all();  // the second one's turn
+  h.source.finish_all();  // a smaller one, and the second object's
   h.run_io();
+  h.clock.advance_ms(1001);
+  h.store->tick();
   ASSERT_EQ(got.size(), 2U);
   for (const LookupOutcome& one : got) {
     EXPECT_EQ(one.code, Code::kStoreFull);
@@ -252,6 +269,9 @@ TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
   }
   h.source.failure = Status();
   h.source.at_once = true;
+  h.source.finish_all();
+  h.clock.advance_ms(5'000);
+  h.store->tick();
   EXPECT_TRUE(h.get(kA).resident);
   h.expect_no_leak();
 }
