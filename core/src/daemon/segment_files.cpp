@@ -67,9 +67,14 @@ MemorySource::Found SegmentFiles::find(std::uint32_t segment, std::uint32_t gene
   const int fd = link_.fd(segment_tag(segment, generation));
   if (fd < 0) return found;
   const auto size = os::file_bytes(fd);
-  const auto resident = os::resident_bytes(fd);
   found.there = size.is_ok() && *size == bytes;
-  found.full = found.there && resident.is_ok() && *resident >= bytes;
+  if (!found.there) return found;
+  auto holes = os::holes(fd, bytes);
+  if (holes.is_ok()) {
+    found.holes = holes.take();
+  } else {
+    log_warning("segment ", segment, " counts as whole: ", holes.status().message());
+  }
   return found;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/text.h"
@@ -81,6 +82,23 @@ Result<std::uint64_t> file_bytes(int fd) {
 Result<std::uint64_t> resident_bytes(int fd) {
   ASSIGN_OR_RETURN(const struct stat info, stat_of(fd));
   return static_cast<std::uint64_t>(info.st_blocks) * 512;
+}
+
+Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> holes(int fd, std::uint64_t bytes) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
+  ASSIGN_OR_RETURN(const std::uint64_t resident, resident_bytes(fd));
+  std::uint64_t at = resident >= bytes ? bytes : 0;
+  while (at < bytes) {
+    const off_t hole = ::lseek(fd, static_cast<off_t>(at), SEEK_HOLE);
+    if (hole < 0) return errno_status(errno, "looking for holes");
+    if (static_cast<std::uint64_t>(hole) >= bytes) break;
+    const off_t data = ::lseek(fd, hole, SEEK_DATA);
+    if (data < 0 && errno != ENXIO) return errno_status(errno, "looking for what follows a hole");
+    const std::uint64_t end = data < 0 ? bytes : std::min(static_cast<std::uint64_t>(data), bytes);
+    found.emplace_back(static_cast<std::uint64_t>(hole), end - static_cast<std::uint64_t>(hole));
+    at = end;
+  }
+  return found;
 }
 
 Result<bool> same_file(int a, int b) {

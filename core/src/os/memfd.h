@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -22,6 +24,8 @@ namespace entrepot::os {
 
 [[nodiscard]] Result<std::uint64_t> file_bytes(int fd);      // logical size
 [[nodiscard]] Result<std::uint64_t> resident_bytes(int fd);  // pages that exist (st_blocks)
+// Ranges of the first `bytes` without pages: offset, length, in order. Moves the descriptor's position.
+[[nodiscard]] Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> holes(int fd, std::uint64_t bytes);
 [[nodiscard]] Result<bool> same_file(int a, int b);          // same device and inode: proves a pin table
 [[nodiscard]] bool is_writable(int fd);                      // opened read-write
 

@@ -19,7 +19,7 @@
 
 namespace entrepot {
 
-inline constexpr std::uint32_t kLayoutVersion = 3;
+inline constexpr std::uint32_t kLayoutVersion = 4;
 inline constexpr std::uint64_t kRegionMagic = 0x3154'4f50'4552'544eULL;
 inline constexpr std::uint64_t kPinTableMagic = 0x3154'4e49'5045'4e31ULL;
 inline constexpr std::uint32_t kRecordMagic = 0x3152'4f45U;  // "EOR1"
@@ -293,9 +293,13 @@ struct alignas(64) Segment {
   std::uint64_t writer_token;  // token of the client that holds (or last held) the lease; 0 none
   std::uint32_t writer;        // its index in the client table
   std::uint32_t crc;           // CRC-32C over bytes and generation
-  std::array<std::uint8_t, 32> reserved;
+  // Outside of it the writer has no lease: bits 0-23 first, 24-47 end, in units of kLeaseUnit; 48-63 of their CRC-32C
+  // with the generation. Written before a lease is answered. 0: it has none.
+  std::atomic<std::uint64_t> leases;
+  std::array<std::uint8_t, 24> reserved;
 };
 static_assert(sizeof(Segment) == 64);
+inline constexpr std::uint64_t kLeaseUnit = 64U << 10;
 
 // ---- sessions, names, clients: the daemon's own, clients never map them
 // -----------------------------------------------

@@ -1,9 +1,21 @@
 #include "shm/segment_table.h"
 
+#include <algorithm>
+
 #include "base/crc32c.h"
 #include "os/memfd.h"
 
 namespace entrepot {
+namespace {
+
+constexpr std::uint32_t kLeaseBits = 24;
+constexpr std::uint64_t kLeaseMask = (1ULL << kLeaseBits) - 1;
+
+std::uint64_t with_check(std::uint64_t leases, std::uint32_t generation) {
+  return leases | (static_cast<std::uint64_t>(Crc32c().add(leases).add(generation).value()) << 2 * kLeaseBits);
+}
+
+}  // namespace
 
 std::uint32_t segment_crc(const Segment& segment, std::uint32_t generation) {
   return Crc32c().add(segment.bytes).add(generation).value();
@@ -34,6 +46,7 @@ Result<std::uint32_t> SegmentTable::add(std::uint64_t bytes) {
   segment.bytes = bytes;
   segment.writer_token = 0;
   segment.writer = 0;
+  segment.leases.store(0, std::memory_order_relaxed);
   segment.crc = segment_crc(segment, table_.next_generation(index));
   table_.publish(index, static_cast<std::uint8_t>(SegmentState::kProvisioning),
                  static_cast<std::uint8_t>(MemoryKind::kCold));
@@ -57,6 +70,26 @@ void SegmentTable::lease(std::uint32_t segment, const SegmentWriterRef& writer) 
 
 void SegmentTable::end_lease(std::uint32_t segment, bool holds_data) {
   set_state(segment, holds_data ? SegmentState::kReturned : SegmentState::kFree);
+}
+
+void SegmentTable::set_leases(std::uint32_t segment, Leases leases) {
+  std::uint64_t word = 0;
+  if (leases.first < leases.end) {
+    const std::uint64_t end = std::min((leases.end + kLeaseUnit - 1) / kLeaseUnit, kLeaseMask);
+    word = with_check((end << kLeaseBits) | std::min(leases.first / kLeaseUnit, end), generation(segment));
+  }
+  std::atomic<std::uint64_t>& stored = table_.at(segment).leases;
+  if (stored.load(std::memory_order_relaxed) != word) stored.store(word, std::memory_order_release);
+}
+
+SegmentTable::Leases SegmentTable::leases(std::uint32_t segment) const {
+  const std::uint64_t word = table_.at(segment).leases.load(std::memory_order_acquire);
+  if (word == 0) return {};
+  const std::uint64_t first = word & kLeaseMask;
+  const std::uint64_t end = (word >> kLeaseBits) & kLeaseMask;
+  const bool whole = word == with_check(word & ((1ULL << 2 * kLeaseBits) - 1), generation(segment));
+  if (!whole || end == kLeaseMask) return {0, bytes(segment)};
+  return {first * kLeaseUnit, std::min(end * kLeaseUnit, bytes(segment))};
 }
 
 void SegmentTable::forget_writer(std::uint32_t segment) {

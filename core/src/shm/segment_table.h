@@ -45,6 +45,13 @@ class SegmentTable {
   void lease(std::uint32_t segment, const SegmentWriterRef& writer);
   // The lease ends; kFree or kReturned. The writer stays written: it is the former one.
   void end_lease(std::uint32_t segment, bool holds_data);
+  // All that its writer has leases of lies in here, after a death of the daemon too: bytes, first and end.
+  struct Leases {
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+  };
+  void set_leases(std::uint32_t segment, Leases leases);
+  [[nodiscard]] Leases leases(std::uint32_t segment) const;  // the whole segment, where they are damaged
   void forget_writer(std::uint32_t segment);  // it died or unmapped: anybody may lease it next
   void remove(std::uint32_t segment);         // absent, generation + 1 (or retired)
 

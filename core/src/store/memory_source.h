@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "shm/layout.h"
@@ -23,10 +25,10 @@ class MemorySource {
   // The segment is no more: all its pages go back, whoever still maps it. Also ends a provisioning under way.
   virtual void drop(std::uint32_t segment, std::uint32_t generation) = 0;
 
-  // Adoption: is there memory of that size behind this entry? `full`: all its pages are there.
+  // Adoption: is there memory of that size behind this entry, and which of its pages went back to the machine?
   struct Found {
     bool there = false;
-    bool full = false;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // offset, length; in order
   };
   [[nodiscard]] virtual Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) = 0;
 };

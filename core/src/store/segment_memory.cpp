@@ -122,7 +122,9 @@ void SegmentPool::top_up(bool large_too) {
 
 bool SegmentPool::is_droppable(std::uint32_t segment, const Info& entry) const {
   if (entry.withheld) return false;
-  return is_free(segment) || (table_.state(segment) == SegmentState::kLeased && entry.empty());
+  const SegmentState state = table_.state(segment);
+  const bool has_writer = state == SegmentState::kLeased || state == SegmentState::kQuarantined;
+  return is_free(segment) || (has_writer && entry.empty());
 }
 
 // What make_room() could win at most, the record arena aside.
@@ -132,8 +134,9 @@ std::uint64_t SegmentPool::reclaimable_bytes() const {
     const SegmentState state = table_.state(segment);
     if (is_droppable(segment, *entry)) {
       bytes += entry->extents.bytes() - entry->retired;
-    } else if (state == SegmentState::kReturned || state == SegmentState::kLeased) {
-      for (const auto& [offset, length] : holes(*entry))
+    } else if (state == SegmentState::kReturned || state == SegmentState::kLeased ||
+               state == SegmentState::kQuarantined) {
+      for (const auto& [offset, length] : free_pages(*entry))
         bytes += length;
     }
   }
@@ -166,7 +169,7 @@ bool SegmentPool::make_room(std::uint64_t bytes) {
       drop(best);
     }
   }
-  for (const SegmentState state : {SegmentState::kReturned, SegmentState::kLeased}) {
+  for (const SegmentState state : {SegmentState::kReturned, SegmentState::kLeased, SegmentState::kQuarantined}) {
     for (const auto& [segment, entry] : infos_) {
       if (available_bytes() >= bytes) return true;
       if (table_.state(segment) == state) retire_free_ranges(segment, bytes - available_bytes());
@@ -175,7 +178,7 @@ bool SegmentPool::make_room(std::uint64_t bytes) {
   return available_bytes() >= bytes;
 }
 
-std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::holes(const Info& entry) {
+std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::free_pages(const Info& entry) {
   const std::uint64_t page = os::page_bytes();
   std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
   if (entry.withheld) return result;
@@ -190,7 +193,7 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> SegmentPool::holes(const In
 void SegmentPool::retire_free_ranges(std::uint32_t segment, std::uint64_t enough) {
   Info& entry = info(segment);
   std::uint64_t won = 0;
-  for (const auto& [offset, length] : holes(entry)) {
+  for (const auto& [offset, length] : free_pages(entry)) {
     if (won >= enough) return;
     if (!entry.extents.reserve(offset, length).is_ok()) continue;
     const Status status = source_->punch(segment, offset, length);
@@ -228,7 +231,7 @@ std::uint32_t SegmentPool::adopt_begin() {
     }
     auto entry = std::make_unique<Info>();
     entry->extents = ExtentAllocator(table_.bytes(segment));
-    entry->has_holes = !memory.full;
+    entry->holes = memory.holes;
     committed_ += table_.bytes(segment);
     budget_->charge(BudgetItem::kSegments, table_.bytes(segment));
     infos_[segment] = std::move(entry);
@@ -265,14 +268,7 @@ void SegmentPool::adopt_end(bool withhold) {
     const bool has_writer =
         table_.writer(segment).token != 0 && (state == SegmentState::kLeased || state == SegmentState::kQuarantined);
     if (has_writer) {
-      // What it was writing is not written down: all that is not sealed counts as leased until it says more.
-      table_.set_state(segment, SegmentState::kQuarantined);
-      std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-      entry.extents.for_each_free(
-          [&](std::uint64_t offset, std::uint64_t length) { ranges.emplace_back(offset, length); });
-      for (const auto& [offset, length] : ranges) {
-        if (entry.extents.reserve(offset, length).is_ok()) add_leased(entry, offset, length);
-      }
+      quarantine(segment);
       continue;
     }
     if (state == SegmentState::kLeased || state == SegmentState::kQuarantined) {
@@ -284,10 +280,39 @@ void SegmentPool::adopt_end(bool withhold) {
   }
 }
 
+// What its writer was writing there is not written down, only between which bounds: all that is free there counts as
+// leased until it says more. What has no pages was given back before, so nobody has it.
+void SegmentPool::quarantine(std::uint32_t segment) {
+  table_.set_state(segment, SegmentState::kQuarantined);
+  retire_holes(segment);
+  Info& entry = info(segment);
+  const SegmentTable::Leases bounds = table_.leases(segment);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  entry.extents.for_each_free([&](std::uint64_t offset, std::uint64_t length) {
+    const std::uint64_t first = std::max(offset, bounds.first);
+    const std::uint64_t end = std::min(offset + length, bounds.end);
+    if (first < end) ranges.emplace_back(first, end - first);
+  });
+  for (const auto& [offset, length] : ranges) {
+    if (entry.extents.reserve(offset, length).is_ok()) add_leased(entry, offset, length);
+  }
+}
+
+void SegmentPool::retire_holes(std::uint32_t segment) {
+  Info& entry = info(segment);
+  for (const auto& [offset, length] : std::exchange(entry.holes, {})) {
+    if (!entry.extents.reserve(offset, length).is_ok()) continue;  // a sealed blob's: its reader will find zeros
+    entry.retired += length;
+    committed_ -= length;
+    budget_->give(BudgetItem::kSegments, length);
+  }
+}
+
 void SegmentPool::settle_adopted(std::uint32_t segment) {
   Info& entry = info(segment);
-  if (std::exchange(entry.has_holes, false)) {
+  if (!entry.holes.empty()) {
     if (entry.blobs == 0) return drop(segment);
+    retire_holes(segment);
     retire_free_ranges(segment, UINT64_MAX);
   }
   settle(segment);

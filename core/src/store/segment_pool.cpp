@@ -121,6 +121,7 @@ LeaseGrant SegmentPool::grant_own(const SegmentWriterRef& client, std::uint32_t 
     info(segment).descriptor_sent = false;
   }
   add_leased(info(segment), offset, length);
+  note_leases(segment);
   return grant(segment, offset, length);
 }
 
@@ -150,6 +151,7 @@ LeaseGrant SegmentPool::lease_segment(const SegmentWriterRef& client, std::uint3
   const std::uint64_t length = std::min(want, entry.extents.bytes());
   const auto offset = entry.extents.allocate(length, kLeaseGranule);
   add_leased(entry, offset.value_or(0), length);
+  note_leases(segment);
   return grant(segment, offset.value_or(0), length);
 }
 
@@ -194,6 +196,7 @@ Status SegmentPool::unlease(std::uint32_t client, std::uint32_t segment, std::ui
     }
     RETURN_IF_ERROR(check_leased(client, segment, offset, length));
     remove_leased(info(segment), offset, length);
+    note_leases(segment);
     free_range(segment, offset, length);
   }
   if (!done) return Status::ok();
@@ -201,6 +204,7 @@ Status SegmentPool::unlease(std::uint32_t client, std::uint32_t segment, std::ui
     return Status(Code::kInvalidArgument, concat("segment ", segment, " is not leased to client ", client));
   }
   release_all_leases(segment);
+  note_leases(segment);
   table_.end_lease(segment, info(segment).blobs != 0);
   settle(segment);
   return Status::ok();
@@ -208,7 +212,9 @@ Status SegmentPool::unlease(std::uint32_t client, std::uint32_t segment, std::ui
 
 void SegmentPool::client_disconnected(std::uint32_t client) {
   for (const auto& [segment, entry] : infos_) {
-    if (is_writer(segment, client)) release_all_leases(segment);
+    if (!is_writer(segment, client)) continue;
+    release_all_leases(segment);
+    note_leases(segment);
   }
 }
 
@@ -223,6 +229,7 @@ void SegmentPool::client_died(std::uint32_t client) {
   }
   for (const std::uint32_t segment : its) {
     release_all_leases(segment);
+    note_leases(segment);
     table_.forget_writer(segment);
     table_.end_lease(segment, info(segment).blobs != 0);
     settle(segment);
@@ -246,6 +253,16 @@ void SegmentPool::restore_leases(const SegmentWriterRef& client, const std::vect
       it->second->descriptor_sent = true;
     }
   }
+  for (const auto& [segment, entry] : infos_) {  // not before all are back: the next daemon may need them
+    if (is_writer(segment, client.client)) note_leases(segment);
+  }
+}
+
+void SegmentPool::note_leases(std::uint32_t segment) {
+  ENTREPOT_SYNC_POINT("leases.change");
+  const auto& leased = info(segment).leased;
+  if (leased.empty()) return table_.set_leases(segment, {});
+  table_.set_leases(segment, {leased.begin()->first, leased.rbegin()->first + leased.rbegin()->second});
 }
 
 void SegmentPool::add_leased(Info& entry, std::uint64_t offset, std::uint64_t length) {
@@ -301,7 +318,7 @@ void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::u
 
 void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t extent = blob_extent_bytes(offset, length);
-  remove_leased(info(segment), offset, extent);
+  remove_leased(info(segment), offset, extent);  // noted with the next lease: until the blob is, it counts as leased
   ++info(segment).blobs;
   blob_bytes_ += extent;
 }

@@ -130,14 +130,14 @@ class SegmentPool {
   // What is derived about a segment.
   struct Info {
     ExtentAllocator extents;                        // free or not
-    std::map<std::uint64_t, std::uint64_t> leased;  // offset -> length, disjoint, not adjacent
+    std::map<std::uint64_t, std::uint64_t> leased;  // offset -> length, disjoint, not adjacent; see note_leases()
     std::uint64_t leased_bytes = 0;
     std::uint64_t retired = 0;
     std::uint32_t blobs = 0;
     bool descriptor_sent = false;  // its writer has the writable descriptor
     bool reserved = false;         // made for a request that still waits
     bool withheld = false;         // since an adoption: see adopt_end
-    bool has_holes = false;        // since an adoption: not all of what is free has pages
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // of an adoption, until they are retired
     [[nodiscard]] bool empty() const { return blobs == 0 && leased.empty(); }
   };
 
@@ -160,12 +160,17 @@ class SegmentPool {
   void remove_leased(Info& info, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] bool is_leased(const Info& info, std::uint64_t offset, std::uint64_t length) const;
   void release_all_leases(std::uint32_t segment);
+  // In the table, for the next daemon: before a lease is answered, and after what it was taken for is written down.
+  void note_leases(std::uint32_t segment);
   void free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   void settle(std::uint32_t segment);  // after something left it: free, or dropped, or as it is
   void drop(std::uint32_t segment);
   [[nodiscard]] bool is_droppable(std::uint32_t segment, const Info& entry) const;
   [[nodiscard]] std::uint64_t reclaimable_bytes() const;
-  [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> holes(const Info& entry);  // whole pages
+  // Free ranges of whole pages.
+  [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> free_pages(const Info& entry);
+  void retire_holes(std::uint32_t segment);
+  void quarantine(std::uint32_t segment);
   void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
   void settle_adopted(std::uint32_t segment);  // one that nobody writes
 

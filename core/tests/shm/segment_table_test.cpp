@@ -73,5 +73,27 @@ TEST(SegmentTable, ACrashBetweenWriterAndStateNeverLosesTheWriterOfALease) {
   EXPECT_EQ(after.state(segment), SegmentState::kFree);
 }
 
+TEST(SegmentTable, BoundsOfLeasesOutliveTheDaemonAndAreNeverTooNarrow) {
+  FakeStore store;
+  SegmentTable table(store.memory);
+  const std::uint32_t segment = table.add(2 * kSegmentAlign).take();
+  table.set_state(segment, SegmentState::kFree);
+  EXPECT_EQ(table.leases(segment).end, 0U);
+  table.set_leases(segment, {kLeaseUnit + 1, 3 * kLeaseUnit + 1});
+  SegmentTable after(store.memory);
+  EXPECT_EQ(after.adopt().live, std::vector<std::uint32_t>{segment});
+  EXPECT_EQ(after.leases(segment).first, kLeaseUnit);
+  EXPECT_EQ(after.leases(segment).end, 4 * kLeaseUnit);
+  for (std::uint32_t bit = 0; bit < 64; ++bit) {
+    const std::uint64_t whole = after.table().at(segment).leases.load();
+    after.table().at(segment).leases = whole ^ (1ULL << bit);
+    EXPECT_EQ(after.leases(segment).first, 0U) << "bit " << bit;
+    EXPECT_EQ(after.leases(segment).end, 2 * kSegmentAlign) << "bit " << bit;
+    after.table().at(segment).leases = whole;
+  }
+  table.set_leases(segment, {});
+  EXPECT_EQ(after.leases(segment).end, 0U);
+}
+
 }  // namespace
 }  // namespace entrepot

@@ -67,6 +67,59 @@ TEST(Adoption, QuarantineKeepsAWritersSegmentUntilItDies) {
   h.expect_no_leak();
 }
 
+TEST(Adoption, AnAbsentWriterKeepsWhatItLeasedAndNoMore) {
+  Harness h(64 * kMiB);
+  const auto a = h.add_client();
+  const auto b = h.add_client();
+  const auto run = h.open("run");
+  for (std::uint64_t number = 1; number <= 40; ++number)
+    ASSERT_TRUE(h.seal(a, h.blob_spec(a, numbered_id(number), run, kMiB)).status.is_ok());
+  for (std::uint64_t number = 1; number <= 40; ++number) {
+    if (number % 4 != 0) EXPECT_TRUE(h.remove(numbered_id(number)));
+  }
+  const LeaseGrant held = h.lease(a, kMiB, kMiB);
+  h.lease(b, 30 * kMiB, 30 * kMiB);  // which needs what is free in the first one's segments
+  ASSERT_GT(h.source.punched, 0U);
+  h.restart();
+  EXPECT_LE(h.store->pool().leased_by(a), held.segment_bytes);
+  EXPECT_EQ(h.store->pool().committed_bytes(), h.source.in_use());
+  h.kill(b);
+  h.lease(h.add_client(), 30 * kMiB, 30 * kMiB);
+  // And it goes on with what it has.
+  const std::vector<HeldLease> its = {{held.segment, held.generation, held.offset, held.length}};
+  ASSERT_TRUE(h.store->reconnect(a, a + 100, &its).is_ok());
+  EXPECT_EQ(h.store->pool().leased_by(a), held.length);
+  h.expect_no_leak();
+}
+
+// A range that its writer may still fill, or seal by the same request sent again, is nobody else's at any step.
+TEST(AdoptionCut, WhatAWriterHeldStaysItsOwn) {
+  std::vector<HeldLease> held;
+  const auto lease = [&](Harness& h) {
+    const LeaseGrant grant = h.lease(h.add_client(), kMiB, kMiB);
+    held = {{grant.segment, grant.generation, grant.offset, grant.length}};
+  };
+  at_every_step(
+      [&](Harness& h) {
+        lease(h);
+        h.restart();
+      },
+      [&](Harness& h) { EXPECT_TRUE(h.store->reconnect(0, 100, &held).is_ok()); },
+      [](Harness& h, bool) { EXPECT_GE(h.store->pool().leased_by(0), kMiB); }, 1);
+  SealSpec spec;
+  at_every_step(
+      [&](Harness& h) {
+        lease(h);
+        spec.id = kA;
+        spec.session = h.open();
+        spec.blobs = {{held[0].segment, held[0].offset, kMiB}};
+        spec.buffers = {{kNewBlobBit, 0, 0, kMiB}};
+        spec.tree = "tree";
+      },
+      [&](Harness& h) { EXPECT_TRUE(h.seal(0, spec).status.is_ok()); },
+      [](Harness& h, bool) { EXPECT_TRUE(h.has(kA) || h.store->pool().leased_by(0) >= kMiB); }, 3);
+}
+
 TEST(AdoptionCut, Seal) {
   at_every_step([](Harness& h) { h.add_client(); },
                 [](Harness& h) {

@@ -43,15 +43,18 @@ void FakeSource::finish_all() {
 std::uint64_t FakeSource::in_use() const {
   std::uint64_t bytes = 0;
   for (const auto& [segment, size] : there) {
-    const auto hole = holes.find(segment);
-    bytes += size - (hole == holes.end() ? 0 : hole->second);
+    bytes += size;
+    const auto its = holes.find(segment);
+    if (its == holes.end()) continue;
+    for (const auto& [offset, length] : its->second)
+      bytes -= length;
   }
   return bytes;
 }
 
-Status FakeSource::punch(std::uint32_t segment, std::uint64_t, std::uint64_t bytes) {
+Status FakeSource::punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
   punched += bytes;
-  holes[{segment, store->pool().generation(segment)}] += bytes;
+  holes[{segment, store->pool().generation(segment)}][offset] = bytes;
   return Status::ok();
 }
 
@@ -62,7 +65,10 @@ void FakeSource::drop(std::uint32_t segment, std::uint32_t generation) {
 
 MemorySource::Found FakeSource::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
   const auto it = there.find({segment, generation});
-  return {it != there.end() && it->second == bytes, true};
+  const auto its = holes.find({segment, generation});
+  Found found{it != there.end() && it->second == bytes, {}};
+  if (its != holes.end()) found.holes.assign(its->second.begin(), its->second.end());
+  return found;
 }
 
 // ---- FakeCold ----

@@ -56,7 +56,7 @@ class FakeSource : public MemorySource {
   std::uint64_t machine_bytes = UINT64_MAX;  // it has no more than that
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> holes;  // in them
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, std::uint64_t>> holes;  // in them
   std::uint64_t punched = 0;
 };
 
