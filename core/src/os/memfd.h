@@ -26,8 +26,8 @@ namespace entrepot::os {
 [[nodiscard]] Result<std::uint64_t> resident_bytes(int fd);  // pages that exist (st_blocks)
 // Ranges of the first `bytes` without pages: offset, length, in order. Moves the descriptor's position.
 [[nodiscard]] Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> holes(int fd, std::uint64_t bytes);
-[[nodiscard]] Result<bool> same_file(int a, int b);          // same device and inode: proves a pin table
-[[nodiscard]] bool is_writable(int fd);                      // opened read-write
+[[nodiscard]] Result<bool> same_file(int a, int b);  // same device and inode: proves a pin table
+[[nodiscard]] bool is_writable(int fd);              // opened read-write
 
 // Pages for [offset, offset + bytes), which must lie inside the file. kStoreFull if there are none; never SIGBUS later.
 [[nodiscard]] Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes);

@@ -52,8 +52,8 @@ class SegmentTable {
   };
   void set_leases(std::uint32_t segment, Leases leases);
   [[nodiscard]] Leases leases(std::uint32_t segment) const;  // the whole segment, where they are damaged
-  void forget_writer(std::uint32_t segment);  // it died or unmapped: anybody may lease it next
-  void remove(std::uint32_t segment);         // absent, generation + 1 (or retired)
+  void forget_writer(std::uint32_t segment);                 // it died or unmapped: anybody may lease it next
+  void remove(std::uint32_t segment);                        // absent, generation + 1 (or retired)
 
   [[nodiscard]] SegmentState state(std::uint32_t segment) const;
   [[nodiscard]] MemoryKind kind(std::uint32_t segment) const;

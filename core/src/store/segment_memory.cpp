@@ -418,7 +418,8 @@ std::string SegmentPool::describe_pressure() const {
     if (!is_free(segment)) scattered += entry->extents.free_bytes();
   }
   const std::string short_of =
-      is_short() ? concat(" (no memory for more than ", format_bytes(limit_bytes()), " just now: ", warm_note_, ")") : "";
+      is_short() ? concat(" (no memory for more than ", format_bytes(limit_bytes()), " just now: ", warm_note_, ")")
+                 : "";
   return concat("capacity ", format_bytes(options_.capacity_bytes), short_of, ", sealed ", format_bytes(blob_bytes_),
                 " in blobs and ", format_bytes(records_->used_bytes()), " in records, unsealed under leases ",
                 format_bytes(leased_), ", being provisioned ", format_bytes(provisioning_bytes()),

@@ -318,9 +318,13 @@ void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::u
 
 void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t extent = blob_extent_bytes(offset, length);
-  remove_leased(info(segment), offset, extent);  // noted with the next lease: until the blob is, it counts as leased
+  remove_leased(info(segment), offset, extent);  // noted by sealed(): until then it counts as leased, should we die
   ++info(segment).blobs;
   blob_bytes_ += extent;
+}
+
+void SegmentPool::sealed(std::uint32_t segment) {
+  if (infos_.contains(segment)) note_leases(segment);
 }
 
 void SegmentPool::release_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {

@@ -75,6 +75,7 @@ class SegmentPool {
   [[nodiscard]] Status check_leased(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
                                     std::uint64_t length) const;
   void take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // checked before
+  void sealed(std::uint32_t segment);  // any number; an object with a blob in it is written down, all of it
   void release_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] std::uint32_t generation(std::uint32_t segment) const { return table_.generation(segment); }
   [[nodiscard]] std::uint64_t bytes(std::uint32_t segment) const { return table_.bytes(segment); }
@@ -88,7 +89,7 @@ class SegmentPool {
   void top_up(bool large_too);  // warm memory ahead of demand; a large segment takes long, and bandwidth
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
-  void retry_memory();  // perhaps the machine has more by now
+  void retry_memory();                                                       // perhaps the machine has more by now
   // The machine gave less than the capacity; warm_note() says why.
   [[nodiscard]] bool is_short() const { return attainable_ != UINT64_MAX; }
   [[nodiscard]] std::uint64_t limit_bytes() const { return std::min(options_.capacity_bytes, attainable_); }
@@ -134,9 +135,9 @@ class SegmentPool {
     std::uint64_t leased_bytes = 0;
     std::uint64_t retired = 0;
     std::uint32_t blobs = 0;
-    bool descriptor_sent = false;  // its writer has the writable descriptor
-    bool reserved = false;         // made for a request that still waits
-    bool withheld = false;         // since an adoption: see adopt_end
+    bool descriptor_sent = false;                                // its writer has the writable descriptor
+    bool reserved = false;                                       // made for a request that still waits
+    bool withheld = false;                                       // since an adoption: see adopt_end
     std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // of an adoption, until they are retired
     [[nodiscard]] bool empty() const { return blobs == 0 && leased.empty(); }
   };

@@ -209,6 +209,8 @@ void Store::wait_provisioned(const Asker& asker, std::uint64_t timeout_ms, Provi
 SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec) {
   SealOutcome outcome = objects_.seal(client, spec);
   if (outcome.status.is_ok()) {
+    for (const auto& blob : spec.blobs)
+      pool_.sealed(blob.segment);
     const Result<std::uint32_t> session = sessions_.index_of(spec.session);
     if (session.is_ok()) sessions_.touch(*session);
     notify_sealed(spec.id);

@@ -52,7 +52,7 @@ class FakeSource : public MemorySource {
 
   Store* store = nullptr;
   bool at_once = true;
-  Status failure;                           // not ok: every provisioning fails with it
+  Status failure;                            // not ok: every provisioning fails with it
   std::uint64_t machine_bytes = UINT64_MAX;  // it has no more than that
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
