@@ -82,17 +82,14 @@ def ensure_running(settings: Settings) -> bool:
         with _start_lock():
             if answers(settings.address):
                 return False
-            try:
-                start(
-                    settings.address,
-                    size=settings.private_size,
-                    idle_exit_seconds=settings.private_idle_exit_seconds,
-                    log=log_path(),
-                )
-            except StoreUnavailable:
-                if not _returns(settings.address):
-                    raise
+            if _returns(settings.address):
                 return False
+            start(
+                settings.address,
+                size=settings.private_size,
+                idle_exit_seconds=settings.private_idle_exit_seconds,
+                log=log_path(),
+            )
     except EntrepotError:
         raise
     except OSError as error:
