@@ -37,7 +37,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     for (std::size_t i = 0; i < batch; ++i) {
       const LookupResult& found = reply.results[i];
       const IdBytes& id = ids[missing[i]];
-      if (found.code == Code::kObjectNotFound && !wait.end.passed()) {  // deleted while it was brought back
+      if (found.code == Code::kObjectNotFound && wait.left_ms() > 0) {  // deleted while it was brought back
         still.push_back(missing[i]);
         continue;
       }

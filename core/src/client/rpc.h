@@ -26,7 +26,7 @@ struct Wait {
   // NOLINTNEXTLINE(google-explicit-constructor): a number of milliseconds is one
   Wait(std::uint32_t wait_ms)
       : ms(wait_ms),
-        end(os::Deadline::after_ms(wait_ms)),
+        end(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(wait_ms)),
         limit(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(std::uint64_t{wait_ms} + kGraceMs)) {}
 
   [[nodiscard]] std::uint32_t left_ms() const {

@@ -13,13 +13,13 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kLookNs = 2'000'000'000;
-constexpr std::uint64_t kAskMs = 1'000;
+constexpr std::uint64_t kNameLookNs = 2'000'000'000;
+constexpr std::uint64_t kListenerMs = 1'000;
 constexpr HeldTag kLockTag{HeldKind::kAddressLock, 0};
 
 // Of whoever listens there; 0 if nobody can be seen.
 std::uint32_t listener_at(const std::string& path) {
-  const auto socket = os::connect_unix(path, os::Deadline::after_ms(kAskMs));
+  const auto socket = os::connect_unix(path, os::Deadline::after_ms(kListenerMs));
   if (!socket.is_ok()) return 0;
   const auto peer = os::peer_credentials(socket->get());
   return peer.is_ok() ? peer->pid : 0;
@@ -49,7 +49,7 @@ Status address_is_taken(const std::string& socket_path, const Status& why) {
 }
 
 UniqueFd AddressWatch::look(KeeperLink& link) {
-  next_look_ns_ = os::monotonic_ns() + kLookNs;
+  next_look_ns_ = os::monotonic_ns() + kNameLookNs;
   // Best effort: without the file's text an error is less helpful, and nothing else.
   const int lock = link.fd(kLockTag);
   if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid()).is_ok()) {
