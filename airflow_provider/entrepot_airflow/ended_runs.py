@@ -36,15 +36,11 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         NotLookedAt: the scope is another installation's, as far as can be told here.
         Exception: whatever the database says.
     """
-    own = scope == folder_scope(HOST, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
-    if not own:
-        _quieten()
-        if not _may_be_configured(scope) or _configured_scope() != scope:
-            named = os.environ.get("AIRFLOW_HOME")
-            raise NotLookedAt(
-                f"AIRFLOW_HOME={named} is another installation" if named else "AIRFLOW_HOME does not name it"
-            )
     _quieten()
+    own = scope == folder_scope(HOST, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
+    if not own and (not _may_be_configured(scope) or _configured_scope() != scope):
+        named = os.environ.get("AIRFLOW_HOME")
+        raise NotLookedAt(f"AIRFLOW_HOME={named} is another installation" if named else "AIRFLOW_HOME does not name it")
     return over(sessions, succeeded=True, known_dags=own)
 
 

@@ -81,12 +81,9 @@ def failed(pipeline: Pipeline, catalog: Any) -> None:
     """A run failed: say what is kept for the one that goes on, and how to drop it."""
     for kept, datasets in _run_sessions(pipeline, catalog).items():
         try:
-            store = scope_store(kept.address, kept.scope).session(kept.session)
-            kept_objects = list(parts.listed(store))
-            if not kept_objects:
-                store.remove_session(kept.session)
+            saved = _saved(kept)
+            if not saved:
                 continue
-            nbytes = sum(one.nbytes for one in kept_objects)
             nodes = nodes_to_run(pipeline, catalog, datasets)
         except EntrepotError as error:
             logger.warning("Entrepot: what is left of this run cannot be looked at: %s", error)
@@ -95,7 +92,7 @@ def failed(pipeline: Pipeline, catalog: Any) -> None:
             "Entrepot: what this run computed (%s) is kept. To go on, run the same command with ENTREPOT_SESSION=%s "
             'and --from-nodes "%s"; to drop it: entrepot sessions rm %s. Use this instead of the --from-nodes that '
             "Kedro suggests: Kedro does not know what the store kept, and begins with nodes that need not run again",
-            human_bytes(nbytes),
+            human_bytes(sum(one.nbytes for one in saved)),
             shlex.quote(kept.session),
             ",".join(nodes),
             shlex.quote(kept.session),
@@ -106,9 +103,7 @@ def not_begun(pipeline: Pipeline, catalog: Any) -> None:
     """A run was refused before its first node: what looking for its inputs opened is ended where nothing is in it."""
     for kept in _run_sessions(pipeline, catalog):
         try:
-            store = scope_store(kept.address, kept.scope).session(kept.session)
-            if next(parts.listed(store), None) is None:
-                store.remove_session(kept.session)
+            _saved(kept)
         except EntrepotError as error:
             logger.warning("Entrepot: session '%s' stays until it ends by itself: %s", kept.session, error)
 
@@ -180,6 +175,15 @@ def _lasts(name: str, catalog: Any, stored: dict[str, EntrepotDataset], there: s
 
 
 # --- within
+
+
+def _saved(kept: Kept) -> list[parts.Listed]:
+    """What a run saved in its session, which is removed where that is nothing."""
+    store = scope_store(kept.address, kept.scope).session(kept.session)
+    found = list(parts.listed(store))
+    if not found:
+        store.remove_session(kept.session)
+    return found
 
 
 class _Ending:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import entrepot
 import pytest
+from entrepot import _launcher, _settings
 
 
 @pytest.fixture
@@ -28,6 +31,22 @@ def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[N
     path = store.address.removeprefix("unix://")
     os.kill(store.status()["keeper_pid"], signal.SIGTERM)
     wait_until(lambda: not os.path.exists(path), "the store to end")
+
+
+@pytest.fixture
+def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run-time folder of this test's own; the private store in it is ended."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        folder = socket_folder / name[4:7].lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
+    address = _settings.private_address()
+    yield socket_folder
+    for pid in _launcher.listeners(address):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        assert _launcher.stop(pid)
 
 
 @pytest.fixture

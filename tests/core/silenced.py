@@ -1,15 +1,31 @@
-"""Ways to keep a process from running, or from running much, that no signal tells of."""
+"""Ways to keep a process from running, or from running much: by a signal, and those that no signal tells of."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from control_groups import NoControlGroup, made
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextmanager
+def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: state_of(pid) in "Tt", f"process {pid} to stop")
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager

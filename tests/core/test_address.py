@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +16,20 @@ from entrepot.errors import StoreUnavailable
 
 
 @pytest.fixture
-def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a private store of this test's own, which is ended with it."""
-    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-        folder = socket_folder / name[4:7].lower()
-        folder.mkdir(mode=0o700)
-        monkeypatch.setenv(name, str(folder))
-    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
+def address(private: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a private store of this test's own, which does not end because it is idle."""
     monkeypatch.setenv("ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", "0")
-    address = _settings.private_address()
-    yield address
-    for pid in _launcher.listeners(address):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-        assert _launcher.stop(pid)
+    return _settings.private_address()
 
 
 def path_of(address: str) -> Path:
     return Path(address.removeprefix("unix://"))
 
 
-def test_who_finds_no_socket_waits_for_the_store_to_make_it_anew(private: str) -> None:
+def test_who_finds_no_socket_waits_for_the_store_to_make_it_anew(address: str) -> None:
     with entrepot.connect() as store:
         oid = store.put("kept")
-        path_of(private).unlink()
+        path_of(address).unlink()
         with entrepot.connect(scope="other") as second:  # the same client, which is connected
             assert second.instance_id == store.instance_id
     with entrepot.connect() as store:
@@ -102,10 +91,10 @@ def test_the_address_stays_the_stores_whatever_keeper_it_has(
     wait_until(lambda: _launcher.answers(daemon.address), "the socket to be made anew")
 
 
-def test_stop_ends_a_store_whose_socket_was_removed(private: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_ends_a_store_whose_socket_was_removed(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     with entrepot.connect() as store:
         keeper, pid = store.status()["keeper_pid"], store.status()["pid"]
-    path_of(private).unlink()
+    path_of(address).unlink()
     assert cli.main(["stop"]) == 0
     assert "ended" in capsys.readouterr().out
     assert not _launcher.runs(keeper)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,6 @@ import entrepot
 import pytest
 from entrepot import _launcher, _settings
 from entrepot.errors import InvalidArgument, StoreUnavailable
-
-
-@pytest.fixture
-def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A run-time folder of this test's own; the private daemon in it is ended."""
-    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-        folder = socket_folder / name[4:7].lower()
-        folder.mkdir(mode=0o700)
-        monkeypatch.setenv(name, str(folder))
-    monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
-    yield socket_folder
-    if _launcher.answers(_settings.private_address()):
-        with entrepot.connect(_settings.private_address()) as store:
-            pid = store.status()["keeper_pid"]
-        assert _launcher.stop(pid)
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,12 @@ import entrepot
 import pytest
 from entrepot.errors import StoreUnavailable, Timeout
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from silenced import stopped
+
 # Without a time-out of its own a call waits for 30 s and more: what ends before that kept the caller's.
 PATIENCE = 20.0
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-@contextmanager
-def _stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        wait_until(lambda: _state(pid) in "Tt", f"process {pid} to stop")
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
 
 
 def _failure(work: Callable[[], Any]) -> BaseException:
@@ -52,7 +41,7 @@ def _failure(work: Callable[[], Any]) -> BaseException:
 
 
 @pytest.mark.parametrize("ask", ["get", "get_many", "resolve"])
-def test_a_time_out_is_kept_while_the_daemon_is_stopped(
+def test_a_time_out_is_kept_while_the_daemon_isstopped(
     store: entrepot.Store, wait_until: Callable[..., None], ask: str
 ) -> None:
     missing = entrepot.ObjectID.random()
@@ -62,7 +51,7 @@ def test_a_time_out_is_kept_while_the_daemon_is_stopped(
         "resolve": lambda: store.resolve("nothing", timeout=1),
     }
     pid = store.status()["pid"]
-    with _stopped(pid, wait_until):
+    with stopped(pid, wait_until):
         error = _failure(calls[ask])
     assert isinstance(error, Timeout)
     assert f"process {pid} of this store is stopped" in str(error)
@@ -74,7 +63,7 @@ def test_a_time_out_is_kept_while_nobody_takes_the_connection_back(
     store: entrepot.Store, wait_until: Callable[..., None]
 ) -> None:
     status = store.status()
-    with _stopped(status["keeper_pid"], wait_until):
+    with stopped(status["keeper_pid"], wait_until):
         os.kill(status["pid"], signal.SIGKILL)
         error = _failure(lambda: store.get(entrepot.ObjectID.random(), timeout=1))
         assert isinstance(error, Timeout)
@@ -92,7 +81,7 @@ def test_a_new_connection_to_a_stopped_daemon_does_not_advise_to_start_another(
     monkeypatch.setattr("entrepot._connect.CONNECT_SECONDS", 1.0)
     monkeypatch.setattr("entrepot._connect._clients", {})
     pid = store.status()["pid"]
-    with _stopped(pid, wait_until):
+    with stopped(pid, wait_until):
         error = _failure(lambda: entrepot.connect(store.address))
     assert isinstance(error, StoreUnavailable)
     assert f"kill -CONT {pid}" in str(error)

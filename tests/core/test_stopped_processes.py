@@ -14,8 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from entrepot._launcher import daemon_binary
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from silenced import frozen, throttled, traced
+from silenced import frozen, state_of, stopped, throttled, traced
 
 LONG = 6.5  # seconds of silence: more than any time-out that an answer between keeper and daemon ever had
 
@@ -44,21 +44,6 @@ def processes(address: str, role: str) -> list[int]:
             if state != "Z" and f"--address={address}" in words and f"--role={role}" in words:
                 found.append(int(folder.name))
     return found
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-@contextmanager
-def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        wait_until(lambda: state_of(pid) in "Tt", f"process {pid} to stop")
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
 
 
 def value(number: int) -> np.ndarray[Any, Any]:

@@ -1,11 +1,10 @@
 // The store's address: a socket file, and a lock file beside it that says whose the address is.
 //
-//   PATH        the listening socket's name. Whoever removes it (a cleaner of temporary files, the end of a login that
-//   takes
-//               the run-time folder) leaves a store that nobody reaches; the daemon looks for it, and makes it anew.
-//   PATH.lock   locked (flock) for as long as keeper or daemon live, because both have the descriptor: so two stores
-//   never
-//               have one address. Its text is the keeper's process number, for people and for errors.
+// PATH is the listening socket's name. A cleaner of temporary files, or the end of a login that takes the run-time
+// folder, may remove it; nobody could reach the store then, so the daemon looks for it and makes it anew.
+//
+// PATH.lock is locked (flock) for as long as keeper or daemon live, because both have the descriptor: two stores never
+// have one address. Its text is the keeper's process number, for people and for errors.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 //   no file ──first record──▶ attached (each batch is appended)
 //   attached ──garbage is more than half──▶ rewritten beside it, synced, renamed over it ──▶ attached
 //   attached ──its folder was removed and made again──▶ detached
-//   attached ──a write fails──▶ detached (the file is removed: better no manifest than one that tells of copies that
-//   are
-//                               gone; what it said is kept) ──a rewrite succeeds──▶ attached
+//   attached ──a write fails──▶ detached ──a rewrite succeeds──▶ attached
+//
+// Detaching removes the file: better no manifest than one that tells of copies that are gone. What it said is kept.
 //
 // Records are appended in the daemon's thread into memory and written by flush() on a worker. It survives the death of
 // every process; a power failure may cost the latest records. Copies released after a forget() are used again only when

@@ -146,6 +146,8 @@ inline constexpr std::uint32_t kLeasesWanted = 2;    // somebody waits for memor
 
 // Bits of Root.flags.
 inline constexpr std::uint32_t kRootFollowsKilled = 1;  // keeper and daemon of an earlier store here died together
+// A daemon without cold storage went on though objects were on disk alone; the next one that has it brings them back.
+inline constexpr std::uint32_t kRootLeftOnDisk = 1U << 16;
 
 // ---- root --------------------------------------------------------------------------------------------------------
 // One page. Atomics are written by the daemon, read by clients.

@@ -23,6 +23,11 @@ struct SegmentWriterRef {
   std::uint64_t token = 0;  // 0: nobody
 };
 
+// A client may write there, or could until the daemon died and may be back.
+[[nodiscard]] constexpr bool has_writer(SegmentState state) {
+  return state == SegmentState::kLeased || state == SegmentState::kQuarantined;
+}
+
 [[nodiscard]] std::uint32_t segment_crc(const Segment& segment, std::uint32_t generation);
 
 struct SegmentAdoption {

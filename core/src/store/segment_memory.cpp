@@ -122,9 +122,7 @@ void SegmentPool::top_up(bool large_too) {
 
 bool SegmentPool::is_droppable(std::uint32_t segment, const Info& entry) const {
   if (entry.withheld) return false;
-  const SegmentState state = table_.state(segment);
-  const bool has_writer = state == SegmentState::kLeased || state == SegmentState::kQuarantined;
-  return is_free(segment) || (has_writer && entry.empty());
+  return is_free(segment) || (has_writer(table_.state(segment)) && entry.empty());
 }
 
 // What make_room() could win at most, the record arena aside.
@@ -134,8 +132,7 @@ std::uint64_t SegmentPool::reclaimable_bytes() const {
     const SegmentState state = table_.state(segment);
     if (is_droppable(segment, *entry)) {
       bytes += entry->extents.bytes() - entry->retired;
-    } else if (state == SegmentState::kReturned || state == SegmentState::kLeased ||
-               state == SegmentState::kQuarantined) {
+    } else if (state == SegmentState::kReturned || has_writer(state)) {
       for (const auto& [offset, length] : free_pages(*entry))
         bytes += length;
     }
@@ -265,13 +262,11 @@ void SegmentPool::adopt_end(bool withhold) {
     Info& entry = info(segment);
     entry.withheld = withhold;
     const SegmentState state = table_.state(segment);
-    const bool has_writer =
-        table_.writer(segment).token != 0 && (state == SegmentState::kLeased || state == SegmentState::kQuarantined);
-    if (has_writer) {
+    if (has_writer(state) && table_.writer(segment).token != 0) {
       quarantine(segment);
       continue;
     }
-    if (state == SegmentState::kLeased || state == SegmentState::kQuarantined) {
+    if (has_writer(state)) {
       table_.end_lease(segment, entry.blobs != 0);
     } else if (entry.blobs != 0 && state == SegmentState::kFree) {
       table_.set_state(segment, SegmentState::kReturned);
@@ -301,7 +296,7 @@ void SegmentPool::quarantine(std::uint32_t segment) {
 void SegmentPool::retire_holes(std::uint32_t segment) {
   Info& entry = info(segment);
   for (const auto& [offset, length] : std::exchange(entry.holes, {})) {
-    if (!entry.extents.reserve(offset, length).is_ok()) continue;  // a sealed blob's: its reader will find zeros
+    if (!entry.extents.reserve(offset, length).is_ok()) continue;  // a sealed blob's
     entry.retired += length;
     committed_ -= length;
     budget_->give(BudgetItem::kSegments, length);
@@ -342,8 +337,7 @@ std::uint64_t SegmentPool::leased_by(std::uint32_t client) const {
 std::map<std::uint32_t, std::uint64_t> SegmentPool::held_by_client() const {
   std::map<std::uint32_t, std::uint64_t> result;
   for (const auto& [segment, entry] : infos_) {
-    const SegmentState state = table_.state(segment);
-    if (state != SegmentState::kLeased && state != SegmentState::kQuarantined) continue;
+    if (!has_writer(table_.state(segment))) continue;
     result[table_.writer(segment).client] += entry->leased_bytes;
   }
   return result;

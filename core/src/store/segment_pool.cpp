@@ -41,9 +41,8 @@ bool SegmentPool::is_free(std::uint32_t segment) const {
 }
 
 bool SegmentPool::is_writer(std::uint32_t segment, std::uint32_t client) const {
-  const SegmentState state = table_.state(segment);
-  return (state == SegmentState::kLeased || state == SegmentState::kQuarantined) &&
-         table_.writer(segment).client == client && table_.writer(segment).token != 0;
+  return has_writer(table_.state(segment)) && table_.writer(segment).client == client &&
+         table_.writer(segment).token != 0;
 }
 
 // May it write there without anybody else's data in reach: it is the writer, or was the last one before it unmapped it.

@@ -6,13 +6,6 @@
 #include "store/store.h"
 
 namespace entrepot {
-namespace {
-
-// A bit of Root.flags beside those of shm/layout.h; none of the format, for who does not know it loses nothing by it: a
-// daemon without cold storage went on though objects were on disk alone. The next one that has it brings them back.
-constexpr std::uint32_t kRootLeftOnDisk = 1U << 16;
-
-}  // namespace
 
 Status Store::start_fresh() {
   Root& root = memory_->root();
