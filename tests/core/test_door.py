@@ -9,9 +9,11 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import entrepot
 import pytest
 from entrepot._core import LAYOUT, PROTOCOL
 
@@ -132,6 +134,33 @@ def test_half_a_frame_keeps_nobody_waiting(daemon: Daemon) -> None:
         silent.sendall(frame(HELLO, hello())[:10])
         answer = converse(daemon, frame(HELLO, hello(major=9)))
     assert answer is not None
+
+
+def buffers(store: entrepot.Store) -> int:
+    return int(store.status()["budget"]["items"]["buffers"])
+
+
+def test_halves_of_frames_take_no_more_than_the_size_allows(
+    new_daemon: Callable[..., Daemon], wait_until: Callable[..., None]
+) -> None:
+    """Of a store of 64 MiB, 80 MiB at most, however many send them; the connection that goes beyond is closed."""
+    small = new_daemon("64MiB")
+    half = frame(HELLO, b"x" * (40 << 20), length=60 << 20)
+    links: list[socket.socket] = []
+    try:
+        with entrepot.connect(small.address) as store:
+            for _ in range(4):
+                links.append(socket.socket(socket.AF_UNIX))
+                links[-1].settimeout(20)
+                links[-1].connect(small.address.removeprefix("unix://"))
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    links[-1].sendall(half)
+            wait_until(lambda: buffers(store) > 30 << 20, "the first to be read")
+            assert buffers(store) <= 80 << 20
+            assert store.get(store.put(b"y" * 100_000)) == b"y" * 100_000
+    finally:
+        for link in links:
+            link.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -1,4 +1,5 @@
 // Connections: adding, watching, answering, closing.
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -82,11 +83,12 @@ Status ServerState::check_held(const Connection& connection) const {
   std::uint64_t held = 0;
   for (const auto& [owner, other] : connections)
     held += other->frames.held_bytes();
-  if (held <= kMaxHeldBytes) return Status::ok();
+  const std::uint64_t limit = std::clamp(store.budget().limit_bytes() / 2, kMinHeldLimit, kMaxHeldLimit);
+  if (held <= limit) return Status::ok();
   return Status(Code::kStoreFull,
                 concat("the connections hold ", format_bytes(held), " of requests that are not whole and answers that ",
                        "are not read, this one ", format_bytes(connection.frames.held_bytes()), "; at most ",
-                       format_bytes(kMaxHeldBytes), " are kept: read the answers, or ask for less at once"),
+                       format_bytes(limit), " are kept: read the answers, or ask for less at once"),
                 true);
 }
 

@@ -40,7 +40,9 @@ struct Connection {
 };
 
 // What a client may make the daemon remember. A connection that holds little is served whatever the others hold.
-inline constexpr std::uint64_t kMaxHeldBytes = 256U << 20;   // of all: requests that are not whole, answers not read
+// Of all, requests that are not whole and answers not read: half of the store's size, within these bounds.
+inline constexpr std::uint64_t kMinHeldLimit = kMaxBodyBytes + (16U << 20);  // one request of any size, and small ones
+inline constexpr std::uint64_t kMaxHeldLimit = 256U << 20;
 inline constexpr std::uint64_t kFairHeldBytes = 1U << 20;    // of one, always allowed
 inline constexpr std::uint64_t kWaiterCost = 64;             // of a request that waits, beside 1 for each of its IDs
 inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // of one connection
