@@ -245,6 +245,29 @@ def test_daemon_of_another_version_or_no_daemon_at_all(
         assert "9.9.9" in str(caught.value)
 
 
+@pytest.mark.parametrize("message", [b"session 'ab\xff' of \xc3\xbc", b"\xed\xa0\x80", b"cut \xe2\x82"])
+def test_what_a_store_says_that_is_no_utf8_can_be_read(socket_folder: Path, message: bytes) -> None:
+    path = socket_folder / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def serve() -> None:
+            peer, _ = listening.accept()
+            with peer:
+                peer.recv(65536)
+                body = struct.pack("<HBI", 14, 0, len(message)) + message
+                peer.sendall(struct.pack("<IHHIIQ", 0x31545045, 2, 0, len(body), 0, 1) + body)
+                peer.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(InvalidArgument) as caught:
+            entrepot.connect(f"unix://{path}")
+        thread.join(20)
+    assert message.decode(errors="backslashreplace") in str(caught.value)
+
+
 def test_nobody_listens(socket_folder: Path) -> None:
     with pytest.raises(StoreUnavailable, match="entrepot start") as caught:
         entrepot.connect(f"unix://{socket_folder}/none.sock")

@@ -242,26 +242,26 @@ void add_about(nb::class_<Access>& cls) {
            request.pattern = pattern;
            request.cursor = cursor;
            request.limit = limit;
-           return check(client.run([&](const Life& life) -> Result<std::string> {
+           return to_text(check(client.run([&](const Life& life) -> Result<std::string> {
              ASSIGN_OR_RETURN(request.session, client.layer().session_number(life, session, signals()));
              return life.client->list(request, signals());
-           }));
+           })));
          },
          nb::arg("session"), nb::arg("all_sessions"), nb::arg("pattern"), nb::arg("cursor"), nb::arg("limit"))
       .def(
           "info",
           [](Access& client, const nb::bytes& id) {
             const IdBytes wanted = id_from(id);
-            return check(client.run([&](const Life& life) { return life.client->info(wanted, signals()); }));
+            return to_text(check(client.run([&](const Life& life) { return life.client->info(wanted, signals()); })));
           },
           nb::arg("id"))
       .def("status",
            [](Access& client) {
-             return check(client.run([&](const Life& life) { return life.client->status(signals()); }));
+             return to_text(check(client.run([&](const Life& life) { return life.client->status(signals()); })));
            })
       .def("sessions",
            [](Access& client) {
-             return check(client.run([&](const Life& life) { return life.client->sessions(signals()); }));
+             return to_text(check(client.run([&](const Life& life) { return life.client->sessions(signals()); })));
            })
       .def(
           "wait_provisioned",
@@ -275,7 +275,7 @@ void add_about(nb::class_<Access>& cls) {
           "upgrade",
           [](Access& client, const std::string& program) {
             const auto life = client.layer().life();  // this store, and no other
-            return check(without_gil([&] { return life->client->upgrade(program, signals()); }));
+            return to_text(check(without_gil([&] { return life->client->upgrade(program, signals()); })));
           },
           nb::arg("program"))
       .def("shutdown",
@@ -294,8 +294,8 @@ void add_about(nb::class_<Access>& cls) {
       .def_prop_ro("life", [](Access& client) { return client.life().number; })
       .def_prop_ro("pins", [](Access& client) { return client.here().pins_in_use(); })
       .def_prop_ro("instance", [](Access& client) { return to_hex(client.here().server().instance); })
-      .def_prop_ro("host", [](Access& client) { return client.here().server().host; })
-      .def_prop_ro("daemon_version", [](Access& client) { return client.here().server().version; })
+      .def_prop_ro("host", [](Access& client) { return to_text(client.here().server().host); })
+      .def_prop_ro("daemon_version", [](Access& client) { return to_text(client.here().server().version); })
       .def_prop_ro("shared_between_users", [](Access& client) { return client.here().server().shared_between_users; });
 }
 

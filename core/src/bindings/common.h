@@ -51,6 +51,8 @@ auto without_gil(Work&& work) {
 }
 [[nodiscard]] std::uint32_t milliseconds(double seconds);
 
+// Text that the store sent. Bytes that are no UTF-8, as an older store or a damaged one may have them, become `\xff`.
+[[nodiscard]] nb::str to_text(std::string_view text);
 [[nodiscard]] inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 [[nodiscard]] inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 

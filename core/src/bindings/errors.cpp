@@ -11,8 +11,14 @@ void raise(const Status& status) {
   const std::string name(code_name(status.code()));
   const nb::module_ errors = nb::module_::import_("entrepot.errors");
   const nb::object cls = nb::hasattr(errors, name.c_str()) ? errors.attr(name.c_str()) : errors.attr("EntrepotError");
-  PyErr_SetObject(cls.ptr(), nb::str(status.message().c_str(), status.message().size()).ptr());
+  PyErr_SetObject(cls.ptr(), to_text(status.message()).ptr());
   throw nb::python_error();
+}
+
+nb::str to_text(std::string_view text) {
+  PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(made);
 }
 
 // Python runs handlers in its main thread only. Others do not ask for the GIL while they wait, so that the

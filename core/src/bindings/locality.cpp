@@ -34,10 +34,10 @@ void add_locality(nb::class_<Access>& cls) {
       .def(
           "sets",
           [](Access& client, std::uint64_t session) {
-            return check(client.run([&](const Life& life) -> Result<std::string> {
+            return to_text(check(client.run([&](const Life& life) -> Result<std::string> {
               ASSIGN_OR_RETURN(const auto number, client.layer().session_number(life, session, signals()));
               return life.client->sets(number, signals());
-            }));
+            })));
           },
           nb::arg("session"))
       .def(

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "daemon/server_state.h"
 #include "net/fit.h"
 #include "os/memfd.h"
@@ -79,7 +80,7 @@ void ServerState::hello(Connection& connection, Frame& frame) {
     identity.pid = connection.peer.pid;
     identity.uid = connection.peer.uid;
     identity.pin_capacity = std::clamp<std::uint32_t>(hello.pin_capacity, 1, kMaxPinsPerClient);
-    identity.label = hello.label.substr(0, kLabelMaxBytes);
+    identity.label = to_utf8(hello.label, kLabelMaxBytes);  // a program may be called anything
     auto registered = register_client(identity);
     if (!registered.is_ok()) return fail(registered.status());
     answer.client = registered->client;

@@ -2,12 +2,15 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "daemon/request.h"
 #include "os/process.h"
 
 namespace entrepot {
 
 namespace {
+
+constexpr std::size_t kShownTextBytes = 60;
 
 // The texts stay in `object`.
 SealSpec spec_of(const SealObject& object) {
@@ -31,6 +34,14 @@ SealSpec spec_of(const SealObject& object) {
 }
 
 }  // namespace
+
+Status Request::check_text(std::string_view what, std::string_view text) {
+  const std::size_t end = utf8_end(text);
+  if (end == text.size()) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                concat("the ", what, " '", to_utf8(text, kShownTextBytes), "' is not UTF-8: byte ", end, " is ",
+                       static_cast<std::uint8_t>(text[end]), ", which begins no character; encode it as UTF-8"));
+}
 
 void Request::lease() {
   LeaseRequest body;
@@ -89,6 +100,10 @@ void Request::seal() {
   SealReply reply;
   reply.results.reserve(body.objects.size());
   for (const SealObject& object : body.objects) {
+    if (const Status sound = check_text("name", object.name); !sound.is_ok()) {
+      reply.results.push_back({sound.code(), sound.message(), 0, 0});
+      continue;
+    }
     const SealOutcome outcome = state_.store.seal(*connection_.client, spec_of(object));
     reply.results.push_back({outcome.status.code(), outcome.status.message(), outcome.slot, outcome.generation});
   }

@@ -6,7 +6,7 @@ namespace entrepot {
 
 void Request::open_session() {
   OpenSessionRequest body;
-  if (!read(body)) return;
+  if (!read(body) || !is_text("scope", body.scope) || !is_text("session's name", body.session)) return;
   const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
   const auto opened =
       state_.store.open_session(owner_, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
@@ -38,7 +38,7 @@ void Request::remove_unused() {
 
 void Request::define_set() {
   DefineSetRequest body;
-  if (!read(body)) return;
+  if (!read(body) || !is_text("locality set's name", body.name)) return;
   const SetChange change{body.changed, SetAttributes::unpack(body.attributes)};
   if (change.attributes.pack() != body.attributes) {
     return answer(
@@ -82,7 +82,8 @@ void Request::consumed() {
 
 void Request::bind_name() {
   NameRequest body;
-  if (read(body)) answer(state_.store.bind_name(body.session, body.name, body.id, body.replace != 0));
+  if (!read(body) || !is_text("name", body.name)) return;
+  answer(state_.store.bind_name(body.session, body.name, body.id, body.replace != 0));
 }
 
 void Request::resolve_name() {

@@ -1,6 +1,7 @@
 // Who may come in, and what a hostile or careless client can do: nothing to anybody else.
 #include <sys/stat.h>
 
+#include <map>
 #include <random>
 
 #include "daemon/store_process.h"
@@ -74,6 +75,53 @@ TEST(Door, ATokenAloneIsNoProof) {
     EXPECT_EQ(attempt.say_hello(hello, victim.pin_table.get()).code(), Code::kAccessDenied);  // another token
   }
   EXPECT_NE(victim.status(), "");  // it was not disturbed
+}
+
+TEST(Door, WhatIsShownIsUtf8) {
+  StoreProcess store;
+  RawClient client(store.path());
+  Hello hello;
+  hello.label = std::string(46, 'x') + "\xe2\x82\xac";  // one byte too long: its last character goes, not a part of it
+  ASSERT_TRUE(client.say_hello(hello).is_ok());
+  EXPECT_NE(client.status().find("\"" + std::string(46, 'x') + "\""), std::string::npos) << client.status();
+  const std::uint32_t session = client.open();
+  ASSERT_TRUE(client.seal_inline(IdBytes{1}, "value").is_ok());
+  const std::string bad = "ab\xff";
+  std::map<std::string, Status> refused;
+  const auto ask = [&](const std::string& what, MessageType type, const auto& request) {
+    refused[what] = client.ask(type, to_wire(request)).status;
+  };
+  ask("scope", MessageType::kOpenSession, OpenSessionRequest{bad, "s"});
+  ask("session's name", MessageType::kOpenSession, OpenSessionRequest{"scope", bad});
+  ask("name", MessageType::kBindName, NameRequest{session, bad, IdBytes{1}, 0, 0});
+  DefineSetRequest set;
+  set.session = session;
+  set.name = bad;
+  ask("locality set's name", MessageType::kDefineSet, set);
+  for (const auto& [what, status] : refused) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << what;
+    EXPECT_NE(status.message().find("the " + what + " 'ab?' is not UTF-8: byte 2 is 255"), std::string::npos)
+        << status.message();
+  }
+  // Of several objects the others are sealed.
+  SealRequest seal;
+  for (std::uint8_t i = 2; i < 5; ++i) {
+    SealObject object;
+    object.id = IdBytes{i};
+    object.session = session;
+    object.payload = "value";
+    object.name = i == 3 ? bad : "";
+    seal.objects.push_back(object);
+  }
+  const auto sealed = client.call<SealReply>(MessageType::kSeal, seal);
+  ASSERT_TRUE(sealed.is_ok()) << sealed.status().to_string();
+  ASSERT_EQ(sealed->results.size(), 3U);
+  EXPECT_EQ(sealed->results[0].code, Code::kOk) << sealed->results[0].message;
+  EXPECT_EQ(sealed->results[1].code, Code::kInvalidArgument);
+  EXPECT_NE(sealed->results[1].message.find("not UTF-8"), std::string::npos) << sealed->results[1].message;
+  EXPECT_EQ(sealed->results[2].code, Code::kOk) << sealed->results[2].message;
+  EXPECT_EQ(client.lookup(IdBytes{3}).code, Code::kObjectNotFound);
+  EXPECT_EQ(client.json(MessageType::kListSessions).find("ufffd"), std::string::npos);
 }
 
 // Each range is remembered while it is held: one byte here, one there, and a few megabytes of Hello are hundreds in the
