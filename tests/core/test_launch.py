@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,30 @@ def test_it_is_nobodys_child_and_inherits_nothing(private: Path) -> None:
     assert str(_launcher.log_path()) in targets
     assert str(private / "secret") not in targets
     assert not [target for target in targets if target.startswith("pipe:")]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_it_starts_without_standard_descriptors(
+    socket_folder: Path, answers: Callable[[str], bool], wait_until: Callable[..., None], closed: str
+) -> None:
+    """What it opens would lie on 0 to 2 otherwise, where its children and its log would find it."""
+    address = f"unix://{socket_folder}/bare.sock"
+    command = [str(_launcher.daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
+    keeper = subprocess.Popen(["sh", "-c", f'exec "$@" {closed}', "sh", *command])
+    try:
+        wait_until(lambda: answers(address) or keeper.poll() is not None, "the store to listen")
+        assert keeper.poll() is None, f"it ended with code {keeper.poll()}"
+        with entrepot.connect(address) as store:
+            oid = store.put(b"x" * 100_000)
+            assert store.get(oid) == b"x" * 100_000
+            for pid in (keeper.pid, store.status()["pid"]):
+                held = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
+                assert not [target for target in held if target.startswith(("socket:", "anon_inode:", "/memfd:"))], held
+            os.kill(store.status()["pid"], signal.SIGKILL)
+            assert store.get(store.put([1])) == [1]  # the next daemon of the same keeper
+    finally:
+        keeper.terminate()
+        keeper.wait(60)
 
 
 @pytest.mark.slow

@@ -88,6 +88,7 @@ int start_store(const DaemonConfig& config) {
 }  // namespace
 
 int run(const std::vector<std::string>& arguments) {
+  if (const Status opened = os::open_standard_descriptors(); !opened.is_ok()) return fail(opened, kExitCannotStart);
   auto config = parse_config(arguments);
   if (!config.is_ok()) return fail(config.status(), kExitUsage);
   if (config->show_help) {

@@ -68,6 +68,10 @@ void close_descriptors_from(int first, const std::vector<int>& keep);
 void yield_cpu();  // lets another thread run
 
 // As many descriptors as this process may have at all: a store holds a few for each client and segment. Best effort.
+// /dev/null on those of 0, 1 and 2 that are closed, or what is opened next would lie there and be taken for a log or
+// for what is read. First of all, before anything is opened.
+[[nodiscard]] Status open_standard_descriptors();
+
 void raise_descriptor_limit();
 
 // The process group and session of its own, standard input from /dev/null.
