@@ -5,14 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import os
+import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import entrepot
@@ -312,8 +317,122 @@ def test_few_descriptors_for_a_client(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(("99999\n", "StoreUnavailable ", "StoreFull ")), done.stdout
+    assert done.stdout.startswith(("99999\n", "StoreUnavailable ", "AccessDenied ")), done.stdout
     assert python("print(store.get(store.put(1)))").stdout == "1\n", "the store goes on"
+
+
+NO_DESCRIPTORS = r"process \d+ \([^)]+\) has no descriptors left, of {limit} \(ulimit -n\)"
+
+
+def test_each_number_of_descriptors_that_a_client_may_lack(daemon: Any) -> None:
+    """Connecting, leasing and mapping: each says what is lacking, is not tried again, and works when there is room."""
+    code = """
+        soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        def limit(n):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (n, most))
+        other = entrepot.connect(sys.argv[1])
+        oids = [other.put(np.arange(100_000) + n) for n in range(2)]
+        print(other.get(oids[1])[0])  # whatever is imported later is there
+        other.close()
+        for more in range(1, 40):
+            now = len(os.listdir("/proc/self/fd")) - 1
+            store = None
+            limit(now + more)
+            try:
+                store = entrepot.connect(sys.argv[1])
+                store.put(np.arange(100_000))
+                store.get(oids[0])
+                print("enough")
+                break
+            except entrepot.EntrepotError as error:
+                print(type(error).__name__, now + more, error)
+            finally:
+                limit(soft)
+            if store is not None:  # it connected: the same client goes on
+                assert store.get(oids[0])[-1] == 99_999
+                store.put(np.arange(100_000))
+                store.close()
+            gc.collect()
+    """
+    began = time.monotonic()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import gc, os, resource, sys\n{LOAD}\nimport numpy as np\n{dedent(code)}",
+            daemon.address,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *refused, last = done.stdout.splitlines()
+    assert (first, last) == ("1", "enough")
+    assert len(refused) >= 7, refused  # a socket, and what comes with a Hello
+    for line in refused:
+        kind, limit, message = line.split(" ", 2)
+        assert kind == "AccessDenied", line
+        assert re.search(NO_DESCRIPTORS.format(limit=limit), message), line
+        assert "--size" not in message, line
+    assert time.monotonic() - began < 60
+
+
+@contextmanager
+def no_descriptors() -> Iterator[int]:
+    """Takes all that this process may have; yields its limit."""
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = max(int(name) for name in os.listdir("/proc/self/fd")) + 2
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield limit
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def test_a_client_that_runs_out_of_descriptors_goes_on(
+    daemon: Any, python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    oid = python("import numpy as np\nprint(store.put(np.arange(100_000)))").stdout.strip()
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        small = store.put(np.arange(10))
+        assert store.get(small)[-1] == 9
+        instance, life = store.instance_id, store.status()["clients"]
+        for _ in range(2):
+            with no_descriptors() as limit:
+                for work in (lambda: store.get(oid), lambda: store.put(np.arange(100_000))):
+                    with pytest.raises(AccessDenied, match=NO_DESCRIPTORS.format(limit=limit)) as caught:
+                        work()
+                    assert "--size" not in str(caught.value)
+                assert store.get(small)[-1] == 9, "what needs none goes on, by the same connection"
+                assert [client["client"] for client in store.status()["clients"]] == [each["client"] for each in life]
+        assert store.status()["leased_bytes"] == 0, "what could not be mapped is given back"
+        assert store.get(oid)[-1] == 99_999
+        assert store.get(store.put(np.arange(100_000)))[-1] == 99_999
+        assert store.instance_id == instance
+
+
+def test_a_client_without_descriptors_comes_back_when_it_has_some(daemon: Any) -> None:
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oid = store.put(np.arange(100_000))
+        assert store.get(oid)[-1] == 99_999
+        pid = store.status()["pid"]
+        with no_descriptors() as limit:
+            os.kill(pid, signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(AccessDenied, match=NO_DESCRIPTORS.format(limit=limit)):
+                store.status()
+            assert time.monotonic() - began < 20, "it was tried again and again"
+        assert store.status()["pid"] != pid
+        assert store.get(oid)[-1] == 99_999
+        assert store.get(store.put([1])) == [1]
 
 
 def test_few_descriptors_for_the_daemon(daemon: Any) -> None:
@@ -331,7 +450,15 @@ def test_few_descriptors_for_the_daemon(daemon: Any) -> None:
             [sys.executable, "-c", code, daemon.address], capture_output=True, text=True, timeout=100, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout, "it was let in, although the daemon had no descriptor left"
+        assert re.search(NO_DESCRIPTORS.format(limit=now + 2), done.stdout), done.stdout
+        held = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        none = next(number for number in range(len(held) + 1) if number not in held)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (none, most))
+        code = code.replace("entrepot\n", "entrepot\nentrepot.connect\nentrepot._connect.CONNECT_SECONDS = 1\n", 1)
+        done = subprocess.run(
+            [sys.executable, "-c", code, daemon.address], capture_output=True, text=True, timeout=100, check=False
+        )
+        assert f"process {pid} of this store has no descriptors left, of {none} (ulimit -n)" in done.stdout, done
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
         assert store.get(oid)[-1] == 999
         assert store.status()["pid"] == pid

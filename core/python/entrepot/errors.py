@@ -97,7 +97,7 @@ class BuildMismatch(VersionMismatch, ImportError):
 
 
 class AccessDenied(EntrepotError, PermissionError):
-    """Not allowed: another user's socket, or a limit of permissions."""
+    """Not allowed: another user's socket, or a limit: of permissions, or of the descriptors that a process may have."""
 
     code = "access_denied"
 

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "client/fork_plan.h"
 #include "net/fit.h"
+#include "os/error.h"
 #include "os/events.h"
 #include "os/process.h"
 #include "os/socket.h"
@@ -73,7 +74,7 @@ Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> 
   connected = false;
   auto socket = os::connect_unix(options_.path, deadline);
   if (!socket.is_ok()) {
-    if (socket.code() != Code::kAccessDenied) return socket.status();
+    if (socket.code() != Code::kAccessDenied || os::is_out_of_descriptors(socket.status())) return socket.status();
     return Status(Code::kAccessDenied,
                   concat("the socket ", options_.path, " belongs to another user (", socket.status().message(),
                          "): every user has a store of their own; unset ENTREPOT_ADDRESS, or name one of yours"));
@@ -94,6 +95,10 @@ Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> 
                   concat("what answers at ", options_.path, " is no store that this client knows"));
   }
   RETURN_IF_ERROR(check_versions(greeting.reply));
+  if (frame.lost_fds()) {
+    connected = false;  // it is this process that has to do something
+    return no_place_for_descriptors();
+  }
   greeting.connection->set_daemon(greeting.reply.daemon_pid);
   greeting.fds = std::move(frame.fds);
   return greeting;
@@ -212,6 +217,7 @@ Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::
       lose(done);
       return done;
     }
+    if (!connected && os::is_out_of_descriptors(done)) return done;  // waiting does not help; later calls may
     if (connected) nobody_since = os::Deadline::after_ms(nobody_ms);
     if (limit.passed()) return {Code::kTimeout, done.message(), true};
     if (deadline.passed() || nobody_since.passed()) return unavailable(options_.path, done);
@@ -239,8 +245,8 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
   auto greeting = greet(hello, fds, deadline, interrupt, connected);
   if (!greeting.is_ok()) {
     const Code code = greeting.code();
-    hopeless = code == Code::kVersionMismatch || code == Code::kAccessDenied || code == Code::kInvalidReference ||
-               code == Code::kInvalidArgument;
+    hopeless = !greeting.status().retryable() && (code == Code::kVersionMismatch || code == Code::kAccessDenied ||
+                                                  code == Code::kInvalidReference || code == Code::kInvalidArgument);
     if (!hopeless) return greeting.status();
     return {Code::kStoreUnavailable,
             concat("the store at ", options_.path, " does not take this client back (", greeting.status().message(),

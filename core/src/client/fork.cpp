@@ -76,7 +76,8 @@ void Client::before_fork() {
   if (current) {
     ForkReply reply;
     auto frame = current->call(MessageType::kFork, to_wire(Empty{}), {}, os::Deadline::after_ms(kForkAnswerMs), {});
-    if (frame.code() == Code::kStoreFull) {
+    if (frame.is_ok() && frame->lost_fds()) frame = no_place_for_descriptors();
+    if (frame.code() == Code::kStoreFull || frame.code() == Code::kAccessDenied) {
       plan.failure = Status(Code::kStoreUnavailable, concat("the store registered no client for this forked process (",
                                                             frame.status().message(), "): connect again in the child"));
     } else if (!frame.is_ok()) {

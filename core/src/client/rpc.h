@@ -90,6 +90,7 @@ class Rpc {
     if (!frame.is_ok()) return frame.status();
     Reply reply;
     if (!from_wire(frame->body, reply)) return Status(Code::kInternal, "the daemon's answer cannot be read");
+    if (fds != nullptr && frame->lost_fds()) return no_place_for_descriptors();
     if (fds != nullptr) *fds = std::move(frame->fds);
     return reply;
   }

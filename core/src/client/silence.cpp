@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "os/error.h"
 #include "os/files.h"
 
 namespace entrepot {
@@ -54,6 +55,12 @@ Status silence(std::uint32_t peer, std::uint32_t daemon, std::uint64_t waited_ms
               concat("the daemon ", within, ", because process ", pid,
                      " of this store is stopped (SIGSTOP, a debugger): let it go on with 'kill -CONT ", pid,
                      "', and try again"),
+              true};
+    }
+    if (const std::uint64_t limit = os::used_up_descriptors(pid); limit != 0) {
+      return {Code::kTimeout,
+              concat("the daemon ", within, ": process ", pid, " of this store has no descriptors left, of ", limit,
+                     " (ulimit -n): end clients that need it no longer, or start it with a higher limit"),
               true};
     }
     if (runs == 0 || runs == peer) runs = pid;

@@ -1,11 +1,13 @@
 #include "daemon/keeper_channel.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "os/error.h"
 #include "os/events.h"
 #include "os/socket.h"
 
@@ -83,6 +85,7 @@ Result<ReceivedMessage> KeeperChannel::receive(os::Deadline deadline) {
   if (!result.is_ok()) return result.status();
   if (result->closed) return Status(Code::kStoreUnavailable, "the other of keeper and daemon is gone", true);
   if (result->would_block) return Status(Code::kTimeout, "no message between keeper and daemon yet", true);
+  if (result->fds_lost) return os::errno_status(EMFILE, "taking a descriptor from the other of keeper and daemon");
   if (result->bytes != sizeof(KeeperMessage) || received.message.magic != kKeeperMagic || fds.size() > 1) {
     return Status(Code::kVersionMismatch,
                   concat("a message of ", result->bytes, " bytes between keeper and daemon is not of this version"));

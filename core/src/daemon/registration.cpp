@@ -65,6 +65,8 @@ void ServerState::hello(Connection& connection, Frame& frame) {
                               kMaxHeldRanges, ": connect anew, and write fewer objects at once")));
   }
 
+  if (frame.lost_fds()) return fail(no_place_for_descriptors());
+
   HelloReply answer;
   std::vector<UniqueFd> fds;
   auto regions = memory.client_fds();

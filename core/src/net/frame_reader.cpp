@@ -1,11 +1,13 @@
 #include "net/frame_reader.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "base/text.h"
+#include "os/error.h"
 #include "os/socket.h"
 
 namespace entrepot {
@@ -29,6 +31,7 @@ Result<FrameReader::Read> FrameReader::read(int socket, std::vector<Frame>& fram
   ASSIGN_OR_RETURN(const os::IoResult came, os::receive_some(socket, room, fds_));
   read.closed = came.closed;
   read.drained = came.would_block || came.bytes < room.size();
+  fds_lost_ = fds_lost_ || came.fds_lost;
   RETURN_IF_ERROR(check_fds());
   if (is_body) {
     body_bytes_ += came.bytes;
@@ -49,8 +52,10 @@ void FrameReader::refuse_descriptors() {
   most_fds_ = 0;
 }
 
+Status no_place_for_descriptors() { return os::errno_status(EMFILE, "taking descriptors that were sent"); }
+
 Status FrameReader::check_fds() const {
-  if (fds_.size() <= most_fds_) return Status::ok();
+  if (fds_.size() <= most_fds_ && (most_fds_ > 0 || !fds_lost_)) return Status::ok();
   return {Code::kInvalidArgument, most_fds_ == 0 ? std::string("descriptors come with a Hello only")
                                                  : concat("more than ", most_fds_, " descriptors at once")};
 }
@@ -96,10 +101,13 @@ Status FrameReader::check_header() const {
 // Descriptors come with the first byte of their frame, so they are here when its last one is.
 Status FrameReader::finish(std::vector<Frame>& frames) {
   const std::uint32_t count = part_.header.fd_count;
-  if (count > fds_.size()) {
+  if (count > fds_.size() && fds_lost_) {
+    fds_lost_ = false;
+    fds_.clear();
+  } else if (count > fds_.size()) {
     return {Code::kInvalidArgument, concat("a frame announces ", count, " descriptors and ", fds_.size(), " came")};
   }
-  if (count > 0) {
+  if (count > 0 && !fds_.empty()) {
     const auto last = fds_.begin() + static_cast<std::ptrdiff_t>(count);
     part_.fds.assign(std::make_move_iterator(fds_.begin()), std::make_move_iterator(last));
     fds_.erase(fds_.begin(), last);

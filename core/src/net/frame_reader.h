@@ -21,8 +21,13 @@ inline constexpr std::size_t kMaxPendingFds = 64;  // that came and whose frames
 struct Frame {
   FrameHeader header{};
   std::vector<std::uint8_t> body;
-  std::vector<UniqueFd> fds;
+  std::vector<UniqueFd> fds;  // all that its header announces, or none
+
+  // Its descriptors came and had no place in this process.
+  [[nodiscard]] bool lost_fds() const { return fds.size() < header.fd_count; }
 };
+// What is said then.
+[[nodiscard]] Status no_place_for_descriptors();
 
 // Guarded by whoever reads the socket.
 class FrameReader {
@@ -57,6 +62,7 @@ class FrameReader {
   std::array<std::uint8_t, sizeof(FrameHeader)> header_{};
   std::vector<std::uint8_t> waiting_;  // came, and were too much for one call
   std::vector<UniqueFd> fds_;          // came, and their frames did not yet
+  bool fds_lost_ = false;              // of the next frame that announces some
   std::size_t most_fds_ = kMaxPendingFds;
 };
 

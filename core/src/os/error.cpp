@@ -1,24 +1,52 @@
 #include "os/error.h"
 
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string>
 #include <system_error>
 
 #include "base/text.h"
 
 namespace entrepot::os {
 
+namespace {
+
+std::string explanation(int error) {
+  switch (error) {
+    case EFBIG:
+      return ": beyond the limit of file sizes (ulimit -f), or of the file system";
+    case EMFILE: {
+      rlimit limit{};
+      ::getrlimit(RLIMIT_NOFILE, &limit);
+      return concat(": process ", ::getpid(), " (", program_invocation_short_name, ") has no descriptors left, of ",
+                    limit.rlim_cur, " (ulimit -n): have it close files and sockets, or start it with a higher limit");
+    }
+    case ENFILE:
+      return ": this machine has no descriptors left (/proc/sys/fs/file-max): end programs, or have it raised";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
 Status errno_status(int error, std::string_view what) {
   const std::string message =
-      concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")",
-             error == EFBIG ? ": beyond the limit of file sizes (ulimit -f), or of the file system" : "");
+      concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")", explanation(error));
   switch (error) {
     case ENOMEM:
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
+      return Status(Code::kStoreFull, message);
     case EMFILE:
     case ENFILE:
-      return Status(Code::kStoreFull, message);
+      return Status(Code::kAccessDenied, message, true);
     case EACCES:
     case EPERM:
     case EROFS:
@@ -36,6 +64,22 @@ Status errno_status(int error, std::string_view what) {
     default:
       return Status(Code::kInternal, message);
   }
+}
+
+std::uint64_t used_up_descriptors(std::uint32_t pid) {
+  rlimit limit{};
+  DIR* folder = ::opendir(concat("/proc/", pid, "/fd").c_str());
+  if (folder == nullptr) return 0;
+  std::uint64_t open_below = 0;
+  if (::prlimit(static_cast<pid_t>(pid), RLIMIT_NOFILE, nullptr, &limit) == 0) {
+    while (const dirent* entry = ::readdir(folder)) {
+      std::uint64_t fd = 0;
+      const char* end = entry->d_name + std::strlen(entry->d_name);
+      if (std::from_chars(entry->d_name, end, fd).ptr == end && fd < limit.rlim_cur) ++open_below;
+    }
+  }
+  ::closedir(folder);
+  return open_below != 0 && open_below >= limit.rlim_cur ? limit.rlim_cur : 0;
 }
 
 }  // namespace entrepot::os

@@ -172,6 +172,7 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
   message.msg_iovlen = 1;
   message.msg_control = ancillary.data();
   message.msg_controllen = ancillary.size();
+  const std::size_t before = fds.size();
   ssize_t got = 0;
   while ((got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0) {
     if (errno == EAGAIN) return IoResult{0, true, false};
@@ -186,11 +187,15 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
       fds.emplace_back(fd);  // owned first, judged below
     }
   }
+  IoResult result{static_cast<std::size_t>(got), false, got == 0 && !data.empty()};
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    return Status(Code::kInvalidArgument, concat("a message came with more than ", kMaxFdsPerMessage,
-                                                 " descriptors, or this process can open no more (ulimit -n)"));
+    if (fds.size() - before >= kMaxFdsPerMessage) {
+      return Status(Code::kInvalidArgument,
+                    concat("a message came with more than ", kMaxFdsPerMessage, " descriptors"));
+    }
+    result.fds_lost = true;  // there was room for them in the message, but not among ours
   }
-  return IoResult{static_cast<std::size_t>(got), false, got == 0 && !data.empty()};
+  return result;
 }
 
 Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const int> fds, Deadline deadline) {
@@ -214,6 +219,7 @@ Status receive_all(int socket, std::span<std::uint8_t> data, std::vector<UniqueF
     if (!ready) return Status(Code::kTimeout, "the other end does not answer", true);
     ASSIGN_OR_RETURN(const IoResult moved, receive_some(socket, data, fds));
     if (moved.closed) return Status(Code::kStoreUnavailable, "the other end closed the connection", true);
+    if (moved.fds_lost) return errno_status(EMFILE, "receiving descriptors");
     data = data.subspan(moved.bytes);
   }
   return Status::ok();

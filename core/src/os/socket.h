@@ -46,14 +46,15 @@ struct IoResult {
   std::size_t bytes = 0;
   bool would_block = false;  // nothing moved; try again when poll says so
   bool closed = false;       // receive only: end of file
+  bool fds_lost = false;     // receive only: descriptors came, and this process could not take all (ulimit -n)
 };
 
 // One sendmsg. Descriptors go with the first byte; `bytes` > 0 means they went. A peer that is gone is
 // kStoreUnavailable (never SIGPIPE).
 [[nodiscard]] Result<IoResult> send_some(int socket, std::span<const std::uint8_t> data, std::span<const int> fds = {});
 
-// One recvmsg; descriptors that came are appended to `fds`. More than kMaxFdsPerMessage in one message, or a truncated
-// control message, is kInvalidArgument.
+// One recvmsg; descriptors that came are appended to `fds`. More than kMaxFdsPerMessage in one message is
+// kInvalidArgument.
 [[nodiscard]] Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vector<UniqueFd>& fds);
 
 // All of `data`, waiting as needed; kTimeout at the deadline, kStoreUnavailable if the peer is gone.

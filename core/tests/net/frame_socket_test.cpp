@@ -2,6 +2,8 @@
 #include "net/frame_socket.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
+#include "os/error.h"
 #include "os/events.h"
 #include "os/memfd.h"
+#include "os/process.h"
 #include "os/socket.h"
 
 namespace entrepot {
@@ -189,6 +194,40 @@ TEST_F(Frames, LargeAnswersGoOutInPieces) {
   }
   EXPECT_TRUE(std::equal(body.begin(), body.end(), got.begin() + sizeof(FrameHeader)));
   EXPECT_FALSE(ours->wants_write());
+}
+
+TEST_F(Frames, WhatAProcessHasNoDescriptorsForComesWithoutThem) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const UniqueFd lowest(::dup(theirs.get()));
+  for (int taken : {0, 1}) {
+    const std::vector<int> fds = {theirs.get(), theirs.get(), theirs.get()};
+    const Bytes frame = frame_bytes(MessageType::kHello, 1, Bytes(10), fds.size());
+    ASSERT_TRUE(os::send_all(theirs.get(), frame, fds, os::Deadline::after_ms(5000)).is_ok());
+    rlimit few{static_cast<rlim_t>(lowest.get() + 1 + taken), before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    const FrameSocket::Incoming incoming = ours->receive();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_TRUE(incoming.status.is_ok()) << incoming.status.to_string();
+    ASSERT_EQ(incoming.frames.size(), 1U);
+    EXPECT_TRUE(incoming.frames[0].lost_fds());
+    EXPECT_TRUE(incoming.frames[0].fds.empty());
+  }
+  // The next frame has all of its own.
+  const std::vector<int> fds = {theirs.get()};
+  ASSERT_TRUE(
+      os::send_all(theirs.get(), frame_bytes(MessageType::kHello, 2, Bytes(10), 1), fds, os::Deadline::after_ms(5000))
+          .is_ok());
+  const FrameSocket::Incoming incoming = ours->receive();
+  ASSERT_EQ(incoming.frames.size(), 1U);
+  EXPECT_FALSE(incoming.frames[0].lost_fds());
+  EXPECT_EQ(incoming.frames[0].fds.size(), 1U);
+  const Status said = no_place_for_descriptors();
+  EXPECT_TRUE(os::is_out_of_descriptors(said));
+  EXPECT_NE(said.message().find(concat("process ", os::current_pid(), " (net_test) has no descriptors left, of ",
+                                       before.rlim_cur, " (ulimit -n)")),
+            std::string::npos)
+      << said.message();
 }
 
 // Random bytes, half of them with good headers: never a crash, never more memory than was sent.
