@@ -268,6 +268,17 @@ def test_what_a_store_says_that_is_no_utf8_can_be_read(socket_folder: Path, mess
     assert message.decode(errors="backslashreplace") in str(caught.value)
 
 
+def test_the_error_of_a_removed_session_names_it(daemon: Any) -> None:
+    with (
+        entrepot.connect(daemon.address, scope="tests", session="run-9") as store,
+        entrepot.connect(daemon.address, scope="tests", session="other") as other,
+    ):
+        store.put(1)
+        other.remove_session("run-9")
+        with pytest.raises(InvalidArgument, match="session 'run-9' of scope 'tests' is not open: it was removed"):
+            store.put(2)
+
+
 def test_nobody_listens(socket_folder: Path) -> None:
     with pytest.raises(StoreUnavailable, match="entrepot start") as caught:
         entrepot.connect(f"unix://{socket_folder}/none.sock")

@@ -99,6 +99,12 @@ std::uint32_t SessionTable::handle(std::uint32_t index) const { return index | (
 Result<std::uint32_t> SessionTable::index_of(std::uint32_t handle) const {
   const std::uint32_t index = handle & 0xffffU;
   if (handle != 0 && is_live(index) && ((generation(index) & 0xffffU) == handle >> 16)) return index;
+  const auto gone =
+      std::find_if(gone_.rbegin(), gone_.rend(), [&](const auto& entry) { return entry.first == handle; });
+  if (gone != gone_.rend()) {
+    return Status(Code::kInvalidArgument,
+                  concat(gone->second, " is not open: it was removed or has expired; open the session again"));
+  }
   return Status(Code::kInvalidArgument, concat("session number ", handle,
                                                " is not open: it was removed or has expired; open the session again"));
 }
@@ -242,6 +248,8 @@ void SessionTable::mark_dead(std::uint32_t index) {
 }
 
 void SessionTable::free(std::uint32_t index) {
+  if (gone_.size() == kMostGone) gone_.pop_front();
+  gone_.emplace_back(handle(index), describe(index));
   use_.erase(index);
   table_.free(index);
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -51,7 +52,7 @@ class SessionTable {
   // The number by which clients speak of a session: its index, and 16 bits of its generation so that a session that is
   // gone is not taken for the next one in its place. Never 0.
   [[nodiscard]] std::uint32_t handle(std::uint32_t index) const;
-  // kInvalidArgument if there is no such session (any more).
+  // kInvalidArgument if there is no such session (any more); it names one of the last that went.
   [[nodiscard]] Result<std::uint32_t> index_of(std::uint32_t handle) const;
 
   // Finds or makes; `limits` null keeps what is there (or the defaults: a named session lives for default_ttl).
@@ -100,6 +101,8 @@ class SessionTable {
   EntryTable<Session> table_;
   std::map<Key, std::uint32_t, std::less<>> by_name_;  // live ones
   std::unordered_map<std::uint32_t, SessionUse> use_;
+  static constexpr std::size_t kMostGone = 256;
+  std::deque<std::pair<std::uint32_t, std::string>> gone_;  // handles and descriptions of the last that went
   // The objects of a session are a list through their slots: eight bytes an object, and no allocation at a seal.
   struct Links {
     std::uint32_t next = SessionUse::kNoSlot;

@@ -55,6 +55,28 @@ TEST(Sessions, AreRemovedAsUnusedOnlyIfNobodyHasThemOpenOrUsedThemMeanwhile) {
   h.expect_no_leak();
 }
 
+TEST(Sessions, OneThatWentIsNamedByTheErrorOfWhoeverStillUsesIt) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto session = h.open("run-7");
+  ASSERT_TRUE(h.store->remove_session("scope", "run-7").is_ok());
+  const Status gone = h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status;
+  EXPECT_EQ(gone.code(), Code::kInvalidArgument);
+  EXPECT_NE(gone.message().find("session 'run-7' of scope 'scope' is not open: it was removed"), std::string::npos)
+      << gone.message();
+  EXPECT_NE(h.store->bind_name(session, "n", numbered_id(1), false).status().message().find("'run-7'"),
+            std::string::npos);
+  // The next one in its place is not meant, and of many the last are remembered.
+  for (int i = 0; i < 300; ++i) {
+    h.open("next");
+    ASSERT_TRUE(h.store->remove_session("scope", "next").is_ok());
+  }
+  const Status long_gone = h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status;
+  EXPECT_EQ(long_gone.code(), Code::kInvalidArgument);
+  EXPECT_NE(long_gone.message().find("session number "), std::string::npos) << long_gone.message();
+  h.expect_no_leak();
+}
+
 TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
   Harness h;
   const auto client = h.add_client();
