@@ -70,7 +70,7 @@ void write_names(JsonWriter& json, const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string Store::describe_holders() const {
+std::string Store::describe_holders(const Tried& tried) const {
   const PinUse use = pin_use(pins_);
   const std::uint64_t now = clock_->unix_ns();
   std::string text =
@@ -93,9 +93,10 @@ std::string Store::describe_holders() const {
   for (const auto& [client, leased] : pool_.held_by_client()) {
     if (leased != 0) text += concat("; ", clients_.describe(client), " holds leases of ", format_bytes(leased));
   }
-  text += ". Tried: free segments, empty segments, free ranges of others, holes among the records, ";
-  text += pager_.enabled() ? "moving objects to disk, waiting. " : "waiting. ";
-  text += "Delete objects or sessions, drop values that readers hold, or start the daemon with a larger --size";
+  text += ". Tried: free segments, empty segments, free ranges of others, holes among the records";
+  if (tried.moving) text += ", moving objects to disk";
+  if (tried.waiting) text += ", waiting";
+  text += ". Delete objects or sessions, drop values that readers hold, or start the daemon with a larger --size";
   if (!pager_.enabled()) text += concat(" or with --spill-path (nothing is spilled: ", options_.no_spill_why, ")");
   return text;
 }

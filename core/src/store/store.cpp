@@ -122,8 +122,9 @@ void Store::lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t wan
     done(Status(Code::kAccessDenied, concat("client ", asker.client, " is not known")));
     return;
   }
-  LeaseWaiter waiter{asker, deadline(timeout_ms), {asker.client, state->token}, min_bytes, want_bytes,
-                     {},    std::move(done)};
+  LeaseWaiter waiter{
+      asker, deadline(timeout_ms), {asker.client, state->token}, min_bytes, want_bytes, {}, std::move(done), {}};
+  waiter.tried.waiting = timeout_ms > 0;
   waiters_.leases.push_back(std::move(waiter));
   try_leases();
   if (timeout_ms == 0) tick();  // what waits for nothing that is under way is answered now
@@ -146,7 +147,8 @@ void Store::try_leases() {
       waiter.done(**got);
     } else {
       const bool memory_gone = got.status().code() == Code::kStoreFull && got.status().retryable();
-      waiter.done(memory_gone ? Status(Code::kStoreFull, concat(got.status().message(), "; ", describe_holders()), true)
+      waiter.done(memory_gone ? Status(Code::kStoreFull,
+                                       concat(got.status().message(), "; ", describe_holders(waiter.tried)), true)
                               : got.status());
     }
   }
@@ -344,7 +346,7 @@ void Store::tick() {
       if (waiter.load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
       const bool no_room = pager_.is_loading(outcome.slot) && pager_.has_work();
       outcome.code = no_room ? Code::kStoreFull : Code::kTimeout;
-      outcome.message = no_room ? concat("there is no room to bring it back: ", describe_holders())
+      outcome.message = no_room ? concat("there is no room to bring it back: ", describe_holders({true, true}))
                                 : concat("it was not brought back from disk within ", waiter.load_ms, " ms");
     }
     waiter.done(std::move(found));

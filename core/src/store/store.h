@@ -175,7 +175,7 @@ class Store {
   enum class Room : std::uint8_t { kNow, kLater, kNever };
   [[nodiscard]] Room room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const;
   [[nodiscard]] Status never_fits(const LeaseWaiter& waiter, const Pager::Immovable& immovable) const;
-  [[nodiscard]] std::string describe_holders() const;
+  [[nodiscard]] std::string describe_holders(const Tried& tried) const;
   void object_json(class JsonWriter& json, std::uint32_t slot) const;
   void write_explanation(class JsonWriter& json, std::uint32_t slot) const;
   void write_set(class JsonWriter& json, std::uint32_t slot) const;

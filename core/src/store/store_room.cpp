@@ -53,7 +53,9 @@ Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
     Pager::Immovable immovable;
     const Room room = room_for(waiter, immovable);
     if (room == Room::kNever) return never_fits(waiter, immovable);
-    if (room == Room::kLater || !pager_.reclaim(waiter.min_bytes, Pager::Purpose::kNew)) return got;
+    if (room == Room::kLater) return got;
+    waiter.tried.moving = waiter.tried.moving || pager_.enabled();
+    if (!pager_.reclaim(waiter.min_bytes, Pager::Purpose::kNew)) return got;
   }
 }
 
@@ -71,21 +73,22 @@ Store::Room Store::room_for(const LeaseWaiter& waiter, Pager::Immovable& immovab
 }
 
 Status Store::never_fits(const LeaseWaiter& waiter, const Pager::Immovable& immovable) const {
-  return Status(
-      Code::kStoreFull,
-      concat("no room for ", format_bytes(waiter.min_bytes), " (", waiter.min_bytes,
-             " bytes), and none to wait for: of ", format_bytes(options_.capacity_bytes), " this process itself pins ",
-             format_bytes(immovable.own), ", users keep ", format_bytes(immovable.kept), " in memory, and others pin ",
-             format_bytes(immovable.others),
-             ". Nothing was moved out. Drop values that this process holds, then put again; ", describe_holders()));
+  return Status(Code::kStoreFull,
+                concat("no room for ", format_bytes(waiter.min_bytes), " (", waiter.min_bytes,
+                       " bytes), and none to wait for: of ", format_bytes(options_.capacity_bytes),
+                       " this process itself pins ", format_bytes(immovable.own), ", users keep ",
+                       format_bytes(immovable.kept), " in memory, and others pin ", format_bytes(immovable.others),
+                       ". Nothing was moved out for it. Drop values that this process holds, then put again; ",
+                       describe_holders({})));
 }
 
 Status Store::store_full(const LeaseWaiter& waiter) const {
   const bool provisioning = waiter.wait.segment != kNoSegment;
-  return Status(Code::kStoreFull,
-                concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
-                       format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders()),
-                true);
+  return Status(
+      Code::kStoreFull,
+      concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
+             format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders(waiter.tried)),
+      true);
 }
 
 void Store::write_budget(JsonWriter& json) const {

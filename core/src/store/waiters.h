@@ -19,6 +19,12 @@
 
 namespace entrepot {
 
+// What was done to make room before it is said that there is none.
+struct Tried {
+  bool moving = false;   // others' objects to disk
+  bool waiting = false;  // until something goes
+};
+
 struct LookupWaiter {
   Asker asker;
   std::uint64_t deadline_ns = 0;
@@ -44,6 +50,7 @@ struct LeaseWaiter {
   std::uint64_t want_bytes = 0;
   LeaseWait wait;
   LeaseDone done;
+  Tried tried;  // so far, for it
 };
 
 struct ProvisionWaiter {

@@ -143,6 +143,8 @@ TEST(StoreFull, TheMessageNamesWhoHoldsWhat) {
                            "(holder, process 4711) holds leases", "Tried:", "larger --size"}) {
     EXPECT_NE(full.message().find(part), std::string::npos) << part << " in: " << full.message();
   }
+  for (const char* part : {"moving", "waiting"})  // there is no disk, and no time was given
+    EXPECT_EQ(full.message().find(part), std::string::npos) << part << " in: " << full.message();
   h.expect_no_leak();
 }
 

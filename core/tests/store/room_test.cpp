@@ -89,6 +89,36 @@ TEST_F(Room, WhatFitsOnceOthersLetGoWaitsAndMovesNothingOutBefore) {
   h.expect_no_leak();
 }
 
+TEST_F(Room, WhatIsSaidToHaveBeenTriedWasTried) {
+  const auto tried = [&](std::uint64_t bytes, std::uint64_t wait_ms) {
+    got.reset();
+    h.store->lease({writer, writer + 100}, bytes, bytes, wait_ms,
+                   [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+    if (wait_ms > 0) {
+      h.clock.advance_ms(wait_ms);
+      h.store->tick();
+    }
+    const std::string text = got && !got->is_ok() ? got->status().message() : "no refusal";
+    const std::size_t from = text.find("Tried: ");
+    return from == std::string::npos ? text : text.substr(from, text.find('.', from) - from);
+  };
+  const std::string always = "Tried: free segments, empty segments, free ranges of others, holes among the records";
+  fill();
+  std::vector<std::uint32_t> positions;
+  for (std::uint64_t number = 0; number < 4; ++number)
+    positions.push_back(h.pin(reader, numbered_id(number)));
+  EXPECT_EQ(tried(18 * kMiB, 0), always) << "only what waits for the pins could help";
+  EXPECT_EQ(tried(18 * kMiB, 100), always + ", waiting");
+  for (const std::uint32_t position : positions)
+    h.pins(reader).unpin(position);
+  h.store->released();
+  EXPECT_EQ(tried(20 * kMiB, 0), always + ", moving objects to disk");
+  h.run_io();
+  for (std::uint64_t number = 0; number < 4; ++number)
+    h.pin(writer, numbered_id(number));
+  EXPECT_EQ(tried(18 * kMiB, 100), always) << "refused at once";
+}
+
 TEST_F(Room, ABlobThatTwoPinnedObjectsShareCountsOnce) {
   fill();
   const std::uint32_t slot = h.store->objects().lookup(numbered_id(0)).slot;
