@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "os/clock.h"
 #include "os/files.h"
 #include "os/memfd.h"
@@ -16,12 +17,28 @@ namespace {
 
 constexpr std::uint64_t kSayMs = 5'000;  // for a program to say which formats it has
 constexpr std::uint64_t kMostSaid = 4096;
+constexpr std::uint64_t kShebangBytes = 80;
 constexpr std::string_view kTakesOver = " takes over ";
 constexpr std::string_view kName = "entrepotd ";
 constexpr std::uint32_t kFormerProgram = 0;  // beside the HeldKinds in the list
 
 std::string formats() {
   return concat("layout ", kLayoutVersion, " stamp ", AbiStamp::layout(kAbiStamp), " keeper ", kKeeperMagic);
+}
+
+// A script would be run by its interpreter, which does not find it: it has no path here, only a descriptor.
+Status check_binary(const std::string& path, const UniqueFd& program) {
+  const Result<std::string> start = os::read_file(concat("/proc/self/fd/", program.get()), kShebangBytes);
+  RETURN_IF_ERROR(start);
+  if (start->starts_with("\177ELF")) return Status::ok();
+  const std::string_view line = std::string_view(*start).substr(0, start->find('\n'));
+  return Status(
+      Code::kInvalidArgument,
+      concat(path, " is ",
+             line.starts_with("#!") ? concat("a script (", to_utf8(line, kShebangBytes), ")")
+                                    : "no program in machine code (ELF)",
+             " and not the binary entrepotd: that is bin/entrepotd in the folder of the package entrepot (the "
+             "command that pip installs is a script)"));
 }
 
 }  // namespace
@@ -36,6 +53,7 @@ Result<Program> open_program(const std::string& path, const std::vector<std::str
   ASSIGN_OR_RETURN(program.fd, os::open_program(path));
   std::vector<std::string> words = {"entrepotd", "--role=candidate"};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  RETURN_IF_ERROR(check_binary(path, program.fd));
   const Result<std::string> said = os::output_of(program.fd, words, kMostSaid, os::Deadline::after_ms(kSayMs));
   if (!said.is_ok()) return said.status().with_context(path);
   const std::string line = said->substr(0, said->find('\n'));

@@ -150,7 +150,13 @@ TEST(Upgrade, WhatCannotTakeOverIsRefusedAndNothingChanges) {
   EXPECT_NE(refusal("/nowhere/entrepotd").message().find("/nowhere/entrepotd"), std::string::npos);
   EXPECT_EQ(refusal("/proc").code(), Code::kInvalidArgument);
   EXPECT_EQ(refusal(text).code(), Code::kInvalidArgument);
-  EXPECT_FALSE(refusal(script).message().empty());
+  const Status scripted = refusal(script);
+  EXPECT_EQ(scripted.code(), Code::kInvalidArgument);
+  EXPECT_NE(scripted.message().find(script + " is a script (#!/bin/sh) and not the binary entrepotd"),
+            std::string::npos)
+      << scripted.message();
+  fs::permissions(text, fs::perms::owner_all);
+  EXPECT_NE(refusal(text).message().find("no program in machine code"), std::string::npos);
   EXPECT_EQ(refusal("/bin/true").code(), Code::kInvalidArgument);
   EXPECT_EQ(refusal(open).code(), Code::kAccessDenied);
   const Status other = refusal(OTHER_FORMATS_PATH);
