@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,27 @@ def test_a_stopped_keeper_stalls_no_client_and_gets_what_it_missed(
     assert (store.get(big) == 7).all()
     assert store.status()["keeper_pid"] == keeper
     assert len(processes(store.address, "daemon")) == 1
+
+
+def test_the_keeper_says_that_its_daemon_is_stopped_and_that_it_goes_on(
+    daemon: Any, store: entrepot.Store, socket_folder: Path, wait_until: Callable[..., None]
+) -> None:
+    log = socket_folder / "entrepotd.log"
+    pid = store.status()["pid"]
+
+    def said(what: str, times: int) -> bool:
+        return log.read_text().count(f"daemon {pid} {what}") == times
+
+    for times in (1, 2):
+        with stopped(pid, wait_until):
+            wait_until(partial(said, "is stopped", times), "the keeper to say so")
+        wait_until(partial(said, "goes on", times), "the keeper to say so")
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    assert store.get(store.put([1])) == [1]
+    heir = store.status()["pid"]
+    with stopped(heir, wait_until):
+        wait_until(lambda: f"daemon {heir} is stopped" in log.read_text(), "the keeper to say so of the next one")
 
 
 def test_a_stopped_daemon_is_not_replaced(store: entrepot.Store, wait_until: Callable[..., None]) -> None:

@@ -202,6 +202,7 @@ Status Keeper::start_daemon() {
   spawn.argv.insert(spawn.argv.end(), options_.daemon_arguments.begin(), options_.daemon_arguments.end());
   ASSIGN_OR_RETURN(os::Child child, os::spawn(spawn));
   daemon_ = os::ProcessHandle(std::move(child));
+  daemon_is_stopped_ = false;
   started_ns_ = os::monotonic_ns();
   channel_ = KeeperChannel(std::move(pair.first));
   if (options_.ready_fd >= 0) {
@@ -298,6 +299,7 @@ void Keeper::pass_signal() {
     const auto signal = os::read_signal(signals_.get());
     if (!signal.is_ok() || *signal == 0) return;
     if (*signal == SIGCHLD) {
+      tell_stopped();
       reap_children();
       continue;
     }
@@ -306,6 +308,20 @@ void Keeper::pass_signal() {
     if (const Status sent = daemon_.send_signal(*signal == SIGUSR2 ? SIGUSR2 : SIGTERM); !sent.is_ok()) {
       log_error("the signal cannot be passed on: ", sent.to_string());
     }
+  }
+}
+
+// Where it is our child. It is left alone, but whoever wonders why nobody is answered finds the reason in the log.
+void Keeper::tell_stopped() {
+  const std::optional<bool> stopped = daemon_.pid() == 0 ? std::nullopt : os::newly_stopped(daemon_.pid());
+  if (!stopped || *stopped == daemon_is_stopped_) return;
+  daemon_is_stopped_ = *stopped;
+  if (*stopped) {
+    log_warning("daemon ", daemon_.pid(),
+                " is stopped (SIGSTOP, a debugger) and answers nobody until it goes on: kill ", "-CONT ",
+                daemon_.pid());
+  } else {
+    log_warning("daemon ", daemon_.pid(), " goes on, and answers again");
   }
 }
 

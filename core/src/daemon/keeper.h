@@ -74,6 +74,7 @@ class Keeper {
   void hand_over(UniqueFd program, bool may_come_back);
   void go_back();
   void pass_signal();
+  void tell_stopped();
   void reap_children();
   [[nodiscard]] bool too_many_deaths();
   [[nodiscard]] int end(int code);
@@ -85,9 +86,10 @@ class Keeper {
   KeeperChannel channel_;     // open until its daemon is known to have ended
   os::ProcessHandle daemon_;  // of the last one
   UniqueFd signals_;
-  bool whole_ = true;      // false while a daemon that started us has not sent all that its store is made of
-  bool goodbye_ = false;   // the daemon said that it ends
-  bool stopping_ = false;  // we were told to end
+  bool whole_ = true;               // false while a daemon that started us has not sent all that its store is made of
+  bool goodbye_ = false;            // the daemon said that it ends
+  bool stopping_ = false;           // we were told to end
+  bool daemon_is_stopped_ = false;  // as far as was told
   std::uint64_t told_dropped_lines_ = 0;  // of our log, to this daemon
   std::uint64_t backoff_ms_ = kMinBackoffMs;
   std::uint64_t started_ns_ = 0;       // when the daemon was

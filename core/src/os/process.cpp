@@ -63,6 +63,16 @@ std::optional<ExitStatus> reap(pid_t pid) {
   return ExitStatus{ended, false, WEXITSTATUS(status)};
 }
 
+std::optional<bool> newly_stopped(pid_t child) {
+  std::optional<bool> stopped;
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0) {
+    stopped = info.si_code == CLD_STOPPED;
+    info = {};
+  }
+  return stopped;
+}
+
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -118,16 +128,6 @@ void close_descriptors_from(int first, const std::vector<int>& keep) {
   }
 }
 
-void yield_cpu() { ::sched_yield(); }
-
-Status start_session() {
-  if (::setsid() < 0 && errno != EPERM) return errno_status(errno, "setsid");  // EPERM: we lead a group already
-  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!null.valid()) return errno_status(errno, "opening /dev/null");
-  if (::dup2(null.get(), STDIN_FILENO) < 0) return errno_status(errno, "redirecting standard input");
-  return Status::ok();
-}
-
 Status open_standard_descriptors() {
   while (true) {
     int fd = ::open("/dev/null", O_RDWR);
@@ -137,6 +137,16 @@ Status open_standard_descriptors() {
     ::close(fd);
     return Status::ok();
   }
+}
+
+void yield_cpu() { ::sched_yield(); }
+
+Status start_session() {
+  if (::setsid() < 0 && errno != EPERM) return errno_status(errno, "setsid");  // EPERM: we lead a group already
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null.valid()) return errno_status(errno, "opening /dev/null");
+  if (::dup2(null.get(), STDIN_FILENO) < 0) return errno_status(errno, "redirecting standard input");
+  return Status::ok();
 }
 
 std::uint32_t cpu_count() {

@@ -55,6 +55,9 @@ struct ExitStatus {
 // Ended children, without waiting, each reaped; `pid` -1 for any (PID 1 must reap strangers too).
 [[nodiscard]] std::optional<ExitStatus> reap(pid_t pid = -1);
 
+// Whether a child of ours was stopped (SIGSTOP) or goes on, if that changed since this was asked last; SIGCHLD tells.
+[[nodiscard]] std::optional<bool> newly_stopped(pid_t child);
+
 [[nodiscard]] pid_t current_pid();
 [[nodiscard]] bool in_first_thread();  // of the process; the thread that forked is the child's
 [[nodiscard]] std::uint32_t current_uid();
@@ -65,13 +68,13 @@ struct ExitStatus {
 // Closes every descriptor from `first` up except those in `keep`.
 void close_descriptors_from(int first, const std::vector<int>& keep);
 
-void yield_cpu();  // lets another thread run
-
-// As many descriptors as this process may have at all: a store holds a few for each client and segment. Best effort.
 // /dev/null on those of 0, 1 and 2 that are closed, or what is opened next would lie there and be taken for a log or
 // for what is read. First of all, before anything is opened.
 [[nodiscard]] Status open_standard_descriptors();
 
+void yield_cpu();  // lets another thread run
+
+// As many descriptors as this process may have at all: a store holds a few for each client and segment. Best effort.
 void raise_descriptor_limit();
 
 // The process group and session of its own, standard input from /dev/null.
