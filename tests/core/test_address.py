@@ -37,6 +37,14 @@ def test_who_finds_no_socket_waits_for_the_store_to_make_it_anew(address: str) -
         assert store.status()["follows_killed_store"] is False
 
 
+def test_a_socket_that_is_made_anew_while_its_holders_are_looked_for(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_launcher, "listeners", lambda address: [])
+    assert _launcher._returns(daemon.address)
+    assert not _launcher._returns(daemon.address + "-not-there")
+
+
 def test_a_removed_folder_that_is_made_again(daemon: Any, wait_until: Callable[..., None]) -> None:
     folder = path_of(daemon.address).parent
     with entrepot.connect(daemon.address) as store:

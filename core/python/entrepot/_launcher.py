@@ -107,7 +107,7 @@ def _returns(address: str) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.02)
-    return False
+    return answers(address)  # made anew between the two looks of listeners(), nobody seems to hold it
 
 
 def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...] = ()) -> None:
