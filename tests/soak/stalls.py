@@ -1,6 +1,6 @@
 """Whose fault a pause is: the guarantees on waiting, and the report of a run.
 
-docs/daemon.md, "What it does about death": reading what is there asks nobody, so nothing may stall it. What asks the
+docs/daemon.md, "Process failures": reading what is there asks nobody, so nothing may stall it. What asks the
 daemon waits while there is none that works: stopped, killed and not replaced yet, or handing over. Nothing else may
 stall it: no keeper that is stopped or replaced, no client, no log that nobody reads.
 """
