@@ -29,8 +29,8 @@ def _volume(volume: dict[str, Any] | None) -> Iterator[str]:
     if not volume:
         return
     yield (
-        f"Arrays of {bytes_text(volume['nbytes'])} into a store of {bytes_text(volume['capacity'])}: all put, then all "
-        "read back in each order, one word of every page looked at. Seconds, and how many were lost or wrong:"
+        f"Arrays of {bytes_text(volume['nbytes'])} into a store of {bytes_text(volume['capacity'])}: all put, then "
+        "all read back in each order, touching one word per page. Times, and how many were lost or wrong:"
     )
     head = ["system", "times the memory", "arrays", "put", "sequential", "reverse", "random", "lost", "wrong"]
     lines = []
@@ -47,8 +47,8 @@ def _disk(disk: dict[str, Any] | None) -> Iterator[str]:
     if not disk:
         return
     yield (
-        f"{bytes_text(disk['bytes'])} in blobs of {bytes_text(disk['blob'])} to the same folder in turns, GB/s; plain "
-        "is direct I/O in pieces of 4 MiB without checksums:"
+        f"{bytes_text(disk['bytes'])} in blobs of {bytes_text(disk['blob'])} to the same folder, alternating, GB/s; "
+        "plain is direct I/O in pieces of 4 MiB without checksums:"
     )
     lines = []
     for what, ours, plain in (("spill", "spill_write", "plain_write"), ("reload", "spill_read", "plain_read")):
@@ -60,7 +60,7 @@ def _disk(disk: dict[str, Any] | None) -> Iterator[str]:
 def _policies(policies: list[dict[str, Any]] | None) -> Iterator[str]:
     if not policies:
         return
-    yield "Twice the memory, read again and again; one pass, and what it read from disk:"
+    yield "Looping over twice the memory; time of one pass, and what it read from disk:"
     lines = []
     for one in policies:
         lru = _policy(policies, one["order"], "LRU")
@@ -77,14 +77,14 @@ def _latency(latency: dict[str, Any] | None) -> Iterator[str]:
     if not latency:
         return
     moved, made = latency["moved"], latency["made"]
-    yield "Get of a resident value of 1 KiB from Python, every half a millisecond, while:"
+    yield "Get of a resident 1 KiB value from Python, every half millisecond, while:"
     words = {"alone": "nothing else runs", "spilling": "another client spills", "plain": "a plain process loads alike"}
     lines = [
         [text, time_text(latency[name]["p50"]), time_text(latency[name]["p99"]), str(latency[name]["samples"])]
         for name, text in words.items()
     ]
     yield grid(["", "median", "99 %", "n"], lines)
-    yield "The loads, a second: " + "; ".join(
+    yield "Load per second: " + "; ".join(
         f"{text} copied {bytes_text(load['copied'])}, written {bytes_text(load['written'])}, read "
         f"{bytes_text(load['read'])}"
         for text, load in (("spilling", moved), ("plain", made))
@@ -96,9 +96,9 @@ def _restart(restart: dict[str, Any] | None) -> Iterator[str]:
         return
     yield (
         f"`kill -9` of the daemon with {bytes_text(restart['bytes'])} and {restart['objects']:,} objects resident: a "
-        f"new connection stands after {time_text(restart['connected'])}, its first put is done after "
-        f"{time_text(restart['put'])}, its get of an old small value after {time_text(restart['got'])}, of an old "
-        f"large one after {time_text(restart['got_large'])} (worst {time_text(restart['worst'])}). The new "
+        f"new connection is up after {time_text(restart['connected'])}, its first put is done after "
+        f"{time_text(restart['put'])}, its get of an existing small value after {time_text(restart['got'])}, of an "
+        f"existing large one after {time_text(restart['got_large'])} (worst {time_text(restart['worst'])}). The new "
         f"daemon had touched {bytes_text(restart['touched'])} of shared memory."
     )
 
@@ -106,7 +106,7 @@ def _restart(restart: dict[str, Any] | None) -> Iterator[str]:
 def _checkpoints(checkpoints: list[dict[str, Any]] | None) -> Iterator[str]:
     if not checkpoints:
         return
-    yield "Checkpoints beside a plain write and read of the same bytes to the same target, MB/s:"
+    yield "Checkpoints compared with a plain write and read of the same bytes at the same target, MB/s:"
     lines = [
         [one["target"], one["what"], f"{one['ours']:.0f}", f"{one['plain']:.0f}", f"{one['ours'] / one['plain']:.2f}"]
         for one in checkpoints

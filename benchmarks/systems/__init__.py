@@ -48,7 +48,7 @@ SYSTEMS = [
         "benchmarks.systems.entrepot",
         "EntrepotClient",
         EntrepotServer,
-        about="as it is by default: half of its capacity, at most 2.5 GiB, is made warm before it is used",
+        about="default settings: half of its capacity, at most 2.5 GiB, is warmed before use",
     ),
     System(
         "entrepot, all warm",
@@ -57,7 +57,7 @@ SYSTEMS = [
         WarmEntrepotServer,
         kinds=(ARRAY, TABLE),
         many=False,
-        about="--warm-bytes as large as its capacity",
+        about="--warm-bytes equal to its capacity",
     ),
     System(
         "plasma",
@@ -74,7 +74,7 @@ SYSTEMS = [
         PlasmaServer,
         "plasma",
         kinds=(BYTES,),
-        about="put_raw_buffer and get_buffers: nothing is serialised, a get returns a buffer and not bytes",
+        about="put_raw_buffer and get_buffers: nothing is serialized, and a get returns a buffer instead of bytes",
     ),
     System("vineyard", "benchmarks.systems.vineyard", "VineyardClient", VineyardServer, "vineyard"),
     System(
@@ -84,7 +84,7 @@ SYSTEMS = [
         RayServer,
         "ray",
         quiet=False,
-        about="its processes work even when nobody asks them, so it runs only in its own turns",
+        about="its processes use CPU even when idle, so it runs only during its own turns",
     ),
     System(
         "lmdb",
@@ -100,7 +100,7 @@ SYSTEMS = [
         "RedisClient",
         RedisServer,
         "redis",
-        about="unix socket, no persistence; arrays as their bytes, tables as Arrow streams",
+        about="unix socket, no persistence; arrays as raw bytes, tables as Arrow streams",
     ),
     System("pickle 5 on tmpfs", "benchmarks.systems.files", "PickleClient", NoServer),
     System(
@@ -118,7 +118,7 @@ SYSTEMS = [
         "RowClient",
         NoServer,
         kinds=(BYTES,),
-        about="a dictionary and a slice of a memory map in one process's hands; no store",
+        about="a dictionary and a slice of a memory map within one process; not a store",
     ),
 ]
 ENTREPOT = SYSTEMS[0]

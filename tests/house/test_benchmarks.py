@@ -149,7 +149,7 @@ def test_the_report_tells_figures_ratios_and_what_is_missing(recorded: dict[str,
     words = " ".join(text.split())
     assert "the largest free extent is 512.0 MiB: 0.50 of it" in words
     assert "leased 768.0 MiB in one piece, 0.75 of it" in words
-    assert "One array of 256.0 MiB was then put by such a client in 250 ms." in words
+    assert "Such a client then put one array of 256.0 MiB in 250 ms." in words
     assert "![fragmentation](plots/fragmentation.png)" in text
 
 
