@@ -131,6 +131,7 @@ std::optional<Status> apply(std::string_view key, std::string_view value, bool i
   if (key == "address") return set_address(value, config);
   if (key == "size") return set_to(config.capacity_bytes, value, parse_bytes);
   if (key == "warm-bytes") return set_to(config.warm_bytes, value, parse_bytes);
+  if (key == "give-back-after") return set_to(config.give_back_after_seconds, value, parse_seconds);
   if (key == "idle-exit") return set_to(config.idle_exit_seconds, value, parse_seconds);
   if (key == "default-ttl") return set_to(config.default_ttl_seconds, value, parse_seconds);
   if (key == "spill-path") return set_spill_path(value, config);
@@ -193,8 +194,9 @@ Status read_file_into(const std::string& path, DaemonConfig& config) {
     if (!applied) {
       return Status(Code::kInvalidArgument,
                     concat(path, " line ", number, ": unknown setting '", key,
-                           "'; known are address, size, warm-bytes, idle-exit, default-ttl, spill-path, spill-quota, "
-                           "spill-reserve, spill-compression, spill-key-file, spill-key-command and log-file"));
+                           "'; known are address, size, warm-bytes, give-back-after, idle-exit, default-ttl, "
+                           "spill-path, spill-quota, spill-reserve, spill-compression, spill-key-file, "
+                           "spill-key-command and log-file"));
     }
     if (!applied->is_ok()) return applied->with_context(concat(path, " line ", number, ": ", key));
   }
@@ -272,6 +274,9 @@ std::vector<std::string> config_arguments(const DaemonConfig& config) {
                                         concat("--default-ttl=", config.default_ttl_seconds)};
   if (config.capacity_bytes != 0) arguments.push_back(concat("--size=", config.capacity_bytes));
   if (config.warm_bytes != UINT64_MAX) arguments.push_back(concat("--warm-bytes=", config.warm_bytes));
+  if (config.give_back_after_seconds != kGiveBackAfterSeconds) {
+    arguments.push_back(concat("--give-back-after=", config.give_back_after_seconds));
+  }
   if (!config.spill) arguments.emplace_back("--spill-path=none");
   for (const std::string& path : config.spill_paths)
     arguments.push_back(concat("--spill-path=", path));
@@ -294,6 +299,8 @@ std::string_view help_text() {
   --address unix:///PATH   where it listens (needed); the folder must be ours, the socket gets mode 0600
   --size SIZE              capacity, such as 4GiB (default: 30 % of memory, at most 16 GiB)
   --warm-bytes SIZE        memory made ready ahead of demand (default: half of the capacity, at most 2.5 GiB)
+  --give-back-after TIME   free memory beyond that goes back to the machine when no put needed new memory for so long
+                           (default 30s; 0: never)
   --idle-exit TIME         end after so long without client and object, such as 15min (default 0: never)
   --default-ttl TIME       how long a session with a name lives after its last use (default 24h; 0: for ever)
   --spill-path DIR         a folder on disk for what memory has no room for; several: again, or with commas between

@@ -14,11 +14,14 @@ namespace entrepot {
 // kUser: as a person or the launcher starts it. kCandidate: asked whether it could take a store over.
 enum class Role : std::uint8_t { kUser, kKeeper, kDaemon, kCandidate };
 
+inline constexpr std::uint64_t kGiveBackAfterSeconds = 30;
+
 struct DaemonConfig {
-  std::string socket_path;                // of --address
-  std::uint64_t capacity_bytes = 0;       // 0: from the machine's memory
-  std::uint64_t warm_bytes = UINT64_MAX;  // UINT64_MAX: from the capacity
-  std::uint64_t idle_exit_seconds = 0;    // 0: never
+  std::string socket_path;                                        // of --address
+  std::uint64_t capacity_bytes = 0;                               // 0: from the machine's memory
+  std::uint64_t warm_bytes = UINT64_MAX;                          // UINT64_MAX: from the capacity
+  std::uint64_t give_back_after_seconds = kGiveBackAfterSeconds;  // 0: never
+  std::uint64_t idle_exit_seconds = 0;                            // 0: never
   std::uint64_t default_ttl_seconds = 24 * 3600;
   std::vector<std::string> spill_paths;            // absolute; empty: the default folder
   bool spill = true;                               // false: --spill-path none

@@ -30,10 +30,10 @@ Status check_headroom(std::uint64_t bytes) {
                 true);
 }
 
-void punch_all(std::uint32_t segment, int fd, std::uint64_t bytes) {
-  if (const Status punched = os::punch(fd, 0, bytes); !punched.is_ok()) {
-    log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
-  }
+bool punch(std::uint32_t segment, int fd, std::uint64_t offset, std::uint64_t bytes) {
+  const Status punched = os::punch(fd, offset, bytes);
+  if (!punched.is_ok()) log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
+  return punched.is_ok();
 }
 
 }  // namespace
@@ -127,14 +127,32 @@ void Provisioner::give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t by
   changed_.notify_all();
 }
 
-void Provisioner::punch_unwanted() {
-  std::vector<Unwanted> unwanted;
+bool Provisioner::punch_some() {
+  Unwanted one;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    unwanted = std::exchange(unwanted_, {});
+    if (unwanted_.empty()) return false;
+    one = std::move(unwanted_.front());
+    unwanted_.pop_front();
   }
-  for (const Unwanted& one : unwanted)
-    punch_all(one.segment, one.fd.get(), one.bytes);
+  const std::uint64_t piece = std::min(kHugeStepBytes, one.bytes - one.punched);
+  if (!punch(one.segment, one.fd.get(), one.punched, piece)) return true;
+  one.punched += piece;
+  if (one.punched == one.bytes) return true;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  unwanted_.push_front(std::move(one));
+  return true;
+}
+
+void Provisioner::make_room_for(const ProvisionJob& job) {
+  bool more = punch_some();
+  if (job.urgent) {
+    while (more && !check_headroom(kHugeStepBytes).is_ok())
+      more = punch_some();
+    return;
+  }
+  while (more && !urgent_waits() && !cancelled(job))
+    more = punch_some();
 }
 
 std::vector<Provisioned> Provisioner::take_finished() {
@@ -147,9 +165,9 @@ void Provisioner::run() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); });
     if (stopping_) return;  // the end of the process gives everything back
-    if (!unwanted_.empty()) {
+    if (!unwanted_.empty() && (queue_.empty() || !queue_.front().urgent)) {
       lock.unlock();
-      punch_unwanted();
+      punch_some();
       lock.lock();
       continue;
     }
@@ -175,7 +193,7 @@ std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
   bool gives_way = false;
   const auto filled = fill_warm(job.fd.get(), job.bytes, [&] {
-    punch_unwanted();
+    make_room_for(job);
     if (cancelled(job)) return false;
     gives_way = !job.urgent && urgent_waits();
     return !gives_way;
@@ -186,7 +204,7 @@ std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   }
   if (gives_way) return std::nullopt;
   result.status = filled.status();
-  punch_all(job.segment, job.fd.get(), job.bytes);
+  punch(job.segment, job.fd.get(), 0, job.bytes);
   return result;
 }
 

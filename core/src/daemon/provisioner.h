@@ -6,8 +6,8 @@
 //
 // Huge pages where the kernel gives them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
 // otherwise, plain reservation on kernels without either. It never takes the machine's or the control group's last
-// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first, and
-// what is given back before that.
+// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first, step
+// by step with what is given back; what is given back goes before all other work.
 #pragma once
 
 #include <condition_variable>
@@ -55,8 +55,9 @@ class Provisioner {
 
   void add(ProvisionJob job);
   void cancel(std::uint32_t segment, std::uint32_t generation);
-  // Gives all pages of a memfd back before anything else is filled: of a large one that takes longer than the event
-  // loop may (0.15 s per GiB).
+  // Gives all pages of a memfd back: of a large one that takes longer than the event loop may (0.15 s per GiB). Before
+  // a step of urgent work as many of them as that step takes, before all other work all of them: so there never are
+  // more pages than before.
   void give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes);
   [[nodiscard]] std::vector<Provisioned> take_finished();
 
@@ -71,8 +72,10 @@ class Provisioner {
     std::uint32_t segment = 0;
     std::uint64_t bytes = 0;
     UniqueFd fd;
+    std::uint64_t punched = 0;
   };
-  void punch_unwanted();
+  bool punch_some();  // of what is unwanted, as much as a step fills; false: there was nothing
+  void make_room_for(const ProvisionJob& job);
   void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; of those that are as urgent
 
   int event_fd_ = -1;
@@ -80,7 +83,7 @@ class Provisioner {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones in front
-  std::vector<Unwanted> unwanted_;     // guarded by mutex_
+  std::deque<Unwanted> unwanted_;      // guarded by mutex_; taken out by the thread only
   std::vector<Provisioned> finished_;  // guarded by mutex_
   std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
   bool stopping_ = false;              // guarded by mutex_

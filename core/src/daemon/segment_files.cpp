@@ -10,7 +10,7 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kMostPunchBytes = 64ULL << 20;  // of one call in the event loop: some 10 ms
+constexpr std::uint64_t kMostPunchBytes = 4ULL << 20;  // of one call in the event loop: less than a millisecond
 
 }  // namespace
 

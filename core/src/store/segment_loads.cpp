@@ -13,7 +13,10 @@ std::optional<BlobPlace> SegmentPool::place_in(std::uint32_t segment, std::uint6
   const std::uint64_t extent = own_pages ? round_up(bytes, os::page_bytes()) : round_up(bytes, kBlobAlign);
   const auto offset = entry.extents.allocate(extent, own_pages ? os::page_bytes() : kBlobAlign);
   if (!offset) return std::nullopt;
-  if (table_.state(segment) == SegmentState::kFree) table_.set_state(segment, SegmentState::kReturned);
+  if (table_.state(segment) == SegmentState::kFree) {
+    table_.set_state(segment, SegmentState::kReturned);
+    ++segments_taken_;
+  }
   table_.forget_writer(segment);  // what is loaded here may be anybody's: nobody gets a lease of it again
   ++entry.blobs;
   blob_bytes_ += extent;

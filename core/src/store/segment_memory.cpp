@@ -23,6 +23,7 @@ Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgen
     return added.status();
   }
   const std::uint32_t segment = *added;
+  if (urgent) ++segments_taken_;
   ENTREPOT_SYNC_POINT("segment.added");
   auto entry = std::make_unique<Info>();
   entry->extents = ExtentAllocator(bytes);
@@ -63,6 +64,7 @@ void SegmentPool::provisioned(std::uint32_t segment, std::uint32_t generation, c
   latest_kind_ = kind;
   table_.set_kind(segment, kind);
   table_.set_state(segment, SegmentState::kFree);
+  ++segments_freed_;
   ENTREPOT_SYNC_POINT("segment.ready");
 }
 
@@ -83,10 +85,14 @@ std::uint64_t SegmentPool::available_bytes() const {
   return std::min(budget_->free_bytes(), attainable_ > committed_ ? attainable_ - committed_ : 0);
 }
 
+// Records may have taken some of the capacity that the large one was to have.
+std::uint64_t SegmentPool::least_large_bytes() const {
+  return large_ == 0 ? 0 : std::max(large_ - small_, small_ + kSegmentAlign);
+}
+
 void SegmentPool::top_up(bool large_too) {
   if (warm_stopped_) return;
-  // Records may have taken some of the capacity that the large one was to have.
-  const std::uint64_t least_large = large_ == 0 ? 0 : std::max(large_ - small_, small_ + kSegmentAlign);
+  const std::uint64_t least_large = least_large_bytes();
   std::uint32_t smalls = 0;
   bool has_large = false;
   for (const auto& [segment, entry] : infos_) {

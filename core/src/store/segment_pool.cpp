@@ -144,6 +144,7 @@ std::optional<LeaseGrant> SegmentPool::lease_free_segment(const SegmentWriterRef
 
 LeaseGrant SegmentPool::lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want) {
   table_.lease(segment, client);
+  ++segments_taken_;
   ENTREPOT_SYNC_POINT("lease.recorded");
   Info& entry = info(segment);
   entry.descriptor_sent = false;
@@ -162,7 +163,9 @@ LeaseGrant SegmentPool::grant(std::uint32_t segment, std::uint64_t offset, std::
 
 void SegmentPool::abandon(LeaseWait& wait) {
   const std::uint32_t segment = std::exchange(wait.segment, kNoSegment);
-  if (segment != kNoSegment && infos_.contains(segment)) info(segment).reserved = false;
+  if (segment == kNoSegment || !infos_.contains(segment)) return;
+  info(segment).reserved = false;
+  ++segments_freed_;
 }
 
 Status SegmentPool::check_leased(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
@@ -344,7 +347,8 @@ void SegmentPool::settle(std::uint32_t segment) {
   } else if (state != SegmentState::kFree) {
     return;  // its writer may go on with it
   }
-  if (entry.retired != 0) drop(segment);
+  if (entry.retired != 0) return drop(segment);
+  ++segments_freed_;
 }
 
 }  // namespace entrepot

@@ -90,6 +90,12 @@ class SegmentPool {
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
   void retry_memory();                                                       // perhaps the machine has more by now
+  // Gives free segments back that top_up() would not make again: at least one if there are any, else no more than so
+  // many bytes. Whether there are more.
+  [[nodiscard]] bool drop_surplus(std::uint64_t most_bytes);
+  // How many segments anybody took or had made so far, and how many became free.
+  [[nodiscard]] std::uint64_t segments_taken() const { return segments_taken_; }
+  [[nodiscard]] std::uint64_t segments_freed() const { return segments_freed_; }
   // The machine gave less than the capacity; warm_note() says why.
   [[nodiscard]] bool is_short() const { return attainable_ != UINT64_MAX; }
   [[nodiscard]] std::uint64_t limit_bytes() const { return std::min(options_.capacity_bytes, attainable_); }
@@ -166,6 +172,8 @@ class SegmentPool {
   void free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   void settle(std::uint32_t segment);  // after something left it: free, or dropped, or as it is
   void drop(std::uint32_t segment);
+  [[nodiscard]] std::vector<std::uint32_t> surplus() const;  // largest first
+  [[nodiscard]] std::uint64_t least_large_bytes() const;     // of a segment that is kept for one large value
   [[nodiscard]] bool is_droppable(std::uint32_t segment, const Info& entry) const;
   [[nodiscard]] std::uint64_t reclaimable_bytes() const;
   // Free ranges of whole pages.
@@ -188,6 +196,8 @@ class SegmentPool {
   std::uint64_t large_ = 0;        // 0: none is kept
   std::uint32_t small_count_ = 0;  // kept warm
   std::uint64_t warm_target_ = 0;
+  std::uint64_t segments_taken_ = 0;
+  std::uint64_t segments_freed_ = 0;
   bool warm_done_ = false;
   bool warm_stopped_ = false;
   std::string warm_note_;

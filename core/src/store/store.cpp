@@ -193,6 +193,7 @@ void Store::settle() {
   const bool is_calm = clock_->monotonic_ns() >= calm_from_ns_;
   if (is_calm) calm_from_ns_ = 0;
   if (!urgent) pool_.top_up(is_calm);
+  watch_surplus();
   if (!waiters_.provisions.empty() && (pool_.warm_done() || !pool_.warm_note().empty())) {
     for (ProvisionWaiter& waiter : std::exchange(waiters_.provisions, {}))
       waiter.done(Status::ok());
@@ -298,6 +299,7 @@ std::uint64_t Store::next_deadline_ns() const {
   if (objects_.waits_for_pins()) next = std::min(next, next_rescan_ns_);
   if (calm_from_ns_ != 0) next = std::min(next, calm_from_ns_);
   if (next_warming_ns_ != 0) next = std::min(next, next_warming_ns_);
+  if (next_surplus_ns_ != 0) next = std::min(next, next_surplus_ns_);
   return std::min(next, pager_.next_look_ns());
 }
 
@@ -324,6 +326,7 @@ void Store::tick() {
     next_warming_ns_ = 0;
     pool_.retry_memory();
   }
+  if (next_surplus_ns_ != 0 && now >= next_surplus_ns_) drop_surplus();
   settle();
 
   const auto take_overdue = [&](auto& list) {

@@ -167,6 +167,9 @@ class Store {
   [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(LeaseWaiter& waiter);
   void notify_named(std::uint32_t session, std::string_view name);
   void put_off_calm();
+  void watch_surplus();
+  void put_off_surplus();
+  void drop_surplus();
   void set_memory_wanted();
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
   [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids);
@@ -209,6 +212,9 @@ class Store {
   std::uint64_t next_rescan_ns_ = 0;
   std::uint64_t next_expiry_ns_ = 0;
   std::uint64_t next_warming_ns_ = 0;
+  std::uint64_t next_surplus_ns_ = 0;  // 0: nothing is to be given back
+  std::uint64_t seen_taken_ = 0;       // of the pool's segments
+  std::uint64_t seen_freed_ = 0;
   std::uint64_t calm_from_ns_ = 0;    // 0: nobody is writing a large value
   std::uint64_t calm_latest_ns_ = 0;  // of calm_from_ns_, if that is not 0
 };

@@ -1,4 +1,5 @@
-// Room: for a lease at once, by moving others out, later, or never; for one more client; and who takes how much.
+// Room: for a lease at once, by moving others out, later, or never; for one more client; who takes how much; and what
+// nobody takes.
 #include <algorithm>
 
 #include "base/text.h"
@@ -10,6 +11,10 @@ namespace {
 
 constexpr std::uint64_t kBytesAClient = 128U << 10;  // of the size, for each client that may come
 constexpr std::uint64_t kLeastClients = 64;
+constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
+constexpr std::uint64_t kMostCalmSeconds = 1'000'000'000;
+constexpr std::uint64_t kSurplusStepNs = 100'000'000;    // between two steps of giving free segments back
+constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // in one step: 40 ms of the provisioner's thread
 
 }  // namespace
 
@@ -89,6 +94,29 @@ Status Store::store_full(const LeaseWaiter& waiter) const {
       concat(provisioning ? "memory is being provisioned, but not ready in time, for " : "no room for ",
              format_bytes(waiter.min_bytes), " (", waiter.min_bytes, " bytes): ", describe_holders(waiter.tried)),
       true);
+}
+
+// What is free beyond the warm target goes back to the machine when nobody took a segment for a while.
+void Store::watch_surplus() {
+  const bool taken = seen_taken_ != pool_.segments_taken();
+  const bool freed = seen_freed_ != pool_.segments_freed();
+  seen_taken_ = pool_.segments_taken();
+  seen_freed_ = pool_.segments_freed();
+  if (next_surplus_ns_ != 0 ? taken : freed) put_off_surplus();
+}
+
+void Store::put_off_surplus() {
+  if (options_.give_back_after_seconds == 0) return;
+  const std::uint64_t calm = std::min(options_.give_back_after_seconds, kMostCalmSeconds) * kNsPerSecond;
+  next_surplus_ns_ = clock_->monotonic_ns() + calm;
+}
+
+void Store::drop_surplus() {
+  watch_surplus();  // somebody may have taken one just now
+  const std::uint64_t now = clock_->monotonic_ns();
+  if (next_surplus_ns_ == 0 || now < next_surplus_ns_) return;
+  if (!waiters_.leases.empty()) return put_off_surplus();
+  next_surplus_ns_ = pool_.drop_surplus(kSurplusStepBytes) ? now + kSurplusStepNs : 0;
 }
 
 void Store::write_budget(JsonWriter& json) const {

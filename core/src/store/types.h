@@ -25,6 +25,7 @@ class Clock {
 struct StoreOptions {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t warm_bytes = 0;                   // kept warm ahead of demand
+  std::uint64_t give_back_after_seconds = 30;     // what is free beyond that; 0: never
   std::uint64_t default_ttl_seconds = 24 * 3600;  // of sessions with a name
   // With cold storage: when so much of the capacity is taken and has no copy, copies are written in the background,
   // until it is less than the low mark. Shares of 100.

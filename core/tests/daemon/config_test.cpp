@@ -39,7 +39,7 @@ TEST(Config, FlagsWinOverTheFileWhereverTheyStand) {
 
 TEST(Config, WhatIsPassedOnIsReadBackTheSame) {
   const auto config = parse_config({"--address=unix:///run/s.sock", "--size=1GiB", "--warm-bytes=0", "--default-ttl=7d",
-                                    "--idle-exit=5", "--log-file=/tmp/l"});
+                                    "--give-back-after=2min", "--idle-exit=5", "--log-file=/tmp/l"});
   ASSERT_TRUE(config.is_ok());
   const auto again = parse_config(config_arguments(*config));
   ASSERT_TRUE(again.is_ok()) << again.status().to_string();
@@ -47,6 +47,7 @@ TEST(Config, WhatIsPassedOnIsReadBackTheSame) {
   EXPECT_EQ(again->warm_bytes, 0U);
   EXPECT_EQ(again->default_ttl_seconds, config->default_ttl_seconds);
   EXPECT_EQ(again->idle_exit_seconds, 5U);
+  EXPECT_EQ(again->give_back_after_seconds, 120U);
   EXPECT_EQ(again->log_file, "/tmp/l");
 }
 

@@ -36,7 +36,7 @@ void FakeSource::finish_all() {
       status = Status(Code::kStoreFull, "the machine has no more");
     }
     if (status.is_ok()) there[{job.segment, job.generation}] = job.bytes;
-    store->provisioned(job.segment, job.generation, status, MemoryKind::kSmallPages);
+    store->provisioned(job.segment, job.generation, status, kind);
   }
 }
 

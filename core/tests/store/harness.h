@@ -52,8 +52,9 @@ class FakeSource : public MemorySource {
 
   Store* store = nullptr;
   bool at_once = true;
-  Status failure;                            // not ok: every provisioning fails with it
-  std::uint64_t machine_bytes = UINT64_MAX;  // it has no more than that
+  MemoryKind kind = MemoryKind::kSmallPages;  // of what is made
+  Status failure;                             // not ok: every provisioning fails with it
+  std::uint64_t machine_bytes = UINT64_MAX;   // it has no more than that
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, std::uint64_t>> holes;  // in them

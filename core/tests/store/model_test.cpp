@@ -12,6 +12,8 @@ class Model {
  public:
   explicit Model(std::uint32_t seed, bool spills, bool drops = false)
       : random_(seed), drops_(drops), h_(32 * kMiB, 0, spills) {
+    h_.options.give_back_after_seconds = 1;
+    h_.restart();
     for (int i = 0; i < 4; ++i)
       clients_.push_back(h_.add_client());
   }

@@ -1,0 +1,79 @@
+// Free segments beyond what is kept warm: which ones nobody would miss, and giving them up, some at a time.
+//
+// What is kept is what top_up() would make again otherwise: one for a large value, and the usual ones. So what goes
+// back stays with the machine until somebody asks for it.
+#include <algorithm>
+
+#include "store/segment_pool.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kLargerShare = 4;  // the one for a large value may be larger than wished by a fourth
+
+// How dear it was to make, and would be again.
+std::uint32_t warmth(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHugePages:
+      return 3;
+    case MemoryKind::kSmallPages:
+      return 2;
+    case MemoryKind::kUnknown:
+      return 1;
+    case MemoryKind::kCold:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> SegmentPool::surplus() const {
+  std::vector<std::uint32_t> spare;
+  std::uint64_t free_bytes = 0;
+  for (const auto& [segment, entry] : infos_) {
+    if (!is_free(segment)) continue;
+    spare.push_back(segment);
+    free_bytes += entry->extents.bytes();
+  }
+  if (free_bytes <= warm_target_) return {};
+  // Those to keep in front: the warmest, of these the smallest.
+  std::sort(spare.begin(), spare.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const std::uint32_t warmth_a = warmth(kind(a));
+    const std::uint32_t warmth_b = warmth(kind(b));
+    return warmth_a != warmth_b ? warmth_a > warmth_b : bytes(a) < bytes(b);
+  });
+  const std::uint64_t least_large = least_large_bytes();
+  std::uint32_t larges_wanted = large_ == 0 ? 0 : 1;
+  std::uint32_t smalls_wanted = small_count_;
+  std::erase_if(spare, [&](std::uint32_t segment) {
+    const std::uint64_t size = bytes(segment);
+    const bool is_large = large_ != 0 && size >= least_large;
+    const bool fits = is_large ? size <= large_ + large_ / kLargerShare : size >= small_ && size <= 2 * small_;
+    std::uint32_t& wanted = is_large ? larges_wanted : smalls_wanted;
+    if (!fits || wanted == 0) return false;
+    --wanted;
+    return true;
+  });
+  std::stable_sort(spare.begin(), spare.end(), [&](std::uint32_t a, std::uint32_t b) { return bytes(a) > bytes(b); });
+  const auto enough = std::find_if(spare.begin(), spare.end(), [&](std::uint32_t segment) {
+    if (free_bytes <= warm_target_) return true;
+    free_bytes -= bytes(segment);
+    return false;
+  });
+  spare.erase(enough, spare.end());
+  return spare;
+}
+
+bool SegmentPool::drop_surplus(std::uint64_t most_bytes) {
+  std::uint64_t dropped = 0;
+  for (const std::uint32_t segment : surplus()) {
+    const std::uint64_t size = bytes(segment);
+    if (dropped != 0 && dropped + size > most_bytes) return true;
+    dropped += size;
+    drop(segment);
+  }
+  return false;
+}
+
+}  // namespace entrepot

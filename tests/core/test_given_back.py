@@ -1,0 +1,44 @@
+"""Memory that nothing is in any more goes back to the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+
+MIB = 1 << 20
+WARM = 32 * MIB
+USED = 160 * MIB
+
+
+def segments_of(pid: int) -> int:
+    """Bytes of the memory that a process holds for payload."""
+    total = 0
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if fd.readlink().name.startswith("memfd:entrepot-segment-"):
+                total += os.stat(fd).st_blocks * 512
+    return total
+
+
+def test_what_was_deleted_goes_back_after_a_calm_while(
+    new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    """Small segments and large ones; and puts go on as before."""
+    daemon = new_daemon("256MiB", "--warm-bytes", "32MiB", "--give-back-after", "1s")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        for size in (16 * MIB, 80 * MIB):
+            oids = [store.put(np.zeros(size, np.uint8)) for _ in range(USED // size)]
+            status = store.status()
+            assert segments_of(status["pid"]) >= USED
+            for oid in oids:
+                store.delete(oid)
+            both = (status["pid"], status["keeper_pid"])
+            wait_until(lambda: all(segments_of(pid) <= 2 * WARM for pid in both), "the memory to go back")  # noqa: B023
+        value = np.arange(10 * MIB, dtype=np.uint8)
+        assert np.array_equal(store.get(store.put(value)), value)
