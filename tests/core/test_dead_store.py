@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,83 @@ def test_connecting_once_more_does(store: entrepot.Store, replaced: Callable[[],
     replaced()
     with entrepot.connect(store.address, scope="tests") as again:
         assert again.get(store.put("new")) == "new"
+
+
+def follows_killed(daemon: Any) -> bool:
+    with entrepot.connect(daemon.address, scope="other") as store:
+        return bool(store.status()["follows_killed_store"])
+
+
+def test_the_next_store_says_that_this_one_was_killed(daemon: Any, store: entrepot.Store) -> None:
+    """Nothing was spilled: the lock file of the address tells."""
+    oid = store.put("gone")
+    assert not follows_killed(daemon)
+    kill(daemon, store)
+    store.close()
+    daemon.start()
+    with entrepot.connect(daemon.address, scope="tests") as anew:
+        assert anew.status()["follows_killed_store"] is True
+        with pytest.raises(entrepot.ObjectNotFound, match="keeper and daemon were killed"):
+            anew.get(oid)
+        os.kill(anew.status()["pid"], signal.SIGKILL)
+        assert follows_killed(daemon), "the next daemon of the same store says so too"
+    daemon.stop()
+    daemon.start()
+    assert not follows_killed(daemon)
+
+
+def test_a_store_of_which_one_part_died_was_not_killed(
+    daemon: Any, store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    before = store.status()
+    os.kill(before["pid"], signal.SIGKILL)
+    assert not follows_killed(daemon)
+    os.kill(before["keeper_pid"], signal.SIGKILL)
+    wait_until(lambda: store.status()["keeper_pid"] not in (0, before["keeper_pid"]), "another keeper")
+    assert not follows_killed(daemon)
+    keeper = store.status()["keeper_pid"]
+    store.close()
+    assert _launcher.stop(keeper), "a keeper that a daemon started knows of a clean end too"
+    daemon.was_killed(keeper)
+    daemon.start()
+    assert not follows_killed(daemon)
+
+
+def test_an_idle_end_is_a_clean_one(new_daemon: Callable[..., Any]) -> None:
+    daemon = new_daemon("64MiB", "--idle-exit", "1s")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        pid = store.status()["pid"]
+    del store  # and with it the connection
+    daemon.was_killed(pid)
+    daemon.start()
+    assert not follows_killed(daemon)
+
+
+def test_a_refused_start_forgets_nothing(
+    daemon: Any, store: entrepot.Store, socket_folder: Path, tmp_path: Path
+) -> None:
+    lock = socket_folder / "store.sock.lock"
+    said = lock.read_text()
+    command = [str(_launcher.daemon_binary()), "--address", daemon.address, "--size", "64MiB", "--spill-path"]
+    refused = subprocess.run([*command, "none"], capture_output=True, text=True, check=False, timeout=60)
+    assert "starts or runs at" in refused.stderr
+    assert lock.read_text() == said
+    kill(daemon, store)
+    store.close()
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    refused = subprocess.run([*command, str(nowhere)], capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == 1, refused.stderr
+    daemon.start()
+    assert follows_killed(daemon)
+
+
+def test_a_lock_file_of_a_version_that_said_less_tells_nothing(daemon: Any, socket_folder: Path) -> None:
+    for left in ("", "4711\n"):
+        daemon.stop()
+        (socket_folder / "store.sock.lock").write_text(left)
+        daemon.start()
+        assert not follows_killed(daemon)
 
 
 def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[[], None]) -> None:

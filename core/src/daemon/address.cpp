@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint64_t kNameLookNs = 2'000'000'000;
 constexpr std::uint64_t kListenerMs = 1'000;
+constexpr std::uint64_t kMostTextBytes = 64;
+constexpr std::string_view kHasStore = "has a store\n";
 constexpr HeldTag kLockTag{HeldKind::kAddressLock, 0};
 
 // Of whoever listens there; 0 if nobody can be seen.
@@ -29,13 +31,25 @@ std::uint32_t listener_at(const std::string& path) {
 
 std::string address_lock_path(const std::string& socket_path) { return socket_path + ".lock"; }
 
-Status write_address_owner(int lock, std::uint32_t keeper_pid) {
-  return os::replace_text(lock, concat(keeper_pid, "\n"));
+Status write_address_owner(int lock, std::uint32_t keeper_pid, bool has_store) {
+  return os::replace_text(lock, concat(keeper_pid, "\n", has_store ? kHasStore : ""));
+}
+
+void clear_address(int lock) {
+  if (lock < 0) return;
+  if (const Status cleared = os::replace_text(lock, ""); !cleared.is_ok()) {
+    log_warning("the next store at this address will say that this one was killed: ", cleared.to_string());
+  }
+}
+
+bool follows_killed_store(const std::string& socket_path) {
+  const auto text = os::read_file(address_lock_path(socket_path), kMostTextBytes);
+  return text.is_ok() && text->ends_with(concat("\n", kHasStore));
 }
 
 Status address_is_taken(const std::string& socket_path, const Status& why) {
   const std::uint32_t listener = listener_at(socket_path);
-  const auto text = os::read_file(address_lock_path(socket_path), 64);
+  const auto text = os::read_file(address_lock_path(socket_path), kMostTextBytes);
   const std::string owner = text.is_ok() ? text->substr(0, text->find('\n')) : "";
   if (listener != 0 || os::file_exists(socket_path) || owner.empty()) {
     const std::string who = listener != 0 ? concat(" (process ", listener, ")") : "";
@@ -52,7 +66,7 @@ UniqueFd AddressWatch::look(KeeperLink& link) {
   next_look_ns_ = os::monotonic_ns() + kNameLookNs;
   // Best effort: without the file's text an error is less helpful, and nothing else.
   const int lock = link.fd(kLockTag);
-  if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid()).is_ok()) {
+  if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid(), true).is_ok()) {
     written_pid_ = link.keeper_pid();
   }
   if (os::file_exists(path_)) {
@@ -84,7 +98,7 @@ Status AddressWatch::lock(KeeperLink& link) {
   const std::string path = address_lock_path(path_);
   if (link.fd(kLockTag) >= 0 && os::is_file_at(link.fd(kLockTag), path)) return Status::ok();
   ASSIGN_OR_RETURN(UniqueFd lock, os::lock_file(path));
-  RETURN_IF_ERROR(write_address_owner(lock.get(), link.keeper_pid()));
+  RETURN_IF_ERROR(write_address_owner(lock.get(), link.keeper_pid(), true));
   link.hold(kLockTag, std::move(lock));
   return Status::ok();
 }

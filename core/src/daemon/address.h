@@ -4,7 +4,9 @@
 // folder, may remove it; nobody could reach the store then, so the daemon looks for it and makes it anew.
 //
 // PATH.lock is locked (flock) for as long as keeper or daemon live, because both have the descriptor: two stores never
-// have one address. Its text is the keeper's process number, for people and for errors.
+// have one address. Its first line is the keeper's process number, for people and for errors. A second line says that
+// there is a store: it is written when a daemon has one, and the file is emptied at a clean end. Whoever gets the lock
+// and finds that line follows a store that was killed, keeper and daemon.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,13 @@
 namespace entrepot {
 
 [[nodiscard]] std::string address_lock_path(const std::string& socket_path);
-[[nodiscard]] Status write_address_owner(int lock, std::uint32_t keeper_pid);
+// `has_store`: it is to be found, should that store be killed.
+[[nodiscard]] Status write_address_owner(int lock, std::uint32_t keeper_pid, bool has_store);
+// The store has come to a clean end. Best effort: else the next one says that this one was killed.
+void clear_address(int lock);
+// Of a lock file that is ours: whether the store before was killed. A file that says nothing, or whose lines are of a
+// version that did not write the second one, tells nothing.
+[[nodiscard]] bool follows_killed_store(const std::string& socket_path);
 
 // An error for whoever could not have the lock: who has the address, and what to do about it.
 [[nodiscard]] Status address_is_taken(const std::string& socket_path, const Status& why);

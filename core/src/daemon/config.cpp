@@ -153,6 +153,7 @@ std::optional<Status> apply(std::string_view key, std::string_view value, bool i
   if (key == "daemon-fd") return set_small(value, config.daemon_fd);
   if (key == "estate-fd") return set_small(value, config.estate_fd);
   if (key == "daemon-pid") return set_small(value, config.daemon_pid);
+  if (key == "follows-killed") return set_small(value, config.follows_killed);
   if (key == "role") return set_role(value, config);
   return std::nullopt;
 }

@@ -39,6 +39,7 @@ struct DaemonConfig {
   int daemon_fd = -1;
   int estate_fd = -1;
   std::int32_t daemon_pid = 0;
+  std::uint32_t follows_killed = 0;  // 1: a store that was killed was here before
 
   bool show_help = false;
   bool show_version = false;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "daemon/address.h"
 #include "daemon/takeover.h"
 #include "os/clock.h"
 #include "os/files.h"
@@ -195,6 +196,7 @@ Status Keeper::start_daemon() {
   spawn.argv = {"entrepotd", "--role=daemon", concat("--keeper-fd=", kChannelInChild)};
   spawn.fds = {{pair.second.get(), kChannelInChild}};
   spawn.ends_with_parent = true;
+  if (options_.follows_killed) spawn.argv.emplace_back("--follows-killed=1");
   if (options_.ready_fd >= 0) {
     spawn.argv.push_back(concat("--ready-fd=", kReadyInChild));
     spawn.fds.emplace_back(options_.ready_fd, kReadyInChild);
@@ -346,6 +348,8 @@ bool Keeper::too_many_deaths() {
 }
 
 int Keeper::end(int code) {
+  const auto lock = held_.find({HeldKind::kAddressLock, 0});
+  if (code == 0 && lock != held_.end()) clear_address(lock->second.get());
   if (const Status removed = os::remove_file(options_.socket_path); !removed.is_ok()) {
     log_warning("the socket is left behind: ", removed.to_string());
   }

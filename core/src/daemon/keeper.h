@@ -36,6 +36,7 @@ namespace entrepot {
 struct KeeperOptions {
   std::vector<std::string> daemon_arguments;  // passed to each daemon, without role and channel
   std::string socket_path;                    // removed at a clean end
+  bool follows_killed = false;                // a store that was killed; told to the daemon
   int ready_fd = -1;  // handed to the first daemon; it writes a line when it accepts connections
 };
 

@@ -68,8 +68,11 @@ int start_store(const DaemonConfig& config) {
   // Of several that start at once, one wins; the lock ends with the store.
   auto lock = os::lock_file(address_lock_path(config.socket_path));
   if (!lock.is_ok()) return fail(address_is_taken(config.socket_path, lock.status()), kExitCannotStart);
-  // Without the file's text an error is less helpful, and nothing else.
-  static_cast<void>(write_address_owner(lock->get(), static_cast<std::uint32_t>(os::current_pid())));
+  // What is known of a killed store stays known until there is another one. Without the file's text an error is less
+  // helpful, or that is not known, and nothing else.
+  const bool follows_killed = follows_killed_store(config.socket_path);
+  const auto pid = static_cast<std::uint32_t>(os::current_pid());
+  static_cast<void>(write_address_owner(lock->get(), pid, follows_killed));
   auto listening = os::listen_unix(config.socket_path);
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
   // Now that the address is ours, whoever uses our part of a spill folder is a stranger to it.
@@ -82,7 +85,9 @@ int start_store(const DaemonConfig& config) {
       return fail(logged, kExitCannotStart);
     }
   }
-  return Keeper(keeper_options(config)).run_new(listening.take(), lock.take());
+  KeeperOptions options = keeper_options(config);
+  options.follows_killed = follows_killed;
+  return Keeper(std::move(options)).run_new(listening.take(), lock.take());
 }
 
 }  // namespace

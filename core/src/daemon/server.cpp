@@ -145,6 +145,7 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   options.warm_bytes = warm_by_default ? std::min(kMostWarmBytes, options.capacity_bytes / 2)
                                        : std::min(config.warm_bytes, options.capacity_bytes);
   options.give_back_after_seconds = config.give_back_after_seconds;
+  options.follows_killed = config.follows_killed != 0;
   options.default_ttl_seconds = config.default_ttl_seconds;
   options.host = os::host_name();
   options.version = ENTREPOT_VERSION;

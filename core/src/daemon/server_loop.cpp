@@ -57,6 +57,7 @@ int ServerLoop::run() {
   log_info("ends: ", state_.store.objects().count(), " objects go with it");
   provisioner_.stop();
   if (cold_ != nullptr) cold_->discard_all();
+  clear_address(state_.link.fd({HeldKind::kAddressLock, 0}));  // before the keeper ends, or without one
   state_.link.goodbye();
   return 0;
 }

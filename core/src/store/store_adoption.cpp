@@ -10,9 +10,16 @@ namespace entrepot {
 Status Store::start_fresh() {
   Root& root = memory_->root();
   root.created_unix_ns = clock_->unix_ns();
-  if (cold_ != nullptr && cold_->had_former()) root.flags.fetch_or(kRootFollowsKilled, std::memory_order_relaxed);
+  // Each of both may know what the other does not: the address, where nothing is spilled; the disk, where the lock file
+  // was removed.
+  const bool killed = options_.follows_killed || (cold_ != nullptr && cold_->had_former());
+  if (killed) root.flags.fetch_or(kRootFollowsKilled, std::memory_order_relaxed);
   ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
   if (cold_ != nullptr) recover_cold();
+  if (killed) {
+    log_warning("the store that was here before was killed, keeper and daemon: ", adoption_.objects.adopted,
+                " objects that had whole copies on disk are here again, what was in memory alone is lost");
+  }
   budget_.enforce();
   return Status::ok();
 }
@@ -31,10 +38,6 @@ void Store::recover_cold() {
     pager_.follow(*slot);
   }
   cold_->adopt_end();
-  if (follows_killed()) {
-    log_warning("the store that was here before was killed, keeper and daemon: ", adoption_.objects.adopted,
-                " objects that had whole copies on disk are here again, what was in memory alone is lost");
-  }
   // Lives that begin from here on are later ones of their IDs.
   if (adoption_.objects.adopted != 0) memory_->root().generation_seed.store(latest, std::memory_order_relaxed);
 }

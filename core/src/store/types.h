@@ -31,7 +31,8 @@ struct StoreOptions {
   // until it is less than the low mark. Shares of 100.
   std::uint32_t spill_high_percent = 80;
   std::uint32_t spill_low_percent = 70;
-  std::string no_spill_why;  // without cold storage: why there is none
+  bool follows_killed = false;  // the store that was here before was killed, keeper and daemon
+  std::string no_spill_why;     // without cold storage: why there is none
   std::string host;
   std::string version;
 };

@@ -194,5 +194,26 @@ TEST(LifeCycle, ManySmallObjectsFillTheStoreAndTheMessageSaysSo) {
   h.expect_no_leak();
 }
 
+TEST(FollowsKilled, IsSaidWithoutColdStorageAndForAsLongAsTheStoreLives) {
+  Harness h;
+  const auto message = [&] {
+    std::optional<std::vector<LookupOutcome>> got;
+    h.store->lookup({0, 77}, {kA}, 0, 0, [&](auto found) { got = std::move(found); });
+    return got ? got->at(0).message : "no answer";
+  };
+  EXPECT_EQ(message(), "");
+  h.options.follows_killed = true;
+  h.begin_anew();
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    EXPECT_NE(h.store->status_json({}).find("\"follows_killed_store\":true"), std::string::npos);
+    EXPECT_NE(message().find("whose keeper and daemon were killed"), std::string::npos) << message();
+    h.options.follows_killed = false;  // what the next daemon of the same store is not told
+    h.restart();
+  }
+  h.begin_anew();
+  EXPECT_NE(h.store->status_json({}).find("\"follows_killed_store\":false"), std::string::npos);
+  h.expect_no_leak();
+}
+
 }  // namespace
 }  // namespace entrepot::testing
