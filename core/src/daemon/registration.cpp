@@ -134,11 +134,10 @@ Status ServerState::keep_client(std::uint32_t client, const ClientIdentity& iden
   link.hold(pin_table_tag(client), std::move(table));
   link.hold(liveness_tag(client), std::move(pair.first));
   if (!link.is_safe(liveness_tag(client))) {  // the second of the two: they are sent in order
-    return Status(
-        Code::kStoreUnavailable,
-        concat("the store's keeper (process ", link.keeper_pid(), ") has taken nothing for so long that a new ",
-               "client's pins would be lost with the daemon: is it stopped? Try again when it runs"),
-        true);
+    return Status(Code::kStoreUnavailable,
+                  concat("the store's keeper (process ", link.keeper_pid(), ") is stopped or being replaced, so a new ",
+                         "client's pins would be lost if the daemon died now: try again when it runs"),
+                  true);
   }
   RETURN_IF_ERROR(store.pins().add(client, link.fd(pin_table_tag(client)), identity.pin_capacity));
   return watch_liveness(client);

@@ -125,7 +125,7 @@ TEST(Death, AStoppedKeeperHoldsNobodyUpAndClientsThatItHasNoRoomForAreRefused) {
   }
   EXPECT_GT(taken, 30);
   EXPECT_EQ(refused.code(), Code::kStoreUnavailable) << refused.to_string();
-  EXPECT_NE(refused.message().find("is it stopped"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("is stopped or being replaced"), std::string::npos) << refused.message();
   EXPECT_TRUE(first.seal_inline(kA, "a").is_ok());
   ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGCONT).is_ok());
   EXPECT_TRUE(eventually([&] {

@@ -267,10 +267,14 @@ std::string StoreProcess::log() const {
 }
 
 RawClient StoreProcess::client() {
-  RawClient client(path());
-  const Status status = client.say_hello();
+  std::optional<RawClient> client;
+  Status status;
+  (void)eventually([&] {  // as every client does: the keeper may be in the middle of being replaced
+    status = client.emplace(path()).say_hello();
+    return status.is_ok() || !status.retryable();
+  });
   EXPECT_TRUE(status.is_ok()) << status.to_string() << "\n" << log();
-  return client;
+  return std::move(*client);
 }
 
 std::uint32_t StoreProcess::daemon_pid() { return static_cast<std::uint32_t>(json_number(client().status(), "pid")); }
