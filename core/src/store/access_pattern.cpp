@@ -7,8 +7,8 @@ namespace {
 
 constexpr float kForward = 0.64F;    // ln(0.95 / 0.5)
 constexpr float kBackward = -2.30F;  // ln(0.05 / 0.5)
-constexpr float kMost = 6.0F;        // so that a change of habit is seen within a dozen reads
-constexpr float kScan = 3.0F;        // five steps forward and none back
+constexpr float kMost = 6.0F;  // bounds the evidence, so that a change of pattern is detected within a dozen reads
+constexpr float kScan = 3.0F;  // five steps forward and none back
 constexpr float kRandom = -1.0F;
 
 }  // namespace
@@ -40,14 +40,14 @@ void AccessPattern::touch(std::uint32_t order, std::uint32_t reader, std::uint64
   Scan& scan = scan_of(reader, fresh);
   if (fresh) {
     scan.first = order;
-    // Another reader that begins where the others began: the next pass, by somebody else.
+    // A new reader that begins where the others began: the next pass, by another reader.
     if (scanning_ && near_begin && highest_ > lowest_) begin_pass(now_ns);
   } else if (order > scan.last) {
     evidence_ = std::min(evidence_ + kForward, kMost);
     ++scan.steps;
   } else if (order < scan.last) {
     const std::uint32_t begin = scan.first + (scan.last - std::min(scan.first, scan.last)) / 8;
-    // Exactly where a run of steps forward began: a loop too short to have shown itself as a scan.
+    // Back at the start of a run of forward steps: a loop too short to be detected as a scan.
     const bool short_loop = order == scan.first && scan.steps >= 2;
     if (short_loop || (scanning_ && (order <= begin || near_begin))) {
       begin_pass(now_ns);

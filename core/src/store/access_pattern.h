@@ -1,8 +1,7 @@
-// How a set is read, as its reads tell: one after the other in the order of sealing (a scan), again and again (a loop),
-// or here and there.
+// Access pattern of a set, inferred from its reads: in order of sealing (scan), repeatedly so (loop), or random.
 //
-// Evidence is the logarithm of odds: a step forward speaks for a scan (a scan makes 19 of 20, a random reader every
-// second), a step back against it. A step back to where the scan began is a new pass, and speaks for a loop.
+// Evidence is a log-odds score: a step forward counts for a scan (a scan takes 19 of 20 steps forward, a random reader
+// every second one), a step back against it. A step back to where the scan began is a new pass, and indicates a loop.
 #pragma once
 
 #include <array>
@@ -14,13 +13,13 @@ namespace entrepot {
 
 class AccessPattern {
  public:
-  // `order`: the object's place in the order of sealing. Scans of up to four readers are told apart.
+  // `order`: the object's position in the order of sealing. Scans of up to four readers are distinguished.
   void touch(std::uint32_t order, std::uint32_t reader, std::uint64_t now_ns);
 
-  // kUnknown (too little seen), kSequential, kLoopSequential or kRandom.
+  // kUnknown (too few reads), kSequential, kLoopSequential or kRandom.
   [[nodiscard]] Reading reading() const;
   [[nodiscard]] std::uint32_t passes() const { return passes_; }
-  // Of a loop: from the beginning of a pass to that of the next; 0 if none ended yet.
+  // Of a loop: from the start of one pass to the start of the next; 0 if no pass has ended yet.
   [[nodiscard]] std::uint64_t period_ns() const { return period_ns_; }
 
  private:
@@ -36,7 +35,7 @@ class AccessPattern {
 
   std::array<Scan, 4> scans_;
   std::uint32_t next_scan_ = 0;
-  std::uint32_t lowest_ = 0xffff'ffffU;  // of all that was ever touched
+  std::uint32_t lowest_ = 0xffff'ffffU;  // of all objects ever touched
   std::uint32_t highest_ = 0;
   std::uint32_t passes_ = 0;  // begun after the first
   float evidence_ = 0;

@@ -1,4 +1,4 @@
-// Taking over the objects that an earlier daemon left: what its words and checksums say, everything else derived anew.
+// Adoption of an earlier daemon's objects: slot words and checksums are authoritative, everything else is rebuilt.
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -62,9 +62,9 @@ Result<ObjectAdoption> ObjectTable::adopt() {
   return result;
 }
 
-// What is damaged does not say where its bytes were, and may not even say that it was there. Whoever pins it still
-// reads them, so all that seems free is kept as it is until those pins are gone. Pins of objects that are being deleted
-// or were dropped are not meant: the former have their memory, and the latter nobody reads.
+// Damaged entries do not say where their bytes were, and may not even show that an object existed. A client that pins
+// one still reads them, so all memory that seems free is withheld until those pins are gone. Pins of objects that are
+// being deleted or were dropped do not count: the former still own their memory, and nobody reads the latter.
 void ObjectTable::withhold_what_is_unexplained(std::span<const std::uint32_t> damaged) {
   std::set<PinTarget> unexplained;
   for (const std::uint32_t slot : damaged)
@@ -93,8 +93,8 @@ bool ObjectTable::give_back_withheld() {
   return true;
 }
 
-// Takes the range of a resident blob, and the copy of any that has one. kStoreUnavailable: its only copy is on disk,
-// and this daemon has no cold storage; others say what became of that copy.
+// Claims the range of a resident blob, and its copy if it has one. kStoreUnavailable: its only copy is on disk, and
+// this daemon has no cold storage; other errors say what became of that copy.
 Status ObjectTable::adopt_blob(std::uint32_t blob) {
   const BlobPlace place = blobs_.place(blob);
   const bool resident = blobs_.is_resident(blob);
@@ -125,8 +125,8 @@ Status ObjectTable::adopt_blob(std::uint32_t blob) {
   return Status::ok();
 }
 
-// Counts the object's blobs and reserves its record; nothing if any of it is not whole, and the message says to whoever
-// asks for the object why it is lost.
+// Counts references to the object's blobs and reserves its record. Claims nothing if any part is incomplete; the error
+// then tells readers why the object is lost.
 Status ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
   const Status damaged(Code::kObjectLost, "its control memory was damaged");
   const Slot& entry = directory_.at(slot);
@@ -154,11 +154,11 @@ Status ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
     return status;
   }
   if (!sealed) return Status::ok();
-  // Whatever a crash left half done: its blobs say what it is.
+  // A crash may have left a transition half done; the blobs' states decide.
   if (resident && !is_resident(slot)) directory_.mark_sealed(slot);
   if (!resident && directory_.state(slot) != ObjectState::kSpilled) directory_.mark_spilled(slot);
 
-  // A replacement that was cut in two leaves two sealed slots of one ID: the later generation is the one that counts.
+  // An interrupted replacement leaves two sealed slots with one ID: the later generation wins.
   std::uint32_t keep = slot;
   if (const auto other = index_.find(entry.id)) {
     const auto age = static_cast<std::int32_t>(directory_.generation(slot) - directory_.generation(*other));

@@ -31,7 +31,7 @@ std::uint32_t ClientTable::adopt() {
   std::uint32_t damaged = 0;
   table_.adopt([&](std::uint32_t index, ClientEntry& entry) {
     if (entry.crc != client_crc(entry, Word::generation(table_.word(index)))) {
-      // Nobody knows any more who it is, but it is there until its liveness ends, and may pin anything.
+      // Its identity is unknown, but it exists until its liveness ends, and may pin anything.
       ++damaged;
       ClientState unknown;
       unknown.identity.label = "damaged entry";

@@ -1,9 +1,11 @@
-// Clients: who holds pins and leases. A client outlives its connection: it may come back, and its values stay readable.
+// Client table: the processes that hold pins and leases. A client outlives its connection: it may reconnect, and its
+// values stay readable meanwhile.
 //
 //   free --begin, publish--> connected --connection ends--> away --token and pin table--> connected
 //                                |                            |
-//                                +-----liveness ended---------+--> free (generation + 1): pins and leases are void
-//   restart: whoever was connected or away is quarantined, which is away with its leases kept.
+//                                +-------liveness ended-------+--> free (generation + 1): pins and leases are void
+//
+//   restart: clients that were connected or away are quarantined, i.e. away with their leases kept
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,7 @@ namespace entrepot {
 struct ClientIdentity {
   std::uint32_t pid = 0;
   std::uint32_t uid = 0;
-  std::uint32_t pin_capacity = 0;  // 0: not known
+  std::uint32_t pin_capacity = 0;  // 0: unknown
   std::string label;
   bool forked = false;  // registered by its parent, for the child of a fork
 };
@@ -32,7 +34,7 @@ struct ClientState {
   ClientIdentity identity;
   std::uint64_t connected_unix_ns = 0;
   bool connected = false;
-  bool quarantined = false;  // since a restart it has neither come back nor died
+  bool quarantined = false;  // neither reconnected nor died since a restart
 };
 
 // Guarded by the daemon's thread.
@@ -40,11 +42,11 @@ class ClientTable {
  public:
   explicit ClientTable(ControlMemory& memory);
 
-  // The clients there were; all away and quarantined. Returns how many entries had a wrong checksum: those clients have
-  // no token by which they could come back, and no known size of their pin table.
+  // Restores the clients, all away and quarantined. Returns how many entries had a wrong checksum: those clients have
+  // no token to reconnect with, and the size of their pin table is unknown.
   [[nodiscard]] std::uint32_t adopt();
 
-  // A number for a new client; publish() or abandon() it.
+  // Allocates a number for a new client; follow with publish() or abandon().
   [[nodiscard]] Result<std::uint32_t> begin() { return table_.allocate(); }
   void abandon(std::uint32_t client) { table_.abandon(client); }
   void publish(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity, std::uint64_t now_unix_ns);

@@ -1,11 +1,12 @@
-// Cold storage: where copies of payload lie that memory has no room for. The daemon's is files (daemon/spill_files.h);
-// tests have one in memory.
+// Cold storage: holds copies of payload that does not fit in memory. The daemon uses files (daemon/spill_files.h),
+// tests an in-memory implementation.
 //
-// A copy:  none ──write──▶ being written ──written──▶ whole ──release──▶ none
+// A copy:  none ──write──▶ being written ──written──▶ complete ──release──▶ none
 //                                └──failed──▶ none
-// Reads of a whole copy change nothing. A copy is written while its blob stays resident and readable, so the store
-// changes a blob's state only after the I/O that it describes. All calls come from the daemon's thread and do no I/O
-// that could block it; writes and reads end by a completion that take_completions() returns to that thread.
+//
+// Reading a complete copy changes nothing. A copy is written while its blob stays resident and readable, so the store
+// changes a blob's state only after the I/O is done. All calls come from the daemon's thread and never block on I/O;
+// writes and reads end with a completion that take_completions() returns to that thread.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +19,20 @@
 
 namespace entrepot {
 
-// bits 0-31 place in the file in units of kSpillPage | 32-47 file number | 48-63 check bits over the rest, the blob's
-// number and its generation, so that a word that a crash left behind is not taken for a copy. 0: no copy.
+// Bits 0-31: position in the file in units of kSpillPage | 32-47: file number | 48-63: check bits over the rest, the
+// blob's number and its generation, so that a stale word left by a crash is not taken for a copy. 0: no copy.
 using SpillLocation = std::uint64_t;
 inline constexpr std::uint64_t kSpillPage = 4096;
 
 struct SpillCompletion {
   std::uint64_t ticket = 0;
   bool is_read = false;
-  Status status;               // of a write: kStoreFull (quota, reserve, disk full), of a read: kCorruptData; or I/O
-  SpillLocation location = 0;  // of a write that is well
+  Status status;  // of a write: kStoreFull (quota, reserve, disk full), of a read: kCorruptData; or an I/O error
+  SpillLocation location = 0;  // of a successful write
 };
 
-// An object all of whose blobs have whole copies, as the manifest remembers it: enough to have it again when both
-// keeper and daemon are gone.
+// An object whose blobs all have complete copies, as recorded in the manifest: enough to recover it when both keeper
+// and daemon are gone.
 struct ColdBlob {
   BlobKey key;
   std::uint64_t length = 0;
@@ -50,58 +51,58 @@ struct ColdObject {
 };
 
 struct ColdFigures {
-  std::uint64_t used_bytes = 0;  // on disk, being written included
+  std::uint64_t used_bytes = 0;  // on disk, including writes in progress
   std::uint64_t quota_bytes = 0;
   std::uint64_t written_bytes = 0;  // of payload, since this daemon started
-  std::uint64_t stored_bytes = 0;   // what that takes on disk: less if some was packed
+  std::uint64_t stored_bytes = 0;   // on disk: less than written_bytes if some was compressed
   std::uint64_t read_bytes = 0;
   std::uint32_t pending_writes = 0;
   std::uint32_t pending_reads = 0;
-  std::uint64_t unrecorded = 0;  // changes that the manifest does not have yet
+  std::uint64_t unrecorded = 0;  // changes not yet in the manifest
   std::vector<std::string> folders;
-  std::string packing;  // of new copies, as --spill-compression takes it
-  std::string key_id;   // of the key that copies are encrypted with; empty: they are not
-  std::string note;     // why it takes nothing more at the moment, empty if it does
+  std::string packing;  // of new copies, in the syntax of --spill-compression
+  std::string key_id;   // of the key that encrypts the copies; empty: not encrypted
+  std::string note;     // why no writes are accepted at the moment; empty if they are
 };
 
 class ColdStorage {
  public:
   virtual ~ColdStorage() = default;
 
-  // Begins to copy `from` (sealed, resident until the completion). Refused at once, without completion: kStoreFull with
-  // quota, reserve or folder named.
+  // Starts copying `from` (sealed, resident until the completion). May be refused at once, without a completion:
+  // kStoreFull, naming quota, reserve or directory.
   [[nodiscard]] virtual Status write(std::uint64_t ticket, const BlobKey& blob, const BlobPlace& from) = 0;
-  // Begins to bring a whole copy back to `to`: memory that the store has taken for it and nobody else writes.
+  // Starts reading a complete copy into `to`: memory the store has reserved for it and nobody else writes.
   [[nodiscard]] virtual Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from,
                                     const BlobPlace& to) = 0;
-  // The copy is needed no longer; no read of it is under way.
+  // Frees a copy that is no longer needed; no read of it may be in progress.
   virtual void release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) = 0;
   [[nodiscard]] virtual std::vector<SpillCompletion> take_completions() = 0;
 
-  // Adoption, once, before the first write: adopt() or rebind() for each copy that is kept, then the end; all other
-  // space is free from then on. Also a fresh store that keeps nothing ends it.
+  // Adoption, once, before the first write: adopt() or rebind() each copy to keep, then adopt_end(), which frees all
+  // other space. A fresh store that keeps nothing calls adopt_end() too.
   //
-  // A daemon that follows a dead one (same control memory): each copy that the blob table knows. kObjectLost if there
-  // is no such copy.
+  // After a daemon's death (same control memory): call for each copy in the blob table. kObjectLost if the copy does
+  // not exist.
   [[nodiscard]] virtual Status adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) = 0;
-  // A fresh store: a copy of recover()'s now belongs to this store's blob `now`; the word for that blob's entry (the
-  // old one is of another blob's number, so its check bits do not fit). kObjectLost if there is no such copy.
+  // In a fresh store: transfers a copy listed by recover() to this store's blob `now`; returns the word for that blob's
+  // entry (the old word's check bits belong to the old blob). kObjectLost if the copy does not exist.
   [[nodiscard]] virtual Result<SpillLocation> rebind(const ColdBlob& old, const BlobKey& now) = 0;
   virtual void adopt_end() = 0;
 
-  // The manifest. remember() after the last copy of an object is whole (again for the same object: the later one
-  // counts), forget() before the copies of an object that ends are released. A fresh store asks recover() for what an
-  // earlier one at this address left when keeper and daemon died, rebinds the copies that it wants and remembers their
-  // objects anew; what it has not remembered by adopt_end() is forgotten, and until then the earlier manifest stays.
-  // Objects that a daemon's own death hid from the manifest are remembered again by the daemon that follows.
+  // The manifest. Call remember() once the last copy of an object is complete (a repeated call replaces the earlier
+  // one), forget() before the copies of an ended object are released. A fresh store calls recover() for what an earlier
+  // one at this address left when keeper and daemon died, rebinds the copies it wants and remembers their objects anew;
+  // what it has not remembered by adopt_end() is forgotten, and until then the earlier manifest stays. Objects that a
+  // daemon's death kept out of the manifest are remembered by its successor.
   virtual void remember(const ColdObject& object) = 0;
   virtual void forget(const IdBytes& id, std::uint32_t generation) = 0;
   [[nodiscard]] virtual std::vector<ColdObject> recover() = 0;
-  // Whether an earlier store at this address left a manifest, even an empty one: it had no clean end. Until
-  // adopt_end().
+  // Whether an earlier store at this address left a manifest, even an empty one, i.e. was not shut down cleanly. Valid
+  // until adopt_end().
   [[nodiscard]] virtual bool had_former() const = 0;
 
-  // The store ends and its objects with it: nothing of it stays on disk.
+  // Deletes all files: the store ends, and its objects with it.
   virtual void discard_all() = 0;
 
   [[nodiscard]] virtual ColdFigures figures() const = 0;

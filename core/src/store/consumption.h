@@ -1,5 +1,5 @@
-// Who has had which object, of those whose consumers are counted. Kept beside the objects, so that neither a consumer
-// that is run again nor a daemon that is restarted counts anybody twice.
+// Consumers of each object whose consumers are counted. Stored in control memory beside the objects, so neither a rerun
+// consumer nor a restarted daemon counts anyone twice.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ class ConsumptionTable {
  public:
   explicit ConsumptionTable(ControlMemory& memory);
 
-  // After the directory. How many entries were damaged; those of objects that are gone go too.
+  // Call after the directory was adopted. Returns the number of damaged entries; frees those of objects that are gone.
   [[nodiscard]] std::uint32_t adopt(const DirectoryWriter& directory);
 
-  // How many consumers have had the object, this one included. kStoreFull when the table is.
+  // Number of consumers of the object so far, this one included. kStoreFull if the table is full.
   [[nodiscard]] Result<std::uint32_t> record(std::uint32_t slot, std::uint32_t generation, std::string_view consumer);
   [[nodiscard]] std::uint32_t count(std::uint32_t slot) const;
   void forget(std::uint32_t slot);  // the object ended

@@ -25,8 +25,8 @@ EvictionPolicy::EvictionPolicy(Replacement everywhere) : everywhere_(everywhere)
 
 // ---- lists ----
 
-// What making a byte of it again takes, as a power of two; 0: it cannot be made again. Only the end of a list is looked
-// at, so what is cheap to make again must not stand behind what is dear.
+// Recompute time per byte, as a power of two; 0: not recomputable. victims() looks only at the end of each list, so an
+// object that is cheap to recompute must not be queued behind an expensive one.
 std::int8_t EvictionPolicy::price_of(const Node& node) {
   if (node.recompute == 0) return 0;
   const double per_byte = RecomputeCode::seconds(node.recompute) * 1e9 / static_cast<double>(node.bytes + 1);
@@ -66,7 +66,7 @@ void EvictionPolicy::change(std::uint32_t slot, Change&& apply) {
   join(node);
 }
 
-// ---- what happens to objects ----
+// ---- objects ----
 
 void EvictionPolicy::admit(std::uint32_t slot, std::uint32_t set, std::uint64_t bytes, std::uint64_t now_ns,
                            std::uint32_t order) {
@@ -178,7 +178,7 @@ void EvictionPolicy::drop_if_unused(std::uint32_t set) {
   const auto it = sets_.find(set);
   if (it == sets_.end() || it->second.members != 0) return;
   it->second.lists.clear();
-  // What a set's reads told is kept while its members come and go, until it is undefined.
+  // The pattern learned from a set's reads is kept while members come and go, until the set is undefined.
   if (it->second.ending) sets_.erase(it);
 }
 
@@ -212,7 +212,7 @@ bool EvictionPolicy::is_clean(std::uint32_t slot) const {
 bool EvictionPolicy::is_cheaper_dropped(std::uint32_t slot, std::uint64_t now_ns) const {
   const std::uint32_t node = find(slot);
   if (node == kNone || nodes_[node].recompute == 0) return false;
-  // Also in a set that is ranked by recency alone.
+  // Applies also in a set that is ranked by recency alone.
   return expected_cost(measured_, input_of(sets_.at(nodes_[node].set), nodes_[node], now_ns)).drops;
 }
 

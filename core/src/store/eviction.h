@@ -1,15 +1,15 @@
-// Who leaves memory first. Pure: no I/O, no clock of its own; it is told what became resident, what was read and what
-// has a copy on disk, and names victims. docs/eviction.md is the model in prose.
+// Eviction policy: decides which objects leave memory first. Pure: no I/O and no clock of its own. It is told which
+// objects become resident, are read, and have a copy on disk, and names victims. docs/eviction.md describes the model.
 //
 //   absent --admit--> unread --touch--> read --forget--> absent
 //                       \--forget--> absent
 //
-// beside that an object is dirty or clean (a whole copy is on disk), dead or needed, pinned by the user or not, and can
-// be made again or not.
-// Objects of one set, state, priority and price of making them again (in powers of two) stand in one list in the order
-// of their last use; joining and leaving one
-// takes a logarithm of its length. victims() looks at one end of every list, and takes a logarithm of the number of
-// lists and of their length for each victim. 60 bytes an object, those of its place in the table of slots included.
+// Independently, an object is dirty or clean (has a complete copy on disk), dead or needed, pinned by the user or not,
+// and recomputable or not.
+//
+// Objects of the same set, state, priority and recompute cost (in powers of two) form one list in LRU order; insertion
+// and removal take logarithmic time in its length. victims() looks at one end of every list, and takes logarithmic time
+// in the number of lists and their length for each victim. 60 bytes per object, including its entry in the slot table.
 #pragma once
 
 #include <array>
@@ -27,66 +27,66 @@
 namespace entrepot {
 
 struct Explanation {
-  bool known = false;          // is it resident with blobs at all?
+  bool known = false;          // whether it is resident and has blobs
   std::string text;            // one or two sentences
-  std::uint64_t rank = 0;      // so many objects go before it; `rank_is_least`: that many at least
-  bool rank_is_least = false;  // it was looked at no further
+  std::uint64_t rank = 0;      // number of objects that leave before it; a lower bound if `rank_is_least`
+  bool rank_is_least = false;  // the search stopped here
   std::uint64_t bytes_before = 0;
-  double cost = 0;                      // nanoseconds of I/O a second and mebibyte: what leaving is expected to cost
-  double write_cost = 0;                // the part for writing it
-  double read_cost = 0;                 // the part for reading it back
+  double cost = 0;                      // expected cost of evicting it, in nanoseconds of I/O per second per MiB
+  double write_cost = 0;                // of `cost`: writing it
+  double read_cost = 0;                 // of `cost`: reading it back
   double idle_seconds = 0;              // since its last use
-  double reads_a_second = 0;            // that are expected
-  double interval_seconds = 0;          // expected time until the next read; 0: none is expected
-  Reading reading = Reading::kUnknown;  // as declared or inferred
+  double reads_a_second = 0;            // expected
+  double interval_seconds = 0;          // expected time until the next read; 0: none expected
+  Reading reading = Reading::kUnknown;  // declared or inferred
   bool inferred = false;
   bool clean = false;
   bool dead = false;
   bool pinned = false;
   bool was_read = false;
-  double recompute_seconds = 0;  // 0: it cannot be made again
+  double recompute_seconds = 0;  // 0: not recomputable
   double recompute_cost = 0;     // as `cost`, if it is dropped
-  bool drops = false;            // it leaves by being dropped
+  bool drops = false;            // it would be dropped
 };
 
-// Guarded by the daemon's thread. Slots that were not admitted are ignored by everything but admit().
+// Guarded by the daemon's thread. Slots that were not admitted are ignored by everything except admit().
 class EvictionPolicy {
  public:
   explicit EvictionPolicy(Replacement everywhere = Replacement::kDataAware);
 
-  // The object became resident: sealed, or loaded again (it counts as unread until it is touched). `order`: its place
-  // in the order of sealing, e.g. its slot's generation; 0: after all that came before.
+  // The object became resident: sealed or reloaded (it counts as unread until it is touched). `order`: its position in
+  // the order of sealing, e.g. its slot's generation; 0: after everything admitted before.
   void admit(std::uint32_t slot, std::uint32_t set, std::uint64_t bytes, std::uint64_t now_ns, std::uint32_t order = 0);
-  void forget(std::uint32_t slot);  // it ended, or is resident no longer
-  // It was read, by whom (a client; scans of several readers are told apart).
+  void forget(std::uint32_t slot);  // it ended, or is no longer resident
+  // The object was read by `reader` (a client; scans of different readers are distinguished).
   void touch(std::uint32_t slot, std::uint64_t now_ns, std::uint32_t reader = 0);
   void set_clean(std::uint32_t slot, bool clean);
   void set_pinned(std::uint32_t slot, bool pinned);            // by the user: never a victim
-  void set_dead(std::uint32_t slot, bool dead);                // nobody needs it: first, and without being written
-  void set_priority(std::uint32_t slot, int priority);         // its own, beside its set's
-  void set_recompute(std::uint32_t slot, std::uint16_t code);  // RecomputeCode: it may be dropped and made again
+  void set_dead(std::uint32_t slot, bool dead);                // no longer needed: first victim, and never written
+  void set_priority(std::uint32_t slot, int priority);         // its own, added to its set's
+  void set_recompute(std::uint32_t slot, std::uint16_t code);  // RecomputeCode: it may be dropped and recomputed
   void move(std::uint32_t slot, std::uint32_t set);            // to another set
 
-  // Set 0 is the default; an unknown set has the attributes of the default one.
+  // Set 0 is the default; an unknown set has the default set's attributes.
   void define(std::uint32_t set, const SetAttributes& attributes);
-  void undefine(std::uint32_t set);  // its session ended, say
+  void undefine(std::uint32_t set);  // e.g. because its session ended
   [[nodiscard]] SetAttributes attributes(std::uint32_t set) const;
   void set_costs(const EvictionCosts& costs) { costs_ = costs; }
-  // As measured, for the choice between writing an object and dropping it.
+  // Measured costs, used to choose between writing an object and dropping it.
   void set_measured(const EvictionCosts& costs) { measured_ = costs; }
-  void choose(Replacement everywhere) { everywhere_ = everywhere; }  // kLru, kMru: for all sets, to compare
+  void choose(Replacement everywhere) { everywhere_ = everywhere; }  // kLru, kMru: for all sets, for comparison
 
-  // Who should go, in order, until their bytes reach `bytes` or nobody is left. Changes nothing.
+  // Victims in order, until their bytes reach `bytes` or none are left. Changes nothing.
   [[nodiscard]] std::vector<std::uint32_t> victims(std::uint64_t bytes, std::uint64_t now_ns,
                                                    const std::function<bool(std::uint32_t)>& allowed) const;
 
   [[nodiscard]] Explanation explain(std::uint32_t slot, std::uint64_t now_ns) const;
-  [[nodiscard]] Reading reading(std::uint32_t set) const;  // as declared or inferred
+  [[nodiscard]] Reading reading(std::uint32_t set) const;  // declared or inferred
 
   [[nodiscard]] bool is_admitted(std::uint32_t slot) const { return find(slot) != kNone; }
   [[nodiscard]] bool is_clean(std::uint32_t slot) const;
   [[nodiscard]] bool is_dead(std::uint32_t slot) const;
-  // Whether it can be made again, and that is expected to cost less than writing it and reading it back.
+  // Whether it is recomputable, and recomputing is expected to cost less than writing it and reading it back.
   [[nodiscard]] bool is_cheaper_dropped(std::uint32_t slot, std::uint64_t now_ns) const;
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
@@ -97,8 +97,8 @@ class EvictionPolicy {
   struct Node {
     std::uint64_t bytes = 0;
     std::uint64_t admitted_ns = 0;
-    std::uint64_t touched_ns = 0;  // last use: admission, or the last touch
-    std::uint64_t used = 0;        // a count of uses, by which lists are ordered
+    std::uint64_t touched_ns = 0;  // last use: admission or last touch
+    std::uint64_t used = 0;        // use counter, by which lists are ordered
     std::uint32_t slot = kNone;
     std::uint32_t set = 0;
     std::uint32_t left = kNone;
@@ -121,14 +121,14 @@ class EvictionPolicy {
   };
   struct Set {
     SetAttributes attributes;
-    bool defined = false;  // else those of set 0 count
-    bool ending = false;   // undefined: forgotten with its last member
+    bool defined = false;  // if not, those of set 0 apply
+    bool ending = false;   // undefined: removed with its last member
     std::uint32_t members = 0;
     std::uint64_t first_ns = 0;
     AccessPattern pattern;
-    std::vector<List> lists;  // one for each state that members have had
+    std::vector<List> lists;  // one for each state its members have had
   };
-  // Node of a slot: a table of pages, because slots are dense where there are any.
+  // Maps slots to nodes: a table of pages, because the slots in use are dense.
   class SlotMap {
    public:
     [[nodiscard]] std::uint32_t find(std::uint32_t slot) const;
@@ -138,7 +138,7 @@ class EvictionPolicy {
     static constexpr std::uint32_t kPage = 1024;
     std::vector<std::unique_ptr<std::array<std::uint32_t, kPage>>> pages_;
   };
-  class Ranking;  // the walk through all lists, cheapest first
+  class Ranking;  // iterates over all lists, cheapest first
 
   [[nodiscard]] std::uint32_t find(std::uint32_t slot) const { return by_slot_.find(slot); }
   [[nodiscard]] static std::int8_t price_of(const Node& node);

@@ -1,4 +1,4 @@
-// The order of leaving: one candidate of every list, the cheapest first.
+// Eviction order: merges the candidates of all lists, cheapest first.
 #include <algorithm>
 #include <cmath>
 #include <queue>
@@ -9,7 +9,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kMostRanked = 10'000;  // explain() looks no further
+constexpr std::uint64_t kMostRanked = 10'000;  // explain() stops here
 constexpr std::uint64_t kNominalBytes = 1U << 20;
 
 std::uint64_t since(std::uint64_t then_ns, std::uint64_t now_ns) { return now_ns > then_ns ? now_ns - then_ns : 0; }
@@ -52,7 +52,7 @@ CostTerms EvictionPolicy::cost_of(const Set& set, const Node& node, std::uint64_
   const SetAttributes& attributes = attributes_of(set);
   CostInput input = input_of(set, node, now_ns);
   if (attributes.replacement != Replacement::kDataAware) {
-    // Nothing but recency may rank within the set, so nothing else may enter its members' costs.
+    // Within the set only recency may count, so all members get the same value for every other input.
     input.reading = attributes.replacement == Replacement::kMru ? Reading::kLoopSequential : Reading::kRandom;
     input.period_ns = 0;
     input.was_read = true;
@@ -79,7 +79,7 @@ class EvictionPolicy::Ranking {
     }
   }
 
-  // The next node to go, kNone when all have.
+  // Next node to evict; kNone at the end.
   std::uint32_t next() {
     if (const std::uint32_t node = dead_.next(); node != kNone) return node;
     if (heap_.empty()) return kNone;
@@ -100,7 +100,7 @@ class EvictionPolicy::Ranking {
     std::uint64_t recency;  // the smaller goes first
     std::uint32_t node;
     std::uint32_t source;
-    bool operator<(const Candidate& other) const {  // the top of the heap is the largest
+    bool operator<(const Candidate& other) const {  // the heap's top is its largest element
       return cost != other.cost ? cost > other.cost : recency > other.recency;
     }
   };

@@ -5,8 +5,8 @@
 namespace entrepot {
 namespace {
 
-// Matches one character against the set at pattern[at] == '['. Sets `end` behind the set; a set without its end is the
-// character '[' itself.
+// Matches one character against the set at pattern[at] == '['. `end` is set behind the set; an unterminated set is the
+// literal character '['.
 bool match_set(std::string_view pattern, std::size_t at, char c, std::size_t& end) {
   std::size_t i = at + 1;
   const bool negated = i < pattern.size() && pattern[i] == '!';
@@ -35,7 +35,8 @@ bool match_set(std::string_view pattern, std::size_t at, char c, std::size_t& en
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
-  std::size_t star = std::string_view::npos;  // where to go back to: the last `*`, and the text it began at
+  // where to backtrack to: the last `*`, and the text position it started at
+  std::size_t star = std::string_view::npos;
   std::size_t star_text = 0;
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

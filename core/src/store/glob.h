@@ -1,11 +1,11 @@
-// Shell patterns over names and IDs: `*` any text, `?` one character, `[abc]`, `[a-z]`, `[!x]`; everything else itself.
+// Shell patterns over names and IDs: `*`, `?`, `[abc]`, `[a-z]`, `[!x]`; any other character matches itself.
 #pragma once
 
 #include <string_view>
 
 namespace entrepot {
 
-// Time bounded by pattern times text.
+// Time is O(pattern length * text length).
 [[nodiscard]] bool glob_match(std::string_view pattern, std::string_view text);
 
 }  // namespace entrepot

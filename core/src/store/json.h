@@ -1,4 +1,4 @@
-// Writes JSON text: for status, info and lists, which people and tools read.
+// JSON writer for status, info and lists, which people and tools read.
 #pragma once
 
 #include <concepts>
@@ -9,10 +9,10 @@
 
 namespace entrepot {
 
-// Bytes that are not UTF-8 are written as U+FFFD, so that the result is always JSON.
+// Invalid UTF-8 is replaced by U+FFFD, so the result is always valid JSON.
 [[nodiscard]] std::string json_quote(std::string_view text);
 
-// json.open_object(); json.key("a").value(1); json.close_object();
+// Usage: json.open_object(); json.key("a").value(1); json.close_object();
 class JsonWriter {
  public:
   JsonWriter& open_object() { return open('{'); }
@@ -29,7 +29,7 @@ class JsonWriter {
   JsonWriter& value(T number) {
     return raw(std::to_string(number));
   }
-  JsonWriter& value(double number);  // nine digits; null if it is not finite
+  JsonWriter& value(double number);  // nine digits; null if not finite
   JsonWriter& value_seconds(std::uint64_t nanoseconds);
   JsonWriter& null() { return raw("null"); }
 

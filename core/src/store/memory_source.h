@@ -1,4 +1,4 @@
-// Where the store's segments come from: the kernel in the daemon, private memory in tests.
+// Where segments come from: the kernel in the daemon, private memory in tests.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ class MemorySource {
  public:
   virtual ~MemorySource() = default;
 
-  // Makes the memory of a segment, with all its pages there. Answered later, or from within the call, by
-  // Store::provisioned(). `urgent`: somebody waits for it. The keeper holds the memory before the answer comes.
+  // Allocates a segment with all its pages. Store::provisioned() is called when it is done, possibly before this
+  // returns. `urgent`: a request is waiting. The keeper holds the memory before that call.
   virtual void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) = 0;
 
-  // Gives pages of a segment back to the machine.
+  // Returns pages of a segment to the machine.
   [[nodiscard]] virtual Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) = 0;
 
-  // The segment is no more: all its pages go back, whoever still maps it. Also ends a provisioning under way.
+  // Frees the segment: all its pages are returned, even if it is still mapped. Also cancels provisioning in progress.
   virtual void drop(std::uint32_t segment, std::uint32_t generation) = 0;
 
-  // Adoption: is there memory of that size behind this entry, and which of its pages went back to the machine?
+  // For adoption: whether memory of that size exists for this entry, and which of its pages were returned.
   struct Found {
     bool there = false;
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // offset, length; in order
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // offset, length; sorted
   };
   [[nodiscard]] virtual Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) = 0;
 };

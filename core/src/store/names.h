@@ -1,9 +1,10 @@
-// Names: human-readable aliases of objects in a session, rebound atomically.
+// Name table: human-readable aliases of objects in a session, rebound atomically.
 //
 //   free --bind--> live --unbind, rebind, or its object goes--> free (generation + 1)
 //
-// Rebinding publishes a new entry with a higher version and then frees the old one. Whoever adopts the memory between
-// the two finds both, and the higher version wins: the name is never unbound, and never bound to two objects.
+// Rebinding publishes a new entry with a higher version, then frees the old one. A daemon that adopts the memory
+// between the two steps finds both, and the higher version wins: the name is never unbound, and never bound to two
+// objects.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,12 @@
 
 namespace entrepot {
 
-// Guarded by the daemon's thread. Sessions are meant by their index.
+// Guarded by the daemon's thread. Sessions are identified by index.
 class NameTable {
  public:
   explicit NameTable(ControlMemory& memory);
 
-  // Entries for which `keep(session, id)` says no are freed. Returns how many had a wrong checksum.
+  // Frees the entries for which `keep(session, id)` returns false. Returns how many had a wrong checksum.
   template <class Keep>
   std::uint32_t adopt(Keep&& keep) {
     std::uint32_t damaged = 0;
@@ -53,15 +54,15 @@ class NameTable {
 
   [[nodiscard]] static Status check(std::string_view name);  // not empty, not too long, no zero byte
 
-  // kObjectExists if the name is bound to another ID and not `replace`; binding it to the same ID again is success.
+  // kObjectExists if the name is bound to another ID and `replace` is false; rebinding to the same ID succeeds.
   [[nodiscard]] Status may_bind(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) const;
-  [[nodiscard]] Status prepare() { return table_.prepare(); }  // so that memory is there for the next bind()
+  [[nodiscard]] Status prepare() { return table_.prepare(); }  // ensures memory for the next bind()
   [[nodiscard]] Status bind(std::uint32_t session, std::string_view name, const IdBytes& id, std::uint32_t generation,
                             bool replace);
   [[nodiscard]] const IdBytes* resolve(std::uint32_t session, std::string_view name) const;
   bool unbind(std::uint32_t session, std::string_view name);  // false: it was not bound
 
-  void drop_id(const IdBytes& id);  // the object is gone: all names to it, in every session
+  void drop_id(const IdBytes& id);  // unbinds all names of a deleted object, in every session
   void drop_session(std::uint32_t session);
 
   [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id) const;
@@ -72,12 +73,12 @@ class NameTable {
 
   [[nodiscard]] bool is_sound(std::uint32_t index) const;
   [[nodiscard]] std::string_view text(std::uint32_t index) const;
-  void forget(std::uint32_t index);  // frees the entry and takes it out of by_id_
+  void forget(std::uint32_t index);  // frees the entry and removes it from by_id_
 
   EntryTable<Name> table_;
   std::map<Key, std::uint32_t> by_name_;
   std::unordered_map<IdBytes, std::vector<std::uint32_t>, IdHash> by_id_;
-  std::uint64_t version_ = 0;  // the highest given
+  std::uint64_t version_ = 0;  // highest assigned
 };
 
 }  // namespace entrepot

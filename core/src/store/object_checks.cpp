@@ -1,4 +1,4 @@
-// What a seal must satisfy before anything is written. Nothing that a client says is believed.
+// Validation of a seal request before anything is written. Nothing a client sends is trusted.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -116,7 +116,7 @@ Status ObjectTable::check_buffers(const SealSpec& spec, Placed& placed) const {
   return Status::ok();
 }
 
-// Is the sealed object in `slot` the outcome of exactly this request?
+// Whether the sealed object in `slot` is the result of exactly this request.
 bool ObjectTable::is_same(std::uint32_t slot, const SealSpec& spec) const {
   const Result<RecordView> view = record(slot);
   if (!view.is_ok()) return false;
@@ -125,8 +125,8 @@ bool ObjectTable::is_same(std::uint32_t slot, const SealSpec& spec) const {
     return false;
   }
   if (view->blobs().size() < spec.blobs.size()) return false;
-  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {            // new blobs stand first in a record
-    if (!blobs_.is_resident(view->blobs()[i].blob)) return false;  // the ranges may be somebody else's by now
+  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {            // new blobs come first in a record
+    if (!blobs_.is_resident(view->blobs()[i].blob)) return false;  // the ranges may belong to something else by now
     const BlobPlace place = blobs_.place(view->blobs()[i].blob);
     const BlobRange& range = spec.blobs[i];
     if (place.segment != range.segment || place.offset != range.offset || place.length != range.length) return false;

@@ -60,7 +60,7 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
 
 SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, const Placed& placed) {
   SealOutcome outcome;
-  // Whatever may have to grow for it grows before anything is published.
+  // Grow whatever may have to grow before anything is published.
   if (!spec.name.empty()) outcome.status = parts_.names.prepare();
   if (outcome.status.is_ok()) outcome.status = index_.prepare();
   if (!outcome.status.is_ok()) return outcome;
@@ -121,7 +121,7 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
     collect({{*placed.replaced, directory_.generation(*placed.replaced)}});
   } else {
     const Status indexed = index_.insert(spec.id, *slot);
-    if (!indexed.is_ok()) {  // nobody can have found it: it ends as if it had never been
+    if (!indexed.is_ok()) {  // nobody can have found it: undo it
       unlink(*slot);
       collect({{*slot, directory_.generation(*slot)}});
       outcome.status = indexed;
@@ -135,8 +135,8 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   outcome.generation = directory_.generation(*slot);
   if (listener_ != nullptr && !refs.empty()) listener_->object_sealed(*slot);
   if (!spec.name.empty()) {
-    // Whether it may be bound was checked; only lack of memory is left. The object stands, the name is said to be
-    // missing.
+    // Whether it may be bound was checked, so only lack of memory remains. The object stays; the error says that its
+    // name is missing.
     outcome.status = parts_.names.bind(placed.session, spec.name, spec.id, outcome.generation, spec.replace)
                          .with_context("the object is sealed, but its name is not bound");
   }
@@ -161,7 +161,7 @@ Result<std::vector<std::uint32_t>> ObjectTable::publish_blobs(const SealSpec& sp
 
 void ObjectTable::undo_blobs(const std::vector<std::uint32_t>& blobs) {
   for (const std::uint32_t blob : blobs)
-    blobs_.free(blob);  // the ranges were not taken out of the lease yet
+    blobs_.free(blob);  // the ranges are still part of the lease
 }
 
 Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
@@ -211,7 +211,7 @@ void ObjectTable::unlink(std::uint32_t slot) {
   const Slot& entry = directory_.at(slot);
   directory_.mark_deleting(slot);
   ENTREPOT_SYNC_POINT("delete.marked");
-  index_.remove(entry.id, slot);  // not there if it was replaced
+  index_.remove(entry.id, slot);  // no effect if it was replaced
   if (parts_.cold != nullptr && directory_.in_manifest(slot)) {
     parts_.cold->forget(entry.id, directory_.generation(slot));
     directory_.set_in_manifest(slot, false);

@@ -1,18 +1,21 @@
-// The life cycle of objects: seal, find, delete, and the frees that wait for the last pin.
+// Object table: sealing, lookup, deletion, eviction, and frees deferred until the last pin is released.
 //
-//   seal:    blobs -> record -> slot's fields -> slot's word -> index -> name      each step is harmless without the
-//   next replace: the new slot first, then the index entry swapped, then the old slot `deleting` delete:  word
-//   `deleting` -> index -> names -> one scan of all pin tables -> free, or deferred until the last pin goes free: slot
-//   first (generation + 1), then its blobs' counts, then its record
+//   seal:    blobs -> record -> slot's fields -> slot's word -> index -> name; each step is harmless without the next
+//   replace: new slot -> index entry swapped -> old slot `deleting`
+//   delete:  `deleting` -> index -> names -> one scan of all pin tables -> free, or deferred until the last pin goes
+//   free:    slot (generation + 1) -> reference counts of its blobs -> record
 //
-//   evict:   `evicting` -> one scan of the pins -> pinned: `sealed` again; else `spilled` -> its blobs `spilled` ->
-//   ranges load:    ranges -> I/O -> a blob's place, then its word -> when all of an object's blobs are back: `sealed`
-//   drop:    `evicting` -> one scan of the pins -> pinned: `sealed` again; else `dropped` -> index -> its blobs freed
-//   -> record; the slot stays as a note until the object is sealed anew, deleted, or its session ends
+//   evict:   `evicting` -> one pin scan ─┬─ pinned:     `sealed` again
+//                                        └─ not pinned: `spilled` -> its blobs `spilled` -> ranges freed
+//   load:    ranges taken -> I/O -> the blob's place, then its word -> once all of an object's blobs are back: `sealed`
+//   drop:    `evicting` -> one pin scan ─┬─ pinned:     `sealed` again
+//                                        └─ not pinned: `dropped` -> index -> its blobs freed -> record freed;
+//                                                       the slot stays as a marker until the object is sealed again
+//                                                       or deleted, or its session ends
 //
-// A blob lives while a record lists it, deferred ones included, or while the pager's I/O holds it. Generations of slots
-// come from one counter of the whole store (root.generation_seed), so that (ID, generation) names one life of one ID,
-// wherever its slot lies.
+// A blob lives while a record refers to it (records of deferred objects included) or while the pager has I/O on it.
+// Slot generations come from one counter for the whole store (root.generation_seed), so (ID, generation) identifies one
+// version of an object whichever slot holds it.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +41,7 @@
 
 namespace entrepot {
 
-struct ObjectParts {  // what the life cycle works on; all outlive it
+struct ObjectParts {  // dependencies; all must outlive the table
   ControlMemory& memory;
   const Clock& clock;
   SessionTable& sessions;
@@ -48,11 +51,11 @@ struct ObjectParts {  // what the life cycle works on; all outlive it
   SegmentPool& pool;
   RecordArena& records;
   PinScanner& pins;
-  ColdStorage* cold = nullptr;   // none: nothing leaves memory
-  std::string no_cold_why = {};  // if there is none
+  ColdStorage* cold = nullptr;   // null: nothing leaves memory
+  std::string no_cold_why = {};  // the reason, if null
 };
 
-// Who decides about residency is told of births and ends.
+// Notified when objects are sealed and end; implemented by the pager, which decides about residency.
 class ResidencyListener {
  public:
   virtual ~ResidencyListener() = default;
@@ -61,10 +64,10 @@ class ResidencyListener {
 };
 
 struct ObjectAdoption {
-  std::uint32_t lost = 0;          // sealed once, and not whole any more
-  std::uint32_t left_on_disk = 0;  // of those: their copies are on disk, and there is no cold storage to read them
+  std::uint32_t lost = 0;          // once sealed, no longer complete
+  std::uint32_t left_on_disk = 0;  // of those: intact on disk, but there is no cold storage to read them
   std::uint32_t adopted = 0;
-  std::uint32_t deferred = 0;  // being deleted, still pinned perhaps
+  std::uint32_t deferred = 0;  // being deleted, possibly still pinned
 };
 
 // Guarded by the daemon's thread.
@@ -72,25 +75,25 @@ class ObjectTable {
  public:
   explicit ObjectTable(const ObjectParts& parts);
 
-  // Publishes one object, or changes nothing. Sealing what is sealed already, from the same ranges and with the same
-  // metadata, is success: a client may repeat the request after a reconnect.
+  // Publishes one object, or changes nothing. Sealing an object again from the same ranges with the same metadata
+  // succeeds: a client may repeat the request after a reconnect.
   [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
 
   [[nodiscard]] LookupOutcome lookup(const IdBytes& id) const;
   [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const;  // slot of the object, resident or not
 
-  // Unlinks at once; one scan of the pins for all. result[i]: it was there.
+  // Unlinks at once, with one pin scan for all. result[i]: whether ids[i] existed.
   std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
   void remove_session(std::uint32_t session);  // its objects and names
 
-  // Frees what nobody pins any more. Returns whether anything was freed.
+  // Frees what is no longer pinned. Returns whether anything was freed.
   bool rescan();
   [[nodiscard]] std::size_t deferred() const { return deferred_.size(); }
-  // Since an adoption: a pin names what is damaged or unknown, so whatever memory seemed free then may be read.
+  // After an adoption: a pin refers to something damaged or unknown, so memory that seemed free then may be in use.
   [[nodiscard]] bool is_withholding() const { return !unexplained_.empty(); }
   [[nodiscard]] bool waits_for_pins() const { return !deferred_.empty() || is_withholding(); }
 
-  // Everything is derived anew. Sessions, pool (adopt_begin) and pins have adopted before; names come after.
+  // Rebuilds all derived state. Sessions, pool (adopt_begin) and pins must be adopted before; names come after.
   [[nodiscard]] Result<ObjectAdoption> adopt();
 
   void set_hints(std::uint32_t slot, const SlotHints& hints) { directory_.set_hints(slot, hints); }
@@ -101,28 +104,30 @@ class ObjectTable {
   [[nodiscard]] bool is_resident(std::uint32_t slot) const { return directory_.state(slot) == ObjectState::kSealed; }
   [[nodiscard]] std::vector<std::uint32_t> blobs_of(std::uint32_t slot) const;
   [[nodiscard]] std::vector<std::uint32_t> users_of(
-      std::uint32_t blob) const;                                         // slots, deleted but pinned ones included
-  [[nodiscard]] bool is_clean(std::uint32_t slot) const;                 // each of its blobs has a copy
-  [[nodiscard]] std::uint64_t resident_bytes(std::uint32_t slot) const;  // of its blobs' extents
-  // Moves out what nobody pins of these objects, and of those that share blobs with them. Only blobs with a copy go.
+      std::uint32_t blob) const;                          // slots, including deleted ones that are pinned
+  [[nodiscard]] bool is_clean(std::uint32_t slot) const;  // each of its blobs has a copy
+  [[nodiscard]] std::uint64_t resident_bytes(std::uint32_t slot) const;  // extents of its resident blobs
+  // Evicts those of the objects, and of those that share blobs with them, that are not pinned. Only blobs with a copy
+  // leave.
   struct Eviction {
-    std::uint64_t bytes = 0;             // of memory, free now
-    std::vector<std::uint32_t> evicted;  // slots, resident before
+    std::uint64_t bytes = 0;             // of memory freed
+    std::vector<std::uint32_t> evicted;  // slots that were resident before
   };
   Eviction evict(std::span<const std::uint32_t> slots);
-  void hold_blob(std::uint32_t blob) { blobs_.add_reference(blob); }  // while I/O works on it
-  void let_go_blob(std::uint32_t blob);                               // the last one to go frees range and copy
+  void hold_blob(std::uint32_t blob) { blobs_.add_reference(blob); }  // while I/O uses it
+  void let_go_blob(std::uint32_t blob);                               // the last reference frees range and copy
   void set_copy(std::uint32_t blob, SpillLocation location);
-  // The bytes are at `place` (taken from the pool before). Slots that are resident by it.
+  // The blob's bytes were loaded to `place` (taken from the pool before). Returns the slots that became resident.
   std::vector<std::uint32_t> blob_arrived(std::uint32_t blob, const BlobPlace& place);
-  void lose(std::uint32_t slot, std::string why);  // its bytes cannot be had back: ends it, lookups say so
-  // Ends an object that can be made again and has no copy, without writing it; lookups say so. False, and nothing
-  // changes, if it is pinned, shares its blobs, or any of them has a copy or is being written.
+  void lose(std::uint32_t slot, std::string why);  // its bytes are unrecoverable: ends it, lookups report `why`
+  // Drops a recomputable object that has no copy, without writing it; lookups report it as dropped. Returns false and
+  // changes nothing if it is pinned, shares its blobs, or any of them has a copy or is being written.
   [[nodiscard]] bool drop(std::uint32_t slot);
   [[nodiscard]] bool is_dropped(const IdBytes& id) const { return dropped_.contains(id); }
-  [[nodiscard]] std::size_t dropped() const { return dropped_.size(); }  // notes of what is not made again yet
+  [[nodiscard]] std::size_t dropped() const { return dropped_.size(); }  // markers of objects not recomputed yet
   void remember(std::uint32_t slot);  // in the manifest, if all its blobs have copies
-  // What a manifest lists, into a fresh store; `session`: index of a live one. Objects that share a copy share a blob.
+  // Adds an object listed in a manifest to a fresh store; `session`: index of a live one. Objects that share a copy
+  // share a blob.
   using RecoveredBlobs = std::unordered_map<SpillLocation, BlobRef>;
   [[nodiscard]] Status adopt_cold(const ColdObject& object, std::uint32_t session, RecoveredBlobs& known);
   [[nodiscard]] std::uint64_t clean_bytes() const { return clean_bytes_; }      // resident, with a copy
@@ -136,7 +141,7 @@ class ObjectTable {
   [[nodiscard]] std::uint64_t deferred_bytes() const;
 
  private:
-  struct Placed {  // a checked seal on its way
+  struct Placed {  // a validated seal in progress
     std::uint32_t session = 0;
     std::uint32_t locality_set = 0;  // as in Slot
     std::uint32_t consumers = 0;
@@ -154,7 +159,7 @@ class ObjectTable {
                                                    std::vector<BlobRef>& refs, std::uint32_t& bytes);
   void undo_blobs(const std::vector<std::uint32_t>& blobs);
   [[nodiscard]] std::uint32_t take_generation();
-  void unlink(std::uint32_t slot);  // sealed -> deleting, out of the index and its session
+  void unlink(std::uint32_t slot);  // sealed -> deleting; removed from the index and its session
   void collect(std::vector<PinTarget> victims);
   void withhold_what_is_unexplained(std::span<const std::uint32_t> damaged);
   bool give_back_withheld();
@@ -175,18 +180,18 @@ class ObjectTable {
 
   ObjectParts parts_;
   ResidencyListener* listener_ = nullptr;
-  std::vector<std::uint32_t> first_user_;                             // by blob: a slot that lists it
-  std::unordered_multimap<std::uint32_t, std::uint32_t> more_users_;  // of blobs that several share
+  std::vector<std::uint32_t> first_user_;                             // by blob: a slot that refers to it
+  std::unordered_multimap<std::uint32_t, std::uint32_t> more_users_;  // of blobs shared by several slots
   std::uint64_t clean_bytes_ = 0;
   std::uint64_t spilled_bytes_ = 0;
   DirectoryWriter directory_;
   BlobWriter blobs_;
   IndexWriter index_;
   std::vector<PinTarget> deferred_;
-  std::vector<PinTarget> unexplained_;  // pinned at the adoption, or damaged; empty: no memory is withheld
-  // Found damaged, and neither sealed anew nor deleted since: what damaged them.
+  std::vector<PinTarget> unexplained_;  // pinned during adoption, or damaged; empty: no memory is withheld
+  // Objects found damaged and neither sealed again nor deleted since, with the cause.
   std::unordered_map<IdBytes, std::string, IdHash> lost_;
-  std::unordered_map<IdBytes, std::uint32_t, IdHash> dropped_;  // the slots that are notes of them
+  std::unordered_map<IdBytes, std::uint32_t, IdHash> dropped_;  // to the slot that is its marker
   std::uint32_t sealed_ = 0;
   std::uint64_t payload_bytes_ = 0;
 };

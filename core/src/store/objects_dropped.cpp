@@ -1,4 +1,4 @@
-// Objects that are dropped because they can be made again: how they go, and the notes that are left of them.
+// Dropping of recomputable objects, and the markers that remain of them.
 #include <algorithm>
 #include <utility>
 
@@ -23,7 +23,7 @@ bool ObjectTable::drop(std::uint32_t slot) {
     directory_.mark_sealed(slot);
     return false;
   }
-  directory_.mark_dropped(slot);  // from here on it is gone, also for a daemon that follows
+  directory_.mark_dropped(slot);  // from here on it is gone, also for the next daemon
   ENTREPOT_SYNC_POINT("drop.dropped");
   const Slot& entry = directory_.at(slot);
   index_.remove(entry.id, slot);
@@ -61,7 +61,7 @@ void ObjectTable::forget_dropped_of(std::uint32_t session) {
   }
 }
 
-// A note that a daemon before this one left. After the sealed objects: one of them may have taken its place.
+// Adopts a marker left by an earlier daemon. Call after the sealed objects: one of them may have replaced it.
 void ObjectTable::adopt_dropped(std::uint32_t slot) {
   const Slot& entry = directory_.at(slot);
   const bool stands =

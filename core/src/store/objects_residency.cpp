@@ -1,4 +1,4 @@
-// Objects between memory and cold storage: who uses which blob, moving out, coming back.
+// Object residency: references to blobs, eviction, loading, and the manifest.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,7 +10,7 @@
 
 namespace entrepot {
 
-// ---- users ----
+// ---- references ----
 
 void ObjectTable::add_user(std::uint32_t blob, std::uint32_t slot) {
   blobs_.add_reference(blob);
@@ -89,11 +89,12 @@ std::uint64_t ObjectTable::resident_bytes(std::uint32_t slot) const {
   return bytes;
 }
 
-// ---- out ----
+// ---- eviction ----
 
 ObjectTable::Eviction ObjectTable::evict(std::span<const std::uint32_t> slots) {
-  // A blob may go if it has a copy and none of its users is pinned. A user that is being deleted is pinned.
-  std::map<std::uint32_t, std::vector<std::uint32_t>> going;  // blob -> users
+  // A blob may leave if it has a copy and none of the objects that refer to it is pinned. One that is being deleted
+  // counts as pinned.
+  std::map<std::uint32_t, std::vector<std::uint32_t>> going;  // blob -> slots
   std::set<std::uint32_t> marked;
   std::vector<PinTarget> targets;
   for (const std::uint32_t slot : slots) {
@@ -150,7 +151,7 @@ void ObjectTable::set_copy(std::uint32_t blob, SpillLocation location) {
   if (blobs_.is_resident(blob)) clean_bytes_ += extent_of(blob);
 }
 
-// ---- back ----
+// ---- loading ----
 
 std::vector<std::uint32_t> ObjectTable::blob_arrived(std::uint32_t blob, const BlobPlace& place) {
   spilled_bytes_ -= place.length;
@@ -172,7 +173,7 @@ std::vector<std::uint32_t> ObjectTable::blob_arrived(std::uint32_t blob, const B
 void ObjectTable::lose(std::uint32_t slot, std::string why) {
   const IdBytes id = directory_.at(slot).id;
   log_error("object ", to_hex(id), " of ", directory_.at(slot).payload_bytes, " bytes is lost: its copy is damaged");
-  lost_[id] = std::move(why);  // before whoever waits for it is told of its end
+  lost_[id] = std::move(why);  // before waiting readers are notified of its end
   unlink(slot);
   parts_.names.drop_id(id);
   collect({{slot, directory_.generation(slot)}});
@@ -212,13 +213,13 @@ Status ObjectTable::adopt_cold(const ColdObject& object, std::uint32_t session, 
   std::vector<std::uint32_t> held;
   const Status done = adopt_cold_held(object, view, session, known, held);
   for (const std::uint32_t blob : held)
-    let_go_blob(blob);  // its users have it now, or nobody
+    let_go_blob(blob);  // the slot refers to it now, or nothing does
   return done;
 }
 
 Status ObjectTable::adopt_cold_held(const ColdObject& object, const RecordView& view, std::uint32_t session,
                                     RecoveredBlobs& known, std::vector<std::uint32_t>& held) {
-  std::unordered_map<std::uint32_t, BlobRef> numbers;  // as they were -> as they are
+  std::unordered_map<std::uint32_t, BlobRef> numbers;  // old -> new
   std::vector<BlobRef> refs;
   for (std::size_t i = 0; i < object.blobs.size(); ++i) {
     const ColdBlob& copy = object.blobs[i];
@@ -259,7 +260,7 @@ Status ObjectTable::adopt_cold_held(const ColdObject& object, const RecordView& 
     return record.status();
   }
   fields.record_offset = *record;
-  // The same life as before: whoever still has a reference to it finds it.
+  // Same generation as before, so that existing references stay valid.
   directory_.table().set_next_generation(slot, object.generation);
   directory_.publish(slot, fields, ObjectState::kSpilled, MemoryKind::kUnknown);
   for (const BlobRef& ref : refs)

@@ -10,11 +10,11 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kMostWritingBytes = 256U << 20;  // at once, unless somebody waits for more
+constexpr std::uint64_t kMostWritingBytes = 256U << 20;  // at once, unless a request waits for more
 constexpr std::uint64_t kExchangeSlack = 64U << 10;      // headers and rounding on disk
 constexpr std::uint64_t kReclaimStep = 32U << 20;
 constexpr std::uint64_t kRetryWritesNs = 1'000'000'000;  // after a write failed
-constexpr std::uint64_t kWriteAheadNs = 10'000'000;      // until it is looked again, where nothing had to be written
+constexpr std::uint64_t kWriteAheadNs = 10'000'000;      // interval between checks while nothing had to be written
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void Pager::tell(const IdBytes& id) const {
   if (changed_) changed_(id);
 }
 
-// ---- births and ends ----
+// ---- sealing, adoption and end ----
 
 void Pager::admit(std::uint32_t slot) {
   const Slot& entry = objects_->directory().at(slot);
@@ -53,7 +53,7 @@ void Pager::adopted() {
     }
     if (objects_->resident_bytes(slot) != 0) admit(slot);
     follow(slot);
-    objects_->remember(slot);  // what the former daemon had noted last may not have reached the disk
+    objects_->remember(slot);  // the previous daemon's last manifest entries may not have reached the disk
   }
 }
 
@@ -80,13 +80,13 @@ void Pager::object_ended(std::uint32_t slot) {
   read_ahead_.remove(slot);
   const bool awaited = loads_.contains(slot);
   drop_load(slot);
-  if (awaited) tell(objects_->directory().at(slot).id);  // nothing will come of the load that readers wait for
+  if (awaited) tell(objects_->directory().at(slot).id);  // readers wait for a load that will not complete
 }
 
 void Pager::hints_changed(std::uint32_t slot) {
   const Slot& entry = objects_->directory().at(slot);
   const SlotHints hints = objects_->directory().hints(slot);
-  // Without cold storage only what is dead or can be made again can go, so only that is known to the policy.
+  // Without cold storage, only dead or recomputable objects can leave, so the policy knows only those.
   const bool can_go = hints.dead || hints.may_drop() != 0;
   if (!enabled() && can_go && !policy_.is_admitted(slot) && objects_->resident_bytes(slot) != 0) admit(slot);
   policy_.move(slot, sets_->policy_number(entry.session, entry.locality_set));
@@ -126,7 +126,7 @@ std::uint64_t Pager::spillable_bytes() const {
   return resident > pinned_bytes ? resident - pinned_bytes : 0;
 }
 
-// ---- out ----
+// ---- eviction ----
 
 void Pager::begin_writes(std::uint32_t slot) {
   const BlobWriter& blobs = objects_->blobs();
@@ -156,7 +156,7 @@ void Pager::written(const Write& write, const SpillCompletion& done) {
   if (!done.status.is_ok()) {
     ++figures_.failed_writes;
     retry_writes_ns_ = clock_->monotonic_ns() + kRetryWritesNs;
-    if (!std::exchange(write_failing_, true)) {  // once for a series of failures
+    if (!std::exchange(write_failing_, true)) {  // log once for a series of failures
       log_warning("copies cannot be written: ", done.status.message());
     }
     for (const std::uint32_t slot : objects_->users_of(write.blob))
@@ -172,7 +172,7 @@ void Pager::written(const Write& write, const SpillCompletion& done) {
       if (leave_.erase(slot) != 0) leaving.push_back(slot);
     }
     for (const std::uint32_t slot : leaving)
-      static_cast<void>(evict(slot).is_ok());  // pinned meanwhile: it stays, as it would have before
+      static_cast<void>(evict(slot).is_ok());  // pinned meanwhile: stays in memory
   }
   objects_->let_go_blob(write.blob);
 }
@@ -194,7 +194,7 @@ Status Pager::evict(std::uint32_t slot) {
                                                  " was pinned to memory by its user: unpin it first"));
   }
   if (!objects_->is_clean(slot)) {
-    if (objects_->blobs_of(slot).empty()) return Status::ok();  // it lives in its record, and stays
+    if (objects_->blobs_of(slot).empty()) return Status::ok();  // payload is in its record, and stays
     leave_.insert(slot);
     begin_writes(slot);
     return Status::ok();
@@ -232,7 +232,7 @@ bool Pager::reclaim(std::uint64_t bytes, Purpose purpose) {
   }
   if (evict_clean(victims, bytes, purpose) || dropped) return true;
   if (writing) return false;  // there will be memory when that is done
-  // Who should go cannot be written (the disk is full, say) or shares its blobs with what is pinned: then others.
+  // The preferred victims cannot be written (e.g. disk full) or share blobs with pinned objects: try others.
   const std::unordered_set<std::uint32_t> tried(victims.begin(), victims.end());
   const auto others = [&](std::uint32_t slot) {
     return !pinned.contains(slot) && !is_held(slot) && !loads_.contains(slot) && !ahead_.contains(slot) &&
@@ -242,7 +242,7 @@ bool Pager::reclaim(std::uint64_t bytes, Purpose purpose) {
   return purpose != Purpose::kAhead && drop_unwritten(bytes, pinned);
 }
 
-// What is being read ahead of goes only when nothing else could, and never for more reading ahead.
+// Objects in a run being read ahead are evicted only as a last resort, and never for more read-ahead.
 std::vector<std::uint32_t> Pager::find_victims(std::uint64_t bytes, Purpose purpose,
                                                const std::unordered_set<std::uint32_t>& pinned) const {
   const auto find = [&](bool spare_ahead) {
@@ -261,7 +261,7 @@ bool Pager::is_being_written(std::uint32_t slot) const {
   return std::any_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_written_.contains(blob); });
 }
 
-// Of these, in order, what has a copy, until it is enough. Whether memory came free.
+// Evicts the clean ones among `slots`, in order, until `enough` bytes are free. Returns whether memory was freed.
 bool Pager::evict_clean(const std::vector<std::uint32_t>& slots, std::uint64_t enough, Purpose purpose) {
   std::vector<std::uint32_t> clean;
   std::uint64_t bytes = 0;
@@ -280,8 +280,8 @@ bool Pager::evict_clean(const std::vector<std::uint32_t>& slots, std::uint64_t e
   return !clean.empty() && move_out(clean) != 0;
 }
 
-// To bring an object back when memory is full, another one has to go: one that has a copy, or one for which cold
-// storage has room. If new values took both, what is out could never come back: so much is not given to them.
+// Reloading an object while memory is full requires evicting another one: one with a copy, or one that cold storage has
+// room for. If new values used up both, spilled objects could never be reloaded; this reserve is kept from them.
 std::uint64_t Pager::exchangeable_bytes() const {
   const ColdFigures cold = cold_->figures();
   const bool takes_more = cold.note.empty() && clock_->monotonic_ns() >= retry_writes_ns_;
@@ -293,7 +293,7 @@ std::uint64_t Pager::move_out(const std::vector<std::uint32_t>& slots) {
   const ObjectTable::Eviction done = objects_->evict(slots);
   for (const std::uint32_t slot : done.evicted) {
     held_until_.erase(slot);
-    admit(slot);  // with what is left of it in memory
+    admit(slot);  // with the part still in memory
   }
   for (const std::uint32_t slot : slots) {
     if (objects_->resident_bytes(slot) == 0) policy_.forget(slot);
@@ -312,7 +312,7 @@ std::uint64_t Pager::dirty_bytes() const {
   return taken > clean ? taken - clean : 0;
 }
 
-// Copies ahead of demand, so that memory can be had at once when it is needed. What is written stays resident.
+// Writes copies ahead of demand, so that memory can be freed at once when needed. What is written stays resident.
 void Pager::write_ahead() {
   const std::uint64_t percent = pool_->limit_bytes() / 100;
   const std::uint64_t dirty = dirty_bytes();

@@ -1,4 +1,4 @@
-// Loads ahead of whoever reads in order: within bounds, after all that was asked for, and in memory that nobody needs.
+// Read-ahead loading: within limits, after all requested loads, and only into memory that nobody needs.
 #include <algorithm>
 #include <utility>
 
@@ -7,12 +7,13 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kShareOfCapacity = 16;  // so much of the capacity may be read ahead, of all runs together
+// fraction of the capacity that may be read ahead, for all runs together
+constexpr std::uint64_t kShareOfCapacity = 16;
 constexpr std::uint64_t kMostAheadBytes = 256U << 20;
-constexpr std::uint64_t kShareForTwo = 4;               // two objects always, if they take no more than this share
+constexpr std::uint64_t kShareForTwo = 4;               // two objects always, if they take no more than this fraction
 constexpr std::size_t kMostAhead = 64;                  // objects
-constexpr std::uint64_t kMostReadingBytes = 96U << 20;  // at once: whoever asks now waits for no more than this
-constexpr std::uint64_t kLookNs = 2'000'000;            // between two looks at what was read, after a step
+constexpr std::uint64_t kMostReadingBytes = 96U << 20;  // at once: bounds the delay of a requested load
+constexpr std::uint64_t kLookNs = 2'000'000;            // polling interval right after a step
 constexpr std::uint64_t kLongestLookNs = 64'000'000;
 
 }  // namespace
@@ -27,8 +28,8 @@ void Pager::used(std::uint32_t slot, std::uint32_t reader) {
   look_every_ns_ = kLookNs;
 }
 
-// A get of what is resident sends no message: while a run is followed and something may have to be loaded for it, the
-// readers' notes are looked at from time to time, the less often the less happens.
+// A get of a resident object sends no message. While a run is active and may need loads, the readers' read logs are
+// polled, less often the less happens.
 void Pager::look_at_readers() {
   const std::uint64_t now = clock_->monotonic_ns();
   if (objects_->spilled_bytes() == 0 || !read_ahead_.is_active(now)) {
@@ -39,7 +40,7 @@ void Pager::look_at_readers() {
   if (next_look_ns_ == UINT64_MAX) next_look_ns_ = now + kLookNs;
   if (now < next_look_ns_) return;
   look_every_ns_ = std::min(2 * look_every_ns_, kLongestLookNs);
-  note_reads();  // a step sets it back
+  note_reads();  // a step resets the interval
   next_look_ns_ = now + look_every_ns_;
 }
 
@@ -68,7 +69,7 @@ void Pager::load_ahead() {
     if (ahead_.insert(slot).second) next.push_back(slot);
     return true;
   });
-  // What waits for memory and is no longer ahead of anybody.
+  // Drop loads that wait for memory and are no longer ahead of any run.
   std::vector<std::uint32_t> dropped;
   for (const auto& [slot, load] : loads_) {
     if (load.ahead && load.queued && !ahead_.contains(slot)) dropped.push_back(slot);
@@ -83,10 +84,10 @@ void Pager::load_ahead() {
   }
 }
 
-// Whether the next one may be tried.
+// Returns whether the next object may be tried.
 bool Pager::begin_ahead(std::uint32_t slot) {
   auto it = loads_.find(slot);
-  if (it != loads_.end() && (!it->second.ahead || !it->second.queued)) return true;  // on its way
+  if (it != loads_.end() && (!it->second.ahead || !it->second.queued)) return true;  // already being loaded
   if (it == loads_.end()) {
     it = loads_.emplace(slot, Load{objects_->directory().generation(slot), {}, {}, true, true}).first;
   }
@@ -94,9 +95,9 @@ bool Pager::begin_ahead(std::uint32_t slot) {
     it = loads_.find(slot);
     if (it == loads_.end()) return false;
     if (it->second.wait.segment == kNoSegment) {
-      drop_load(slot);  // it keeps no memory while it waits; tried again when some came free
+      drop_load(slot);  // it keeps no memory while waiting; retried when some is freed
     } else {
-      ahead_stale_ = true;  // the memory is being made
+      ahead_stale_ = true;  // the segment is being made
     }
     return false;
   }
@@ -105,7 +106,7 @@ bool Pager::begin_ahead(std::uint32_t slot) {
   return true;
 }
 
-// Somebody who asked waits for memory: nothing that nobody asked for may keep any.
+// A requested load waits for memory: read-ahead must not hold any.
 void Pager::drop_waiting_ahead() {
   std::vector<std::uint32_t> waiting;
   for (const auto& [slot, load] : loads_) {

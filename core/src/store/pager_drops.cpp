@@ -1,5 +1,5 @@
-// What leaves memory without being written, because it can be made again. Whoever wrote an object has said what that
-// takes (SlotHints::recompute), and by that that it can be done at all; nothing else is ever dropped.
+// Dropping of recomputable objects instead of writing them. Only objects whose writer declared a recompute time
+// (SlotHints::recompute), and thereby that they can be recomputed, are ever dropped.
 #include "store/pager.h"
 
 namespace entrepot {
@@ -22,8 +22,8 @@ bool Pager::drop(std::uint32_t slot) {
   return true;
 }
 
-// Nothing else could go, and nothing can be written: then what can be made again goes whatever that takes, before a
-// value that is needed now does not fit. Whether memory came free.
+// Last resort: nothing else can leave and nothing can be written. Drops recomputable objects whatever the cost rather
+// than failing a value that is needed now. Returns whether memory was freed.
 bool Pager::drop_unwritten(std::uint64_t bytes, const std::unordered_set<std::uint32_t>& pinned) {
   if (takes_writes() || !writes_.empty()) return false;
   const auto allowed = [&](std::uint32_t slot) {

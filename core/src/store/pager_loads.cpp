@@ -1,4 +1,4 @@
-// What comes back: loads that wait for memory, then for their reads.
+// Loading: requests that wait for memory, then for their reads.
 #include <utility>
 
 #include "base/log.h"
@@ -8,15 +8,15 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kHoldNs = 250'000'000;  // until whoever asked has pinned what was loaded
-constexpr std::size_t kMostFailures = 1024;     // that nobody asked for
+constexpr std::uint64_t kHoldNs = 250'000'000;  // for the requester to pin what was loaded
+constexpr std::size_t kMostFailures = 1024;     // not yet asked for
 
 }  // namespace
 
 void Pager::load(std::uint32_t slot, std::uint32_t reader) {
   if (objects_->is_resident(slot)) return;
   if (enabled()) {
-    note_reads();  // what the reader had before, in its order
+    note_reads();  // earlier reads, to keep their order
     used(slot, reader);
   }
   const auto on_its_way = loads_.find(slot);
@@ -26,7 +26,7 @@ void Pager::load(std::uint32_t slot, std::uint32_t reader) {
   if (on_its_way == loads_.end()) {
     loads_.emplace(slot, Load{objects_->directory().generation(slot), {}, {}, true, false});
   } else {
-    on_its_way->second.ahead = false;  // somebody asks now
+    on_its_way->second.ahead = false;  // a reader asks for it now
     if (!on_its_way->second.queued) return;
   }
   queue_.push_back(slot);
@@ -44,7 +44,7 @@ void Pager::try_loads() {
     if (!place_all(slot, it->second)) {
       if (!loads_.contains(slot)) continue;  // it failed, and was dropped
       drop_waiting_ahead();
-      return;  // whoever comes later does not overtake it
+      return;  // later requests do not overtake it
     }
     queue_.pop_front();
     it->second.queued = false;
@@ -52,8 +52,8 @@ void Pager::try_loads() {
   }
 }
 
-// Ranges for all blobs that are neither resident nor on their way, before any is read: two half-loaded objects that
-// wait for each other's memory cannot be.
+// Takes ranges for all blobs that are neither resident nor being read, before starting any read, so that two
+// half-loaded objects cannot wait for each other's memory.
 bool Pager::place_all(std::uint32_t slot, Load& load) {
   const BlobWriter& blobs = objects_->blobs();
   for (const std::uint32_t blob : objects_->blobs_of(slot)) {
@@ -80,7 +80,7 @@ bool Pager::place_all(std::uint32_t slot, Load& load) {
   return true;
 }
 
-// The segment's number may be somebody else's from now on. Another range is looked for.
+// The segment's number may be reused from now on, so the load looks for another range.
 void Pager::provision_failed(std::uint32_t segment) {
   for (auto& [slot, load] : loads_) {
     if (load.wait.segment == segment) load.wait.segment = kNoSegment;

@@ -1,4 +1,4 @@
-// Whether there can be room at all: what of the store cannot leave memory, and for whose sake.
+// Immovable memory: what cannot leave the store's memory, and on whose behalf.
 #include <unordered_set>
 
 #include "store/pager.h"

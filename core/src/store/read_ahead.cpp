@@ -5,10 +5,10 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint32_t kReach = 4;  // so far apart readers that share a run may be
+constexpr std::uint32_t kReach = 4;  // maximum distance between readers that share a run
 constexpr std::uint32_t kKnownSteps = 2;
-constexpr std::uint32_t kRunsOfReader = 2;         // a third one begins in place of the older
-constexpr std::uint64_t kQuietNs = 2'000'000'000;  // a run without a use is over
+constexpr std::uint32_t kRunsOfReader = 2;         // a third one replaces the older
+constexpr std::uint64_t kQuietNs = 2'000'000'000;  // a run without a use for so long is inactive
 constexpr std::uint32_t kFar = 0xffff'ffffU;
 
 }  // namespace
@@ -26,7 +26,7 @@ void ReadAhead::remove(std::uint32_t slot) {
   slots_[slot].used = false;
   const auto at = places_.find({place.set, place.order});
   if (at == places_.end() || at->second != slot) return;
-  // A run whose last object ends goes on from the one before, so that a consumer may delete what it has had.
+  // A run whose last object ends continues from the one before, so consumers may delete what they have read.
   for (Run& run : runs_) {
     if (!run.used || run.set != place.set || run.order != place.order) continue;
     Places::const_iterator before = at;
@@ -58,7 +58,7 @@ bool ReadAhead::next(Places::const_iterator& at, const Run& run) const {
   return at->first.first == run.set;
 }
 
-// In the run's direction; kFar if it is not within reach.
+// Steps to `order` in the run's direction; kFar if it is out of reach.
 std::uint32_t ReadAhead::distance(const Run& from, std::uint32_t order) const {
   auto at = places_.find({from.set, from.order});
   for (std::uint32_t steps = 1; steps <= kReach && next(at, from); ++steps) {
@@ -76,7 +76,7 @@ bool ReadAhead::follow(Run& run, std::uint32_t order) const {
   if (ahead == kFar && behind == 1 && run.steps == 0 && !run.declared) {
     run.backward = !run.backward;
   } else if (ahead == kFar) {
-    return behind != kFar && run.steps != 0;  // somebody who shares the run is a little late
+    return behind != kFar && run.steps != 0;  // another reader of the run is slightly behind
   }
   run.order = order;
   if (ahead == 1 || behind == 1) ++run.steps;
@@ -99,7 +99,7 @@ bool ReadAhead::follow_own(std::uint32_t set, std::uint32_t order, std::uint32_t
   return false;
 }
 
-// A reader that has no run yet may share another's.
+// A reader without a run may join another's.
 bool ReadAhead::join(std::uint32_t set, std::uint32_t order, std::uint32_t reader, std::uint64_t now_ns) {
   for (Run& run : runs_) {
     if (!run.used || run.set != set) continue;
@@ -113,7 +113,7 @@ bool ReadAhead::join(std::uint32_t set, std::uint32_t order, std::uint32_t reade
   return false;
 }
 
-// The reader is elsewhere: what it was on has to prove itself anew. How many runs it is on.
+// The reader is elsewhere: its runs have to be confirmed again. Returns how many runs it is on.
 std::uint32_t ReadAhead::leave_behind(std::uint32_t set, std::uint32_t reader) {
   std::uint32_t has = 0;
   for (Run& run : runs_) {
@@ -142,7 +142,7 @@ void ReadAhead::touch(std::uint32_t slot, std::uint32_t reader, Reading declared
   ++steps_;
 }
 
-// Of a reader that is on two runs, the older one; else a free one, or the one that was not used for longest.
+// The older run of a reader that is on two; otherwise a free one, or the least recently used.
 ReadAhead::Run& ReadAhead::replaceable(std::uint32_t set, std::uint32_t reader, std::uint32_t has) {
   const auto older = [](const Run& one, const Run& other) { return one.used_ns < other.used_ns; };
   if (has >= kRunsOfReader) {

@@ -1,11 +1,12 @@
-// Which objects will be asked for next: followed are runs of uses in the order of sealing within a locality set,
-// forward or backward, by one reader or by several that share the work.
+// Read-ahead: predicts which objects will be read next. It follows runs of uses in the order of sealing within a
+// locality set, forward or backward, by one reader or by several that share the work.
 //
-//   a run: begun (one use) ──two steps to neighbours──▶ known: reads ahead ──its reader is elsewhere──▶ has to prove
-//          └──its set is declared a scan──▶ known at once   └──no use for two seconds──▶ rests       itself anew
+//   a run:
+//   begun (one use) ─┬─two steps to neighbors───────▶ known: reads ahead ──┬─its reader is elsewhere──▶ unproven again
+//                    └─its set is declared a scan──▶ (known at once)      └─no use for two seconds───▶ inactive
 //
-// A reader may be on two runs at a time (two inputs read side by side), up to four readers on one.
-// It only tells; the pager loads.
+// A reader may be on two runs at a time (two inputs read side by side), and up to four readers on one run. This class
+// only predicts; the pager loads.
 #pragma once
 
 #include <array>
@@ -21,16 +22,16 @@ namespace entrepot {
 // Guarded by the daemon's thread.
 class ReadAhead {
  public:
-  // Objects with payload that can leave memory. `order`: unique, grows from seal to seal.
+  // Registers an object whose payload can leave memory. `order`: unique, increases with each seal.
   void add(std::uint32_t slot, std::uint32_t set, std::uint32_t order);
   void remove(std::uint32_t slot);
   void move(std::uint32_t slot, std::uint32_t set);
 
-  // Somebody reads the object, or asks for it. `declared`: how its set is said to be read.
+  // Somebody reads or requests the object. `declared`: the declared access pattern of its set.
   void touch(std::uint32_t slot, std::uint32_t reader, Reading declared, std::uint64_t now_ns);
 
-  // Calls begin(number of runs) for each run, the last used first, and then visit(slot) for what follows on it, the
-  // nearest first, until visit is false.
+  // Calls begin(number of runs) for each run, most recently used first, then visit(slot) for the objects that follow on
+  // it, nearest first, until visit returns false.
   template <class Begin, class Visit>
   void for_each_ahead(std::uint64_t now_ns, Begin&& begin, Visit&& visit) const {
     const std::vector<const Run*> runs = active(now_ns);
@@ -42,7 +43,7 @@ class ReadAhead {
     }
   }
   [[nodiscard]] bool is_active(std::uint64_t now_ns) const { return !active(now_ns).empty(); }
-  // Counts the steps of all runs: another number means that there may be something new ahead.
+  // Number of steps of all runs; when it changes, there may be something new to read ahead.
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
 
  private:
@@ -57,7 +58,7 @@ class ReadAhead {
     std::uint32_t set = 0;
     std::uint32_t order = 0;  // of the last use
     std::array<std::uint32_t, 4> readers{kNobody, kNobody, kNobody, kNobody};
-    std::uint32_t steps = 0;  // to direct neighbours, since a reader of it was elsewhere
+    std::uint32_t steps = 0;  // to direct neighbors, since one of its readers was elsewhere
     bool used = false;
     bool backward = false;
     bool declared = false;

@@ -1,4 +1,4 @@
-// What the store says about itself: JSON for people and tools, and the sentence of a StoreFull.
+// Status, info and lists as JSON, and the details of a StoreFull error.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -234,7 +234,7 @@ void Store::object_json(JsonWriter& json, std::uint32_t slot) const {
   write_set(json, slot);
 }
 
-// Why the object is where it is.
+// Explains why the object is where it is.
 void Store::write_explanation(JsonWriter& json, std::uint32_t slot) const {
   std::string why;
   if (objects_.blobs_of(slot).empty()) {

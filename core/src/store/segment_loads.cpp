@@ -1,4 +1,4 @@
-// Memory for what comes back from cold storage: ranges that the daemon fills itself.
+// Memory for reloading spilled blobs: ranges that the daemon fills itself.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ std::optional<BlobPlace> SegmentPool::place_in(std::uint32_t segment, std::uint6
     table_.set_state(segment, SegmentState::kReturned);
     ++segments_taken_;
   }
-  table_.forget_writer(segment);  // what is loaded here may be anybody's: nobody gets a lease of it again
+  table_.forget_writer(segment);  // it may hold anybody's data now: nobody may lease it again
   ++entry.blobs;
   blob_bytes_ += extent;
   return BlobPlace{segment, *offset, bytes, table_.generation(segment)};
@@ -29,7 +29,7 @@ Result<std::optional<BlobPlace>> SegmentPool::place_for_load(std::uint64_t bytes
     info(wait.segment).reserved = false;
     if (auto place = place_in(std::exchange(wait.segment, kNoSegment), bytes)) return place;
   }
-  // Where nobody writes any more, best fit; then a free segment, the smallest that is large enough.
+  // Best fit among segments without a writer; then the smallest free segment that is large enough.
   for (const SegmentState wanted : {SegmentState::kReturned, SegmentState::kFree}) {
     std::uint32_t best = kNoSegment;
     for (const auto& [segment, entry] : infos_) {

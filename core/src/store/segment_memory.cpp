@@ -1,4 +1,4 @@
-// The memory side of the segment pool: making segments, keeping some warm, giving them back, taking them over.
+// Segment pool, memory side: making segments, keeping some warm, giving them back, adopting them.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kLeastPunch = 64U << 10;  // smaller holes are not worth a call
+constexpr std::uint64_t kLeastPunch = 64U << 10;  // smaller holes are not worth a system call
 
 }  // namespace
 
@@ -33,7 +33,7 @@ Result<std::uint32_t> SegmentPool::start_segment(std::uint64_t bytes, bool urgen
   return infos_.contains(segment) ? segment : kNoSegment;
 }
 
-// Half of it may be there. Committed memory is: what is given back of it can be had again.
+// Assumes that half of the refused size may be available. Committed memory is: whatever is given back can be had again.
 void SegmentPool::memory_refused(std::uint64_t bytes, const Status& why) {
   warm_stopped_ = true;
   warm_note_ = why.message();
@@ -85,7 +85,7 @@ std::uint64_t SegmentPool::available_bytes() const {
   return std::min(budget_->free_bytes(), attainable_ > committed_ ? attainable_ - committed_ : 0);
 }
 
-// Records may have taken some of the capacity that the large one was to have.
+// Records may have taken some of the capacity intended for the large segment.
 std::uint64_t SegmentPool::least_large_bytes() const {
   return large_ == 0 ? 0 : std::max(large_ - small_, small_ + kSegmentAlign);
 }
@@ -98,7 +98,7 @@ void SegmentPool::top_up(bool large_too) {
   for (const auto& [segment, entry] : infos_) {
     const SegmentState state = table_.state(segment);
     if (entry->reserved) continue;
-    if (state == SegmentState::kProvisioning) return;  // one at a time, so that urgent ones need not queue
+    if (state == SegmentState::kProvisioning) return;  // one at a time, so that urgent ones are not queued behind it
     if (state != SegmentState::kFree) continue;
     if (large_ != 0 && entry->extents.bytes() >= least_large) {
       has_large = true;
@@ -117,7 +117,7 @@ void SegmentPool::top_up(bool large_too) {
     return;
   }
   if (available_bytes() < size) {
-    warm_done_ = true;  // all of the capacity is in use already
+    warm_done_ = true;  // the whole capacity is already in use
     return;
   }
   if (const Result<std::uint32_t> started = start_segment(size, false); !started.is_ok()) {
@@ -131,7 +131,7 @@ bool SegmentPool::is_droppable(std::uint32_t segment, const Info& entry) const {
   return is_free(segment) || (has_writer(table_.state(segment)) && entry.empty());
 }
 
-// What make_room() could win at most, the record arena aside.
+// Upper bound of what make_room() could free, not counting the record arena.
 std::uint64_t SegmentPool::reclaimable_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [segment, entry] : infos_) {
@@ -146,8 +146,8 @@ std::uint64_t SegmentPool::reclaimable_bytes() const {
   return bytes;
 }
 
-// Cheapest first: free segments, then segments that are empty though their writer could go on with them, then free
-// ranges of segments that hold something. Nothing is given up if all of it together would not be enough.
+// Frees the cheapest first: free segments, then empty segments whose writer could still use them, then free ranges of
+// segments that hold something. Frees nothing if all of it together would not be enough.
 bool SegmentPool::make_room(std::uint64_t bytes) {
   if (available_bytes() >= bytes) return true;
   const Result<std::uint64_t> trimmed = records_->trim();
@@ -221,7 +221,7 @@ std::uint32_t SegmentPool::adopt_begin() {
   std::uint32_t lost = static_cast<std::uint32_t>(found.damaged.size());
   for (const std::uint32_t segment : found.live) {
     const std::uint32_t generation = table_.generation(segment);
-    if (table_.state(segment) == SegmentState::kProvisioning) {  // nothing was promised about it
+    if (table_.state(segment) == SegmentState::kProvisioning) {  // nothing depends on it yet
       table_.remove(segment);
       source_->drop(segment, generation);
       continue;
@@ -281,8 +281,8 @@ void SegmentPool::adopt_end(bool withhold) {
   }
 }
 
-// What its writer was writing there is not written down, only between which bounds: all that is free there counts as
-// leased until it says more. What has no pages was given back before, so nobody has it.
+// Exactly what its writer had leased is not recorded, only within which bounds: everything free there counts as leased
+// until the writer reports. Ranges without pages were given back before, so nobody uses them.
 void SegmentPool::quarantine(std::uint32_t segment) {
   table_.set_state(segment, SegmentState::kQuarantined);
   retire_holes(segment);
@@ -302,7 +302,7 @@ void SegmentPool::quarantine(std::uint32_t segment) {
 void SegmentPool::retire_holes(std::uint32_t segment) {
   Info& entry = info(segment);
   for (const auto& [offset, length] : std::exchange(entry.holes, {})) {
-    if (!entry.extents.reserve(offset, length).is_ok()) continue;  // a sealed blob's
+    if (!entry.extents.reserve(offset, length).is_ok()) continue;  // part of a sealed blob
     entry.retired += length;
     committed_ -= length;
     budget_->give(BudgetItem::kSegments, length);

@@ -45,7 +45,8 @@ bool SegmentPool::is_writer(std::uint32_t segment, std::uint32_t client) const {
          table_.writer(segment).token != 0;
 }
 
-// May it write there without anybody else's data in reach: it is the writer, or was the last one before it unmapped it.
+// Whether it may write there without access to anyone else's data: it is the writer, or was the last one before
+// unmapping it.
 bool SegmentPool::was_writer(std::uint32_t segment, const SegmentWriterRef& client) const {
   const SegmentState state = table_.state(segment);
   if (state != SegmentState::kLeased && state != SegmentState::kReturned) return false;
@@ -78,7 +79,7 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
   const bool is_small = want <= small_;
   if (auto got = lease_free_segment(client, want, want, is_small ? 2 * small_ : UINT64_MAX)) return got;
 
-  // Nothing of the wished size is there: make it if there is room, else take less that is there already.
+  // No free segment of the wanted size: make one if there is room, otherwise accept a smaller one that exists.
   const std::uint64_t least_segment = round_up(least, kSegmentAlign);
   std::uint64_t size = is_small ? std::max(small_, least_segment) : round_up(want, kSegmentAlign);
   if (available_bytes() < size) {
@@ -115,7 +116,7 @@ std::optional<LeaseGrant> SegmentPool::lease_from_own(const SegmentWriterRef& cl
 
 LeaseGrant SegmentPool::grant_own(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t offset,
                                   std::uint64_t length) {
-  if (table_.state(segment) == SegmentState::kReturned) {  // it had unmapped it: it gets the descriptor again
+  if (table_.state(segment) == SegmentState::kReturned) {  // it had unmapped it, so it gets the descriptor again
     table_.lease(segment, client);
     info(segment).descriptor_sent = false;
   }
@@ -126,7 +127,7 @@ LeaseGrant SegmentPool::grant_own(const SegmentWriterRef& client, std::uint32_t 
 
 std::optional<LeaseGrant> SegmentPool::lease_free_segment(const SegmentWriterRef& client, std::uint64_t least,
                                                           std::uint64_t want, std::uint64_t largest) {
-  std::uint32_t best = kNoSegment;  // the smallest that has all that is wanted, else the largest
+  std::uint32_t best = kNoSegment;  // the smallest that holds `want`, else the largest
   for (const auto& [segment, entry] : infos_) {
     const std::uint64_t size = entry->extents.bytes();
     if (!is_free(segment) || size < least || size > largest) continue;
@@ -242,7 +243,7 @@ void SegmentPool::restore_leases(const SegmentWriterRef& client, const std::vect
   for (const auto& [segment, entry] : infos_) {
     if (!is_writer(segment, client.client)) continue;
     table_.set_state(segment, SegmentState::kLeased);
-    entry->descriptor_sent = false;  // what it holds nothing of, it may have unmapped
+    entry->descriptor_sent = false;  // it may have unmapped segments in which it holds nothing
     if (leases != nullptr) release_all_leases(segment);
   }
   if (leases == nullptr) return;
@@ -255,7 +256,7 @@ void SegmentPool::restore_leases(const SegmentWriterRef& client, const std::vect
       it->second->descriptor_sent = true;
     }
   }
-  for (const auto& [segment, entry] : infos_) {  // not before all are back: the next daemon may need them
+  for (const auto& [segment, entry] : infos_) {  // only after all are restored: the next daemon may need the old bounds
     if (is_writer(segment, client.client)) note_leases(segment);
   }
 }
@@ -320,7 +321,8 @@ void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::u
 
 void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t extent = blob_extent_bytes(offset, length);
-  remove_leased(info(segment), offset, extent);  // noted by sealed(): until then it counts as leased, should we die
+  // recorded by sealed(): until then it counts as leased, in case the daemon dies
+  remove_leased(info(segment), offset, extent);
   ++info(segment).blobs;
   blob_bytes_ += extent;
 }
@@ -330,7 +332,7 @@ void SegmentPool::sealed(std::uint32_t segment) {
 }
 
 void SegmentPool::release_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
-  if (!infos_.contains(segment)) return;  // lost on adoption
+  if (!infos_.contains(segment)) return;  // lost during adoption
   const std::uint64_t extent = blob_extent_bytes(offset, length);
   free_range(segment, offset, extent);
   --info(segment).blobs;
@@ -345,7 +347,7 @@ void SegmentPool::settle(std::uint32_t segment) {
   if (state == SegmentState::kReturned) {
     table_.set_state(segment, SegmentState::kFree);
   } else if (state != SegmentState::kFree) {
-    return;  // its writer may go on with it
+    return;  // its writer may still use it
   }
   if (entry.retired != 0) return drop(segment);
   ++segments_freed_;

@@ -1,18 +1,19 @@
-// The segment pool: memory for payload. Who may write which range, what is warm, what can be given back.
+// Segment pool: memory for payload. Tracks who may write which range, what is warm, and what can be given back.
 //
-// A range of a segment is one of: free | leased (its writer alone may write it) | sealed (part of a blob) | retired
-// (its pages went back to the machine under pressure; comes back only with a new segment). A segment has one writer at
-// most, and goes to another one only when it holds nothing and the former one is gone or unmapped it; its former writer
-// may have it back while it still holds that writer's data. States in shm/segment_table.h. The table's entry is written
-// before a lease is answered.
+// A range of a segment is free, leased (only its writer may write it), sealed (part of a blob), or retired (its pages
+// were returned to the machine under pressure; usable again only in a new segment). A segment has at most one writer.
+// It goes to another writer only when it holds nothing and the former one is gone or has unmapped it; its former writer
+// may get it back while it still holds that writer's data. States are in shm/segment_table.h. The table entry is
+// written before a lease is answered. The budget grants each segment before it is made, and is credited for retired
+// ranges.
 //
-//   The budget grants each segment before it is made, and gets retired ranges back.
+// What the machine can provide:
 //
-// What the machine can give:
-//   as much as the capacity ──a segment could not be made──▶ short: what there is, and half of what was refused
-//              ▲                                               │  ▲ (so the next one is smaller, in the end none)
-//              └──────────retry_memory(), some seconds later───┘  └──the next one could not be made either
-// While it is short, values get room as in a store of that size: by what is free, and by moving others out.
+//   the full capacity ──a segment could not be made──▶ short: what is committed, plus half of what was refused
+//           ▲                                            │  ▲ (so the next attempt is smaller, and finally none)
+//           └────────retry_memory(), seconds later───────┘  └──the next one could not be made either
+//
+// While it is short, values are placed as in a store of that size: in free memory, or by evicting others.
 #pragma once
 
 #include <algorithm>
@@ -40,10 +41,10 @@ namespace entrepot {
 inline constexpr std::uint64_t kLeaseGranule = 64U << 10;  // leases start and end on multiples of it
 inline constexpr std::uint32_t kNoSegment = 0xffff'ffffU;
 
-// The range of a segment that a blob takes: whole pages for large blobs, so that no page holds two owners' bytes.
+// Extent that a blob occupies: whole pages for large blobs, so that no page holds bytes of two owners.
 [[nodiscard]] std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length);
 
-// A lease that could not be answered at once remembers here what is being made for it.
+// State of a lease that could not be answered at once: the segment being made for it.
 struct LeaseWait {
   std::uint32_t segment = kNoSegment;
 };
@@ -55,72 +56,73 @@ class SegmentPool {
               const StoreOptions& options);
 
   // --- leases
-  // A range now, or none: wait (provisioning may be under way for `wait`). kStoreFull if waiting cannot help.
+  // Returns a range, or none: wait (a segment may be in preparation for `wait`). kStoreFull if waiting cannot help.
   [[nodiscard]] Result<std::optional<LeaseGrant>> lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
                                                         std::uint64_t want_bytes, LeaseWait& wait);
-  void abandon(LeaseWait& wait);  // the request is gone; what was being made for it is for anybody
+  void abandon(LeaseWait& wait);  // the request is gone; the segment being made for it becomes available to all
   // kInvalidArgument unless the whole range is leased to the client. `done`: the client has unmapped the segment.
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
-  void client_disconnected(std::uint32_t client);  // its leased ranges return; it may still map its segments
-  void client_died(std::uint32_t client);          // its segments are for anybody once they are empty
-  // After a reconnect: exactly these ranges are leased to the client. What cannot be is left out.
+  void client_disconnected(std::uint32_t client);  // its leased ranges are returned; it may still map its segments
+  void client_died(std::uint32_t client);          // its segments become available once they are empty
+  // After a reconnect: makes exactly these ranges leased to the client. Leaves out those that cannot be.
   void restore_leases(const SegmentWriterRef& client, const std::vector<HeldLease>* leases);
 
-  // --- loads: memory that the daemon itself fills, so no client may write any of its segment
-  // A blob's range now, or none: wait (a segment may be under way for `wait`, or nothing is free).
+  // --- loads: memory filled by the daemon itself, in segments that no client may write
+  //
+  // Returns a blob's range, or none: wait (a segment may be in preparation for `wait`, or nothing is free).
   [[nodiscard]] Result<std::optional<BlobPlace>> place_for_load(std::uint64_t bytes, LeaseWait& wait);
 
   // --- blobs
   [[nodiscard]] Status check_leased(std::uint32_t client, std::uint32_t segment, std::uint64_t offset,
                                     std::uint64_t length) const;
-  void take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // checked before
-  void sealed(std::uint32_t segment);  // any number; an object with a blob in it is written down, all of it
+  void take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // after check_leased()
+  void sealed(std::uint32_t segment);  // any number; call once an object with a blob in it is fully written
   void release_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] std::uint32_t generation(std::uint32_t segment) const { return table_.generation(segment); }
   [[nodiscard]] std::uint64_t bytes(std::uint32_t segment) const { return table_.bytes(segment); }
   [[nodiscard]] MemoryKind kind(std::uint32_t segment) const { return table_.kind(segment); }
-  [[nodiscard]] bool is_live(std::uint32_t segment) const;  // any number; there is memory to map
+  [[nodiscard]] bool is_live(std::uint32_t segment) const;  // any number; whether there is memory to map
   [[nodiscard]] bool is_known(std::uint32_t segment) const { return infos_.contains(segment); }  // or being made
 
   // --- memory
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
-  [[nodiscard]] bool make_room(std::uint64_t bytes);  // of the budget: drops, punches
-  void top_up(bool large_too);  // warm memory ahead of demand; a large segment takes long, and bandwidth
+  [[nodiscard]] bool make_room(std::uint64_t bytes);  // in the budget: drops segments, punches holes
+  void top_up(bool large_too);  // makes warm memory ahead of demand; a large segment takes time and memory bandwidth
   [[nodiscard]] bool warm_done() const { return warm_done_; }
   [[nodiscard]] const std::string& warm_note() const { return warm_note_; }  // why it stopped short
-  void retry_memory();                                                       // perhaps the machine has more by now
-  // Gives free segments back that top_up() would not make again: at least one if there are any, else no more than so
-  // many bytes. Whether there are more.
+  void retry_memory();                                                       // the machine may have more memory by now
+  // Gives back free segments that top_up() would not make again: at least one if there are any, otherwise at most
+  // `most_bytes`. Returns whether there are more.
   [[nodiscard]] bool drop_surplus(std::uint64_t most_bytes);
-  // How many segments anybody took or had made so far, and how many became free.
+  // How many segments were taken or made for a request so far, and how many became free.
   [[nodiscard]] std::uint64_t segments_taken() const { return segments_taken_; }
   [[nodiscard]] std::uint64_t segments_freed() const { return segments_freed_; }
-  // The machine gave less than the capacity; warm_note() says why.
+  // Whether the machine gave less than the capacity; warm_note() says why.
   [[nodiscard]] bool is_short() const { return attainable_ != UINT64_MAX; }
   [[nodiscard]] std::uint64_t limit_bytes() const { return std::min(options_.capacity_bytes, attainable_); }
 
   // --- adoption: begin, then every blob, then end.
-  [[nodiscard]] std::uint32_t adopt_begin();  // damaged entries
+  [[nodiscard]] std::uint32_t adopt_begin();  // returns the number of damaged entries
   [[nodiscard]] Status adopt_blob(const BlobPlace& place);
-  // `withhold`: somebody may read what nothing accounts for. No range of the segments that there are is handed out,
-  // nor any page of them given back, until give_back().
+  // `withhold`: memory that nothing accounts for may be in use by a reader. No range of the existing segments is handed
+  // out, and no page of them given back, until give_back().
   void adopt_end(bool withhold);
   void give_back();
 
   // --- figures
   [[nodiscard]] std::uint64_t committed_bytes() const { return committed_; }
   [[nodiscard]] std::uint64_t record_bytes() const;
-  [[nodiscard]] std::uint64_t available_bytes() const;  // that nothing is committed to, and that can be had
+  [[nodiscard]] std::uint64_t available_bytes() const;  // not committed, and obtainable
   [[nodiscard]] std::uint64_t blob_bytes() const { return blob_bytes_; }
   [[nodiscard]] std::uint64_t leased_bytes() const { return leased_; }
   [[nodiscard]] std::uint64_t leased_by(std::uint32_t client) const;
   [[nodiscard]] std::map<std::uint32_t, std::uint64_t> held_by_client() const;  // whole segments with a writer
-  [[nodiscard]] std::uint64_t warm_bytes() const;  // free segments, and free ranges in them
+  [[nodiscard]] std::uint64_t warm_bytes() const;  // free segments, and free ranges in others
   [[nodiscard]] std::uint64_t provisioning_bytes() const;
   [[nodiscard]] std::uint64_t largest_free() const;
-  [[nodiscard]] std::uint64_t largest_extent() const;  // free and in one piece, in whichever segment it lies
-  [[nodiscard]] std::uint64_t largest_lease() const;  // to somebody new, at once: holes elsewhere are given back for it
+  [[nodiscard]] std::uint64_t largest_extent() const;  // contiguous free range, in any segment
+  [[nodiscard]] std::uint64_t largest_lease() const;  // to a new client, at once; holes elsewhere are given back for it
   [[nodiscard]] std::uint64_t small_segment_bytes() const { return small_; }
   [[nodiscard]] std::uint64_t warm_target_bytes() const { return warm_target_; }
   [[nodiscard]] const char* memory_kind() const;  // of the latest segment
@@ -134,9 +136,9 @@ class SegmentPool {
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;  // only a live segment has one
 
  private:
-  // What is derived about a segment.
+  // Derived state of a segment.
   struct Info {
-    ExtentAllocator extents;                        // free or not
+    ExtentAllocator extents;                        // free or in use
     std::map<std::uint64_t, std::uint64_t> leased;  // offset -> length, disjoint, not adjacent; see note_leases()
     std::uint64_t leased_bytes = 0;
     std::uint64_t retired = 0;
@@ -144,7 +146,7 @@ class SegmentPool {
     bool descriptor_sent = false;                                // its writer has the writable descriptor
     bool reserved = false;                                       // made for a request that still waits
     bool withheld = false;                                       // since an adoption: see adopt_end
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // of an adoption, until they are retired
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;  // found by an adoption, until they are retired
     [[nodiscard]] bool empty() const { return blobs == 0 && leased.empty(); }
   };
 
@@ -160,28 +162,29 @@ class SegmentPool {
                                                std::uint64_t largest);
   std::optional<BlobPlace> place_in(std::uint32_t segment, std::uint64_t bytes);
   LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);
-  // kNoSegment: the source refused at once, and the pool is short.
+  // Returns kNoSegment if the source refused at once; the pool is then short.
   Result<std::uint32_t> start_segment(std::uint64_t bytes, bool urgent);
   void memory_refused(std::uint64_t bytes, const Status& why);
   void add_leased(Info& info, std::uint64_t offset, std::uint64_t length);
   void remove_leased(Info& info, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] bool is_leased(const Info& info, std::uint64_t offset, std::uint64_t length) const;
   void release_all_leases(std::uint32_t segment);
-  // In the table, for the next daemon: before a lease is answered, and after what it was taken for is written down.
+  // Writes leases to the table, for the next daemon: before a lease is answered, and after the object it was taken for
+  // is fully written.
   void note_leases(std::uint32_t segment);
   void free_range(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
-  void settle(std::uint32_t segment);  // after something left it: free, or dropped, or as it is
+  void settle(std::uint32_t segment);  // after something left it: makes it free, drops it, or leaves it
   void drop(std::uint32_t segment);
   [[nodiscard]] std::vector<std::uint32_t> surplus() const;  // largest first
-  [[nodiscard]] std::uint64_t least_large_bytes() const;     // of a segment that is kept for one large value
+  [[nodiscard]] std::uint64_t least_large_bytes() const;  // minimum size of a segment that is kept for one large value
   [[nodiscard]] bool is_droppable(std::uint32_t segment, const Info& entry) const;
   [[nodiscard]] std::uint64_t reclaimable_bytes() const;
-  // Free ranges of whole pages.
+  // Free ranges, in whole pages.
   [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> free_pages(const Info& entry);
   void retire_holes(std::uint32_t segment);
   void quarantine(std::uint32_t segment);
   void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
-  void settle_adopted(std::uint32_t segment);  // one that nobody writes
+  void settle_adopted(std::uint32_t segment);  // of a segment without a writer
 
   StoreOptions options_;
   RecordArena* records_;
@@ -201,8 +204,8 @@ class SegmentPool {
   bool warm_done_ = false;
   bool warm_stopped_ = false;
   std::string warm_note_;
-  std::uint64_t attainable_ = UINT64_MAX;  // of committed_; less while the machine is short of memory
-  bool refused_ = false;                   // since the last segment that could be made; said once
+  std::uint64_t attainable_ = UINT64_MAX;  // limit of committed_; lower while the machine is short of memory
+  bool refused_ = false;                   // since the last successful segment; logged once
   MemoryKind latest_kind_ = MemoryKind::kUnknown;
 };
 

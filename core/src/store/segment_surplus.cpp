@@ -1,7 +1,7 @@
-// Free segments beyond what is kept warm: which ones nobody would miss, and giving them up, some at a time.
+// Surplus: which free segments beyond the warm target to give back, a few at a time.
 //
-// What is kept is what top_up() would make again otherwise: one for a large value, and the usual ones. So what goes
-// back stays with the machine until somebody asks for it.
+// Keeps what top_up() would otherwise make again: one segment for a large value, and the small ones. So what is given
+// back stays with the machine until a request needs it.
 #include <algorithm>
 
 #include "store/segment_pool.h"
@@ -9,9 +9,9 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kLargerShare = 4;  // the one for a large value may be larger than wished by a fourth
+constexpr std::uint64_t kLargerShare = 4;  // the segment for a large value may exceed the wanted size by a fourth
 
-// How dear it was to make, and would be again.
+// Ranks memory kinds by how expensive they are to make.
 std::uint32_t warmth(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kHugePages:
@@ -37,7 +37,7 @@ std::vector<std::uint32_t> SegmentPool::surplus() const {
     free_bytes += entry->extents.bytes();
   }
   if (free_bytes <= warm_target_) return {};
-  // Those to keep in front: the warmest, of these the smallest.
+  // Segments to keep come first: the warmest, and of those the smallest.
   std::sort(spare.begin(), spare.end(), [&](std::uint32_t a, std::uint32_t b) {
     const std::uint32_t warmth_a = warmth(kind(a));
     const std::uint32_t warmth_b = warmth(kind(b));

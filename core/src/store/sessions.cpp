@@ -10,8 +10,8 @@
 namespace entrepot {
 namespace {
 
-// Written into Session::reserved before limits change, and cleared after: crc is that of the whole entry as it is to
-// be.
+// Redo record: written into Session::reserved before limits change, and cleared after. crc is that of the whole entry
+// after the change.
 struct LimitsRedo {
   std::uint64_t ttl_seconds;
   std::uint64_t limit_bytes;
@@ -267,7 +267,7 @@ std::vector<std::uint32_t> SessionTable::expired() const {
     const Session& session = at(index);
     if (session.ttl_seconds == 0 || use(index).opened_by != 0) continue;
     const std::uint64_t used = session.last_used_unix_ns.load(std::memory_order_relaxed);
-    // Divided, not multiplied: a time to live of 2^64 - 1 seconds must not overflow.
+    // Divide rather than multiply: a TTL of 2^64 - 1 seconds must not overflow.
     if (now > used && (now - used) / 1'000'000'000 >= session.ttl_seconds) result.push_back(index);
   }
   return result;

@@ -10,7 +10,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint32_t kNamed = 0x8000'0000U;  // policy numbers of sets with a name
+constexpr std::uint32_t kNamed = 0x8000'0000U;  // flag in the policy number of named sets
 
 std::uint32_t set_crc(const LocalitySet& set, std::uint32_t generation) {
   return Crc32c()
@@ -55,7 +55,7 @@ std::uint32_t SetTable::adopt() {
       ++damaged;
       return false;
     }
-    // Its session was removed, and the daemon died before the set was.
+    // Its session was removed, and the daemon died before it removed the set.
     if (!sessions_->is_known(set.session) || sessions_->generation(set.session) != set.session_generation) return false;
     by_name_[Key(set.session, name(index))] = index;
     return true;
@@ -144,7 +144,7 @@ const std::uint32_t* SetTable::find_field(std::uint32_t session, std::uint32_t f
   if (field == 0) return find(session, "");
   const std::uint32_t index = field - 1;
   if (index >= table_.size() || Word::state(table_.word(index)) == 0 || this->session(index) != session) {
-    return find(session, "");  // not there, so the object belongs to no other
+    return find(session, "");  // the set is gone, so the object belongs to the default one
   }
   return find(session, name(index));
 }

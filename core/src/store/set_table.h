@@ -1,8 +1,8 @@
-// Locality sets as the store keeps them: named groups of a session's objects, with attributes that eviction reads.
+// Locality set table: named groups of a session's objects, with attributes that eviction uses.
 //
 //   free --define--> live --its session ends--> free (generation + 1)
 //
-// The set without a name is the session's default one: of objects that belong to no other.
+// The set with the empty name is the session's default set; it holds the objects that belong to no other set.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ class SetTable {
  public:
   SetTable(ControlMemory& memory, const SessionTable& sessions);
 
-  // After the sessions. How many entries were damaged.
+  // Call after the sessions were adopted. Returns the number of damaged entries.
   [[nodiscard]] std::uint32_t adopt();
 
-  // The number by which clients speak of a set: see SessionTable::handle.
+  // Handle by which clients refer to a set: see SessionTable::handle.
   [[nodiscard]] std::uint32_t handle(std::uint32_t index) const;
-  // kInvalidArgument if there is no such set, or it is of another session.
+  // kInvalidArgument if there is no such set, or it belongs to another session.
   [[nodiscard]] Result<std::uint32_t> index_of(std::uint32_t handle, std::uint32_t session) const;
 
-  // Makes the set, or changes it. kInvalidArgument for a name or attributes of the wrong form, kStoreFull.
+  // Creates or changes the set. kInvalidArgument for an invalid name or invalid attributes, kStoreFull.
   [[nodiscard]] Result<std::uint32_t> define(std::uint32_t session, std::string_view name, const SetChange& change);
-  // What a session takes with it; after its objects.
+  // Removes a session's sets; call after its objects were removed.
   void drop_session(std::uint32_t session);
 
   [[nodiscard]] const std::uint32_t* find(std::uint32_t session, std::string_view name) const;
@@ -43,11 +43,11 @@ class SetTable {
   [[nodiscard]] std::string_view name(std::uint32_t index) const;
   [[nodiscard]] std::uint32_t session(std::uint32_t index) const { return table_.at(index).session; }
 
-  // Objects name their set by Slot::locality_set: index + 1, or 0 for the session's default one.
+  // Objects refer to their set by Slot::locality_set: index + 1, or 0 for the session's default set.
   [[nodiscard]] std::uint32_t field_of(std::uint32_t index) const { return name(index).empty() ? 0 : index + 1; }
-  // The set that a field means; null: the session's default one, about which nothing was said.
+  // The set that a field refers to; null: the session's default set, which was never defined.
   [[nodiscard]] const std::uint32_t* find_field(std::uint32_t session, std::uint32_t field) const;
-  // The number under which the eviction policy knows the set.
+  // Number of the set in the eviction policy.
   [[nodiscard]] std::uint32_t policy_number(std::uint32_t session, std::uint32_t field) const;
 
  private:

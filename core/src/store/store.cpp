@@ -7,12 +7,12 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kExpiryNs = 1'000'000'000;        // sessions are looked through so often at the most
-constexpr std::uint64_t kLongestCalmNs = 60'000'000'000;  // and so often at the least: clocks may be set
-constexpr std::uint64_t kWarmingNs = 5'000'000'000;       // until memory is asked for again after it was refused
-constexpr std::uint64_t kUrgentNs = 1'000'000'000;        // the same, while somebody waits for it
-constexpr std::uint64_t kUnrestNs = 250'000'000;          // after a lease for a large value it is being copied
-constexpr std::uint64_t kMostUnrestNs = 1'000'000'000;    // however many such leases follow each other
+constexpr std::uint64_t kExpiryNs = 1'000'000'000;        // minimum interval between expiry checks
+constexpr std::uint64_t kLongestCalmNs = 60'000'000'000;  // maximum interval: the clock may be changed
+constexpr std::uint64_t kWarmingNs = 5'000'000'000;       // before retrying after memory was refused
+constexpr std::uint64_t kUrgentNs = 1'000'000'000;        // the same, while a request waits
+constexpr std::uint64_t kUnrestNs = 250'000'000;          // after a lease for a large value, while it is being copied
+constexpr std::uint64_t kMostUnrestNs = 1'000'000'000;    // limit, however many such leases follow each other
 constexpr std::uint64_t kRetryReclaimNs = 50'000'000;
 constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
 
@@ -57,7 +57,7 @@ Status Store::reconnect(std::uint32_t client, std::uint64_t token, const std::ve
                   concat("client ", client, " with that token is not known to this store: connect anew"));
   }
   if (!state->quarantined && leases == nullptr) {
-    // Its connection ended, so its leases went back then; only a restart keeps what nobody could say.
+    // Its leases were returned when its connection ended; only after a restart are they unknown.
     static const std::vector<HeldLease> kNone;
     leases = &kNone;
   }
@@ -127,7 +127,7 @@ void Store::lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t wan
   waiter.tried.waiting = timeout_ms > 0;
   waiters_.leases.push_back(std::move(waiter));
   try_leases();
-  if (timeout_ms == 0) tick();  // what waits for nothing that is under way is answered now
+  if (timeout_ms == 0) tick();  // a request that does not wait is answered now
 }
 
 void Store::try_leases() {
@@ -135,7 +135,7 @@ void Store::try_leases() {
   for (auto it = waiters_.leases.begin(); it != waiters_.leases.end();) {
     Result<std::optional<LeaseGrant>> got = try_lease(*it);
     if (got.is_ok() && !got->has_value()) {
-      // First come, first served: what comes free next by writing is the first one's.
+      // First come, first served: what a write frees next belongs to the first waiter.
       if (it->wait.segment == kNoSegment && pager_.is_working()) break;
       ++it;
       continue;
@@ -227,7 +227,7 @@ void Store::notify_sealed(const IdBytes& id) {
     waiter.done(look(waiter.ids));
 }
 
-// Something about a spilled object changed: it is resident again, or will not be.
+// A spilled object changed: it is resident again, or cannot be loaded.
 void Store::notify_changed(const IdBytes& id) { notify_sealed(id); }
 
 std::vector<LookupOutcome> Store::look(const std::vector<IdBytes>& ids) {
@@ -292,7 +292,7 @@ void Store::rescan() {
 
 std::uint64_t Store::next_deadline_ns() const {
   std::uint64_t next = std::min(waiters_.next_deadline_ns(), next_expiry_ns_);
-  // What was just loaded, or could not be written, may be moved out a little later.
+  // Objects just loaded, or whose write failed, may be evicted a little later.
   if (pager_.has_work() || (pager_.enabled() && !waiters_.leases.empty())) {
     next = std::min(next, clock_->monotonic_ns() + kRetryReclaimNs);
   }
@@ -315,7 +315,7 @@ void Store::expire() {
   next_expiry_ns_ = clock_->monotonic_ns() + calm;
 }
 
-// One that nobody has open any more may be the next.
+// A session that was just closed may be the next to expire.
 void Store::sessions_changed() { next_expiry_ns_ = std::min(next_expiry_ns_, clock_->monotonic_ns() + kExpiryNs); }
 
 void Store::tick() {

@@ -1,8 +1,8 @@
-// The store of one instance: everything the daemon knows and decides, with no socket in it.
+// The store: all of the daemon's state and decisions, without sockets.
 //
-// Single-threaded: guarded by the daemon's thread. What it is given (control memory, memory source, clock) outlives it.
-// Requests that may wait are answered through a callback, at once or later, and exactly once unless their owner is
-// cancelled. After every request call settle(), and tick() at next_deadline_ns().
+// Single-threaded: guarded by the daemon's thread. The control memory, memory source and clock passed to it must
+// outlive it. Requests that may wait are answered through a callback, immediately or later, exactly once unless their
+// owner is cancelled. Call settle() after every request, and tick() at next_deadline_ns().
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 
 namespace entrepot {
 
-inline constexpr std::uint64_t kRescanNs = 200'000'000;  // of deferred frees, while there are any
+inline constexpr std::uint64_t kRescanNs = 200'000'000;  // between scans for deferred frees, while any are pending
 
 struct AdoptionReport {
   ObjectAdoption objects;
@@ -38,12 +38,12 @@ struct AdoptionReport {
 struct ListQuery {
   bool all_sessions = false;
   std::uint32_t session = 0;  // handle
-  std::string pattern;        // glob over names and hexadecimal IDs; empty: all
+  std::string pattern;        // glob over names and hexadecimal IDs; empty matches all
   std::uint32_t cursor = 0;
   std::uint32_t limit = 1000;
 };
 
-struct DaemonFacts {  // what only the process around the store knows
+struct DaemonFacts {  // facts that only the process around the store knows
   std::uint32_t pid = 0;
   std::uint32_t keeper_pid = 0;
   std::string program;  // path
@@ -53,12 +53,12 @@ struct DaemonFacts {  // what only the process around the store knows
 
 class Store {
  public:
-  // `cold` may be null: then a full store refuses instead of spilling.
+  // If `cold` is null, a full store refuses requests instead of spilling.
   Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options,
         ColdStorage* cold = nullptr);
 
-  // Once, first: an empty store, or what an earlier daemon left (pin tables are added after adopt_clients and before
-  // adopt_rest, so that no pin is overlooked).
+  // Call one of these once, first: start_fresh() for an empty store, the adopt functions for an earlier daemon's
+  // memory. Pin tables are added after adopt_clients() and before adopt_rest(), so that no pin is missed.
   [[nodiscard]] Status start_fresh();
   void adopt_clients();
   [[nodiscard]] Result<AdoptionReport> adopt_rest();
@@ -68,14 +68,14 @@ class Store {
   void abandon_client(std::uint32_t client) { clients_.abandon(client); }
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
   [[nodiscard]] PinScanner& pins() { return pins_; }
-  // kStoreFull if there are as many clients as a store of this size takes, or as many forked ones.
+  // kStoreFull if the maximum number of clients, or of forked ones, for a store of this size is reached.
   [[nodiscard]] Status may_register(bool forked) const;
-  // Memory for a client; moves objects out where there is none. kStoreFull.
+  // Reserves memory for a client, evicting objects if necessary. kStoreFull.
   [[nodiscard]] Status take_for_client(std::uint64_t bytes);
-  // kAccessDenied unless the token is the client's. `leases` null: the client does not say what it holds.
+  // kAccessDenied unless the token is the client's. `leases` null: the client does not report its leases.
   [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<HeldLease>* leases);
-  void disconnected(std::uint32_t client, std::uint64_t owner);  // leases return, pins stay
-  void died(std::uint32_t client);                               // all that was its
+  void disconnected(std::uint32_t client, std::uint64_t owner);  // leases are returned, pins stay
+  void died(std::uint32_t client);                               // releases everything the client held
   [[nodiscard]] const ClientTable& clients() const { return clients_; }
 
   // --- requests
@@ -84,24 +84,25 @@ class Store {
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
   [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
-  // Answers when all are sealed, or the time is over. What is in cold storage only: `load_ms` 0 leaves it there; else
-  // it is brought back, and one object alone is waited for so long (of several the answer says which are on their way).
+  // Answers once all are sealed, or at the timeout. `load_ms` 0 leaves spilled objects where they are; otherwise they
+  // are reloaded, and a lookup of a single object waits that long for it (for several, the answer says which are still
+  // loading).
   void lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, std::uint64_t load_ms,
               LookupDone done);
-  // Moves objects out of memory, in the background where they must be written first. result[i]: what became of it.
+  // Evicts objects from memory, in the background if they must be written first. result[i]: status of ids[i].
   [[nodiscard]] std::vector<Status> evict(std::span<const IdBytes> ids);
   [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
   void released() { rescan(); }
-  // Handle of the session. The connection has it open until disconnected() or close.
+  // Returns the session's handle. The connection keeps it open until disconnected() or close_session().
   [[nodiscard]] Result<std::uint32_t> open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
                                                    const SessionLimits* limits);
-  // It is open no longer by this connection; kInvalidArgument if it was not.
+  // Closes the session for this connection; kInvalidArgument if it was not open.
   [[nodiscard]] Status close_session(std::uint64_t owner, std::uint32_t handle);
-  // Whether an object whose last consumer had it is deleted at once.
+  // Whether an object is deleted as soon as its last consumer has consumed it.
   [[nodiscard]] Status set_deletes_consumed(std::uint32_t handle, bool on);
   [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
-  // The same, unless a connection has it open or (with a time that is not 0) it was used after that time. One step:
-  // nobody opens it in between. kObjectNotFound: there is none.
+  // As remove_session(), unless a connection has the session open or (if the time is not 0) it was used after that
+  // time. Atomic: nobody can open it in between. kObjectNotFound if there is no such session.
   struct Unused {
     bool removed = false;
     std::uint32_t opened_by = 0;
@@ -113,14 +114,15 @@ class Store {
   void resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
                     NameDone done);
   [[nodiscard]] Status unbind_name(std::uint32_t session, std::string_view name);
-  // --- what users say about objects, in store_sets.cpp
-  // Makes or changes a locality set of a session, by its name or (not 0) its handle; an empty name is the default set.
+  // --- sets, hints and consumers, in store_sets.cpp
+  //
+  // Creates or changes a locality set of a session, by name or (if not 0) by handle; an empty name is the default set.
   [[nodiscard]] Result<SetGrant> define_set(std::uint32_t session, std::string_view name, std::uint32_t set,
                                             const SetChange& change);
-  // result[i]: what became of it. kObjectNotFound, kInvalidArgument for a priority or set of the wrong kind.
+  // result[i]: status of ids[i]. kObjectNotFound, or kInvalidArgument for an invalid priority or set.
   [[nodiscard]] std::vector<Status> hint(std::span<const IdBytes> ids, const HintSpec& hint);
-  // One consumer has had these objects, however often it says so. result[i]: how many are still to come; 0 for what is
-  // not there any more. kInvalidArgument if nobody counts its consumers, or the consumer has no name.
+  // Marks the objects consumed by `consumer`; idempotent. result[i]: how many consumers are still to come; 0 for an
+  // object that is already gone. kInvalidArgument if its consumers are not counted, or `consumer` is empty.
   [[nodiscard]] std::vector<Result<std::uint32_t>> consumed(std::span<const IdBytes> ids, std::string_view consumer);
   [[nodiscard]] Result<std::string> sets_json(std::uint32_t session) const;
   void wait_provisioned(const Asker& asker, std::uint64_t timeout_ms, ProvisionDone done);
@@ -132,7 +134,7 @@ class Store {
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
   void take_cold_completions() { pager_.take_completions(); }
-  void settle();  // answers leases that memory came free for, tops warm memory up
+  void settle();  // runs pending work: answers leases that now fit, tops up warm memory
   void tick();    // deadlines, rescans, expiry
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
   [[nodiscard]] bool is_idle() const { return objects_.count() == 0 && clients_.all().empty(); }
@@ -162,7 +164,7 @@ class Store {
   [[nodiscard]] bool recover_one(const ColdObject& object, ObjectTable::RecoveredBlobs& known);
   void recover_left_on_disk();
   [[nodiscard]] bool follows_killed() const;
-  [[nodiscard]] std::string what_was_lost() const;  // for whoever asks for an object that is not here; mostly empty
+  [[nodiscard]] std::string what_was_lost() const;  // appended to "not found"; usually empty
   void note_names(const IdBytes& id);
   [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(LeaseWaiter& waiter);
   void notify_named(std::uint32_t session, std::string_view name);
@@ -174,7 +176,7 @@ class Store {
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
   [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids);
   [[nodiscard]] Status store_full(const LeaseWaiter& waiter) const;
-  // Whether what the lease asks for could be free if all went that can go: now, once others' pins go, or not at all.
+  // Whether the lease would fit if everything evictable left: now, once other clients' pins go, or never.
   enum class Room : std::uint8_t { kNow, kLater, kNever };
   [[nodiscard]] Room room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const;
   [[nodiscard]] Status never_fits(const LeaseWaiter& waiter, const Pager::Immovable& immovable) const;
@@ -188,7 +190,7 @@ class Store {
   void end_what_all_have_had();
   [[nodiscard]] Status hint_one(const IdBytes& id, const HintSpec& hint);
   void drop_sets(std::uint32_t session);
-  void know_sets();  // tells the pager
+  void know_sets();  // passes them to the pager
 
   ControlMemory* memory_;
   const Clock* clock_;
@@ -212,11 +214,11 @@ class Store {
   std::uint64_t next_rescan_ns_ = 0;
   std::uint64_t next_expiry_ns_ = 0;
   std::uint64_t next_warming_ns_ = 0;
-  std::uint64_t next_surplus_ns_ = 0;  // 0: nothing is to be given back
-  std::uint64_t seen_taken_ = 0;       // of the pool's segments
+  std::uint64_t next_surplus_ns_ = 0;  // 0: nothing to give back
+  std::uint64_t seen_taken_ = 0;       // of the pool's segment counters
   std::uint64_t seen_freed_ = 0;
-  std::uint64_t calm_from_ns_ = 0;    // 0: nobody is writing a large value
-  std::uint64_t calm_latest_ns_ = 0;  // of calm_from_ns_, if that is not 0
+  std::uint64_t calm_from_ns_ = 0;    // 0: no large value is being written
+  std::uint64_t calm_latest_ns_ = 0;  // upper bound of calm_from_ns_, if that is not 0
 };
 
 }  // namespace entrepot

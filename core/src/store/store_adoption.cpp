@@ -1,4 +1,4 @@
-// How a store begins: fresh, with what a killed store left on disk, or with the memory of a daemon that died.
+// Startup of a store: fresh, with what a killed store left on disk, or with the memory of a daemon that died.
 #include <cstdint>
 
 #include "base/log.h"
@@ -10,8 +10,8 @@ namespace entrepot {
 Status Store::start_fresh() {
   Root& root = memory_->root();
   root.created_unix_ns = clock_->unix_ns();
-  // Each of both may know what the other does not: the address, where nothing is spilled; the disk, where the lock file
-  // was removed.
+  // Either source may know what the other does not: the address if nothing is spilled, the disk if the lock file was
+  // removed.
   const bool killed = options_.follows_killed || (cold_ != nullptr && cold_->had_former());
   if (killed) root.flags.fetch_or(kRootFollowsKilled, std::memory_order_relaxed);
   ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
@@ -24,7 +24,7 @@ Status Store::start_fresh() {
   return Status::ok();
 }
 
-// Keeper and daemon are dead, and with them all memory. What had whole copies lives on.
+// Keeper and daemon died, and all memory with them. Objects with complete copies survive.
 void Store::recover_cold() {
   ObjectTable::RecoveredBlobs known;
   std::uint32_t latest = 0;
@@ -38,13 +38,13 @@ void Store::recover_cold() {
     pager_.follow(*slot);
   }
   cold_->adopt_end();
-  // Lives that begin from here on are later ones of their IDs.
+  // Objects sealed from here on get later generations.
   if (adoption_.objects.adopted != 0) memory_->root().generation_seed.store(latest, std::memory_order_relaxed);
 }
 
 bool Store::recover_one(const ColdObject& object, ObjectTable::RecoveredBlobs& known) {
   const SessionLimits limits{object.ttl_seconds, 0, 0};
-  const bool is_new = sessions_.find(object.scope, object.session) == nullptr;  // one that is there keeps its limits
+  const bool is_new = sessions_.find(object.scope, object.session) == nullptr;  // an existing session keeps its limits
   const Result<std::uint32_t> session = sessions_.open(object.scope, object.session, is_new ? &limits : nullptr, 0);
   const Status status = session.is_ok() ? objects_.adopt_cold(object, *session, known) : session.status();
   if (!status.is_ok()) {
@@ -59,8 +59,8 @@ bool Store::recover_one(const ColdObject& object, ObjectTable::RecoveredBlobs& k
   return true;
 }
 
-// Objects that were on disk alone when a daemon without cold storage took over (it got no key, say): no table knows
-// them any more, but their copies and the manifest are as they were. Whoever was made anew since then counts.
+// Recovers objects that were only on disk when a daemon without cold storage took over (e.g. because it had no key). No
+// table lists them any more, but their copies and the manifest are intact. An object recomputed since then wins.
 void Store::recover_left_on_disk() {
   std::atomic<std::uint32_t>& flags = memory_->root().flags;
   if (cold_ == nullptr) {
@@ -87,7 +87,7 @@ Result<AdoptionReport> Store::adopt_rest() {
   adoption_.lost_segments = pool_.adopt_begin();
   ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
   pool_.adopt_end(objects_.is_withholding());
-  budget_.enforce();  // not before: to whoever makes room, segments whose blobs are not known yet seem empty
+  budget_.enforce();  // not earlier: segments whose blobs are not adopted yet look empty to make_room()
   adoption_.damaged_entries += names_.adopt([&](std::uint32_t session, const IdBytes& id) {
     return sessions_.is_live(session) && (objects_.find(id).has_value() || objects_.is_dropped(id));
   });

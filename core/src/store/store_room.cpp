@@ -1,5 +1,5 @@
-// Room: for a lease at once, by moving others out, later, or never; for one more client; who takes how much; and what
-// nobody takes.
+// Admission: whether a lease fits now, after evictions, later or never; limits on clients; memory accounting; and
+// giving back surplus memory.
 #include <algorithm>
 
 #include "base/text.h"
@@ -9,12 +9,12 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kBytesAClient = 128U << 10;  // of the size, for each client that may come
+constexpr std::uint64_t kBytesAClient = 128U << 10;  // of capacity, per admissible client
 constexpr std::uint64_t kLeastClients = 64;
 constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 constexpr std::uint64_t kMostCalmSeconds = 1'000'000'000;
 constexpr std::uint64_t kSurplusStepNs = 100'000'000;    // between two steps of giving free segments back
-constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // in one step: 40 ms of the provisioner's thread
+constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of the provisioner's thread
 
 }  // namespace
 
@@ -47,14 +47,14 @@ Status Store::may_register(bool forked) const {
                 true);
 }
 
-// A lease from free memory, or from what the pager can give up at once.
+// Leases from free memory, or from what the pager can free at once.
 Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
   while (true) {
     Result<std::optional<LeaseGrant>> got =
         pool_.lease(waiter.client, waiter.min_bytes, waiter.want_bytes, waiter.wait);
     const bool no_memory = got.is_ok() && !got->has_value() && waiter.wait.segment == kNoSegment;
     if (!no_memory) return got;
-    // Nothing is moved out for what cannot have room with it.
+    // Evicts nothing for a request that would not fit even then.
     Pager::Immovable immovable;
     const Room room = room_for(waiter, immovable);
     if (room == Room::kNever) return never_fits(waiter, immovable);
@@ -64,8 +64,8 @@ Result<std::optional<LeaseGrant>> Store::try_lease(LeaseWaiter& waiter) {
   }
 }
 
-// Others' pins go by themselves, and their going is waited for. What the asker itself holds while it waits, what a user
-// keeps in memory, and all that is no payload do not.
+// Other clients' pins go away by themselves and are waited for. Not so what the requester itself pins while it waits,
+// what users keep in memory, and everything that is not payload.
 Store::Room Store::room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const {
   immovable = pager_.immovable(waiter.asker.client);
   const std::uint64_t fixed = pager_.enabled() ? budget_.fixed_bytes() : 0;
@@ -96,7 +96,7 @@ Status Store::store_full(const LeaseWaiter& waiter) const {
       true);
 }
 
-// What is free beyond the warm target goes back to the machine when nobody took a segment for a while.
+// Free memory beyond the warm target is given back to the machine when no segment was taken for a while.
 void Store::watch_surplus() {
   const bool taken = seen_taken_ != pool_.segments_taken();
   const bool freed = seen_freed_ != pool_.segments_freed();

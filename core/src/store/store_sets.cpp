@@ -1,4 +1,4 @@
-// What users say about objects: locality sets, hints, and which consumers have had what.
+// Requests about locality sets, hints and consumers.
 #include <algorithm>
 
 #include "store/json.h"
@@ -153,7 +153,7 @@ Result<std::uint32_t> Store::consume(const IdBytes& id, std::string_view consume
                   "a consumer needs a key of its own, the same when it is run again: the task's name, say");
   }
   const auto slot = objects_.find(id);
-  if (!slot) return 0U;  // its last consumer is run again
+  if (!slot) return 0U;  // its last consumer was rerun
   const SlotHints hints = objects_.directory().hints(*slot);
   if (hints.consumers == 0) {
     return Status(Code::kInvalidArgument, concat("nobody counts the consumers of object ", to_hex(id),
@@ -180,7 +180,7 @@ void Store::all_have_had(std::uint32_t slot) {
   pager_.hints_changed(slot);
 }
 
-// A daemon counted the last consumer and died before that had its consequence.
+// Completes what a daemon left undone that died after counting the last consumer.
 void Store::end_what_all_have_had() {
   for (const std::uint32_t slot : consumptions_.slots()) {
     const SlotHints hints = objects_.directory().hints(slot);
@@ -194,7 +194,7 @@ Status Store::set_deletes_consumed(std::uint32_t handle, bool on) {
   return Status::ok();
 }
 
-// ---- what is said about them ----
+// ---- reports ----
 
 void Store::write_set(JsonWriter& json, std::uint32_t slot) const {
   const Slot& entry = objects_.directory().at(slot);

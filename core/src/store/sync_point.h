@@ -1,5 +1,5 @@
-// Places where a test may cut the daemon short, to see what an adoption makes of the control memory as it is just
-// there. Compiled only into test builds (ENTREPOT_SYNC_POINTS); nothing at all in the product.
+// Points at which a test may interrupt the daemon, to check how the control memory is adopted in exactly that state.
+// Compiled only into test builds (ENTREPOT_SYNC_POINTS); expands to nothing in the product.
 #pragma once
 
 #ifdef ENTREPOT_SYNC_POINTS

@@ -1,7 +1,7 @@
-// How fast cold storage moves bytes, measured while it is busy.
+// Throughput of cold storage, measured while it is busy.
 //
-// Transfers overlap, so it is not each one's own time that counts but that of all: from the moment at which one is
-// under way until none is. Guarded by the daemon's thread.
+// Transfers overlap, so individual durations are not added up; busy time runs from the start of a transfer while idle
+// until none is in flight. Guarded by the daemon's thread.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class TransferRate {
   void begin(std::uint64_t now_ns) {
     if (under_way_++ == 0) since_ns_ = now_ns;
   }
-  // `bytes` 0: it failed, and tells nothing.
+  // `bytes` 0: the transfer failed and is not measured.
   void end(std::uint64_t now_ns, std::uint64_t bytes) {
     --under_way_;
     const std::uint64_t took = now_ns > since_ns_ ? now_ns - since_ns_ : 0;
@@ -28,7 +28,7 @@ class TransferRate {
     busy_ns_ = 0;
     bytes_ = 0;
   }
-  // Until anything was measured: a gigabyte a second.
+  // 1 GB/s until something was measured.
   [[nodiscard]] double ns_per_byte() const { return ns_per_byte_; }
 
  private:

@@ -1,4 +1,4 @@
-// What the store is asked and what it answers, free of any wire.
+// Requests and answers of the store, independent of the wire format.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace entrepot {
 
-// Time, so that tests can turn it.
+// Time source; tests substitute their own.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -25,26 +25,26 @@ class Clock {
 struct StoreOptions {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t warm_bytes = 0;                   // kept warm ahead of demand
-  std::uint64_t give_back_after_seconds = 30;     // what is free beyond that; 0: never
-  std::uint64_t default_ttl_seconds = 24 * 3600;  // of sessions with a name
-  // With cold storage: when so much of the capacity is taken and has no copy, copies are written in the background,
-  // until it is less than the low mark. Shares of 100.
+  std::uint64_t give_back_after_seconds = 30;     // free memory beyond warm_bytes; 0: never
+  std::uint64_t default_ttl_seconds = 24 * 3600;  // of named sessions
+  // With cold storage: when memory without a copy on disk exceeds the high mark, copies are written in the background
+  // until it is below the low mark. Percent of the capacity.
   std::uint32_t spill_high_percent = 80;
   std::uint32_t spill_low_percent = 70;
-  bool follows_killed = false;  // the store that was here before was killed, keeper and daemon
-  std::string no_spill_why;     // without cold storage: why there is none
+  bool follows_killed = false;  // the previous store's keeper and daemon were both killed
+  std::string no_spill_why;     // without cold storage: the reason
   std::string host;
   std::string version;
 };
 
-// A range of a segment that becomes a blob.
+// Segment range that becomes a blob.
 struct BlobRange {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// A buffer of an object. `blob`: kNewBlobBit | index into SealSpec::blobs, kInlineBlob, or the number of a sealed blob.
+// Buffer of an object. `blob`: kNewBlobBit | index into SealSpec::blobs, kInlineBlob, or the number of a sealed blob.
 inline constexpr std::uint32_t kNewBlobBit = 0x8000'0000U;
 struct BufferSpec {
   std::uint32_t blob = 0;
@@ -53,13 +53,13 @@ struct BufferSpec {
   std::uint64_t length = 0;
 };
 
-// One object to seal. The texts stay alive during the call.
+// One object to seal. The strings must stay valid during the call.
 struct SealSpec {
   IdBytes id{};
   std::uint32_t session = 0;  // handle
   bool replace = false;
   std::uint32_t locality_set = 0;  // handle; 0: the session's default one
-  std::uint32_t consumers = 0;     // dead when so many have had it; 0: what its set says
+  std::uint32_t consumers = 0;     // object is dead once so many have consumed it; 0: as its set says
   std::vector<BlobRange> blobs;
   std::vector<BufferSpec> buffers;
   std::string_view tree;
@@ -67,14 +67,14 @@ struct SealSpec {
   std::string_view name;
 };
 
-// Where an object is. For kObjectExists: where the other one is.
+// Where an object is. For kObjectExists: where the existing one is.
 struct SealOutcome {
   Status status;
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
 };
 
-// kOk: it exists. Any other code for an object that exists says why it could not be brought back to memory.
+// kOk: the object exists. For an existing object, any other code says why it could not be reloaded.
 struct LookupOutcome {
   Code code = Code::kObjectNotFound;
   std::uint32_t slot = 0;
@@ -100,14 +100,14 @@ struct HeldLease {
   std::uint64_t length = 0;
 };
 
-// What a request says about objects; `fields` of HintField, the others stay what they are.
+// Hints about objects. `fields` is a mask of HintField; fields outside it are left unchanged.
 enum HintField : std::uint8_t { kHintPriority = 1, kHintPinned = 2, kHintSet = 4, kHintRecompute = 8 };
 struct HintSpec {
   std::uint8_t fields = 0;
   std::int8_t priority = 0;
   bool pinned = false;
   std::uint32_t locality_set = 0;                         // handle; 0: the session's default one
-  std::uint64_t recompute_ns = RecomputeCode::kCannotNs;  // to make it again
+  std::uint64_t recompute_ns = RecomputeCode::kCannotNs;  // time to recompute it
 };
 
 struct SetGrant {
@@ -120,7 +120,7 @@ struct NameOutcome {
   std::uint32_t generation = 0;
 };
 
-// Who asked. Requests that wait are dropped with their owner.
+// Origin of a request. Waiting requests are dropped together with their owner.
 struct Asker {
   std::uint32_t client = 0;
   std::uint64_t owner = 0;  // the connection

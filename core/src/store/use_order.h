@@ -1,5 +1,5 @@
-// Nodes in the order of their last use: a treap whose links lie in the nodes, so that joining, leaving and walking from
-// either end take a logarithm of its length and no allocation.
+// LRU list: nodes ordered by last use. A treap with its links inside the nodes: insertion, removal and walking from
+// either end take logarithmic time and allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace entrepot {
 
-// Node has `std::uint64_t used` (unique), `std::uint32_t left` and `right`, which belong to the order.
+// Node has `std::uint64_t used` (unique) and `std::uint32_t left` and `right`, which are managed by this class.
 template <class Node>
 class UseOrder {
  public:
@@ -40,7 +40,7 @@ class UseOrder {
     ++size_;
   }
 
-  // The node is in this order.
+  // Precondition: the node is in this list.
   void erase(std::vector<Node>& nodes, std::uint32_t node) {
     std::uint32_t* link = &root_;
     while (*link != node)
@@ -65,14 +65,14 @@ class UseOrder {
   [[nodiscard]] bool empty() const { return root_ == kNone; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
-  // Walks from one end to the other; the order must not change meanwhile.
+  // Iterates from one end to the other; the list must not change meanwhile.
   class Walk {
    public:
     Walk(const std::vector<Node>& nodes, const UseOrder& order, bool newest_first)
         : nodes_(&nodes), newest_first_(newest_first) {
       descend(order.root_);
     }
-    // kNone at the end.
+    // Returns kNone at the end.
     std::uint32_t next() {
       if (path_.empty()) return kNone;
       const std::uint32_t node = path_.back();

@@ -1,6 +1,7 @@
-// Requests that wait: for a seal, for a name, for memory, for warm memory. All have a deadline and an owner.
+// Requests that wait for a seal, a name, memory or warm memory. Each has a deadline and an owner.
 //
-//   waiting --what it waits for happens--> answered     waiting --deadline--> answered (what there is, or Timeout)
+//   waiting --condition met--> answered
+//   waiting --deadline--> answered (with what is available, or Timeout)
 //   waiting --its connection ends--> dropped, unanswered
 #pragma once
 
@@ -19,10 +20,10 @@
 
 namespace entrepot {
 
-// What was done to make room before it is said that there is none.
+// What was tried to make room before reporting that there is none.
 struct Tried {
-  bool moving = false;   // others' objects to disk
-  bool waiting = false;  // until something goes
+  bool moving = false;   // evicting other objects to disk
+  bool waiting = false;  // waiting until something is released
 };
 
 struct LookupWaiter {
@@ -50,7 +51,7 @@ struct LeaseWaiter {
   std::uint64_t want_bytes = 0;
   LeaseWait wait;
   LeaseDone done;
-  Tried tried;  // so far, for it
+  Tried tried;  // so far, for this request
 };
 
 struct ProvisionWaiter {
@@ -59,7 +60,7 @@ struct ProvisionWaiter {
   ProvisionDone done;
 };
 
-// Guarded by the daemon's thread. Answers are given only after a waiter left the lists, so an answer may ask anew.
+// Guarded by the daemon's thread. Callbacks run only after their waiter left the lists, so they may issue requests.
 struct Waiters {
   std::list<LookupWaiter> lookups;
   std::unordered_multimap<IdBytes, std::list<LookupWaiter>::iterator, IdHash> lookups_by_id;
@@ -89,7 +90,7 @@ struct Waiters {
     return waiter;
   }
 
-  // An ID was sealed: the waiters that now have all they asked for.
+  // Returns the waiters that are complete now that `id` is sealed.
   std::vector<LookupWaiter> sealed(const IdBytes& id) {
     std::vector<std::list<LookupWaiter>::iterator> ready;
     const auto [first, last] = lookups_by_id.equal_range(id);
