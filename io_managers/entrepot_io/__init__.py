@@ -1,5 +1,5 @@
-"""What every orchestrator shares: codecs, references, keys, sessions, and handing values over.
+"""Code shared by the orchestrator plugins: codecs, references, keys, sessions, and passing values between tasks.
 
-The host plugins (``entrepot_airflow``, ``entrepot_dagster``, ``entrepot_kedro``) are thin layers over this package.
-Nothing is imported here, because the core finds the codecs through an entry point and must not pay for the rest.
+The plugins (``entrepot_airflow``, ``entrepot_dagster``, ``entrepot_kedro``) are thin layers over this package. It
+imports nothing here: the core finds the codecs through an entry point and must not pay for the rest.
 """

@@ -1,11 +1,11 @@
-"""One connection to a store per process, shared by everything that a host does in it.
+"""Per-process store connections, shared by everything that an orchestrator runs in the process.
 
-A task process opens its connection once, at the first value that it hands over; threads share it. After a ``fork`` the
-client gives the child a connection of its own, so the cache stays valid there; only its lock is renewed, because
-another thread of the parent may have held it.
+A task process connects once, at the first value it passes on; its threads share the connection. After a ``fork`` the
+client gives the child its own connection, so the cache stays valid there; only the lock is replaced, because another
+thread of the parent may have held it.
 
-A store that died is noticed before a value is handed over or read: the connection then goes on with the store that is
-there now, and with it every ``Store`` that uses it, whether it is cached here or held by a user.
+A dead store is noticed before a value is written or read: the connection, and with it every ``Store`` that uses it,
+cached here or held by a user, then switches to the store now listening at the address.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 PickleRule = tuple[bool | None, Callable[[str], bool] | None]
 
 _lock = threading.Lock()
-# Guarded by _lock; by address, scope, and what says which pickled values are taken.
+# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE.
 _stores: dict[tuple[str | None, str, PickleRule, str | None], Store] = {}
-_rule: PickleRule = (None, None)  # replaced as a whole by whoever hosts this process; read with each use of a store
+_rule: PickleRule = (None, None)  # replaced as a whole by the process's orchestrator; read at each use of a store
 
 
 def permit_pickle(allow: bool | None, classes: Callable[[str], bool] | None) -> None:
-    """Say which pickled values this process takes: its host's rule, for whatever it reads through these connections.
+    """Set which pickled values the connections of this process accept.
 
     Args:
-        allow, classes: as ``entrepot.connect`` has them. A connection is made for each function, so it is one of a
-            module, not made for each call.
+        allow, classes: as for ``entrepot.connect``. Connections are cached per function object, so pass a module-level
+            function rather than one created for each call.
     """
     global _rule
     _rule = (allow, classes)
 
 
 def scope_store(address: str | None, scope: str) -> Store:
-    """The scope's own session, in the store that is there now: what is in it outlives runs.
+    """The scope's own session, in the current store; its contents outlive runs.
 
     Args:
-        address: of the store, ``None`` for the one that ``entrepot.connect`` finds.
+        address: of the store; ``None`` for the one that ``entrepot.connect`` finds.
         scope: the deployment.
 
     Raises:
@@ -52,7 +52,7 @@ def scope_store(address: str | None, scope: str) -> Store:
     import entrepot
     from entrepot import parts
 
-    # What connect() itself would look up is part of the key: a test or a notebook may change it.
+    # Whatever connect() would look up is part of the key, because a test or a notebook may change it.
     rule = _rule
     key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope, rule, os.environ.get("ENTREPOT_ALLOW_PICKLE"))
     with _lock:
@@ -68,12 +68,12 @@ def scope_store(address: str | None, scope: str) -> Store:
 
 
 def session_store(address: str | None, scope: str, session: str, ttl: float | None) -> Store:
-    """A session of a scope, made if it is not there, with a time to live.
+    """A session of a scope, created if missing, with a time to live.
 
     Args:
         address, scope: as for :func:`scope_store`.
-        session: its name; empty for the scope's own, which never expires.
-        ttl: seconds that the session lives after its last use, ``None`` for the store's default.
+        session: its name; empty for the scope's own session, which never expires.
+        ttl: seconds that the session lives after its last use; ``None`` for the store's default.
 
     Raises:
         StoreUnavailable: nothing answers at that address.
@@ -81,12 +81,12 @@ def session_store(address: str | None, scope: str, session: str, ttl: float | No
     store = scope_store(address, scope)
     if session == SCOPE_SESSION:
         return store
-    # The store's own default is the same; to set another one costs a look at all sessions.
+    # Equal to the store's own default; setting a TTL explicitly costs a lookup of all sessions.
     return store.session(session, ttl=None if ttl == DEFAULT_TTL_SECONDS else ttl)
 
 
 def close_all() -> None:
-    """Close this process's connections; values already read stay valid. The next use opens new ones."""
+    """Close this process's connections. Values already read stay valid; the next use opens new connections."""
     with _lock:
         stores = list(_stores.values())
         _stores.clear()

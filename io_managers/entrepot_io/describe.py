@@ -1,35 +1,31 @@
-"""What a value is, in words for people: its type and shape. Imports no data library."""
+"""Human-readable type and shape of a value. Imports no data library."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-# Only the libraries whose `shape` is a cheap tuple of numbers: elsewhere it may start a computation.
+# Only libraries whose `shape` is a cheap tuple of numbers; elsewhere, reading it may start a computation.
 _SHAPED = frozenset({"numpy", "pandas", "polars", "pyarrow", "scipy", "torch", "cupy", "xarray"})
 
 
 def type_name(value: Any) -> str:
-    """The public name of a value's type, such as ``"pandas.DataFrame"`` or ``"dict"``.
-
-    Args:
-        value: anything.
-    """
+    """The public name of a value's type, such as ``"pandas.DataFrame"`` or ``"dict"``."""
     cls = type(value)
     module, name = cls.__module__, cls.__qualname__
     if module == "builtins":
         return name
     root = module.partition(".")[0]
-    # pandas.core.frame.DataFrame is known to people as pandas.DataFrame.
+    # pandas.core.frame.DataFrame is commonly known as pandas.DataFrame.
     public = getattr(sys.modules.get(root), name, None) is cls
     return f"{root}.{name}" if public else f"{module}.{name}"
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
-    """The shape of an array or a table, ``None`` for what has none.
+    """The shape of an array or a table; ``None`` if it has none.
 
     Args:
-        value: anything; only values of known data libraries are asked for their shape.
+        value: anything; ``shape`` is read only on values of known data libraries.
     """
     if type(value).__module__.partition(".")[0] not in _SHAPED:
         return None

@@ -1,15 +1,15 @@
-"""Handing a value from one task to the next: the one place where it is written, read and dropped.
+"""Passing a value from one task to the next: the only place where values are written, read and deleted.
 
-The life of a value that a host hands over::
+The life of a value::
 
     put_value --> (referenced) --get_value--> (read, any number of times)
                        |
                        +-- put_value of a retry: same ID, next generation; the old reference reads ObjectLost
                        +-- delete_value, or the end of its session: the reference reads ObjectLost
 
-A host that keeps references (Airflow) reads by :func:`get_value`, which checks everything that the reference says. A
-host that derives the place of a value from its own names (Dagster, Kedro) reads by :func:`get_by_key`; if it has a
-record of where the value was written, that is checked too. Neither ever returns a value that it is not sure of.
+An orchestrator that stores references (Airflow) reads with :func:`get_value`, which checks every field of the
+reference. One that derives the key from its own names (Dagster, Kedro) reads with :func:`get_by_key`; if it has a
+record of where the value was written, that is checked too. Neither ever returns a value it is not sure of.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 def put_value(
     store: Store, key: str | None, value: Any, *, replace: bool = True, used: SetUse | None = None
 ) -> Reference:
-    """Write a value and say where it is.
+    """Write a value and return a reference to it.
 
     Args:
-        store: the session that it belongs to.
+        store: the session it belongs to.
         key: its logical key (:mod:`entrepot_io.keys`), from which its ID is derived; ``None`` for a random ID.
-        value: anything that a codec takes.
-        replace: whether a value that an earlier attempt wrote under this key gives way. Without it, identical content
-            is success and other content an error.
-        used: the locality set that it belongs to; default: the session's.
+        value: anything that a codec accepts.
+        replace: whether to replace a value that an earlier attempt wrote under this key. If false, identical content is
+            success and different content an error.
+        used: the locality set it belongs to; default: the session's.
 
     Raises:
-        ObjectExists: ``replace`` is off and other content is there.
+        ObjectExists: ``replace`` is false and the key holds different content.
         StoreFull: it does not fit.
-        UnsupportedType: no codec takes it.
+        UnsupportedType: no codec accepts it.
         StoreUnavailable: the store cannot be reached.
     """
     within = None if used is None else used.in_session(store)
@@ -74,16 +74,16 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
     """Read exactly the value that a reference names.
 
     Args:
-        reference: as :func:`put_value` returned it.
-        address: of the store, ``None`` for the one that ``entrepot.connect`` finds.
-        copy: ``"never"`` for a read-only view, ``"on_write"`` or ``"always"`` for one that may be changed.
+        reference: as returned by :func:`put_value`.
+        address: of the store; ``None`` for the one that ``entrepot.connect`` finds.
+        copy: ``"never"`` for a read-only view, ``"on_write"`` or ``"always"`` for a writable value.
 
     Raises:
-        ObjectLost: the value lives in another store (the message names its host), is no longer there, or was replaced
-            by a later attempt of the task that wrote it.
+        ObjectLost: the value lives in another store (the message names its host), no longer exists, or was replaced by
+            a later attempt of the task that wrote it.
         StoreUnavailable: the store cannot be reached.
     """
-    # In its own session, so that reading counts as a use of it and puts off its end.
+    # Read within the value's own session, so that the read counts as a use of the session and extends its life.
     store = session_store(address, reference.scope, reference.session, None)
     if _recalled(store, reference):
         return store.get(reference.id, copy=copy)
@@ -102,17 +102,17 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
 
 
 def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Reference | None = None) -> Any:
-    """Read the value that was last written under a key.
+    """Read the value last written under a key.
 
     Args:
-        store: the session that it belongs to.
+        store: the session it belongs to.
         key: its logical key.
         copy: as for :func:`get_value`.
-        recorded: the reference that the host kept when the value was written, if it did.
+        recorded: the reference that the orchestrator kept when the value was written, if it did.
 
     Raises:
-        ObjectNotFound: nothing was written under this key, as far as anybody knows.
-        ObjectLost: it was written, but lives in another store or is no longer there.
+        ObjectNotFound: nothing is known to have been written under this key.
+        ObjectLost: it was written, but lives in another store or no longer exists.
         StoreUnavailable: the store cannot be reached.
     """
     if recorded is not None and not _recalled(store, recorded):
@@ -131,14 +131,14 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
 
 
 def delete_value(reference: Reference, *, address: str | None = None) -> bool:
-    """Drop the value that a reference names; readers that hold it keep it.
+    """Delete the value that a reference names; current readers keep their view.
 
     Args:
-        reference: as :func:`put_value` returned it.
+        reference: as returned by :func:`put_value`.
         address: as for :func:`get_value`.
 
     Returns:
-        Whether it was there. A value of another store, or of another generation, is left alone.
+        Whether it existed. A value in another store, or of another generation, is left alone.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -148,10 +148,10 @@ def delete_value(reference: Reference, *, address: str | None = None) -> bool:
 
 
 def delete_by_key(store: Store, key: str) -> bool:
-    """Drop what was written under a key; readers that hold it keep it.
+    """Delete the value written under a key; current readers keep their view.
 
     Returns:
-        Whether it was there.
+        Whether it existed.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -169,12 +169,13 @@ def key_exists(store: Store, key: str) -> bool:
 
 
 def check_instance(store: Store, reference: Reference) -> None:
-    """Refuse a reference into another store.
+    """Reject a reference into another store.
 
-    A store that took over what an earlier one had on disk has its objects, in the same generations: they are meant.
+    A store that recovered an earlier one's spilled objects holds them in the same generations; references to these are
+    accepted.
 
     Raises:
-        ObjectLost: naming the host where the value lives.
+        ObjectLost: names the host where the value lives.
     """
     if store.instance_id == reference.instance or _is_here(store, reference):
         return
@@ -204,7 +205,7 @@ def _is_here(store: Store, reference: Reference) -> bool:
 
 
 def _recalled(store: Store, reference: Reference) -> bool:
-    """Whether exactly this value came back from the durable tier, because the store (after a reboot, say) lacks it."""
+    """Whether exactly this value was reloaded from the durable tier because the store lacked it (as after a reboot)."""
     if store.durable is None or _is_here(store, reference):
         return False
     return store.recall(reference.id, life=(reference.instance, reference.generation))

@@ -1,8 +1,9 @@
-"""Logical keys: the same output of the same task always has the same key, hence the same object ID.
+"""Logical keys: the same output of the same task always gets the same key, hence the same object ID.
 
-An ID is ``hash(scope, session, key)``; the scope tells deployments apart and the session tells runs apart, so a key
-names an output *within* a run (or, for what outlives runs, within the deployment). A retried task derives the same key
-and writes the same ID. Keys are readable, and unambiguous: the characters that separate their parts are escaped.
+An ID is ``hash(scope, session, key)``. The scope distinguishes deployments and the session distinguishes runs, so a key
+names an output *within* a run (or, for values that outlive runs, within the deployment). A retried task derives the
+same key and writes the same ID. Keys are readable and unambiguous: the characters that separate their parts are
+escaped.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from entrepot.errors import InvalidArgument
 
-# An alias of an object may have 255 bytes, the name of a session 240, of a scope 160 (docs/formats/control-memory.md).
+# Length limits: alias of an object 255 bytes, session name 240, scope 160 (docs/formats/control-memory.md).
 MAX_NAME_BYTES = 255
 UNMAPPED = -1
 
@@ -25,13 +26,13 @@ def _escape(part: str, separators: str) -> str:
 
 
 def join(parts: Sequence[str], separators: str = "/") -> str:
-    """Join parts with ``/`` so that different parts never give the same text.
+    """Join parts with ``/`` such that different parts never give the same text.
 
     >>> join(["a", "b/c"]), join(["a/b", "c"])
     ('a/b%2Fc', 'a%2Fb/c')
 
     Raises:
-        InvalidArgument: there are no parts, or one of them is not a string.
+        InvalidArgument: there are no parts, or one is not a string.
     """
     if not parts:
         raise InvalidArgument("a key needs at least one part, but got none")
@@ -46,8 +47,8 @@ def airflow_key(dag_id: str, task_id: str, map_index: int | None, xcom_key: str)
 
     Args:
         dag_id: the DAG.
-        task_id: the task, with its task groups.
-        map_index: which of the mapped task's instances; ``None`` or -1 for a task that is not mapped.
+        task_id: the task, including its task groups.
+        map_index: index of the mapped task instance; ``None`` or -1 for a task that is not mapped.
         xcom_key: the XCom's own key, such as ``return_value``.
 
     >>> airflow_key("etl", "load", -1, "return_value"), airflow_key("etl", "load", 3, "return_value")
@@ -60,11 +61,11 @@ def airflow_key(dag_id: str, task_id: str, map_index: int | None, xcom_key: str)
 
 
 def dagster_asset_key(path: Sequence[str], partition: str | None = None) -> str:
-    """The key of an asset, or of one of its partitions; it does not change from run to run.
+    """The key of an asset, or of one of its partitions; the same in every run.
 
     Args:
         path: the components of the asset key.
-        partition: the partition key, ``None`` for an asset without partitions.
+        partition: the partition key; ``None`` for an asset without partitions.
 
     >>> dagster_asset_key(["raw", "orders"]), dagster_asset_key(["orders"], "2026-01-01")
     ('asset:raw/orders', 'asset:orders@2026-01-01')
@@ -77,7 +78,7 @@ def dagster_output_key(identifier: Sequence[str]) -> str:
     """The key of an op's output within its run.
 
     Args:
-        identifier: step key, output name, and the mapping key of a dynamic output.
+        identifier: step key, output name and, for a dynamic output, the mapping key.
 
     >>> dagster_output_key(["load", "result"]), dagster_output_key(["load", "result", "part_1"])
     ('op:load/result', 'op:load/result/part_1')
@@ -86,7 +87,7 @@ def dagster_output_key(identifier: Sequence[str]) -> str:
 
 
 def kedro_key(name: str, version: str | None = None) -> str:
-    """The key of a dataset, within a run, or with its version.
+    """The key of a dataset within a run, or of one version of it.
 
     Args:
         name: the dataset's name in the catalog.
@@ -102,7 +103,7 @@ def kedro_key(name: str, version: str | None = None) -> str:
 def shorten(text: str, limit: int) -> str:
     """``text`` if it has at most ``limit`` bytes of UTF-8, else its start and a hash of the whole.
 
-    Different texts stay different. Control characters are replaced, because the result is shown to people.
+    Different texts stay different. Control characters are replaced, because the result is displayed.
     """
     clean = "".join(c if c.isprintable() else "?" for c in text)
     raw = clean.encode("utf-8", "replace")
@@ -114,5 +115,5 @@ def shorten(text: str, limit: int) -> str:
 
 
 def object_name(key: str) -> str:
-    """The alias under which people find the object of a key, within the length that the store allows."""
+    """The alias of a key's object, shortened to the length that the store allows."""
     return shorten(key, MAX_NAME_BYTES)

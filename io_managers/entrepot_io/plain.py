@@ -1,7 +1,7 @@
-"""Which values may stay inside the host: small and plain, so that nothing is gained by moving them.
+"""Decides which values stay inside the orchestrator: those small and plain enough that moving them gains nothing.
 
-A host whose own transport carries JSON keeps such values itself, where its user interface shows them. Everything else
-(tables, arrays, bytes, any object, large text or lists) goes by reference.
+An orchestrator whose own transport carries JSON keeps such values itself, visible in its user interface. Everything
+else (tables, arrays, bytes, arbitrary objects, large strings or lists) is passed by reference.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ _MAX_DEPTH = 16
 def stays_inline(value: Any, below: int = DEFAULT_INLINE_BELOW) -> bool:
     """Whether a value is plain JSON of less than ``below`` bytes.
 
-    Only exact types count: a subclass of ``dict`` would come back as a ``dict``. What a host could take for something
-    else (a dictionary that looks like a reference, keys with leading underscores that hosts reserve) is not plain.
+    Only exact types count: a subclass of ``dict`` would come back as a ``dict``. Values that an orchestrator could
+    misinterpret (a dictionary that looks like a reference, keys with leading underscores, which orchestrators reserve)
+    are not plain.
 
     Args:
-        value: anything; never converted, and left as soon as the answer is known.
+        value: anything; never converted, and visited only until the answer is known.
         below: bytes; 0 sends everything by reference.
     """
     return _cost(value, below, 0) < below
 
 
 def _cost(value: Any, budget: int, depth: int) -> int:
-    """About the bytes of ``value`` as JSON, or ``budget`` if it is more or not plain."""
+    """Approximate size of ``value`` as JSON, in bytes; ``budget`` if it is larger or not plain."""
     cls = type(value)
     if value is None or cls is bool:
         return 4
     if cls is int:
         return 1 + int(value).bit_length() // 3
     if cls is float:
-        return 18 if math.isfinite(value) else budget  # JSON has no word for NaN and the infinities
+        return 18 if math.isfinite(value) else budget  # JSON cannot represent NaN and infinities
     if cls is str:
         return _text_cost(value, budget)
     if depth >= _MAX_DEPTH or cls not in (list, dict):
@@ -64,5 +65,5 @@ def _text_cost(text: str, budget: int) -> int:
         return budget
     try:
         return 2 + len(text.encode())
-    except UnicodeEncodeError:  # lone surrogates have no JSON that every database takes
+    except UnicodeEncodeError:  # lone surrogates have no JSON form that every database accepts
         return budget

@@ -1,18 +1,18 @@
-"""The error of a task that writes into what it got, told from others, and what is said about it.
+"""Detects the error of a task that modifies a read-only input, and words the advice given about it.
 
-What a task gets is a read-only view of shared memory. Libraries say so in their own words, none of which names the
-setting that would have helped.
+A task's inputs are read-only views of shared memory. Libraries report writes to them in their own words, none of which
+names the setting that would help.
 """
 
 from __future__ import annotations
 
 _WORDS = ("read-only", "read only", "readonly")
 _KINDS = (ValueError, TypeError)
-_DEPTH = 8  # of errors that caused each other
+_DEPTH = 8  # maximum length of the chain of causes searched
 
 
 def is_read_only(error: BaseException | None) -> bool:
-    """Whether an error, or one that caused it, is a library's about memory that cannot be written.
+    """Whether an error, or one that caused it, is a library's complaint about read-only memory.
 
     >>> is_read_only(ValueError("assignment destination is read-only"))
     True
@@ -29,7 +29,7 @@ def is_read_only(error: BaseException | None) -> bool:
 
 
 def says_read_only(kind: str, text: str) -> bool:
-    """The same of an error of which a host kept the name of its class, and its text.
+    """Like :func:`is_read_only`, for an error of which an orchestrator kept only the class name and the text.
 
     >>> says_read_only("ValueError", "assignment destination is read-only")
     True
@@ -42,10 +42,10 @@ def _says(text: str) -> bool:
 
 
 def advice(where: str) -> str:
-    """What helps.
+    """The advice to show.
 
     Args:
-        where: the setting is, in words of the host.
+        where: the place of the setting, in the orchestrator's terms.
     """
     return (
         "Entrepot: inputs are read-only views of shared memory. To change one in place, copy it first (value.copy()), "

@@ -1,8 +1,8 @@
-"""References: what a host keeps in place of a value. Format version 1, described in ``docs/formats/reference.md``.
+"""References: what an orchestrator stores in place of a value. Format version 1, see ``docs/formats/reference.md``.
 
-A reference is a small JSON object that people can read in a host's user interface. It says where the value is (store,
-scope, session, ID) and which life of that ID was written (generation), so that a reader on the wrong host, or after the
-value was replaced or lost, gets an error that says so and never another value.
+A reference is a small JSON object, readable in an orchestrator's user interface. It states where the value is (store,
+scope, session, ID) and which generation of that ID was written, so that a reader on the wrong host, or one that comes
+after the value was replaced or lost, gets an error that says so and never another value.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from entrepot_io.describe import human_bytes
 
 FORMAT_VERSION = 1
 MARKER = "entrepot"
-_SHOWN = 60  # characters of a wrong value that an error message repeats
+_SHOWN = 60  # characters of an invalid value quoted in error messages
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
 _MAX_INT = 2**63 - 1
-# A mapping with these fields is meant as a reference even if its marker went missing.
+# A mapping with these fields is treated as a reference even if its marker is missing.
 _TELLTALE = frozenset({"scope", "session", "id", "generation", "instance"})
 
 
@@ -34,13 +34,13 @@ class Reference:
         scope: the deployment that wrote it.
         session: the run that wrote it; empty for the scope's own session.
         id: the object.
-        generation: which life of that ID.
+        generation: the generation of that ID.
         instance: the store that holds it, 32 hexadecimal digits.
-        host: the host of that store, for people.
-        type: the value's type, for people.
+        host: the host of that store, for display.
+        type: the value's type, for display.
         nbytes: size of its payload in bytes.
-        shape: of an array or table, for people.
-        key: the logical key that the ID was derived from, for people; ``None`` for a random ID.
+        shape: of an array or table, for display.
+        key: the logical key that the ID was derived from, for display; ``None`` for a random ID.
     """
 
     scope: str
@@ -55,7 +55,7 @@ class Reference:
     key: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that a host stores; :meth:`parse` reads it back."""
+        """The JSON object that an orchestrator stores; :meth:`parse` reads it back."""
         data: dict[str, Any] = {
             MARKER: FORMAT_VERSION,
             "type": self.type,
@@ -82,14 +82,14 @@ class Reference:
 
     @classmethod
     def parse(cls, data: object) -> Reference:
-        """Read what :meth:`to_dict` wrote and a host handed back.
+        """Parse what :meth:`to_dict` produced and an orchestrator returned.
 
         Args:
             data: the JSON object.
 
         Raises:
             InvalidReference: a field is missing or damaged; the message names it and its value.
-            VersionMismatch: a newer version wrote it.
+            VersionMismatch: it was written by a newer version.
         """
         if not isinstance(data, Mapping):
             raise InvalidReference(f"a reference is a JSON object, but got {_show(data)}: {_ADVICE}")
@@ -131,9 +131,9 @@ class Reference:
 
 
 def is_reference(data: object) -> bool:
-    """Whether a value that came from a host is meant as a reference, be it damaged.
+    """Whether a value received from an orchestrator is meant as a reference, possibly a damaged one.
 
-    A host's own plain values never look like this: what does is stored by reference itself.
+    An orchestrator's own plain values never look like this: those that would are stored by reference.
     """
     return isinstance(data, Mapping) and (MARKER in data or data.keys() >= _TELLTALE)
 

@@ -1,8 +1,8 @@
-"""Scopes: one per deployment of a host, so that two of them under one user never collide.
+"""Scopes: one per deployment of an orchestrator, so that two deployments of one user never collide.
 
-Each host has something that identifies a deployment: Airflow its home, Dagster the ID of its run storage, Kedro the
-folder of its project. Where that is not enough (two Airflow installations whose containers both have ``/opt/airflow``
-and share one store), the scope is set by hand, by an argument or ``ENTREPOT_SCOPE``.
+A deployment is identified by what its orchestrator offers: Airflow's home, the ID of Dagster's run storage, the
+directory of a Kedro project. Where that is not unique (two Airflow installations whose containers both have
+``/opt/airflow`` and share one store), set the scope explicitly, by an argument or ``ENTREPOT_SCOPE``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def scope_of(host: str, identity: str, label: str = "") -> str:
 
     Args:
         host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
-        identity: what no other deployment has.
-        label: what people call it; shown, but not relied on.
+        identity: unique to this deployment.
+        label: a readable name; only for display.
 
     >>> scope_of("kedro", "/home/ada/spaceflights", "spaceflights").startswith("kedro-spaceflights-")
     True
@@ -33,10 +33,10 @@ def scope_of(host: str, identity: str, label: str = "") -> str:
 
 
 def folder_scope(host: str, folder: str | os.PathLike[str]) -> str:
-    """The scope of a deployment that a folder identifies.
+    """The scope of a deployment that a directory identifies.
 
     Args:
-        host: as above.
+        host: as for :func:`scope_of`.
         folder: made absolute, links resolved; it need not exist.
     """
     path = Path(folder).expanduser().resolve()

@@ -1,7 +1,7 @@
-"""Sessions: one per run of a pipeline, with a time to live; what outlives runs is in the scope's own session.
+"""Sessions: one per pipeline run, with a time to live; values that outlive runs are in the scope's own session.
 
-A host may forget a run without telling anybody, so a run's session always ends: some time after its last use (24 hours
-unless configured). The scope's own session, whose name is empty, never expires.
+An orchestrator may forget a run without notice, so a run's session always expires: some time after its last use (24
+hours unless configured). The scope's own session, whose name is empty, never expires.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run_session(host: str, *run: str) -> str:
 
     Args:
         host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
-        run: what identifies the run within its deployment, such as a DAG and a run ID.
+        run: identifies the run within its deployment, such as a DAG and a run ID.
 
     >>> run_session("airflow", "etl", "manual__2026-01-01")
     'airflow/etl/manual__2026-01-01'
@@ -50,11 +50,12 @@ def parse_ttl(value: float | str | None) -> float:
     """Seconds that a session lives after its last use.
 
     Args:
-        value: seconds, or a text such as ``"90"``, ``"30m"``, ``"24h"`` or ``"7d"``; ``None`` for the default of 24 h.
+        value: seconds, or a string such as ``"90"``, ``"30m"``, ``"24h"`` or ``"7d"``; ``None`` for the default of 24
+            h.
 
     Raises:
-        InvalidArgument: it is not such a time, or it is less than one second (nothing would live long enough to be
-            read), or it is not finite: runs that never expire would fill the store.
+        InvalidArgument: it cannot be parsed, is less than one second (nothing would live long enough to be read), or is
+            not finite: runs that never expire would fill the store.
     """
     if value is None:
         return DEFAULT_TTL_SECONDS

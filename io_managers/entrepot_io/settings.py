@@ -1,7 +1,7 @@
-"""Settings that the host plugins share: argument, then ``ENTREPOT_*``, then the host's configuration, then the default.
+"""Settings shared by the orchestrator plugins.
 
-The address is left alone if nothing here sets it: ``entrepot.connect`` then looks further (its own configuration file,
-the private store of this user).
+Order of precedence: argument, ``ENTREPOT_*``, the orchestrator's configuration, default. An address that none of these
+sets is left to ``entrepot.connect``, which looks further (its own configuration file, this user's private store).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from entrepot_io.sessions import parse_ttl
 
 @dataclass(frozen=True)
 class Settings:
-    """What a plugin needs to know.
+    """The settings of a plugin.
 
     Attributes:
-        address: of the store; ``None`` for what ``entrepot.connect`` finds. ``ENTREPOT_ADDRESS``.
-        scope: the deployment; ``None`` for the host's default. ``ENTREPOT_SCOPE``.
-        session_ttl: seconds that a run's session lives after its last use; 24 h. ``ENTREPOT_SESSION_TTL``.
+        address: of the store; ``None`` for the one that ``entrepot.connect`` finds. ``ENTREPOT_ADDRESS``.
+        scope: the deployment; ``None`` for the orchestrator's default. ``ENTREPOT_SCOPE``.
+        session_ttl: seconds that a run's session lives after its last use; default 24 h. ``ENTREPOT_SESSION_TTL``.
         copy: how values are read: ``"never"`` (read-only), ``"on_write"`` or ``"always"``. ``ENTREPOT_COPY``.
-        inline_below: bytes of plain JSON below which a value stays in the host, if the host has a place for it; 4096.
-            ``ENTREPOT_INLINE_BELOW``.
+        inline_below: bytes of plain JSON below which a value stays in the orchestrator, if that has a place for it;
+            default 4096. ``ENTREPOT_INLINE_BELOW``.
     """
 
     address: str | None
@@ -46,14 +46,15 @@ def resolve(
     inline_below: int | str | None = None,
     configured: Callable[[str], str | None] | None = None,
 ) -> Settings:
-    """Put the settings together.
+    """Resolve all settings.
 
     Args:
-        address, scope, session_ttl, copy, inline_below: arguments of the user; ``None`` looks further.
-        configured: looks an option up in the host's configuration, by the attribute's name.
+        address, scope, session_ttl, copy, inline_below: the user's arguments; ``None`` falls through to the next
+            source.
+        configured: looks up an option in the orchestrator's configuration, by the attribute's name.
 
     Raises:
-        InvalidArgument: a setting is out of its range; the message names it and its value.
+        InvalidArgument: a setting is out of range; the message names it and its value.
     """
 
     def find(name: str, argument: str | float | None) -> str | float | None:
@@ -78,7 +79,7 @@ def resolve(
 
 
 def copy_mode(value: str | None) -> CopyMode:
-    """A copy mode, ``"never"`` for ``None``.
+    """Validate a copy mode; ``"never"`` for ``None``.
 
     Raises:
         InvalidArgument: there is no such mode.

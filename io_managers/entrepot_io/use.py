@@ -1,4 +1,4 @@
-"""How an output is used, as users of a host say it in one line: the locality set that eviction shall see it in.
+"""Usage hints of an output, as one line of user configuration: the locality set that eviction assigns it to.
 
 A catalog entry or an output's metadata has a name, or a name with attributes::
 
@@ -22,18 +22,18 @@ ATTRIBUTES = ("durability", "reading", "writing", "lifetime", "consumers", "oper
 
 @dataclass(frozen=True)
 class SetUse:
-    """A locality set by name, and what is said about it.
+    """A locality set by name, with attributes to set.
 
     Attributes:
-        name: of the set, in the session of the value; it is made if it is not there.
-        attributes: as for ``Store.locality_set``; what is left out stays as it is.
+        name: of the set, in the session of the value; created if missing.
+        attributes: as for ``Store.locality_set``; omitted ones stay unchanged.
     """
 
     name: str
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def in_session(self, store: Store) -> LocalitySet:
-        """The set in a session, made or changed.
+        """Create or update the set in a session.
 
         Raises:
             InvalidArgument: an attribute has a value of the wrong kind.
@@ -43,7 +43,7 @@ class SetUse:
 
 
 def set_use(wanted: object) -> SetUse | None:
-    """What a user's setting says.
+    """Parse a user's setting.
 
     Args:
         wanted: a name, a mapping with ``name`` and attributes, or ``None``.

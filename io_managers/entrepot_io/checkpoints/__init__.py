@@ -8,8 +8,8 @@
     checkpoints.verify("s3://bucket/checkpoints/orders")
     checkpoints.prune("s3://bucket/checkpoints", older_than=7 * 86400)
 
-A checkpoint is a folder with a manifest; the folder above it is its *root*. Bytes are stored as *chunks* named by their
-content, in ``ROOT/.entrepot/chunks``, which all checkpoints under a root share. The format is described in
+A checkpoint is a directory with a manifest; its parent directory is its *root*. Bytes are stored as *chunks* named by
+their content, in ``ROOT/.entrepot/chunks``, which all checkpoints under a root share. The format is described in
 ``docs/formats/checkpoint.md``. Importing this package imports neither fsspec nor pyarrow.
 """
 

@@ -1,11 +1,11 @@
-"""Writing behind: a thread of the putting process writes what was put, and whoever must be sure waits for it.
+"""Write-behind: a thread of the putting process writes objects after their put; flush waits for it.
 
-added --thread--> written           (deleted meanwhile: nothing to write)
-  |         `--fails--> tried again --fails--> kept as a failure, which the next flush raises
-  `--fork, in the child--> the parent's affair alone
+    added --thread--> written           (deleted meanwhile: nothing to write)
+      |         `--fails--> retried --fails--> kept as a failure, which the next flush raises
+      `--fork--> not inherited by the child; only the parent writes it
 
-The end of the process waits for all that was put off, and for the thread. What is put even later, by what runs at the
-interpreter's own end, is written by whoever puts it.
+Process exit waits for all pending writes, and for the thread. Objects put even later, by code that runs during
+interpreter shutdown, are written synchronously by the put.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 TRIES = 3
-PAUSE_SECONDS = 0.5  # before the second try, twice that before the third
-EXIT_SECONDS = 300.0  # that the end of the process waits
+PAUSE_SECONDS = 0.5  # before the second attempt; twice that before the third
+EXIT_SECONDS = 300.0  # how long process exit waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class _Session:
 
 
 class Behind:
-    """What one process has still to write to one URL. Thread-safe.
+    """The objects that this process has yet to write to one URL. Thread-safe.
 
     Args:
         save: writes one object of a store.
-        url: for people.
-        exit_seconds: that the end of the process waits.
+        url: for messages.
+        exit_seconds: how long process exit waits.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Behind:
         self._ending = False
 
     def add(self, store: Store, oid: ObjectID) -> None:
-        """Write this object soon; at once, where the process ends.
+        """Queue an object for writing; during process exit, write it at once.
 
         Raises:
-            What ``save`` raises, where the process ends.
+            Whatever ``save`` raises, during process exit.
         """
         with self._changed:
             ending = self._ending
@@ -86,14 +86,14 @@ class Behind:
             _at_exit(self._at_exit)
 
     def discard(self, oid: ObjectID) -> None:
-        """It was deleted: do not write it; returns when it is not being written."""
+        """Cancel the write of a deleted object; waits while that object is being written."""
         with self._changed:
             self._waiting.pop(oid, None)
             self._failed.pop(oid, None)
             self._changed.wait_for(lambda: self._writing != oid)
 
     def abandon(self) -> list[ObjectID]:
-        """Forget what has not begun to be written, and say what that was."""
+        """Cancel all writes not yet begun, and return their objects."""
         with self._changed:
             left = list(self._waiting)
             self._waiting.clear()
@@ -105,7 +105,7 @@ class Behind:
 
         Raises:
             Timeout: it took longer.
-            StoreUnavailable, AccessDenied, StoreFull, ...: why an object could not be written; it is given up then.
+            StoreUnavailable, AccessDenied, StoreFull, ...: why an object could not be written; it is not retried again.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: not self._waiting and self._writing is None, timeout):
@@ -131,7 +131,7 @@ class Behind:
                     pass
 
     def _next(self, stores: dict[_Session, Store], opened: ExitStack) -> bool:
-        """Write one object; False when there is none."""
+        """Write one object; False if there is none."""
         with self._changed:
             if not self._waiting:
                 return False
@@ -140,7 +140,7 @@ class Behind:
         error: EntrepotError | None = None
         try:
             error = self._tried(stores, opened, session, oid)
-        except Exception as wrong:  # a bug: the one who waits is told, and the thread goes on
+        except Exception as wrong:  # a bug: reported to whoever flushes, and the thread goes on
             error = EntrepotError(f"{type(wrong).__name__}: {wrong}")
         finally:
             with self._changed:
@@ -159,7 +159,7 @@ class Behind:
         for attempt in range(TRIES):
             try:
                 if session not in stores:
-                    # Not the putter's own: that may be closed by now. This one keeps the session open meanwhile.
+                    # A separate connection: the putter's own may be closed by now, and this one keeps the session open.
                     stores[session] = opened.enter_context(
                         entrepot.connect(session.address, scope=session.scope, session=session.session, durable=False)
                     )
@@ -184,13 +184,13 @@ class Behind:
             self.flush(self._exit_seconds)
         except EntrepotError as error:
             print(f"entrepot: {error}", file=sys.stderr)
-        # It closes its connections yet: the interpreter must not end under it.
+        # The thread still has to close its connections; the interpreter must not shut down under it.
         if thread is not None:
             thread.join(max(0.0, end - time.monotonic()))
 
 
 def _at_exit(function: Callable[[], None]) -> None:
-    # Saving uses thread pools, which the interpreter shuts before it runs what atexit has; their own hook is earlier.
+    # Saving uses thread pools, which the interpreter shuts down before it runs atexit handlers; this hook runs earlier.
     register = getattr(threading, "_register_atexit", None)
     if register is None:
         import atexit

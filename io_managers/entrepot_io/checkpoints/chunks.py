@@ -1,4 +1,4 @@
-"""Chunks: bytes stored under the name of their content, so that what is there is never written again."""
+"""Chunks: bytes stored under a digest of their content, so that existing ones are never written again."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from entrepot_io.checkpoints.digests import digest_of, folder_of
 from entrepot_io.checkpoints.manifest import Chunk
 from entrepot_io.checkpoints.places import Place, Unsettled
 
-# Large enough that an object store's delay does not count, small enough that eight on their way are little memory.
+# Large enough to hide an object store's latency, small enough that eight in flight use little memory.
 CHUNK_BYTES = 16 << 20
-# Of a buffer that would be few of those: one is hashed while others are written, and all are synced together.
+# Smaller chunks for buffers that would make few large ones: one is hashed while others are written, and all are synced
+# together.
 SMALL_CHUNK_BYTES = 4 << 20
 SMALL_BELOW_BYTES = 4 * CHUNK_BYTES
-# Buffers below this share a chunk of up to PACK_BYTES: a request each would cost more than their bytes.
+# Buffers below this size share a chunk of up to PACK_BYTES: a request for each would cost more than their bytes.
 PACK_BELOW_BYTES = 256 << 10
 PACK_BYTES = 4 << 20
-# All that is small, if it is no more than this, stands in the manifest itself.
+# If all small buffers together have no more than this, they are stored in the manifest itself.
 INLINE_BYTES = 64 << 10
 
-SHARED = ".entrepot"  # the folder, under a root, that its checkpoints share
+SHARED = ".entrepot"  # the directory under a root that its checkpoints share
 CHUNKS = "chunks"
 
 
 def chunk_name(digest: str) -> str:
-    """A chunk's file below its folder."""
+    """A chunk's file, relative to the chunk directory."""
     return f"{folder_of(digest)}/{digest}"
 
 
 def chunk_length(nbytes: int) -> int:
-    """The length of the chunks, but for the last, that a buffer of this many bytes is cut into."""
+    """The chunk length (except for the last chunk) for a buffer of this many bytes."""
     return SMALL_CHUNK_BYTES if nbytes < SMALL_BELOW_BYTES else CHUNK_BYTES
 
 
 def identified(data: bytes | memoryview) -> Chunk:
-    """What names and checks these bytes."""
+    """The chunk entry of these bytes: digest, length and CRC."""
     return Chunk(digest_of(data), len(data), _core.crc32c(data))
 
 
@@ -45,20 +46,20 @@ class ChunkFolder:
     """The chunks of one checkpoint. Thread-safe.
 
     Args:
-        place: the folder.
-        trust: whether a chunk that is there in its full length is taken as it is; else all are written.
-        unsettled: gets the folders that are to be settled before the save is done.
+        place: the directory.
+        trust: whether a chunk that exists in its full length is reused; if false, all are written.
+        unsettled: collects the directories to sync before the save is complete.
     """
 
     def __init__(self, place: Place, *, trust: bool = True, unsettled: Unsettled | None = None) -> None:
         self._place = place
         self._trust = trust
         self._lock = threading.Lock()
-        self._begun: set[str] = set()  # guarded by _lock: digests that a thread of ours deals with
+        self._begun: set[str] = set()  # guarded by _lock: digests already claimed by a thread of this save
         self._unsettled: Unsettled = {} if unsettled is None else unsettled  # setting an item is atomic
 
     def write(self, data: bytes | memoryview) -> tuple[Chunk, int]:
-        """Store bytes; returns the chunk, and how many bytes were really written (0: it was there)."""
+        """Store bytes; returns the chunk and the number of bytes actually written (0: it existed already)."""
         view = memoryview(data)
         chunk = identified(view)
         digest = chunk.digest
@@ -73,15 +74,15 @@ class ChunkFolder:
         return chunk, view.nbytes
 
     def holds(self, chunk: Chunk) -> bool:
-        """Whether it is there, and as long as it should be."""
+        """Whether the chunk exists in its full length."""
         return self._place.size(chunk_name(chunk.digest)) == chunk.nbytes
 
     def read(self, chunk: Chunk) -> bytes:
-        """The bytes of a chunk, checked.
+        """The bytes of a chunk, verified.
 
         Raises:
-            ObjectLost: it is not there.
-            CorruptData: it has other bytes than were written.
+            ObjectLost: it does not exist.
+            CorruptData: its bytes differ from those that were written.
         """
         if chunk.data is not None:
             self._check(chunk, memoryview(chunk.data))
@@ -91,7 +92,7 @@ class ChunkFolder:
         return bytes(data)
 
     def read_into(self, chunk: Chunk, view: memoryview) -> None:
-        """Fill ``view``, which is as long as the chunk; as :meth:`read`."""
+        """Fill ``view``, which is as long as the chunk; raises as :meth:`read`."""
         try:
             self._place.read_into(chunk_name(chunk.digest), view)
         except FileNotFoundError as error:
@@ -118,5 +119,5 @@ class ChunkFolder:
 def chunk_folder(
     root: Place, name: str, own: bool, *, trust: bool = True, unsettled: Unsettled | None = None
 ) -> ChunkFolder:
-    """The folder of a checkpoint's chunks."""
+    """The chunk directory of a checkpoint."""
     return ChunkFolder(root / name / CHUNKS if own else root / SHARED / CHUNKS, trust=trust, unsettled=unsettled)

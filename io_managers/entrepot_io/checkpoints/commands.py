@@ -1,4 +1,4 @@
-"""Verbs of the command line: save, load, checkpoints list, verify, prune."""
+"""Subcommands of the command line: save, load, checkpoints list, verify, prune."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verbs of this module."""
+    """Add this module's subcommands."""
     from entrepot._cli_common import add_connection_options
 
     save = verbs.add_parser("save", help="write objects, or a whole session, to a checkpoint")
@@ -171,7 +171,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
 
 class _Shown:
-    """Progress on standard error, if that is a terminal and nobody asked for silence."""
+    """Shows progress on standard error; by default only if that is a terminal."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._on = bool(arguments.progress if arguments.progress is not None else sys.stderr.isatty())

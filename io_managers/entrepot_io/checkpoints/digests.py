@@ -1,7 +1,7 @@
-"""What chunks are named by: a digest of their bytes that nobody can make two different contents have in common.
+"""Collision-resistant digests that name chunks.
 
-BLAKE3 where its package is installed, as ``entrepot[checkpoints]`` does: it takes a fifth of the time of SHA-256, which
-is slower than fast disks are. SHA-256 elsewhere. A digest tells which of the two it is.
+BLAKE3 where its package is installed, as it is with ``entrepot[checkpoints]``: it takes a fifth of the time of SHA-256,
+which is slower than fast disks. SHA-256 otherwise. A digest states which of the two it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from entrepot.errors import UnsupportedType
 PREFIX = "b3-"  # of a BLAKE3 digest; without it: SHA-256
 PATTERN = re.compile(rf"({PREFIX})?[0-9a-f]{{64}}")
 
-_hasher: Any = None  # blake3.blake3, or False where there is none; found at the first use
+_hasher: Any = None  # blake3.blake3, or False if not installed; set at the first use
 
 
 def _blake3() -> Any:
@@ -37,7 +37,7 @@ def digest_of(data: bytes | memoryview) -> str:
 
 
 def can_match(digest: str) -> bool:
-    """Whether :func:`matches` can tell."""
+    """Whether :func:`matches` can check this digest."""
     return not digest.startswith(PREFIX) or bool(_blake3())
 
 
@@ -59,5 +59,5 @@ def matches(data: bytes | memoryview, digest: str) -> bool:
 
 
 def folder_of(digest: str) -> str:
-    """The first two digits, which chunks are spread by."""
+    """The first two digits: the subdirectory over which chunks are spread."""
     return digest.removeprefix(PREFIX)[:2]

@@ -1,11 +1,12 @@
-"""The durable tier: each object a checkpoint of its own, named by its ID, in one root.
+"""The durable tier: each object is a checkpoint of its own, named by its ID, under one root.
 
-    URL/<ID>/manifest.json                       the object; small ones whole, of others the list of their chunks
+    URL/<ID>/manifest.json                       the object: small ones inline, large ones as a list of chunks
     URL/.entrepot/chunks/                        as for all checkpoints
-    URL/.entrepot/names/<scope>/=<session>/...   what a name means
+    URL/.entrepot/names/<scope>/=<session>/...   what a name is bound to
 
-An object that comes back gets a new generation in a new store. Its manifest remembers the lives that had this same
-content, so that a reference which was written before a reboot still finds exactly its value, and nothing else.
+An object that is reloaded into a new store gets a new generation there. Its manifest lists the earlier (instance,
+generation) pairs that had the same content, so that a reference written before a reboot still finds exactly its value,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ NAMES = f"{SHARED}/names"
 _FILE_NAME_MOST = 200
 
 _lock = threading.Lock()
-_tiers: dict[tuple[str, str], DurableTier] = {}  # guarded by _lock: by URL and options
+_tiers: dict[tuple[str, str], DurableTier] = {}  # guarded by _lock; key: URL and options
 
 
 def tier(durable: Durable) -> DurableTier:
-    """The tier of this process at a URL; its stores and sessions share it.
+    """This process's tier at a URL, shared by its stores and sessions.
 
     Raises:
         InvalidArgument, AccessDenied, StoreUnavailable: the URL cannot be used.
@@ -57,10 +58,10 @@ def tier(durable: Durable) -> DurableTier:
 
 
 def flush_session(store: Store) -> int:
-    """Write all that a durable session holds and its tier lacks; how many objects the session has there then.
+    """Write every object of a durable session that its tier lacks; returns how many of its objects the tier then holds.
 
     Raises:
-        What ``save`` raises.
+        Whatever ``save`` raises.
     """
     durable = store.durable
     if durable is None:
@@ -92,7 +93,7 @@ class DurableTier:
     # --- objects
 
     def save(self, store: Store, oid: ObjectID) -> None:
-        """Write an object, and return when it is there; nothing is written if it is there already."""
+        """Write an object synchronously, unless it exists already."""
         listed = replace(parts.look_up(store, oid), names=())
         asked = Wanted("object", store, [oid], [listed], True)
         save_wanted(asked, self._root, str(oid), Counter(None, listed.nbytes, 1), keep_lives=True)
@@ -102,15 +103,15 @@ class DurableTier:
         self._behind.add(store, oid)
 
     def flush(self, timeout: float | None) -> None:
-        """Wait for the background."""
+        """Wait for background writes."""
         self._behind.flush(timeout)
 
     def holds(self, oid: ObjectID) -> bool:
-        """Whether it is there."""
+        """Whether the tier holds the object."""
         return (self._root / str(oid)).size(MANIFEST) is not None
 
     def recall(self, store: Store, oid: ObjectID, life: tuple[str, int] | None) -> bool:
-        """Put an object back into the store; see ``Store.recall``."""
+        """Reload an object into the store; see ``Store.recall``."""
         try:
             manifest = read_manifest(self._root, str(oid))
         except ObjectNotFound:
@@ -127,23 +128,23 @@ class DurableTier:
         return True
 
     def forget(self, oid: ObjectID) -> bool:
-        """Remove an object; its chunks go with the next prune."""
+        """Remove an object and return whether it existed; its chunks are removed by the next prune."""
         self._behind.discard(oid)
         return self.holds(oid) and remove_checkpoint(self._root, str(oid))
 
     # --- names
 
     def bind(self, store: Store, name: str, oid: ObjectID) -> None:
-        """Keep what a name means; nothing is written if it is there already."""
+        """Store what a name is bound to, unless it is stored already."""
         if self.lookup(store, name) != oid:
             self._root.write(_name_file(store, name), json.dumps({"name": name, "id": str(oid)}).encode())
 
     def unbind(self, store: Store, name: str) -> bool:
-        """Forget a name, and say whether it was there."""
+        """Remove a name and return whether it existed."""
         return self._root.remove(_name_file(store, name))
 
     def lookup(self, store: Store, name: str) -> ObjectID | None:
-        """What a name means there; None: nothing."""
+        """The ID that a name is bound to; None if it is not bound."""
         file = _name_file(store, name)
         try:
             said = json.loads(self._root.read(file))
@@ -161,7 +162,7 @@ def _name_file(store: Store, name: str) -> str:
 
 
 def _file_name(text: str) -> str:
-    """A text as one file name on any file system; long ones by their digest."""
+    """Encode a string as one file name valid on any file system; long ones by their digest."""
     quoted = quote(text, safe="").replace(".", "%2E")
     if len(quoted) <= _FILE_NAME_MOST:
         return quoted

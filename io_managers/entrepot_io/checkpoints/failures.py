@@ -1,4 +1,4 @@
-"""What file systems raise, as errors of this project."""
+"""Translates file-system errors into Entrepot's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entrepot.errors import AccessDenied, EntrepotError, InvalidArgument, StoreF
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _WRONG_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-# Drivers of cloud stores have error classes of their own, which are not imported here: told apart by name.
+# Cloud drivers have their own error classes, which are not imported here but recognized by name.
 _NO_CREDENTIALS = {
     "NoCredentialsError",
     "PartialCredentialsError",
@@ -25,18 +25,18 @@ _NO_CREDENTIALS = {
 
 @contextmanager
 def told_as_ours(what: str, url: str) -> Iterator[None]:
-    """Raise what a file system's driver raises as an error of this project.
+    """Translate errors of a file system's driver into Entrepot's.
 
     Args:
-        what: what was being done, such as ``"write"``.
-        url: to what.
+        what: the attempted operation, such as ``"write"``.
+        url: its target.
 
     Raises:
-        FileNotFoundError: there is nothing there; the caller knows what that means.
-        AccessDenied: no credentials, no permission, a read-only file system.
+        FileNotFoundError: the target does not exist; passed on, for the caller to interpret.
+        AccessDenied: no credentials, no permission, or a read-only file system.
         StoreFull: the target is full.
-        InvalidArgument: a part of the path is not a folder, or the name is too long.
-        StoreUnavailable: everything else: the target cannot be reached or failed.
+        InvalidArgument: a component of the path is not a directory, or the name is too long.
+        StoreUnavailable: anything else: the target cannot be reached, or failed.
     """
     try:
         yield

@@ -1,8 +1,9 @@
-"""Keeping savers and pruners apart, by files that say who is at it.
+"""Mutual exclusion of saves and prunes, by lock files.
 
-A saver relies on chunks that no manifest names yet; a pruner removes chunks that no manifest names. Each first writes a
-file of its own and then looks for the other's, so that at least one of two sees the other: the pruner then leaves all
-chunks, the saver waits for the pruner's end. A file whose writer died counts no longer after a while.
+A save relies on chunks that no manifest names yet; a prune removes chunks that no manifest names. Each first writes a
+file of its own and then looks for the other's, so that at least one of the two sees the other: the prune then leaves
+all chunks alone, the save waits for the prune to end. A file whose writer died becomes stale after a while and is
+ignored.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ LOOK_SECONDS = 0.2
 
 @contextmanager
 def saving(root: Place, unsettled: Unsettled | None = None) -> Iterator[None]:
-    """While this lasts no pruner removes chunks under ``root``.
+    """Context in which no prune removes chunks under ``root``.
 
     Args:
         root: of the checkpoints.
-        unsettled: gets the folders that a new root's own folders are entered in.
+        unsettled: collects the directories in which directories made for a new root were created.
 
     Raises:
-        Timeout: a pruner was at it for too long.
+        Timeout: a prune took too long.
     """
     with _announced(root, SAVING, unsettled):
         end = time.monotonic() + PRUNE_WAIT_SECONDS
@@ -54,13 +55,13 @@ def saving(root: Place, unsettled: Unsettled | None = None) -> Iterator[None]:
 
 @contextmanager
 def pruning(root: Place) -> Iterator[list[Found]]:
-    """While this lasts savers under ``root`` wait; gives the savers that were there before."""
+    """Context in which saves under ``root`` wait; yields the saves that were already running."""
     with _announced(root, PRUNING):
         yield at_it(root, SAVING)
 
 
 def at_it(root: Place, folder: str) -> list[Found]:
-    """The files of those that are at it, without those that are stale."""
+    """The lock files in a directory, except stale ones."""
     now = time.time()
     return [one for one in root.files(folder) if one.modified is None or now - one.modified < STALE_SECONDS]
 
@@ -69,7 +70,7 @@ def at_it(root: Place, folder: str) -> list[Found]:
 def _announced(root: Place, folder: str, unsettled: Unsettled | None = None) -> Iterator[None]:
     name = f"{folder}/{secrets.token_hex(8)}"
     text = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}).encode()
-    root.write(name, text, sync=False, unsettled=unsettled)  # who wrote it does not outlive the machine either
+    root.write(name, text, sync=False, unsettled=unsettled)  # its writer does not survive a crash either
     sign = _Sign(root, name, text)
     try:
         _signs.add(sign)
@@ -80,7 +81,7 @@ def _announced(root: Place, folder: str, unsettled: Unsettled | None = None) -> 
 
 
 class _Sign:
-    """A file that says who is at it."""
+    """One lock file of this process."""
 
     def __init__(self, root: Place, name: str, text: bytes) -> None:
         self._root = root
@@ -93,7 +94,7 @@ class _Sign:
         with self._lock:
             if self._ended:
                 return
-            with suppress(EntrepotError):  # the next write of data tells the user; STALE_SECONDS are many tries
+            with suppress(EntrepotError):  # later data writes report the error; STALE_SECONDS allows for many attempts
                 self._root.write(self._name, self._text, sync=False)
 
     def end(self) -> None:
@@ -102,8 +103,9 @@ class _Sign:
 
 
 class _Signs:
-    """Those of this process, refreshed by one thread that stays: to start one for each small save would cost more than
-    the save. It sleeps for as long as there are none."""
+    """The lock files of this process, refreshed by one permanent thread, which sleeps while there are none: starting a
+    thread for each small save would cost more than the save.
+    """
 
     def __init__(self) -> None:
         self._begin()
@@ -111,7 +113,7 @@ class _Signs:
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        self._signs: set[_Sign] = set()  # guarded by _changed, like the next
+        self._signs: set[_Sign] = set()  # guarded by _changed, as is the next
         self._thread: threading.Thread | None = None
 
     def add(self, sign: _Sign) -> None:

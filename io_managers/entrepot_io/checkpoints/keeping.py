@@ -1,4 +1,4 @@
-"""Checkpoints that are there: listing, checking and removing them."""
+"""Listing, verifying and removing existing checkpoints."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from entrepot_io.checkpoints.manifest_text import HEADER_MAX_BYTES, MANIFEST, he
 from entrepot_io.checkpoints.places import Place, open_place
 from entrepot_io.checkpoints.workers import Workers, thread_count
 
-# A file that a local write left when its process died; a living write takes less.
+# Temporary files older than this were left by a process that died; a write in progress takes less.
 TEMPORARY_SECONDS = 3600.0
 
 
 def list_checkpoints(url: str, *, storage_options: Mapping[str, Any] | None = None) -> list[CheckpointInfo]:
-    """The checkpoints under a root, oldest first; those whose manifest cannot be read say so in ``problem``.
+    """The checkpoints under a root, oldest first; ``problem`` is set for those whose manifest cannot be read.
 
     Args:
-        url: the root: the folder above the checkpoints.
+        url: the root: the parent directory of the checkpoints.
         storage_options: for fsspec's driver.
 
     Raises:
-        InvalidArgument, AccessDenied, StoreUnavailable: the folder cannot be read.
+        InvalidArgument, AccessDenied, StoreUnavailable: the directory cannot be read.
     """
     return _listed(open_place(url, storage_options))
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check found.
+    """The result of a verification.
 
     Attributes:
         url: of the checkpoint.
-        objects: how many it holds.
-        chunks: how many chunks and files were looked at.
+        objects: how many objects it holds.
+        chunks: how many chunks and files were checked.
         nbytes: how many bytes were read.
-        problems: what is wrong, one text each; empty: the checkpoint can be loaded.
+        problems: one text for each problem; if empty, the checkpoint can be loaded.
     """
 
     url: str
@@ -57,16 +57,16 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
 def verify(url: str, *, quick: bool = False, storage_options: Mapping[str, Any] | None = None) -> VerifyReport:
-    """Read a checkpoint as a load would, compare all checksums, and put nothing anywhere.
+    """Read a checkpoint as a load would and compare all checksums, without storing anything.
 
     Args:
         url: of the checkpoint.
-        quick: look only whether everything is there in its full length.
+        quick: only check that everything exists in its full length.
         storage_options: for fsspec's driver.
 
     Raises:
@@ -92,9 +92,9 @@ class PruneReport:
 
     Attributes:
         removed: names of checkpoints.
-        chunks: how many chunks that no checkpoint names any more.
-        nbytes: their bytes.
-        kept_for: savers that were at work; while there are any, no chunk is removed, and a later prune does it.
+        chunks: number of chunks that no checkpoint names any more.
+        nbytes: their size.
+        kept_for: number of saves in progress; if there are any, no chunks are removed, and a later prune removes them.
     """
 
     removed: list[str]
@@ -112,22 +112,23 @@ def prune(
     dry_run: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PruneReport:
-    """Remove old checkpoints under a root, and chunks that none of those left needs.
+    """Remove old checkpoints under a root, and chunks that none of the remaining ones needs.
 
-    Without ``older_than`` and ``keep`` no checkpoint is removed: only what broken saves and removed checkpoints left.
+    Without ``older_than`` and ``keep`` no checkpoint is removed, only leftovers of failed saves and of removed
+    checkpoints.
 
     Args:
         url: the root.
-        match: a glob over the names of checkpoints that may be removed.
-        older_than: remove those written more than so many seconds ago.
-        keep: but leave the newest so many of those that match; alone: remove all others.
-        dry_run: remove nothing, and say what would be removed.
+        match: a glob; only checkpoints with a matching name may be removed.
+        older_than: remove those written more than this many seconds ago.
+        keep: keep the newest ``keep`` of those that match; without ``older_than``, remove all others.
+        dry_run: remove nothing, only report what would be removed.
         storage_options: for fsspec's driver.
 
     Raises:
-        CorruptData, VersionMismatch: the manifest of a checkpoint that stays cannot be read, so that nobody knows which
-            chunks it needs. Nothing was removed.
-        InvalidArgument: a negative number; or the place cannot be used.
+        CorruptData, VersionMismatch: the manifest of a checkpoint to be kept cannot be read, so the chunks it needs are
+            unknown. Nothing was removed.
+        InvalidArgument: a negative number, or the location cannot be used.
         AccessDenied, StoreUnavailable: the target cannot be read or written.
     """
     if (older_than is not None and older_than < 0) or (keep is not None and keep < 0):
@@ -142,7 +143,7 @@ def prune(
 
 
 def remove_checkpoint(root: Place, name: str) -> bool:
-    """Remove one checkpoint's folder, manifest first, and say whether there was one; shared chunks stay."""
+    """Remove one checkpoint's directory, manifest first, and return whether it existed; shared chunks stay."""
     there = (root / name).remove(MANIFEST)
     root.remove_folder(name)
     return there
@@ -206,7 +207,7 @@ def _look(root: Place, name: str) -> CheckpointInfo | None:
     try:
         size = (root / name).size(MANIFEST)
         if size is None:
-            return None  # some other folder, or a save that did not come to its end
+            return None  # an unrelated directory, or an incomplete save
         text = (root / name).read(MANIFEST, 0, min(size, HEADER_MAX_BYTES + 1)) if size else b""
         return replace(header_of(text, f"{url}/{MANIFEST}"), url=url, name=name)
     except FileNotFoundError:

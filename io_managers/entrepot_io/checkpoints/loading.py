@@ -1,7 +1,7 @@
-"""Loading: bytes go from the target into the memory of the store where they stay, are checked, and then sealed.
+"""Loading: reads bytes from the target directly into their final place in the store, verifies them, then seals.
 
-Objects that are in the store already, with the same content, are left as they are; so a broken load is taken up where
-it was. Nothing is sealed before its checksums were compared.
+Objects that the store already holds with the same content are left as they are, so an interrupted load resumes where it
+stopped. Nothing is sealed before its checksums were compared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from entrepot_io.checkpoints.workers import Workers, thread_count
 if TYPE_CHECKING:
     from entrepot import Store
 
-# What may be on its way at once: enough to keep all threads busy. It cannot make room for others until it is sealed, so
-# in a small store it is less.
+# Limit on bytes in flight: enough to keep all threads busy. Unsealed objects cannot be evicted to make space for
+# others, so in a small store the limit is lower.
 AHEAD_BYTES = 192 << 20
 AHEAD_SHARE = 4
 SMALL_BATCH = 256
@@ -46,7 +46,7 @@ def load(
     progress: ProgressCallback | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ObjectID | list[ObjectID]:
-    """Put a checkpoint's objects back; see ``Store.load``."""
+    """Load a checkpoint's objects; see ``Store.load``."""
     root, name = open_place(url, storage_options).split()
     manifest = read_manifest(root, name)
     with nullcontext(store) if session is None else store.session(session) as target:
@@ -62,7 +62,7 @@ def read_manifest(root: Place, name: str) -> Manifest:
     """The manifest of a checkpoint.
 
     Raises:
-        ObjectNotFound: there is no checkpoint there.
+        ObjectNotFound: there is no checkpoint.
         CorruptData, VersionMismatch: it cannot be read.
     """
     url = f"{root.url}/{name}"
@@ -85,7 +85,7 @@ def load_manifest(
     replace: bool = False,
     progress: ProgressCallback | None = None,
 ) -> None:
-    """Put the objects of a manifest into a store's session, names too."""
+    """Load the objects and names of a manifest into a store's session."""
     counter = Counter(progress, manifest.nbytes, len(manifest.objects))
     if manifest.format == "parquet":
         from entrepot_io.checkpoints import parquet, parquet_collections
@@ -104,7 +104,7 @@ def load_manifest(
 
 
 def bind_names(store: Store, saved: SavedObject, names: tuple[str, ...], replace: bool) -> None:
-    """Bind names of a checkpoint in the session; one that means another object is taken only with ``replace``."""
+    """Bind a checkpoint's names in the session; one bound to another object is replaced only if ``replace`` is true."""
     for name in names:
         with suppress(ObjectNotFound):
             if store.resolve(name) == saved.id:
@@ -114,7 +114,7 @@ def bind_names(store: Store, saved: SavedObject, names: tuple[str, ...], replace
 
 @dataclass(slots=True)
 class _Incoming:
-    """An object whose bytes are on their way."""
+    """An object whose bytes are being read."""
 
     saved: SavedObject
     writer: parts.PartsWriter
@@ -122,7 +122,7 @@ class _Incoming:
 
 
 class _Loader:
-    """Puts objects into a store, one after the other, their bytes read ahead by threads. Used by one thread."""
+    """Loads objects in order, with their bytes read ahead by threads. Used by one thread."""
 
     def __init__(
         self, store: Store, manifest: Manifest, folder: ChunkFolder, workers: Workers, replace: bool, counter: Counter
@@ -138,12 +138,12 @@ class _Loader:
         self._ahead = min(AHEAD_BYTES, int(store.status()["capacity_bytes"]) // AHEAD_SHARE)
         self._small: list[tuple[SavedObject, parts.SmallObject]] = []
         self._packs: OrderedDict[int, bytes] = OrderedDict()
-        # Buffers that several objects have are stored once, as they were in the store that was saved.
+        # Buffers shared by several objects are stored once, as in the store they were saved from.
         self._uses = Tally(key for one in manifest.objects for key in set(one.buffers) if _can_be_shared(key))
         self._shared: dict[tuple[Extent, ...], memoryview] = {}
 
     def add(self, saved: SavedObject) -> None:
-        """Take one object in hand."""
+        """Start loading one object."""
         if self._is_there(saved):
             bind_names(self._store, saved, saved.names, self._replace)
             self._counter.add(saved.nbytes, objects=1)
@@ -157,18 +157,18 @@ class _Loader:
             return
         repeated = [key for key in set(saved.buffers) if self._uses[key] > 1]
         if any(key not in self._shared and key in one.saved.buffers for key in repeated for one in self._coming):
-            self._seal_until(0)  # what it shares is on its way
+            self._seal_until(0)  # a buffer that it shares is still being loaded
         while self._coming and self._coming_bytes + saved.nbytes > self._ahead:
             self._seal_first()
         self._begin(saved)
 
     def finish(self) -> None:
-        """Seal all that is on its way."""
+        """Seal everything in flight."""
         self._put_small()
         self._seal_until(0)
 
     def drop(self) -> None:
-        """Give back what was not sealed; no thread writes in it any more."""
+        """Discard what is not sealed, once no thread writes to it any more."""
         for one in self._coming:
             for read in one.reads:
                 read.cancel()
@@ -178,7 +178,7 @@ class _Loader:
         self._coming.clear()
         self._shared.clear()
 
-    # --- what is there
+    # --- existing objects
 
     def _is_there(self, saved: SavedObject) -> bool:
         try:
@@ -186,7 +186,7 @@ class _Loader:
         except ObjectNotFound:
             return False
         except ObjectLost:
-            parts.discard(self._store, saved.id)  # its bytes are gone from this store: they come back now
+            parts.discard(self._store, saved.id)  # lost in this store: load it now
             return False
         if held.generation == saved.generation and self._store.instance_id == self._manifest.instance:
             return True
@@ -247,11 +247,11 @@ class _Loader:
         known = {index: self._shared[key] for index, key in enumerate(saved.buffers) if key in self._shared}
         first = {key: index for index, key in reversed(list(enumerate(saved.buffers))) if _can_be_shared(key)}
         again = {index for index, key in enumerate(saved.buffers) if first.get(key, index) != index}
-        # A buffer that this very object has twice is written once: the second is a view of the first, see below.
+        # A buffer that this object contains twice is written once: the second is a view of the first, see below.
         kept = [0 if index in again else length for index, length in enumerate(lengths)]
         writer = self._writer(kept, {index: view for index, view in known.items() if index not in again})
         coming = _Incoming(saved, writer)
-        self._coming.append(coming)  # from here on drop() cares for it
+        self._coming.append(coming)  # from here on drop() cleans it up
         self._coming_bytes += saved.nbytes
         for index, extents in enumerate(saved.buffers):
             if index in again:
@@ -266,7 +266,7 @@ class _Loader:
         if self._coming:
             with suppress(StoreFull):
                 return parts.PartsWriter(self._store, lengths, shared, wait_seconds=0)
-            # What is not sealed cannot make room, so nothing of ours may be left unsealed while we wait.
+            # Unsealed objects cannot be evicted, so seal all of ours before waiting for space.
             self._seal_until(0)
         return parts.PartsWriter(self._store, lengths, shared)
 
@@ -309,7 +309,7 @@ class _Loader:
             if not self._uses[key]:
                 self._shared.pop(key, None)
             elif key not in self._shared:
-                with suppress(ObjectNotFound, ObjectLost):  # deleted by somebody meanwhile: then it is read again
+                with suppress(ObjectNotFound, ObjectLost):  # deleted meanwhile: then it is read again
                     self._shared[key] = parts.read(self._store, saved.id).buffers[saved.buffers.index(key)]
 
 

@@ -1,8 +1,8 @@
-"""Files of this machine that are there as a whole or not at all, and outlive a crash of the machine.
+"""Local files that are written atomically and survive a crash of the machine.
 
-A file is written beside its place, synced, and renamed into it. Large ones go past the page cache: the disk reads
-them from the store's memory, or from a small buffer where that is not aligned, and not one processor second goes into
-pages that hardly anybody reads again.
+A file is written under a temporary name, synced, and renamed. Large files bypass the page cache: the disk reads from
+the store's memory, or from a small buffer where that is not aligned, so no CPU time is spent on pages that are rarely
+read again.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from contextlib import suppress
 
 TEMPORARY_MARK = ".tmp-"
 
-PIECE_BYTES = 4 << 20  # handed over at once
-DIRECT_FROM_BYTES = 1 << 20  # a smaller file is in the page cache before the disk would have begun
-BLOCK_BYTES = 4096  # lengths and places that every disk takes directly
+PIECE_BYTES = 4 << 20  # bytes per write
+DIRECT_FROM_BYTES = 1 << 20  # smaller files are in the page cache before the disk would have started
+BLOCK_BYTES = 4096  # alignment of offsets and lengths that direct I/O accepts on every disk
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE
 _libc = ctypes.CDLL(None)
 
 
 def write_file(path: str, data: bytes | memoryview, sync: bool) -> list[str]:
-    """Write a file, in the place of one that was there; nothing of it stays if that fails.
+    """Write a file atomically, replacing an existing one; on failure nothing is left behind.
 
     Args:
-        path: of the file; folders that are not there are made.
-        data: all of it.
-        sync: whether its bytes are on the disk before it gets its name.
+        path: of the file; missing directories are created.
+        data: the whole content.
+        sync: whether its bytes reach the disk before the rename.
 
     Returns:
-        The folders that got an entry for a folder that was made, the topmost first.
+        The directories in which missing directories were created, topmost first.
 
     Raises:
         OSError: it cannot be written.
@@ -67,7 +67,7 @@ def write_file(path: str, data: bytes | memoryview, sync: bool) -> list[str]:
 
 
 def sync_folder(folder: str) -> None:
-    """Have the entries of a folder outlive a crash; nothing if it is not there, or not ours to read.
+    """Sync a directory so that its entries survive a crash; does nothing if it is missing or not readable by us.
 
     Raises:
         OSError: the disk fails.
@@ -75,9 +75,9 @@ def sync_folder(folder: str) -> None:
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return  # removed meanwhile, by a prune of newer ones say
+        return  # removed meanwhile, e.g. by a prune
     except PermissionError:
-        return  # one above ours, which we may write and not read: whoever may only do that cannot sync it
+        return  # an ancestor that we may write but not read, hence cannot sync
     try:
         os.fsync(opened)
     finally:
@@ -85,13 +85,13 @@ def sync_folder(folder: str) -> None:
 
 
 def make_folders(folder: str) -> list[str]:
-    """Make a folder with those above it; the folders that got an entry for it, the topmost first."""
+    """Create a directory with its parents; returns the directories in which one was created, topmost first."""
     changed: list[str] = []
     above = os.path.dirname(folder)
     try:
         os.mkdir(folder)
     except FileExistsError:
-        return changed  # another process was faster; what is no folder is noticed by the open
+        return changed  # created by another process meanwhile; a non-directory is noticed by the open
     except FileNotFoundError:
         if above == folder:
             raise
@@ -106,17 +106,17 @@ def _new_file(path: str) -> int:
 
 
 def _write_directly(file: int, view: memoryview) -> int:
-    """Write whole blocks past the page cache, as far as the file system does that; how many bytes it took.
+    """Write whole blocks past the page cache, as far as the file system supports it; returns the bytes written.
 
-    The rest, which may be all, is the caller's, through the page cache.
+    The rest, possibly everything, is left to the caller to write through the page cache.
     """
     done = 0
     end = view.nbytes - view.nbytes % BLOCK_BYTES
     if not _direct(file, True):
         return 0
-    bounce: mmap.mmap | None = None  # begins at a page, as what is written directly has to
+    bounce: mmap.mmap | None = None  # page-aligned, as direct I/O requires
     try:
-        while done < end and done % BLOCK_BYTES == 0:  # a disk that fills up may take a part of a block
+        while done < end and done % BLOCK_BYTES == 0:  # a disk that fills up may write part of a block
             piece = view[done : min(done + PIECE_BYTES, end)]
             try:
                 if bounce is None:
@@ -139,7 +139,7 @@ def _write_directly(file: int, view: memoryview) -> int:
 
 
 def _direct(file: int, wanted: bool) -> bool:
-    """Switch direct writing on or off; whether the file system takes it."""
+    """Enable or disable direct I/O; returns whether the file system supports it."""
     flags = fcntl.fcntl(file, fcntl.F_GETFL)
     try:
         fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
@@ -151,6 +151,6 @@ def _direct(file: int, wanted: bool) -> bool:
 
 
 def _start_writing(file: int, end: int) -> None:
-    """Have the disk begin with what was written until now; a hint, the sync that follows is what counts."""
+    """Start writing back what was written so far; only a hint, durability comes from the fsync that follows."""
     begin = max(0, end - PIECE_BYTES)
     _libc.sync_file_range(file, ctypes.c_int64(begin), ctypes.c_int64(end - begin), _WRITE)

@@ -1,4 +1,6 @@
-"""What a checkpoint's manifest says. Its text is in ``manifest_text``, described in ``docs/formats/checkpoint.md``."""
+"""A checkpoint's manifest in memory. ``manifest_text`` serializes it; the format is in
+``docs/formats/checkpoint.md``.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ from entrepot.ids import ObjectID
 What = Literal["object", "objects", "collection", "session"]
 FileFormat = Literal["entrepot", "parquet"]
 
-# A range of a chunk: the chunk's index, where the range begins, its length in bytes.
+# A range of a chunk: index of the chunk, offset and length in bytes.
 Extent = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes that are stored as one file (or within the manifest), named by their content.
+    """Bytes stored as one file (or within the manifest), named by their content.
 
     Attributes:
-        digest: of its bytes, see ``digests``; the file's name.
+        digest: of its bytes, see ``digests``; also the file's name.
         nbytes: its length.
-        crc: CRC-32C; checked whenever it is read.
-        data: the bytes themselves, if the manifest holds them.
+        crc: CRC-32C; checked at each read.
+        data: the bytes themselves, if stored in the manifest.
     """
 
     digest: str
@@ -34,7 +36,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A table that is stored as a Parquet file beside the manifest.
+    """A table stored as a Parquet file beside the manifest.
 
     Attributes:
         name: of the file.
@@ -54,14 +56,14 @@ class SavedObject:
     """One object.
 
     Attributes:
-        id: its ID, which it gets again.
-        generation: which life of that ID in the store that it was saved from.
-        type: the codec that wrote it, for people.
-        tree: its packed tree as it is; empty for a table that is stored as a file.
+        id: its ID, which loading restores.
+        generation: its generation in the store it was saved from.
+        type: the codec that wrote it, for display.
+        tree: its packed tree, verbatim; empty for a table stored as a file.
         names: bound to it in its session.
         buffers: the extents of each of its buffers, in order.
         file: for a table stored as Parquet.
-        lives: other lives of this ID, as (instance, generation), that had the same content; the newest last.
+        lives: other (instance, generation) pairs of this ID that had the same content, newest last.
     """
 
     id: ObjectID
@@ -75,7 +77,7 @@ class SavedObject:
 
     @property
     def nbytes(self) -> int:
-        """Its buffers, in bytes; what its tree holds is not among it."""
+        """Size of its buffers in bytes, without data inlined in its tree."""
         return sum(length for extents in self.buffers for _, _, length in extents)
 
 
@@ -90,8 +92,8 @@ class Manifest:
         instance, host: the store that it was saved from.
         created: seconds since 1970.
         written_by: program and version.
-        own_chunks: whether its chunks lie in its own folder and not in the one that checkpoints share.
-        roots: the IDs that were asked for, in order.
+        own_chunks: whether its chunks are in its own directory rather than the one that checkpoints share.
+        roots: the IDs that were requested, in order.
         chunks: all chunks that its extents name.
         objects: all objects.
     """
@@ -111,28 +113,28 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Buffers and files of all objects, in bytes; shared bytes count for each."""
+        """Size of the buffers and files of all objects, in bytes; shared bytes count for each object."""
         return sum(one.nbytes + (one.file.nbytes if one.file else 0) for one in self.objects)
 
     @property
     def size(self) -> int:
-        """Their size: those, and what of small values lies in the trees (a file's table is in the file)."""
+        """``nbytes`` plus small values inlined in the trees (except for tables stored as files)."""
         return self.nbytes + sum(inlined_bytes(one.tree) for one in self.objects if one.file is None)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """A checkpoint as a list shows it.
+    """A checkpoint as it appears in a listing.
 
     Attributes:
         url: of the checkpoint.
-        name: its folder's name under the root.
+        name: name of its directory under the root.
         what, format, scope, session: as in the manifest.
         created: seconds since 1970.
         written_by: program and version.
-        objects: how many.
+        objects: number of objects.
         nbytes: their size.
-        problem: why the manifest cannot be read; empty if it can. The other fields are empty then.
+        problem: why the manifest cannot be read; empty if it can. If set, all fields but url and name are empty.
     """
 
     url: str

@@ -1,7 +1,7 @@
-"""Manifests as text: a header line and a body, both JSON. Format version 1, ``docs/formats/checkpoint.md``.
+"""Serialized manifests: a header line and a body, both JSON. Described in ``docs/formats/checkpoint.md``.
 
-The header says the format's version, the length and digest of the body, and what a list of checkpoints shows. What it
-says twice must agree with the body, so that an edit of either is seen.
+The header holds the format version, the length and digest of the body, and what a listing of checkpoints shows. Fields
+in both header and body must agree, so that an edit of either is detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from entrepot_io.checkpoints.manifest import (
 
 FORMAT_VERSION = 2  # 2: digests of chunks may be BLAKE3
 MANIFEST = "manifest.json"
-DATA_FOLDER = "data/"  # of the files of a data set, so that a folder has nothing else in it
+DATA_FOLDER = "data/"  # prefix of a dataset's files, so that their directory contains nothing else
 MARKER = "entrepot_checkpoint"
 HEADER_MAX_BYTES = 8192
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -41,7 +41,7 @@ _FORMATS = ("entrepot", "parquet")
 
 
 def to_text(manifest: Manifest) -> bytes:
-    """The bytes of a manifest's file."""
+    """Serialize a manifest."""
     body = _json(
         {
             "what": manifest.what,
@@ -77,15 +77,15 @@ def to_text(manifest: Manifest) -> bytes:
 
 
 def from_text(text: bytes, url: str) -> Manifest:
-    """Read what :func:`to_text` wrote.
+    """Parse what :func:`to_text` wrote.
 
     Args:
         text: the whole file.
-        url: where it is, for messages.
+        url: its location, for messages.
 
     Raises:
-        VersionMismatch: a newer version wrote it.
-        CorruptData: it is truncated, was edited, or is no manifest.
+        VersionMismatch: it was written by a newer version.
+        CorruptData: it is truncated, was edited, or is not a manifest.
     """
     header, newline, rest = text.partition(b"\n")
     said = _header(header, url)
@@ -103,7 +103,7 @@ def from_text(text: bytes, url: str) -> Manifest:
 
 
 def header_of(text: bytes, url: str) -> CheckpointInfo:
-    """What the first line alone says; the body is neither needed nor checked.
+    """Parse the first line only; the body is neither needed nor checked.
 
     Raises:
         As :func:`from_text`.
@@ -112,7 +112,7 @@ def header_of(text: bytes, url: str) -> CheckpointInfo:
 
 
 def info_of(manifest: Manifest, url: str, name: str) -> CheckpointInfo:
-    """A manifest as a list shows it."""
+    """A manifest as it appears in a listing."""
     return CheckpointInfo(
         url=url,
         name=name,
@@ -264,7 +264,7 @@ def _file_in(raw: Any, url: str) -> TableFile:
     if not isinstance(raw, dict):
         raise _damaged("file", raw, url)
     name, digest = _text(raw, "name", url), _text(raw, "sha256", url)
-    # Nothing outside the checkpoint's own folder is ever read.
+    # Never read anything outside the checkpoint's own directory.
     base = name.removeprefix(DATA_FOLDER)
     if "/" in base or base in ("", ".", "..") or _SHA256.fullmatch(digest) is None:
         raise _damaged("file", raw, url)

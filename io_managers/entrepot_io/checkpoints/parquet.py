@@ -1,7 +1,7 @@
-"""Tables as Parquet files, which anything reads, beside a manifest that knows what they were.
+"""Tables as Parquet files, readable by any tool, beside a manifest that records their original types.
 
-A table must come back as it was: that its columns' types survive is tried with its first rows before anything is
-written, and its type is kept in the manifest.
+A table must be restored exactly: whether its column types survive is tested on its first rows before anything is
+written, and its class is recorded in the manifest.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _ADVICE = "save it with format='entrepot'"
 
 
 def save_tables(asked: Wanted, root: Place, name: str, earlier: Manifest | None, counter: Counter) -> Manifest:
-    """Write each object as a file, and say so in a manifest that is still to be written.
+    """Write each object as a file, and return the manifest, which is yet to be written.
 
     Raises:
-        UnsupportedType: an object is no table, or Parquet would not give it back as it is.
+        UnsupportedType: an object is not a table, or Parquet would not restore it exactly.
         ObjectNotFound: it was deleted meanwhile.
     """
     from entrepot_io.checkpoints.saving import manifest_of
@@ -58,7 +58,7 @@ def save_tables(asked: Wanted, root: Place, name: str, earlier: Manifest | None,
 
 
 class TableWriter:
-    """Writes tables as files of one checkpoint, except those that an earlier save wrote."""
+    """Writes tables as files of one checkpoint, reusing those of an earlier save."""
 
     def __init__(self, store: Store, place: Place, earlier: Manifest | None) -> None:
         self._store = store
@@ -68,14 +68,14 @@ class TableWriter:
             self._known = {(one.id, one.generation): one for one in earlier.objects}
 
     def write(self, listed: Listed, stem: str | None = None) -> tuple[SavedObject, int]:
-        """Write one, and give what the manifest says of it and how many bytes were written.
+        """Write one table; returns its manifest entry and the number of bytes written.
 
         Args:
             listed: the object.
-            stem: how the name of its file begins; default: with its own name.
+            stem: prefix of its file name; default: the object's own name.
 
         Raises:
-            UnsupportedType: it is no table, or Parquet would not give it back as it is.
+            UnsupportedType: it is not a table, or Parquet would not restore it exactly.
             ObjectNotFound: it was deleted meanwhile.
         """
         before = self._known.get((listed.id, listed.generation))
@@ -104,7 +104,7 @@ def load_tables(store: Store, manifest: Manifest, place: Place, replace: bool, c
 
 
 def read_table(place: Place, file: TableFile) -> Any:
-    """The table in a file, of the class that was saved.
+    """Read the table in a file, as the class that was saved.
 
     Raises:
         ObjectLost, CorruptData: as :func:`checked_bytes`.
@@ -113,10 +113,10 @@ def read_table(place: Place, file: TableFile) -> Any:
 
 
 def checked_bytes(place: Place, file: TableFile) -> bytes:
-    """A file's bytes, compared with their checksum.
+    """A file's bytes, verified against their checksum.
 
     Raises:
-        ObjectLost: it is not there.
+        ObjectLost: it does not exist.
         CorruptData: it was changed.
     """
     try:
@@ -129,7 +129,7 @@ def checked_bytes(place: Place, file: TableFile) -> bytes:
 
 
 def is_generation(store: Store, saved: SavedObject) -> bool:
-    """Whether the store has exactly this life of an object."""
+    """Whether the store holds exactly this generation of an object."""
     try:
         return store.generation_of(saved.id) == saved.generation
     except ObjectNotFound:
@@ -138,7 +138,7 @@ def is_generation(store: Store, saved: SavedObject) -> bool:
 
 @contextmanager
 def same_table_is_success(store: Store, oid: ObjectID, value: Any) -> Iterator[None]:
-    """The same table may lie in the store in other pieces; then it is the same all the same."""
+    """Suppress ObjectExists if the stored table is equal: it may only be split into different pieces."""
     try:
         yield
     except ObjectExists:
@@ -156,7 +156,7 @@ def _save_table(store: Store, listed: Listed, place: Place, stem: str | None) ->
             f"pandas, Polars) are written as Parquet: {_ADVICE}"
         )
     _check_types(value, kind, listed)
-    # Named by what never changes, so that a file which an earlier manifest names is never written over.
+    # Named by what never changes, so that a file named by an earlier manifest is never overwritten.
     if stem is None:
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in listed.names[0]) if listed.names else "table"
     name = f"{stem[:80]}-{listed.id.hex()[:12]}-{store.instance_id[:8]}-{generation}.parquet"
@@ -169,13 +169,13 @@ def _save_table(store: Store, listed: Listed, place: Place, stem: str | None) ->
 
 
 def _check_types(value: Any, kind: str, listed: Listed) -> None:
-    """Try with a few rows whether Parquet keeps the types."""
+    """Check with one row whether Parquet preserves the types."""
     few = value.slice(0, 1) if kind == ARROW else value.head(1)
     trial = io.BytesIO()
     try:
         _to_parquet(few, kind, trial)
         back = _from_parquet(trial.getvalue(), kind, "the trial")
-    except Exception as error:  # each library has errors of its own for what Parquet cannot hold
+    except Exception as error:  # each library has its own errors for what Parquet cannot hold
         raise UnsupportedType(f"object {listed.id} cannot be written as Parquet: {error}: {_ADVICE}") from error
     was, now = _types(few, kind), _types(back, kind)
     if was != now:
@@ -221,7 +221,7 @@ def _from_parquet(data: bytes, kind: str, url: str) -> Any:
 
 
 class _Digesting(io.RawIOBase):
-    """A file that is written through, its bytes counted and digested."""
+    """A write-through file that counts and digests its bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -1,7 +1,7 @@
-"""A collection of tables as a Parquet dataset: a folder of files, one a member, in the order of their names.
+"""A collection of tables as a Parquet dataset: a directory with one file for each member, named in their order.
 
-The object that lists the members stands in the manifest as it is. Tables that come back may lie in other pieces than
-before, so the collection is sealed anew, of the same members in the same order, with the bytes that they have now.
+The object that lists the members is stored in the manifest verbatim. Reloaded tables may be split into different pieces
+than before, so loading seals the collection anew, with the same members in the same order and their current sizes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def save_collection(asked: Wanted, root: Place, name: str, earlier: Manifest | None, counter: Counter) -> Manifest:
-    """Write each member as a file, and say so in a manifest that is still to be written.
+    """Write each member as a file, and return the manifest, which is yet to be written.
 
     Raises:
-        UnsupportedType: the members are not tables, or Parquet would not give them back as they are.
+        UnsupportedType: the members are not tables, or Parquet would not restore them exactly.
         ObjectNotFound: one was deleted meanwhile.
     """
     from entrepot_io.checkpoints.saving import manifest_of
@@ -57,12 +57,13 @@ def save_collection(asked: Wanted, root: Place, name: str, earlier: Manifest | N
 
 
 def load_collection(store: Store, manifest: Manifest, place: Place, replace: bool, counter: Counter) -> None:
-    """Read the files of a manifest, put their tables as members, and seal the collection that they make.
+    """Read the files of a manifest, put their tables as members, and seal the collection.
 
     Raises:
-        CorruptData: the manifest does not fit together, or a file was changed.
-        ObjectLost: a file is not there.
-        ObjectExists: an ID holds other content here, or the name means another object, and ``replace`` is False.
+        CorruptData: the manifest is inconsistent, or a file was changed.
+        ObjectLost: a file does not exist.
+        ObjectExists: an ID holds different content here, or the name is bound to another object, and ``replace`` is
+            False.
     """
     saved = {one.id: one for one in manifest.objects}
     if len(manifest.roots) != 1:
@@ -96,7 +97,7 @@ def load_collection(store: Store, manifest: Manifest, place: Place, replace: boo
 
 
 def _in_manifest(buffers: list[memoryview]) -> tuple[list[Chunk], tuple[tuple[Extent, ...], ...]]:
-    """The buffers as chunks that stand in the manifest."""
+    """The buffers as chunks stored inside the manifest."""
     chunks = [changed(identified(bytes(buffer)), data=bytes(buffer)) for buffer in buffers if buffer.nbytes]
     numbers = iter(range(len(chunks)))
     return chunks, tuple(((next(numbers), 0, buffer.nbytes),) if buffer.nbytes else () for buffer in buffers)

@@ -1,7 +1,7 @@
-"""A folder somewhere: on this machine, in S3, or wherever fsspec has a driver for.
+"""A directory on this machine, in S3, or anywhere fsspec has a driver for.
 
-On local disks a file is written beside its place, synced, and renamed into it; object stores make a file visible as a
-whole by themselves. Either way what is there is whole, or has another length than it should, which is seen.
+On local disks a file is written under a temporary name, synced, and renamed; object stores publish a file atomically
+themselves. Either way a file is complete, or has the wrong length, which is detected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from entrepot.errors import CorruptData, InvalidArgument
 from entrepot_io.checkpoints import local_files
 from entrepot_io.checkpoints.failures import told_as_ours
 
-# Folders whose entries do not outlive a crash of the machine before ``Place.settle``, in the order of their syncs.
+# Directories whose entries may be lost in a crash of the machine until ``Place.settle``, in the order in which to sync.
 Unsettled = dict[str, None]
 
 
@@ -26,9 +26,9 @@ class Found:
     """One file.
 
     Attributes:
-        name: its path below the place that was listed.
+        name: its path relative to the listed directory.
         nbytes: its length.
-        modified: seconds since 1970; None where the driver does not say.
+        modified: seconds since 1970; None if the driver does not report it.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Found:
 
 
 class Place:
-    """A folder, by URL. Thread-safe as far as the driver is, which those of fsspec are.
+    """A directory, by URL. As thread-safe as its driver, which those of fsspec are.
 
     Attributes:
-        url: as people write it, without a slash at the end.
+        url: for display, without a trailing slash.
         local: whether it is on this machine's own file system.
     """
 
@@ -54,10 +54,10 @@ class Place:
         return Place(self._fs, f"{self._path}/{name}", f"{self.url}/{name}", self.local)
 
     def split(self) -> tuple[Place, str]:
-        """The folder above, and the name of this one in it.
+        """The parent directory, and the name of this one in it.
 
         Raises:
-            InvalidArgument: there is none above.
+            InvalidArgument: it has no parent.
         """
         above, _, name = self._path.rpartition("/")
         if not above or not name or self.url.rstrip("/").rpartition("/")[2] != name or name in (".", ".."):
@@ -73,17 +73,17 @@ class Place:
         """The bytes of a file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             AccessDenied, StoreUnavailable: it cannot be read.
         """
         with told_as_ours("read", f"{self.url}/{name}"):
             return bytes(self._fs.cat_file(f"{self._path}/{name}", start=start, end=end))
 
     def read_into(self, name: str, view: memoryview) -> None:
-        """Fill ``view`` with a file that is exactly as long.
+        """Fill ``view`` with a file of exactly that length.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             CorruptData: it has another length.
             AccessDenied, StoreUnavailable: it cannot be read.
         """
@@ -107,14 +107,14 @@ class Place:
     def write(
         self, name: str, data: bytes | memoryview, *, sync: bool = True, unsettled: Unsettled | None = None
     ) -> None:
-        """Write a file, whole or not at all; another one of this name gives way.
+        """Write a file atomically, replacing one of the same name.
 
         Args:
             name: of the file.
-            data: all of it.
-            sync: on a local disk, whether it has to outlive a crash of the machine.
-            unsettled: gets the folders whose entries, for the file and for folders that were made for it, do not
-                outlive a crash before ``settle``; many files cost less so than with a turn of the disk for each entry.
+            data: the whole content.
+            sync: whether it must survive a crash of the machine, if on a local disk.
+            unsettled: collects the directories whose entries, for the file and for directories created for it, may be
+                lost in a crash before ``settle``; for many files this is cheaper than a disk flush for each entry.
 
         Raises:
             AccessDenied, StoreFull, StoreUnavailable, InvalidArgument: it cannot be written.
@@ -134,16 +134,16 @@ class Place:
                 else:
                     self._fs.pipe_file(f"{self._path}/{name}", bytes(data))
             except FileNotFoundError as error:
-                # A bucket that does not exist, or a folder that was removed meanwhile: not "nothing to read".
+                # A missing bucket, or a directory removed meanwhile; not "nothing to read".
                 raise InvalidArgument(f"cannot write {url}: {error}: make the bucket or folder first") from error
 
     def unsettle(self, name: str, unsettled: Unsettled, *, folders: int) -> None:
-        """Add the folders of a file that another process may just have written. Elsewhere than on disks, nothing.
+        """Add the directories of a file that another process may just have written. Does nothing except on local disks.
 
         Args:
             name: of the file.
-            unsettled: gets them.
-            folders: how many above the file that process may have made.
+            unsettled: collects them.
+            folders: how many levels above the file that process may have created.
         """
         if self.local:
             path = f"{self._path}/{name}"
@@ -152,7 +152,7 @@ class Place:
                 unsettled[path] = None
 
     def settle(self, unsettled: Unsettled) -> None:
-        """Have the entries of these folders outlive a crash of the machine, and leave ``unsettled`` empty.
+        """Sync these directories so that their entries survive a crash of the machine, and empty ``unsettled``.
 
         Raises:
             AccessDenied, StoreUnavailable: they cannot be synced.
@@ -163,7 +163,7 @@ class Place:
         unsettled.clear()
 
     def size(self, name: str) -> int | None:
-        """Length of a file; None if there is none."""
+        """Length of a file; None if it does not exist."""
         with told_as_ours("look at", f"{self.url}/{name}"):
             try:
                 if self.local:
@@ -172,10 +172,10 @@ class Place:
             except FileNotFoundError:
                 return None
 
-    # --- folders
+    # --- directories
 
     def folders(self) -> list[str]:
-        """Names of the folders in this one, sorted; none if it is not there."""
+        """Sorted names of the subdirectories; empty if this directory does not exist."""
         with told_as_ours("list", self.url):
             try:
                 found = self._fs.ls(self._path, detail=True)
@@ -186,7 +186,7 @@ class Place:
             )
 
     def files(self, below: str) -> list[Found]:
-        """The files below a folder of this one, at any depth; none if it is not there."""
+        """All files below a subdirectory, at any depth; empty if it does not exist."""
         with told_as_ours("list", f"{self.url}/{below}"):
             found: dict[str, dict[str, Any]] = self._fs.find(f"{self._path}/{below}", detail=True)
             start = len(self._path) + 1
@@ -197,7 +197,7 @@ class Place:
             ]
 
     def remove(self, name: str) -> bool:
-        """Remove one file, and say whether it was there."""
+        """Remove one file and return whether it existed."""
         with told_as_ours("remove", f"{self.url}/{name}"):
             try:
                 self._fs.rm_file(f"{self._path}/{name}")
@@ -206,7 +206,7 @@ class Place:
             return True
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder with all that is in it; nothing if it is not there."""
+        """Remove a subdirectory recursively, if it exists."""
         with told_as_ours("remove", f"{self.url}/{name}"):
             try:
                 self._fs.rm(f"{self._path}/{name}", recursive=True)
@@ -214,17 +214,17 @@ class Place:
                 return
 
     def open(self, name: str, mode: str) -> Any:
-        """A file object of fsspec's, for libraries that read and write those."""
+        """An fsspec file object, for libraries that read and write those."""
         if mode.startswith("w") and self.local:
             self.settle(dict.fromkeys(local_files.make_folders(os.path.dirname(f"{self._path}/{name}"))))
         return self._fs.open(f"{self._path}/{name}", mode)
 
     def sync(self, name: str, file: Any) -> None:
-        """Have what was written to a file of ``open`` outlive a crash of the machine. Elsewhere than on disks, nothing.
+        """Make what was written to a file from ``open`` survive a crash of the machine. Only on local disks.
 
         Args:
             name: as it was opened.
-            file: what ``open`` gave, not closed yet.
+            file: as returned by ``open``, not yet closed.
 
         Raises:
             AccessDenied, StoreFull, StoreUnavailable: it cannot be synced.
@@ -240,14 +240,15 @@ class Place:
 
 
 def open_place(url: str, storage_options: Mapping[str, Any] | None = None) -> Place:
-    """The folder that a URL or a path of this machine means.
+    """Open the directory that a URL or a local path names.
 
     Args:
-        url: ``s3://bucket/path``, ``file:///path``, ``/path``, ``memory://path``, or what else fsspec has a driver for.
+        url: ``s3://bucket/path``, ``file:///path``, ``/path``, ``memory://path``, or whatever else fsspec has a driver
+            for.
         storage_options: for the driver: credentials, endpoints.
 
     Raises:
-        InvalidArgument: no text, an unknown scheme, or a driver (or fsspec itself) that is not installed.
+        InvalidArgument: not a string, an unknown scheme, or a driver (or fsspec itself) that is not installed.
         AccessDenied: the driver finds no credentials.
         StoreUnavailable: the driver fails otherwise.
     """
@@ -278,7 +279,7 @@ def open_place(url: str, storage_options: Mapping[str, Any] | None = None) -> Pl
 
 
 def _relative(name: str, path: str, start: int) -> str:
-    # Some drivers give names with a slash in front where the path has none, or the other way round.
+    # Some drivers return names with a leading slash where the path has none, or the other way round.
     bare, prefix = name.lstrip("/"), path.lstrip("/")
     return bare[len(prefix) + 1 :] if bare.startswith(prefix + "/") else name[start:]
 

@@ -1,4 +1,4 @@
-"""How far a save or load is."""
+"""Progress of a save or load."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is, for a ``progress`` callback.
+    """Progress, as passed to a ``progress`` callback.
 
     Attributes:
-        done_bytes: payload that is dealt with: written, read, or found to be there.
-        total_bytes: of all.
-        done_objects: objects whose last byte is dealt with.
-        total_objects: of all.
-        moved_bytes: how much of ``done_bytes`` was really written to, or read from, the target.
+        done_bytes: payload processed so far: written, read, or found to exist already.
+        total_bytes: total payload.
+        done_objects: objects that are completely processed.
+        total_objects: total number of objects.
+        moved_bytes: the part of ``done_bytes`` that was actually written to, or read from, the target.
     """
 
     done_bytes: int
@@ -30,7 +30,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class Counter:
-    """Counts from several threads and tells one callback, one call at a time."""
+    """Counts from several threads and calls one callback, one call at a time."""
 
     def __init__(self, callback: ProgressCallback | None, total_bytes: int, total_objects: int) -> None:
         self._callback = callback
@@ -41,7 +41,7 @@ class Counter:
         self.moved_bytes = 0
 
     def add(self, nbytes: int, *, moved: int = 0, objects: int = 0) -> None:
-        """So much more was dealt with; what the callback raises ends the save or load."""
+        """Add to the counts; an exception from the callback aborts the save or load."""
         with self._lock:
             self._done_bytes += nbytes
             self._done_objects += objects

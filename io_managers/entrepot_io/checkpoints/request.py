@@ -1,4 +1,4 @@
-"""What is to be saved: an object, several, a collection, or a session, told apart and listed."""
+"""Resolves what is to be saved (an object, several, a collection or a session) into a list of objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CollectionLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An object that is saved and not in the store: what lists the members of a slice.
+    """An object that is saved without being in the store: the member list of a slice.
 
     Attributes:
         id: its ID.
@@ -48,7 +48,7 @@ class Made:
     id: ObjectID
     tree: bytes
     buffers: list[memoryview]
-    generation: int = 0  # of nothing that was ever in a store
+    generation: int = 0  # never a generation of any store
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Wanted:
     Attributes:
         what: its kind.
         store: the session that it is in.
-        roots: the IDs that were asked for.
+        roots: the IDs that were requested.
         objects: all objects that belong to it, each once.
-        strict: whether one that is not there is an error; in a session it is no part of it any more.
+        strict: whether a missing object is an error; for a session it is simply no longer part of it.
         made: the one of the objects that is not in the store.
     """
 
@@ -73,12 +73,12 @@ class Wanted:
 
 
 def wanted(store: Store, what: Any) -> Wanted:
-    """Find out what a user means.
+    """Resolve the user's argument.
 
     Args:
-        store: where it is.
+        store: where to look it up.
         what: an ObjectID (or its 40 digits or 20 bytes), an iterable of those, a collection or a slice of one, or a
-            ``Store``, which stands for its session.
+            ``Store``, meaning its session.
 
     Raises:
         ObjectNotFound: an object is not sealed here.
@@ -118,7 +118,7 @@ def _collection(store: Store, oid: ObjectID, members: list[ObjectID]) -> Wanted:
 
 
 def _slice(store: Store, part: Collection) -> Wanted:
-    """A slice is saved as the collection that has its members alone, and comes back as that."""
+    """Save a slice as a collection of only its members; it is loaded as such."""
     oid, contents = slice_contents(part)
     tree, buffers = packed_contents(contents)
     made = Made(oid, tree, [memoryview(buffer).cast("B") for buffer in buffers])

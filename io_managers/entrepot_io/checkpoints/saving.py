@@ -1,6 +1,7 @@
-"""Saving: the bytes first, in chunks and by several threads, the manifest last.
+"""Saving: data first, in chunks and by several threads, the manifest last.
 
-A broken save leaves chunks and no manifest: what was there before is still there, and the next save finds the chunks.
+An interrupted save leaves chunks but no manifest: an existing checkpoint stays intact, and the next save reuses the
+chunks.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 
-LIVES_KEPT = 16  # of an ID with the same content; references to older ones are ObjectLost
+LIVES_KEPT = 16  # generations of one ID with the same content; references to older ones are ObjectLost
 
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """What a save did.
+    """The result of a save.
 
     Attributes:
         url: where the checkpoint is.
-        objects: how many objects it holds.
+        objects: number of objects it holds.
         nbytes: their payload in bytes.
-        written_bytes: payload that was written now; the rest was there already. 0 and ``committed`` False: all was.
-        committed: whether a manifest was written; False if the one that was there says the same.
+        written_bytes: payload written by this save; the rest existed. If 0 and ``committed`` is False, everything
+            existed.
+        committed: whether a manifest was written; False if the existing one is equal.
     """
 
     url: str
@@ -76,8 +78,8 @@ def save(
     """Write a checkpoint; see ``Store.save``.
 
     Args:
-        unsettled: gets the folders that the caller settles, together with what else it writes; until then a new
-            checkpoint need not outlive a crash of the machine. None: it does when this returns.
+        unsettled: collects directories for the caller to settle, together with its other writes; until then a new
+            checkpoint may be lost in a crash of the machine. None: settled before this returns.
     """
     if format not in ("entrepot", "parquet"):
         raise InvalidArgument(f"the format of a checkpoint is 'entrepot' or 'parquet', but got {format!r}")
@@ -106,17 +108,17 @@ def save_wanted(
     """Write a checkpoint in the store's own format.
 
     Args:
-        asked: what.
+        asked: what to save.
         root, name: where.
-        counter: told how far it is.
+        counter: receives progress.
         incremental: as for ``Store.save``.
-        keep_lives: whether the manifest remembers the earlier lives of IDs whose content is the same.
+        keep_lives: whether the manifest lists earlier (instance, generation) pairs of IDs whose content is the same.
         unsettled: as for :func:`save`.
     """
     earlier = read_earlier(root, name)
     nbytes = sum(one.nbytes for one in asked.objects)
     pending: Unsettled = {} if unsettled is None else unsettled
-    # What is so little stands in the manifest: there are no chunks that a pruner could take away.
+    # This little is stored in the manifest: there are no chunks that a prune could remove.
     with nullcontext() if nbytes <= INLINE_BYTES else guard.saving(root, pending):
         folder = chunk_folder(root, name, not incremental, trust=incremental, unsettled=pending)
         threads = 0 if root.local and nbytes <= PACK_BYTES else thread_count(root.local)
@@ -127,7 +129,7 @@ def save_wanted(
             for one in asked.objects:
                 saver.add(one)
             saver.flush()
-        root.settle(pending)  # whoever sees the manifest may rely on the chunks, whatever becomes of us
+        root.settle(pending)  # whoever sees the manifest may rely on the chunks, even if we crash now
         manifest = manifest_of(asked, "entrepot", not incremental, *saver.result())
         if keep_lives and earlier is not None:
             manifest = _with_lives(manifest, earlier)
@@ -138,7 +140,7 @@ def save_wanted(
 
 
 def _with_lives(manifest: Manifest, earlier: Manifest) -> Manifest:
-    """The manifest, knowing the lives that had the same content in an earlier one."""
+    """The manifest with the earlier manifest's (instance, generation) pairs of the same content added."""
     before = {one.id: one for one in earlier.objects}
     objects = []
     for one in manifest.objects:
@@ -159,10 +161,10 @@ def _content(saved: SavedObject, manifest: Manifest) -> tuple[bytes, list[list[t
 
 
 def read_earlier(root: Place, name: str) -> Manifest | None:
-    """The manifest that is there, if it can be read; one that cannot gives way to the new one.
+    """The existing manifest, if readable; an unreadable one is replaced by the new one.
 
     Raises:
-        VersionMismatch: a newer version wrote it, which is not to be lost by an older one.
+        VersionMismatch: it was written by a newer version, and an older one must not overwrite it.
     """
     try:
         return from_text((root / name).read(MANIFEST), f"{root.url}/{name}/{MANIFEST}")
@@ -175,7 +177,7 @@ def read_earlier(root: Place, name: str) -> Manifest | None:
 def manifest_of(
     asked: Wanted, format: FileFormat, own: bool, chunks: list[Chunk], objects: list[SavedObject]
 ) -> Manifest:
-    """The manifest of what was asked for, when it is stored."""
+    """The manifest of a request, once its objects are stored."""
     present = {one.id for one in objects}
     return Manifest(
         what=asked.what,
@@ -205,17 +207,17 @@ def _committed(
         earlier, created=manifest.created, written_by=manifest.written_by, host=manifest.host
     )
     if not same:
-        # One that replaces another is settled at once: what only the other named is removed after it.
+        # When replacing a manifest, settle at once: files named only by the old one are removed afterwards.
         (root / name).write(MANIFEST, to_text(manifest), unsettled=None if earlier is not None else unsettled)
         if earlier is not None:
             _tidy(root / name, earlier, manifest)
-    elif unsettled is not None:  # who wrote it may have been killed before it was settled
+    elif unsettled is not None:  # its writer may have been killed before settling it
         (root / name).unsettle(MANIFEST, unsettled, folders=2)
     return SaveReport(f"{root.url}/{name}", len(manifest.objects), manifest.size, counter.moved_bytes, not same)
 
 
 def _tidy(place: Place, earlier: Manifest, manifest: Manifest) -> None:
-    """Remove what lies in the checkpoint's own folder and only the manifest that gave way named."""
+    """Remove files of the checkpoint's own directory that only the replaced manifest named."""
 
     def own(one: Manifest) -> set[str]:
         files = {saved.file.name for saved in one.objects if saved.file is not None}
@@ -235,11 +237,11 @@ class _Pack:
 
 
 _Source = Chunk | Future[tuple[Chunk, int]] | _Pack
-_Piece = tuple[_Source, int, int]  # of what, from where, how long
+_Piece = tuple[_Source, int, int]  # source, offset, length
 
 
 class _Saver:
-    """Cuts objects into chunks. Used by one thread; the chunks are written by others."""
+    """Cuts objects into chunks. Used by one thread; other threads write the chunks."""
 
     def __init__(self, asked: Wanted, folder: ChunkFolder, workers: Workers, counter: Counter) -> None:
         self._asked = asked
@@ -251,7 +253,7 @@ class _Saver:
         self._packs: list[_Pack] = []
 
     def know(self, earlier: Manifest) -> None:
-        """Take over objects of an earlier manifest that are still the same life of their ID, and all there."""
+        """Reuse objects of an earlier manifest whose generation is unchanged and whose chunks all exist."""
         if earlier.instance != self._asked.store.instance_id or earlier.own_chunks or earlier.format != "entrepot":
             return
         live = {(one.id, one.generation) for one in self._asked.objects if one.generation}
@@ -268,7 +270,7 @@ class _Saver:
                 self._known[one.id, one.generation] = (one, earlier)
 
     def add(self, listed: Listed) -> None:
-        """Take one object in hand."""
+        """Add one object."""
         if known := self._known.get((listed.id, listed.generation)):
             before, manifest = known
             pieces: list[list[_Piece]] = [
@@ -323,13 +325,13 @@ class _Saver:
         return done
 
     def flush(self) -> None:
-        """Write what is still collected; little stays, and goes into the manifest."""
+        """Write the remaining pack; a small one is kept for the manifest."""
         if len(self._packs) == 1 and self._packs[0].future is None and len(self._packs[0].data) <= INLINE_BYTES:
             return
         self._close_pack()
 
     def result(self) -> tuple[list[Chunk], list[SavedObject]]:
-        """The chunks and objects, when all is written."""
+        """The chunks and objects, after all writes."""
         chunks: list[Chunk] = []
         numbers: dict[tuple[str, bool], int] = {}
 

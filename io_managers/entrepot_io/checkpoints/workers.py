@@ -1,4 +1,4 @@
-"""A few threads with a bounded number of tasks, the first error of which ends the whole."""
+"""A small thread pool with a bounded queue; the first error aborts everything."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from entrepot.errors import StoreUnavailable
 
 T = TypeVar("T")
 
-# Object stores answer slowly and take many requests at once; a disk is busy with few, and the checksums want cores.
+# Object stores have high latency and serve many requests at once; few keep a disk busy, and the checksums need cores.
 REMOTE_THREADS = 8
 LOCAL_THREADS = 4
-WAIT_SECONDS = 0.1  # between looks at whether a task failed; a blocked submit is woken by a finished task at once
+WAIT_SECONDS = 0.1  # interval of checks for a failed task; a finished task wakes a blocked submit at once
 
 
 def thread_count(local: bool) -> int:
-    """How many threads a target is written and read with."""
+    """How many threads to use for a target."""
     return min(LOCAL_THREADS, (os.cpu_count() or 1) + 2) if local else REMOTE_THREADS
 
 
 class Workers:
-    """Runs tasks; a context manager that waits for all of them, whatever happened.
+    """Runs tasks; a context manager that waits for all of them on exit, even after an error.
 
     Args:
-        threads: how many; 0: a task runs where it is submitted, which is faster for one or two small ones.
-        name: of the threads, for people.
+        threads: how many; with 0, a task runs where it is submitted, which is faster for one or two small ones.
+        name: of the threads, for display.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -38,11 +38,11 @@ class Workers:
         self._error: BaseException | None = None  # guarded by _lock
 
     def submit(self, task: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run ``task(*arguments)`` in a thread; waits while as many as may be are on their way.
+        """Run ``task(*arguments)`` in a thread; blocks while too many tasks are pending.
 
         Raises:
-            What an earlier task raised.
-            StoreUnavailable: the interpreter is ending, and starts no threads any more.
+            Whatever an earlier task raised.
+            StoreUnavailable: the interpreter is shutting down and starts no more threads.
         """
         while not self._room.acquire(timeout=WAIT_SECONDS):
             self.check()
@@ -65,11 +65,11 @@ class Workers:
             return done
         try:
             return self._pool.submit(task, *arguments)
-        except RuntimeError as error:  # the pool's own word for the interpreter's end
+        except RuntimeError as error:  # how the pool reports interpreter shutdown
             raise StoreUnavailable(f"this process is ending, and cannot save or load any more: {error}") from error
 
     def check(self) -> None:
-        """Raise what a task raised, if one did."""
+        """Raise the error of a failed task, if any."""
         with self._lock:
             error = self._error
         if error is not None:
