@@ -1,11 +1,11 @@
-"""Entrepot: hand large data between the tasks of a workflow by object ID, through shared memory.
+"""Entrepot: pass large data between the tasks of a workflow by object ID, through shared memory.
 
     import entrepot
     store = entrepot.connect()
     oid = store.put(table, name="orders")
     table = store.get(oid)
 
-Importing this package imports nothing else: the rest comes with the first use.
+Importing this package imports none of its modules; each is loaded on first use.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("entrepot")
-    elif name == "_core":  # its first import by any module of this package comes by here
+    elif name == "_core":  # every module of this package first imports the extension through here
         from entrepot._extension import load
 
         value = load()

@@ -1,4 +1,4 @@
-"""The store as Python programs see it."""
+"""The ``Store`` class: the Python interface to a store."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, inlined_bytes
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 
-PUT_WAIT_SECONDS = 30.0  # for memory that is being made ready
+PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory that is still being provisioned
 
 
 class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods, SetMethods):
-    """A store, seen from one session of one scope. Thread-safe; a context manager that closes at its end.
+    """Connection to a store, seen from one session of one scope. Thread-safe; closed on leaving its context manager.
 
-    Made by :func:`entrepot.connect`. After ``os.fork`` or in a ``multiprocessing`` child it goes on working, with
-    pins of the child's own. When the daemon is restarted it connects again by itself. When the store died whole and
-    another one runs at its address, it goes on with that one (a private store is started anew): what was got stays
-    valid, other objects are lost.
+    Created by :func:`entrepot.connect`. Keeps working after ``os.fork`` and in ``multiprocessing`` children, which pin
+    objects on their own. Reconnects by itself when the daemon is restarted. If keeper and daemon both died and another
+    store now runs at the address, it switches to that one (a private store is restarted): values already read stay
+    valid, all other objects are lost.
     """
 
     def __init__(self) -> None:
@@ -82,26 +82,26 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         locality_set: AnySet | None = None,
         consumers: int | None = None,
     ) -> ObjectID:
-        """Store a value; it is immutable and visible to everybody when this returns.
+        """Store a value. When this returns, it is immutable and visible to everyone.
 
-        Parts of the value that lie in the store already (arrays and tables that were got from it) are referred to and
-        not copied. Sealing identical content under the same ID again is success.
+        Parts of the value that already lie in the store (arrays and tables read from it) are referenced, not copied.
+        Sealing identical content under the same ID again succeeds.
 
         Args:
-            value: anything a codec takes: Arrow, NumPy, pandas, Polars, bytes, plain Python; other objects are pickled
-                if that is allowed.
+            value: anything a codec supports: Arrow, NumPy, pandas, Polars, bytes, plain Python. Other objects are
+                pickled if that is allowed.
             id: the object's ID; default: a random one.
-            name: a name to bind in this session in the same step.
-            replace: whether an object of this ID, and the name, may be replaced.
-            locality_set: the set that it is used with, from :meth:`locality_set`, or its name; default: the session's.
-            consumers: how many will say that they have had it (:meth:`consumed`); then nobody needs it any more.
-                Default: what its set says, or nobody counts.
+            name: a name to bind in this session, atomically with the put.
+            replace: allow replacing an existing object with this ID, and an existing binding of the name.
+            locality_set: the object's set, from :meth:`locality_set`, or its name; default: the session's default set.
+            consumers: how many consumers will report that they have finished with the object (:meth:`consumed`); after
+                the last one it is dead. Default: the set's number, or consumers are not counted.
 
         Raises:
             ObjectExists: the ID holds other content, or the name is taken, and ``replace`` is False.
-            StoreFull: it does not fit.
-            UnsupportedType: no codec takes it.
-            InvalidArgument: an ID or name of the wrong form.
+            StoreFull: the object does not fit.
+            UnsupportedType: no codec supports the value.
+            InvalidArgument: malformed ID or name.
             StoreUnavailable: the daemon cannot be reached.
         """
         return self._put(value, id, name, replace, locality_set, consumers)[0]
@@ -116,14 +116,14 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         locality_set: AnySet | None = None,
         consumers: int | None = None,
     ) -> Receipt:
-        """Store a value as ``put`` does, and say which life of its ID that was.
+        """Store a value as ``put`` does, and also return its generation.
 
         Args and Raises:
             As ``put``.
 
         Returns:
-            ID, generation and size of what this call sealed, or of the identical object that was there. Whoever keeps
-            the generation beside the ID can tell later whether another value has taken its place.
+            ID, generation and size of the object that this call sealed, or of the identical one that already existed.
+            A caller that keeps the generation with the ID can tell later whether the value has been replaced.
         """
         return Receipt(*self._put(value, id, name, replace, locality_set, consumers))
 
@@ -132,10 +132,10 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
         Args:
             values: as for ``put``.
-            ids: one ID a value; default: random ones.
+            ids: one ID per value; default: random ones.
 
         Raises:
-            As ``put``, for the first value that failed, which the message names; the others are stored all the same.
+            As ``put``, for the first value that failed, which the message names. The other values are still stored.
         """
         values = list(values)
         pairs = new_ids(ids, len(values))
@@ -145,36 +145,36 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         return [oid for oid, _ in pairs]
 
     def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
-        """The value of an object, of the type that was put.
+        """Return the value of an object, with the type that was put.
 
-        With ``copy="never"`` what is returned looks at shared memory and is read-only: to write to an array, a library
-        says for instance "assignment destination is read-only". Then get it with ``copy="on_write"``, which gives a
-        private image (the kernel copies each page when it is first written, others never see it), or with
-        ``copy="always"``, which copies at once and leaves nothing pinned. What was got stays valid after the object is
+        With ``copy="never"``, the result is a read-only view of shared memory; writing to an array raises the library's
+        own error, for example "assignment destination is read-only". To write, use ``copy="on_write"``, which returns a
+        private mapping (the kernel copies each page on its first write; nobody else sees the changes), or
+        ``copy="always"``, which copies at once and leaves nothing pinned. The value stays valid after the object is
         deleted or the store is closed.
 
         Args:
             oid: the object's ID.
-            timeout: seconds to wait for it to be sealed, and for what is on disk; 0: not for the seal, and as long as
-                the disk takes; None: as long as it takes.
+            timeout: seconds to wait for the object to be sealed and, if it was spilled, reloaded. 0: do not wait for
+                the seal, but wait for the disk as long as it takes. None: no limit.
             copy: ``"never"``, ``"on_write"`` or ``"always"``.
 
         Raises:
-            ObjectNotFound: it is not sealed here, and no timeout was given.
-            Timeout: it was not sealed in time, or nobody answered.
+            ObjectNotFound: the object is not sealed here, and no timeout was given.
+            Timeout: it was not sealed in time, or the daemon did not answer.
             ObjectLost: its bytes are gone.
-            InvalidArgument: an ID of the wrong length, an unknown copy mode, a negative timeout.
-            UnsupportedType: it was pickled, and pickling is switched off here.
+            InvalidArgument: wrong ID length, unknown copy mode, or negative timeout.
+            UnsupportedType: it was pickled, and pickling is disabled here.
             StoreUnavailable: the daemon cannot be reached.
         """
         if type(oid) is ObjectID and copy in COPY_MODES and (timeout == 0 or seconds(timeout)) and not self._closed:
-            small = self._get_small(oid._binary)  # bytes that are here: the same in all modes, at once
+            small = self._get_small(oid._binary)  # inline bytes: the same in every copy mode, no daemon involved
             if small is not None:
                 return small
         return self.get_versioned(oid, timeout=timeout, copy=copy)[0]
 
     def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
-        """The value of an object and the generation of exactly that value; as ``get``."""
+        """Return the value of an object and the generation of exactly that value; otherwise as ``get``."""
         mode, raw, wanted = mode_number(copy), self._raw(), to_id(oid).binary
         try:
             found = raw.get(wanted, seconds(timeout))
@@ -184,7 +184,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         return value_of(found, copy, mode, allow_pickle=self._allow_pickle, store=self), found.generation
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
-        """The values of several objects, in one round trip at most; as ``get``."""
+        """Return the values of several objects, in at most one round trip; otherwise as ``get``."""
         mode = mode_number(copy)
         wait, raw = seconds(timeout), self._raw()
         ids = [to_id(oid).binary for oid in oids]
@@ -204,23 +204,23 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     def create(
         self, nbytes: SupportsIndex, *, metadata: bytes = b"", id: AnyID | None = None, name: str | None = None
     ) -> BlobWriter:
-        """A writable buffer in shared memory, to be filled and sealed.
+        """Return a writable buffer in shared memory, to be filled and sealed.
 
             with store.create(1 << 20, metadata=b"frame 7") as blob:
                 blob.view[:4] = b"head"
             value = store.get(blob.id)      # an entrepot.Blob
 
-        Sealed when the block ends, dropped when it ends by an exception. What was not written is undefined.
+        Leaving the block seals the object; leaving it by an exception discards it. Bytes not written are undefined.
 
         Args:
-            nbytes: its length.
-            metadata: kept beside it.
+            nbytes: length in bytes.
+            metadata: bytes to store with the blob.
             id: the object's ID; default: a random one.
-            name: a name to bind when it is sealed.
+            name: a name to bind when the object is sealed.
 
         Raises:
-            StoreFull: there is no room.
-            InvalidArgument: a negative length, or metadata of more than 32 MiB.
+            StoreFull: not enough memory.
+            InvalidArgument: a negative length, or more than 32 MiB of metadata.
         """
         length = _arguments.whole_number("the length of a blob in bytes", nbytes)
         if not isinstance(metadata, (bytes, bytearray, memoryview)):
@@ -233,33 +233,33 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     # --- objects
 
     def exists(self, oid: AnyID) -> bool:
-        """Whether an object of this ID is sealed."""
+        """Return whether an object with this ID is sealed."""
         return self._raw().generation_of(to_id(oid).binary) is not None
 
     def generation_of(self, oid: AnyID) -> int:
-        """The generation of an object, mostly without asking the daemon.
+        """Return the generation of an object, in most cases without asking the daemon.
 
         Raises:
-            ObjectNotFound: it is not sealed here.
+            ObjectNotFound: the object is not sealed here.
         """
         if (generation := self._raw().generation_of(to_id(oid).binary)) is None:
             raise ObjectNotFound(f"no object {to_id(oid)} is sealed in the store at {self._address}")
         return generation
 
     def delete(self, oid: AnyID, *, members: bool = True) -> bool:
-        """Delete an object, and say whether it was there; its memory is freed when the last reader lets go.
+        """Delete an object; return whether it existed. Its memory is freed when the last reader releases it.
 
         Args:
             oid: the object's ID.
-            members: whether the members of a collection go with it.
+            members: if the object is a collection, also delete its members.
         """
         return delete_object(self._raw(), to_id(oid).binary, _arguments.switch("members", members))
 
     def info(self, oid: AnyID) -> ObjectInfo:
-        """Everything about an object.
+        """Return an object's metadata.
 
         Raises:
-            ObjectNotFound: it is not sealed here.
+            ObjectNotFound: the object is not sealed here.
         """
         raw, wanted = self._raw(), to_id(oid)
         try:
@@ -269,7 +269,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
             raise
 
     def list(self, pattern: str = "*", *, session: str | None = None) -> list[ObjectInfo]:
-        """The objects of a session whose name or ID matches a glob.
+        """Return the objects of a session whose name or ID matches a glob.
 
         Args:
             pattern: ``*``, ``?`` and ``[...]`` as in a shell.
@@ -283,22 +283,22 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         return _reports.list_objects(raw, number, _arguments.text("the pattern of a list", pattern))
 
     def derive(self, key: str) -> ObjectID:
-        """The ID of a logical key in this session: the same every time, so that a retry writes the same object."""
+        """Return the ID derived from a key in this session; always the same, so a retry writes the same object."""
         return ObjectID.derive(self._scope, self._session, key)
 
     # --- the store
 
     @contextmanager
     def allocating(self) -> Iterator[Store]:
-        """Marks a block whose results will be put; what is put in it, and after it, is correct in any case."""
+        """Mark a block whose results will be put. Only a hint: puts are correct inside and after it either way."""
         yield self
 
     def status(self) -> dict[str, Any]:
-        """Capacity and use in bytes, objects, clients; all keys are in the documentation of the command ``status``."""
+        """Return capacity and usage in bytes, objects, clients; keys: see the documentation of ``entrepot status``."""
         return _reports.status_of(self._raw())
 
     def wait_provisioned(self, timeout: float = 60) -> None:
-        """Wait until the daemon has made its memory ready (``status()["provisioned"]``).
+        """Wait until the daemon has provisioned its memory (``status()["provisioned"]``).
 
         Raises:
             Timeout: it took longer than ``timeout`` seconds.
@@ -306,7 +306,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         self._raw().wait_provisioned(seconds(timeout))
 
     def close(self) -> None:
-        """Let go of the connection. Values that were got stay valid; closing twice is fine."""
+        """Release the connection. Values already read stay valid; closing twice is harmless."""
         if not self._closed:
             self._closed = True
             self._client.release((self._scope, self._session))
@@ -318,27 +318,27 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
     @property
     def scope(self) -> str:
-        """The scope."""
+        """The scope's name."""
         return self._scope
 
     @property
     def session_name(self) -> str:
-        """The session; ``""`` is the scope's own."""
+        """The session's name; ``""`` is the scope's own session."""
         return self._session
 
     @property
     def address(self) -> str:
-        """Where the store is: ``unix:///path``."""
+        """The store's address: ``unix:///path``."""
         return self._address
 
     @property
     def instance_id(self) -> str:
-        """Hex of the instance: another one has none of these objects."""
+        """The store's instance, in hex; no other instance holds these objects."""
         return self._client.raw.instance
 
     @property
     def host(self) -> str:
-        """The host that the store is on."""
+        """The host that the store runs on."""
         return self._client.raw.host
 
     def __enter__(self) -> Store:
@@ -348,10 +348,10 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         self.close()
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # At the interpreter's end the globals of this module may be gone, and the end of the process tells the daemon.
+        # At interpreter exit, module globals may be gone already; the process's exit tells the daemon anyway.
         if getattr(self, "_closed", True) is False and not _finalizing():
             with suppress(EntrepotError):
-                Store.close(self)  # a subclass's waits for what is put off: nobody asked for that here
+                Store.close(self)  # not a subclass's close(), which waits for pending writes: nobody asked for that
 
     def __repr__(self) -> str:
         return f"<entrepot.Store {self._address} scope={self._scope!r} session={self._session!r}>"
@@ -363,11 +363,11 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         return (partial(connect, self._address, session=self._session, scope=self._scope, **told), ())
 
     def _pickle_arguments(self) -> dict[str, Any]:
-        """What makes a copy of this as strict, whatever the settings of the process that gets it are."""
+        """Arguments that make the unpickled store as strict as this one, whatever the receiving process's settings."""
         allow = self._allow_pickle
         return {"allow_pickle": allow} if isinstance(allow, bool) else {"allow_pickle": True, "pickled_classes": allow}
 
-    # --- within
+    # --- internal
 
     def _raw(self) -> _core.Client:
         if self._closed:
@@ -375,7 +375,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         return self._client.raw
 
     def _another(self, name: str, limits: tuple[int, int, int] | None, delete_consumed: bool | None) -> Store:
-        """Another session of this scope, over the same connection."""
+        """Open another session of this scope over the same connection."""
         if self._closed or not self._client.acquire():
             raise StoreUnavailable("this store was closed by close(): connect again")
         try:

@@ -1,4 +1,4 @@
-"""Checkpoints, as methods of a store. What does the work is another package, found by entry point."""
+"""Checkpoints: methods of ``Store``, implemented by another package that is found by entry point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY_POINT_GROUP = "entrepot.checkpoints"
 
 
 class CheckpointMethods:
-    """Part of :class:`Store`."""
+    """Methods of :class:`Store` for checkpoints and durable sessions."""
 
     def save(
         self,
@@ -33,36 +33,36 @@ class CheckpointMethods:
         progress: Callable[[Any], None] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Write a checkpoint: a durable copy outside the store, which this store or another one can load.
+        """Write a checkpoint: a durable copy outside the store, which this or another store can load.
 
             store.save(oid, "s3://bucket/checkpoints/orders")
             store.save(store.session("run-7"), "/data/checkpoints/run-7")
 
-        The bytes are written first and the manifest last: whatever breaks a save leaves what was there before. Saving
-        the same again writes nothing; after a broken save, what is there already is not written again.
+        Data is written first and the manifest last, so a failed save leaves the previous checkpoint intact. Saving the
+        same content again writes nothing; repeating a failed save writes only what is still missing.
 
         Args:
             what: an ObjectID, a list of them, a collection (with its members), or a ``Store``, for its whole session.
-            url: the checkpoint's folder: a path, ``file://``, ``s3://``, ``memory://``, or what else fsspec knows. A
-                checkpoint that is there gives way when the new one is whole.
-            format: ``"entrepot"`` keeps every value exactly as it is; ``"parquet"`` writes tables as files that
-                anything reads.
-            incremental: whether bytes that other checkpoints in the folder above have are shared with them. If not,
-                the folder holds everything itself, and everything is written.
-            progress: called with an ``entrepot_io.checkpoints.Progress`` as it goes on, from any thread.
-            storage_options: for fsspec's driver: credentials, endpoints.
+            url: the checkpoint's directory: a path, ``file://``, ``s3://``, ``memory://``, or any other fsspec URL. An
+                existing checkpoint is replaced when the new one is complete.
+            format: ``"entrepot"`` preserves every value exactly; ``"parquet"`` writes tables as files that any tool can
+                read.
+            incremental: share data with other checkpoints in the parent directory. If False, this directory is
+                self-contained and everything is written.
+            progress: called with an ``entrepot_io.checkpoints.Progress`` as the save proceeds, from any thread.
+            storage_options: passed to fsspec's driver: credentials, endpoints.
 
         Returns:
-            An ``entrepot_io.checkpoints.SaveReport``: how many objects and bytes, and how many were written.
+            An ``entrepot_io.checkpoints.SaveReport``: how many objects and bytes, and how many of them were written.
 
         Raises:
             ObjectNotFound: an object is not sealed here.
-            ObjectLost: its bytes are gone.
-            UnsupportedType: ``format="parquet"`` and a value that is no table, or would not come back as it is.
-            InvalidArgument: an unknown scheme, a driver that is not installed, a path that is no folder.
-            AccessDenied: no credentials, or no right to write there.
+            ObjectLost: an object's bytes are gone.
+            UnsupportedType: ``format="parquet"``, and a value is not a table or would not survive a round trip.
+            InvalidArgument: unknown scheme, driver not installed, or the path is not a directory.
+            AccessDenied: no credentials, or no permission to write there.
             StoreFull: the target is full.
-            StoreUnavailable: the target, or the daemon, cannot be reached.
+            StoreUnavailable: the target or the daemon cannot be reached.
         """
         return service("save")(
             self,
@@ -83,14 +83,14 @@ class CheckpointMethods:
         progress: Callable[[Any], None] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> ObjectID | builtins.list[ObjectID]:
-        """Put back what a checkpoint holds, under the same IDs, types and names.
+        """Load a checkpoint's objects into the store, under the same IDs, types and names.
 
-        Objects that are here with the same content are left as they are, so a broken load is taken up where it was.
+        Objects already here with the same content are left alone, so repeating a failed load continues it.
 
         Args:
             url: where it was saved.
-            session: session of this scope that the objects and names belong to; default: this store's.
-            replace: whether objects of the same IDs with other content, and names that mean others, give way.
+            session: session of this scope that receives the objects and names; default: this store's.
+            replace: replace objects that have the same ID but other content, and names bound to other objects.
             progress: as for ``save``.
             storage_options: as for ``save``.
 
@@ -99,9 +99,9 @@ class CheckpointMethods:
 
         Raises:
             ObjectNotFound: there is no checkpoint.
-            CorruptData: the manifest or a chunk is damaged; nothing of the objects concerned is put.
-            ObjectLost: a chunk is not there.
-            VersionMismatch: a newer version wrote it.
+            CorruptData: the manifest or a chunk is damaged; none of the objects affected is put.
+            ObjectLost: a chunk is missing.
+            VersionMismatch: it was written by a newer version.
             ObjectExists: an ID holds other content here, or a name is taken, and ``replace`` is False.
             StoreFull: it does not fit.
             InvalidArgument, AccessDenied, StoreUnavailable: as for ``save``.
@@ -112,20 +112,20 @@ class CheckpointMethods:
             load(self, url, session=session, replace=replace, progress=progress, storage_options=storage_options),
         )
 
-    # --- durable sessions: see entrepot.durable; these are those of a session that is not
+    # --- durable sessions (see entrepot.durable); these are the defaults, for sessions that are not durable
 
     @property
     def durable(self) -> Durable | None:
-        """What this session was declared to be by ``connect(durable=...)``; None: not durable."""
+        """How ``connect(durable=...)`` declared this session; None: not durable."""
         return None
 
     def make_durable(self, oid: AnyID) -> None:
-        """Write one object to the durable tier of this session, whatever its name.
+        """Write one object to this session's durable tier, whatever its name.
 
         Raises:
             InvalidArgument: the session is not durable.
             ObjectNotFound: the object is not sealed here.
-            And what ``save`` raises.
+            Anything that ``save`` raises.
         """
         raise InvalidArgument(
             f"object {to_id(oid)} cannot be made durable: this session was not declared so; "
@@ -133,32 +133,32 @@ class CheckpointMethods:
         )
 
     def flush_durable(self, timeout: float | None = None) -> None:
-        """Wait until all that this process put off is written to the durable tier; nothing if there is none.
+        """Wait until this process's pending writes to the durable tier are done; a no-op if there is no such tier.
 
         Args:
-            timeout: in seconds; None: as long as it takes.
+            timeout: in seconds; None: no limit.
 
         Raises:
             Timeout: it took longer.
-            And what ``save`` raises, for an object that could not be written.
+            Anything that ``save`` raises, for an object that could not be written.
         """
 
     def recall(self, oid: AnyID, *, life: tuple[str, int] | None = None) -> bool:
-        """Put an object back from the durable tier, and say whether it was there.
+        """Restore an object from the durable tier; return whether it was there.
 
         Args:
-            oid: its ID.
-            life: instance and generation that it must have been; None: whichever was written last.
+            oid: the object's ID.
+            life: required instance and generation; None: whichever version was written last.
 
         Raises:
-            What ``load`` raises.
+            Anything that ``load`` raises.
         """
         return False
 
 
 @cache
 def service(name: str) -> Callable[..., Any]:
-    """A function that an installed package registered under this name."""
+    """Return the function that an installed package registered under this name."""
     from importlib import metadata  # takes milliseconds, which a process that saves nothing need not spend
 
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
@@ -170,7 +170,7 @@ def service(name: str) -> Callable[..., Any]:
 
 
 def as_declared(store: Store) -> Store:
-    """A store that was just opened, as what some process declared its session to be."""
+    """Wrap a newly opened store as durable if any process has declared its session so."""
     durable = declared(store._client, store._scope, store._session)  # pyright: ignore[reportPrivateUsage]
     if durable is None:
         return store
@@ -180,7 +180,7 @@ def as_declared(store: Store) -> Store:
 
 
 def flushes(store: Store) -> Iterator[tuple[str, Callable[[], int]]]:
-    """Of every durable session in the store, whatever its scope: its name, and what flushes it."""
+    """Yield, for every durable session in the store, of any scope, a description and a function that flushes it."""
     from entrepot._connect import connect
 
     client = store._client  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""The methods of a store about collections."""
+"""Collections: methods of ``Store``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CollectionMethods:
-    """Part of :class:`Store`."""
+    """Methods of :class:`Store` for collections."""
 
     def collection(
         self,
@@ -23,23 +23,23 @@ class CollectionMethods:
         locality_set: AnySet | None = None,
         reading: Reading | None = None,
     ) -> CollectionBuilder:
-        """A hand on the collection of a name in this session, to put members into it and to seal it.
+        """Return a builder for the collection of this name in this session, to put members and to seal it.
 
-        Nothing is made by that: any process that asks for the same name in the same session builds the same collection.
-        Read it with ``get_by_name`` when it is sealed.
+        This creates nothing yet; every process that asks for the same name in the same session builds the same
+        collection. Once sealed, it is read with ``get_by_name``.
 
         Args:
-            name: its name, in this session.
-            producer: who appends, such as the name of a task: run again, it finds what it appended before. Two that
-                append at the same time have different names. Default: somebody new each time.
-            locality_set: the set that its members are put into (:meth:`locality_set`), or its name; default: one of
-                their own, ``collection:NAME``, so that eviction knows them as what is read together.
-            reading: how that set of their own is read, such as ``"random"`` (:class:`LocalitySet`); default: as was
-                said before, or inferred from the reads.
+            name: its name within this session.
+            producer: identifies who appends, such as a task's name: a rerun with the same producer finds what it
+                appended before. Concurrent producers need different names. Default: a new producer each time.
+            locality_set: the set that its members are put into (:meth:`locality_set`), or its name. Default: the
+                collection's own set, ``collection:NAME``, so that eviction treats the members as read together.
+            reading: reading pattern of the collection's own set, such as ``"random"`` (:class:`LocalitySet`). Default:
+                as declared before, or inferred from the reads.
 
         Raises:
-            InvalidArgument: a name of the wrong form; or, with the first put, an unknown way of reading.
-            ObjectNotFound: with the first put: there is no such set.
+            InvalidArgument: a malformed name; or, on the first put, an unknown reading pattern.
+            ObjectNotFound: on the first put: there is no such set.
         """
         from entrepot._collection_builder import CollectionBuilder
 
@@ -47,9 +47,9 @@ class CollectionMethods:
 
 
 def delete_object(raw: _core.Client, oid: bytes, members: bool) -> bool:
-    """Delete an object, and, of a collection, its members.
+    """Delete an object; if it is a collection and ``members`` is true, also delete its members.
 
-    The collection goes first: from then on nobody finds one that lacks members.
+    The collection goes first, so that nobody can find one that lacks members.
     """
     if not members:
         return raw.delete([oid])[0]

@@ -1,4 +1,4 @@
-"""Where objects are: in memory or on disk. What users may say about it."""
+"""Pinning, evicting and prefetching: whether objects are in memory or on disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from entrepot.ids import ObjectID
 
 
 class Pin:
-    """Keeps an object in memory until it is let go; a context manager. Made by :meth:`Store.pin`.
+    """Keeps an object in memory until released; a context manager. Created by :meth:`Store.pin`.
 
-    Values that were got do the same as long as they live; a pin does it without a value. It ends with the process.
+    A value that was read does the same while it lives; a pin does it without one. It ends with the process.
     """
 
     def __init__(self, oid: ObjectID, held: _core.Object) -> None:
@@ -20,12 +20,12 @@ class Pin:
         self.id = oid
 
     def unpin(self) -> None:
-        """Let it go; once is enough."""
+        """Release the pin. Idempotent."""
         self._held = None
 
     @property
     def pinned(self) -> bool:
-        """Whether it still holds."""
+        """Whether the pin is still held."""
         return self._held is not None
 
     def __enter__(self) -> Pin:
@@ -41,16 +41,16 @@ class Pin:
 
 
 class MemoryMethods:
-    """The part of :class:`Store` that moves objects between memory and disk."""
+    """Methods of :class:`Store` that move objects between memory and disk."""
 
     def _raw(self) -> _core.Client:
         raise NotImplementedError
 
     def pin(self, oid: AnyID, *, timeout: float | None = 0) -> Pin:
-        """Bring an object to memory if it is not there, and keep it there.
+        """Load an object into memory if necessary, and keep it there.
 
             with store.pin(oid):
-                ...                      # gets of it cost no disk
+                ...                      # reading it needs no disk access
 
         Args:
             oid: the object's ID.
@@ -58,23 +58,23 @@ class MemoryMethods:
 
         Raises:
             ObjectNotFound, Timeout, ObjectLost: as ``get``.
-            StoreFull: there is no room to bring it back.
+            StoreFull: not enough memory to reload it.
         """
         wanted = to_id(oid)
         return Pin(wanted, self._raw().get(wanted.binary, seconds(timeout)))
 
     def evict(self, *oids: AnyID) -> None:
-        """Move objects out of memory; a later get brings them back.
+        """Move objects out of memory; a later get reloads them.
 
-        What has no copy on disk yet is written first, in the background, and stays readable meanwhile. What a process
-        pins stays in memory, and so does a value of 16 KiB or less, which lives in the store's records.
+        An object without a copy on disk is written first, in the background, and stays readable meanwhile. Objects
+        pinned by any process stay in memory, as do values of 16 KiB or less, which live in the store's records.
 
         Raises:
-            ObjectNotFound: one of them is not in the store; the others go all the same.
-            InvalidArgument: the store has no folder to spill to.
+            ObjectNotFound: one of them is not in the store; the others are evicted anyway.
+            InvalidArgument: the store has no spill directory.
         """
         self._raw().evict([to_id(oid).binary for oid in oids])
 
     def prefetch(self, *oids: AnyID) -> None:
-        """Begin to bring objects back from disk, and do not wait for it; what is in memory or unknown is ignored."""
+        """Start reloading objects from disk without waiting. Objects already in memory or unknown are ignored."""
         self._raw().load([to_id(oid).binary for oid in oids])

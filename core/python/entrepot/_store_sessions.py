@@ -1,4 +1,4 @@
-"""The methods of a store about names and sessions."""
+"""Names and sessions: methods of ``Store``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from entrepot import _core
     from entrepot._store import Store
 
-_MOST_TURNS = 64  # of resolving a name that is bound anew faster than its object is got
+_MOST_TURNS = 64  # attempts to resolve a name that is rebound faster than its object can be read
 
 
 class SessionMethods:
-    """Part of :class:`Store`."""
+    """Methods of :class:`Store` for names and sessions."""
 
     _scope: str
     _session_number: int
@@ -46,7 +46,7 @@ class SessionMethods:
         self._raw().bind_name(self._session_number, checked_name(name), to_id(oid).binary, switch("replace", replace))
 
     def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
-        """The ID that a name of this session means.
+        """Return the ID bound to a name in this session.
 
         Raises:
             ObjectNotFound: there is no such name, and no timeout was given.
@@ -55,21 +55,21 @@ class SessionMethods:
         return ObjectID(self._raw().resolve_name(self._session_number, checked_name(name), seconds(timeout)))
 
     def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
-        """The value of the object that a name of this session means; as ``get``."""
+        """Return the value of the object bound to a name in this session; as ``get``."""
         deadline = time.monotonic() + seconds(timeout)
         left, turns = timeout, 0
         while True:
             oid = self.resolve(name, timeout=left)
             try:
-                return self.get(oid, copy=copy)  # a name means what is there: nothing to wait for
-            except ObjectNotFound:  # replaced or deleted since it was resolved: what the name means now is what counts
+                return self.get(oid, copy=copy)  # a bound name refers to a sealed object: nothing to wait for
+            except ObjectNotFound:  # replaced or deleted since the name was resolved: resolve it again
                 turns += 1
                 if turns == _MOST_TURNS:
                     raise
                 left = max(deadline - time.monotonic(), 0.0) if timeout else timeout
 
     def unset_name(self, name: str) -> None:
-        """Drop a name; the object stays.
+        """Remove a name; the object stays.
 
         Raises:
             ObjectNotFound: there is no such name.
@@ -86,15 +86,15 @@ class SessionMethods:
         limit_bytes: int | None = None,
         delete_consumed: bool | None = None,
     ) -> Store:
-        """Another session of this scope, over the same connection; made if it is not there.
+        """Open another session of this scope over the same connection; create it if it does not exist.
 
         Args:
-            name: its name; ``""`` is the scope's own.
-            ttl: seconds after its last use at which it is removed with all that is in it; 0: never; default: what it
-                has, or a day.
-            limit_bytes: the most that it may hold; default: what it has, or no limit.
-            delete_consumed: whether an object whose last consumer had it is deleted at once; default: what it has,
-                or not before memory is short.
+            name: its name; ``""`` is the scope's own session.
+            ttl: seconds after its last use until the session is removed with everything in it; 0: never. Default: keep
+                its current TTL; one day for a new session.
+            limit_bytes: maximum number of bytes that it may hold; default: keep its current limit; none for a new one.
+            delete_consumed: delete each object as soon as its last consumer has finished. Default: keep the current
+                setting; in a new session, such objects stay until memory is short.
         """
         limits = _reports.session_limits(self._raw(), self._scope, name, ttl, limit_bytes)
         if delete_consumed is not None:
@@ -102,11 +102,11 @@ class SessionMethods:
         return self._another(name, limits, delete_consumed)
 
     def sessions(self) -> list[SessionInfo]:
-        """The sessions of this scope."""
+        """Return the sessions of this scope."""
         return _reports.sessions_of(self._raw(), self._scope)
 
     def remove_session(self, name: str) -> None:
-        """Remove a session of this scope with all objects and names in it; what is read stays readable.
+        """Remove a session of this scope with all its objects and names. Values already read stay valid.
 
         Raises:
             ObjectNotFound: there is no such session.

@@ -1,4 +1,4 @@
-"""What programs say about how their objects are used: locality sets, hints, consumers."""
+"""Locality sets, hints and consumers: how programs declare the way their objects are used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AnySet = LocalitySet | str
 
 
 class SetMethods:
-    """The part of :class:`Store` by which eviction learns how objects are used."""
+    """Methods of :class:`Store` that tell eviction how objects are used."""
 
     _session_number: int
 
@@ -51,19 +51,19 @@ class SetMethods:
         policy: Policy | None = None,
         priority: int | None = None,
     ) -> LocalitySet:
-        """Make a locality set of this session, or change it; what is None stays as it is.
+        """Create or change a locality set of this session; attributes left at None keep their value.
 
             features = store.locality_set("features", reading="loop_sequential")
             store.put(table, locality_set=features)
 
         Args:
-            name: its name, in this session; ``""`` is the default set, of objects that belong to no other.
+            name: its name within this session; ``""`` is the default set, of objects that belong to no other.
             durability, reading, writing, lifetime, consumers, operation, policy, priority: see :class:`LocalitySet`.
-                A new set is written back, read in a way that is inferred, written once, and lives as long as the job.
+                A new set is write-back, read in an inferred pattern, written once, and lives as long as the job.
 
         Raises:
-            InvalidArgument: a value that an attribute does not have.
-            StoreFull: the store has 65,536 sets.
+            InvalidArgument: an invalid value for an attribute.
+            StoreFull: the store already has 65,536 sets.
         """
         if text("a locality set's name", name) != "":
             checked_name(name)
@@ -83,9 +83,9 @@ class SetMethods:
         return next(one for one in self.locality_sets() if one.name == name)
 
     def locality_sets(self) -> list[LocalitySet]:
-        """The locality sets of this session, its default one first."""
+        """Return the locality sets of this session, the default one first."""
         raw = self._raw()
-        life = raw.life  # before the daemon is asked: where it is another by then, then its handles are refused
+        life = raw.life  # read before asking: if the daemon changes in between, it will refuse the stale handles
         return [locality_set(one, life) for one in json.loads(raw.sets(self._session_number))["sets"]]
 
     def hint(
@@ -98,23 +98,24 @@ class SetMethods:
         locality_set: AnySet | None = None,
         recompute_seconds: float | None = None,
     ) -> None:
-        """Say something about an object or a set; what is None stays as it is.
+        """Change the hints of an object or a locality set; arguments left at None keep their value.
 
         Args:
             target: an object's ID, or a set.
-            priority: -8 to 8; each step makes it four times as dear to move out of memory. An object's own is added to
-                its set's.
-            operation: of a set: what happens to it now, ``"none"``, ``"reading"`` or ``"writing"``.
-            keep: of an object: True, it stays in memory until False is said, whoever reads it.
-            locality_set: of an object: the set to which it belongs from now on; ``""``: the default one.
-            recompute_seconds: of an object: making it again takes so long, with all that it needs. When memory is short
-                it is dropped instead of written to disk if that is expected to cost less, and then reads as
-                :class:`~entrepot.errors.ObjectDropped` until it is put again. ``math.inf``: it cannot be made again,
-                which holds of whatever nothing was said of. What was dropped once is not dropped a second time.
+            priority: -8 to 8; each step makes evicting the object four times as expensive. An object's priority is
+                added to its set's.
+            operation: sets only: what is being done with the set now: ``"none"``, ``"reading"`` or ``"writing"``.
+            keep: objects only: True keeps the object in memory, whoever reads it, until a hint with False.
+            locality_set: objects only: the set to which the object belongs from now on; ``""`` is the default set.
+            recompute_seconds: objects only: how long it takes to recompute the object, including everything it needs.
+                When memory is short, the object is dropped instead of written to disk if that is expected to cost
+                less; reading it then raises :class:`~entrepot.errors.ObjectDropped` until it is put again. An object
+                that was dropped once is not dropped again. ``math.inf``, the default for every object: it cannot be
+                recomputed.
 
         Raises:
-            ObjectNotFound: there is no such object, or set.
-            InvalidArgument: a value of the wrong kind, or one that the target does not have.
+            ObjectNotFound: there is no such object or set.
+            InvalidArgument: an invalid value, or a hint that does not apply to this kind of target.
         """
         if isinstance(target, LocalitySet):
             if keep is not None or locality_set is not None or recompute_seconds is not None:
@@ -133,31 +134,31 @@ class SetMethods:
         self._raw().hint([to_id(target).binary], wanted, kept, number, nanoseconds)
 
     def consumed(self, oid: AnyID, consumer: str) -> int:
-        """Say that a consumer has had an object, and how many are still to come.
+        """Mark an object as consumed by ``consumer``; idempotent. Return how many consumers are still outstanding.
 
-        After the last the object is dead: it stays readable, is the first to go when memory is short, and goes without
-        being written. In a session with ``delete_consumed`` it is deleted at once.
+        After the last one the object is dead: still readable, but evicted first when memory is short, and never
+        written to disk. In a session with ``delete_consumed`` it is deleted at once.
 
         Args:
-            oid: an object that was put with ``consumers``, or into a set that says their number.
-            consumer: a key of the consumer, such as the name of its task: the same when it is run again, so that it
-                counts once.
+            oid: an object that was put with ``consumers``, or into a set that defines their number.
+            consumer: a key of the consumer, such as its task's name. A rerun must pass the same key, so that it counts
+                once.
 
         Returns:
-            How many have not had it; 0 also where the object is not there any more.
+            The number of consumers still outstanding; 0 also if the object no longer exists.
 
         Raises:
-            InvalidArgument: nobody counts the object's consumers, or the key is empty.
+            InvalidArgument: the object's consumers are not counted, or the key is empty.
         """
         return self._raw().consumed([to_id(oid).binary], checked_name(consumer))[0]
 
     def _set_number(self, wanted: AnySet) -> int:
         if isinstance(wanted, LocalitySet):
             raw = self._raw()
-            raw.look()  # whether the store that said it is there still
+            raw.look()  # find out whether the store that issued the handle is still running
             if not wanted.handle or life_of(wanted.handle) == raw.life:
                 return wanted.handle
-            # It was of a store that is gone: here it is made again as it was.
+            # The set belonged to a store that is gone: create it again here with the same attributes.
             return raw.define_set(self._session_number, wanted.name, 0, *repacked(wanted))
         if text("a locality set's name", wanted) == "":
             return 0
@@ -167,7 +168,7 @@ class SetMethods:
         raise ObjectNotFound(f"this session has no locality set {wanted!r}: make it by Store.locality_set()")
 
     def _used_in(self, item: _core.Item, wanted: AnySet | None, consumers: int | None) -> _core.Item:
-        """The item with the set and the number of consumers that were given."""
+        """Return the item with the given set and number of consumers added."""
         if wanted is None and consumers is None:
             return item
         number = 0 if wanted is None else self._set_number(wanted)

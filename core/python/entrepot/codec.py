@@ -1,15 +1,15 @@
-"""How values become objects and objects become values.
+"""Codecs: how values become objects and objects become values.
 
-A *codec* turns a value into a :class:`Node` (a typed description) and a list of buffers, and back. The buffers are
-written into shared memory by the client; the tree of nodes is stored beside them as metadata. Decoding never copies a
-buffer: it wraps the mapped bytes, which stay pinned for as long as any value made from them lives.
+A *codec* turns a value into a :class:`Node` (a typed description) and a list of buffers, and back. The client writes
+the buffers into shared memory; the tree of nodes is stored with them as metadata. Decoding never copies a buffer: it
+wraps the mapped bytes, which stay pinned as long as any value made from them lives.
 
-The life of one ``put``: the registry finds the codec by the type of the value (:meth:`CodecRegistry.for_value`), the
-codec calls :meth:`Encoder.add_buffer` for each range of bytes and :meth:`Encoder.encode` for each nested value, and
-:func:`pack_tree` writes the tree. One ``get`` runs the same way back through a :class:`Decoder`.
+For a ``put``, the registry finds the codec by the value's type (:meth:`CodecRegistry.for_value`), the codec calls
+:meth:`Encoder.add_buffer` for each range of bytes and :meth:`Encoder.encode` for each nested value, and
+:func:`pack_tree` serializes the tree. A ``get`` reverses these steps through a :class:`Decoder`.
 
-Codecs of other packages are found by the entry-point group ``entrepot.codecs``: each entry names a function without
-arguments that returns a list of :class:`CodecSpec`. A spec names its types as strings, so nothing is imported before a
+Other packages register codecs through the entry-point group ``entrepot.codecs``: each entry names a function without
+arguments that returns a list of :class:`CodecSpec`. Specs name their types as strings, so nothing is imported until a
 value of that type is put or an object of that codec is read.
 """
 
@@ -32,10 +32,10 @@ from entrepot._tree import unpack_tree as unpack_tree
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
 
 ENTRY_POINT_GROUP = "entrepot.codecs"
-COMPANION = "entrepot_io.codecs"  # comes with this package, and is found by its name in a fraction of the time
+COMPANION = "entrepot_io.codecs"  # shipped with this package; importing it by name is far faster than entry points
 PICKLE_CODEC = "python.pickle"
 
-# Whether pickled values are taken; a function: those whose classes and functions it permits, by their full names.
+# Whether pickled values are accepted. A function accepts only the classes and functions whose full names it permits.
 AllowPickle = bool | Callable[[str], bool]
 CopyMode = Literal["never", "on_write", "always"]
 COPY_MODES: tuple[CopyMode, ...] = ("never", "on_write", "always")
@@ -52,13 +52,13 @@ class Codec(ABC):
         """Describe ``value``, handing its bytes to ``encoder``.
 
         Raises:
-            UnsupportedType: this value, although of a known type, cannot be kept exactly; the registry then tries
-                the pickle codec if that is allowed.
+            UnsupportedType: this value cannot be preserved exactly although its type is supported; the registry then
+                falls back to the pickle codec if that is allowed.
         """
 
     @abstractmethod
     def decode(self, node: Node, decoder: Decoder) -> Any:
-        """Rebuild the value. ``node.version`` may be older than ``version``, never newer.
+        """Rebuild the value. ``node.version`` may be older than ``version``, but is never newer.
 
         Raises:
             CorruptData: the node does not describe a value of this codec.
@@ -67,13 +67,13 @@ class Codec(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CodecSpec:
-    """Where a codec is, and which types it takes.
+    """Where a codec is implemented, and which types it supports.
 
     Attributes:
         name: registry name, stored in every object.
-        target: ``"module:Class"``, imported at first use.
+        target: ``"module:Class"``, imported on first use.
         types: exact types as ``"module:qualname"`` (``type(v).__module__ + ":" + type(v).__qualname__``).
-        base_types: types whose subclasses are taken as well; the first match along the method resolution order wins.
+        base_types: types whose subclasses are supported too; the first match in method resolution order wins.
     """
 
     name: str
@@ -83,14 +83,14 @@ class CodecSpec:
 
 
 class Encoder:
-    """Collects the buffers of one value. Not thread-safe; made anew for each put.
+    """Collects the buffers of one value. Not thread-safe; each put creates its own.
 
     Attributes:
-        buffers: what was added.
-        inlined: how many of the value's own bytes codecs kept in their nodes instead (:meth:`add_inlined`).
+        buffers: the buffers added so far.
+        inlined: how many of the value's own bytes codecs stored in nodes instead (:meth:`add_inlined`).
 
     Args:
-        registry: where nested values find their codecs.
+        registry: finds codecs for nested values.
         allow_pickle: whether values without a codec of their own may be pickled; a function counts as yes.
     """
 
@@ -103,11 +103,11 @@ class Encoder:
         self._depth = 0
 
     def add_buffer(self, data: Any, address: int | None = None) -> int:
-        """Add a contiguous range of bytes; its index in the object is returned.
+        """Add a contiguous range of bytes; return its index within the object.
 
         Args:
-            data: an object with the buffer protocol, C-contiguous. It must stay unchanged until the put returns.
-            address: its address in this process if the caller knows it; equal (address, length) pairs are stored once.
+            data: an object with the buffer protocol, C-contiguous. It must not change until the put returns.
+            address: its address in this process if known; equal (address, length) pairs are stored once.
         """
         if address is not None:
             length = data.nbytes if isinstance(data, memoryview) else memoryview(data).nbytes
@@ -119,15 +119,15 @@ class Encoder:
         return len(self.buffers) - 1
 
     def add_inlined(self, data: bytes) -> bytes:
-        """Say that ``data``, bytes of the value, stays in a node; returned as it is, for the node's params."""
+        """Count ``data`` as bytes of the value stored in a node; return it unchanged, for the node's params."""
         self.inlined += len(data)
         return data
 
     def encode(self, value: Any) -> Node:
-        """Encode a nested value with whatever codec its type has.
+        """Encode a nested value with the codec for its type.
 
         Raises:
-            UnsupportedType: no codec takes it and pickling is off, or it is nested deeper than ``MAX_DEPTH``.
+            UnsupportedType: no codec supports it and pickling is off, or it is nested deeper than ``MAX_DEPTH``.
         """
         if self._depth >= MAX_DEPTH:
             raise UnsupportedType(
@@ -160,17 +160,17 @@ class Encoder:
 
 
 class Decoder:
-    """Gives codecs the buffers of one object. Not thread-safe; made anew for each get.
+    """Gives codecs the buffers of one object. Not thread-safe; each get creates its own.
 
     Args:
-        registry: where nested nodes find their codecs.
-        buffer: called with an index; returns an object with the buffer protocol that keeps the object pinned for as
-            long as it lives (read-only for ``copy="never"``, private and writable otherwise).
-        count: how many buffers the object has.
-        copy: the mode that the caller asked for; codecs whose library marks values as writable look at it.
-        store: the ``entrepot.Store`` that the object was got from, for codecs of values that name other objects; None:
-            there is none.
-        private: called as ``buffer`` is; returns a private image that may be written. Default: a copy.
+        registry: finds codecs for nested nodes.
+        buffer: called with an index; returns an object with the buffer protocol that keeps the object pinned as long
+            as it lives (read-only for ``copy="never"``, private and writable otherwise).
+        count: number of buffers in the object.
+        copy: the copy mode that the caller asked for; used by codecs whose library has a writable flag.
+        store: the ``entrepot.Store`` that the object is read from, for codecs whose values refer to other objects;
+            None: no store.
+        private: called like ``buffer``; returns a private, writable image. Default: a copy.
     """
 
     def __init__(
@@ -194,11 +194,11 @@ class Decoder:
 
     @property
     def writable(self) -> bool:
-        """Whether the buffers may be written by the reader (``copy`` is not ``"never"``)."""
+        """Whether the reader may write to the buffers (``copy`` is not ``"never"``)."""
         return self.copy != "never"
 
     def private(self) -> Decoder:
-        """A decoder whose buffers may be written, whatever the mode; for libraries that have no read-only values."""
+        """Return a decoder with writable buffers, whatever the mode; for libraries that have no read-only values."""
         if self.writable:
             return self
         return Decoder(
@@ -211,7 +211,7 @@ class Decoder:
         )
 
     def buffer(self, index: int) -> Any:
-        """The bytes of buffer ``index``, without a copy, as an object with the buffer protocol.
+        """Return the bytes of buffer ``index``, without a copy, as an object with the buffer protocol.
 
         Raises:
             CorruptData: the object has no such buffer.
@@ -237,12 +237,12 @@ class Decoder:
 
 
 class CodecRegistry:
-    """Finds codecs by type and by name. Thread-safe: tables are replaced, never changed in place."""
+    """Finds codecs by type and by name. Thread-safe: its tables are replaced, never modified in place."""
 
     def __init__(self, specs: Iterable[CodecSpec] = (), *, entry_points: bool = True) -> None:
         self._lock = threading.Lock()
         self._entry_points_pending = entry_points  # guarded by _lock
-        self._companion_pending = entry_points  # cleared once, by whichever thread is first
+        self._companion_pending = entry_points  # cleared once, by whichever thread gets there first
         self._specs: dict[str, CodecSpec] = {}  # replaced under _lock
         self._exact: dict[str, str] = {}  # replaced under _lock
         self._bases: dict[str, str] = {}  # replaced under _lock
@@ -251,10 +251,10 @@ class CodecRegistry:
         self.register(specs)
 
     def register(self, specs: Iterable[CodecSpec]) -> None:
-        """Add codecs; a name or type that is taken already keeps its first owner.
+        """Add codecs. A name or type that is already taken keeps its first codec.
 
         Raises:
-            InvalidArgument: a spec names its target in another form than ``module:Class``.
+            InvalidArgument: a spec's target is not of the form ``module:Class``.
         """
         with self._lock:
             by_name, exact, bases = dict(self._specs), dict(self._exact), dict(self._bases)
@@ -272,10 +272,10 @@ class CodecRegistry:
             self._by_type = {}
 
     def for_value(self, value: Any, *, allow_pickle: AllowPickle = True) -> Codec:
-        """The codec for ``value``'s type, or the pickle codec if there is none and pickling is allowed.
+        """Return the codec for ``value``'s type, or the pickle codec if there is none and pickling is allowed.
 
         Raises:
-            UnsupportedType: no codec takes the type, and pickling is not allowed.
+            UnsupportedType: no codec supports the type, and pickling is not allowed.
         """
         cls = type(value)
         codec = self._by_type.get(cls)
@@ -291,10 +291,11 @@ class CodecRegistry:
         return codec
 
     def by_name(self, name: str) -> Codec:
-        """The codec of that registry name.
+        """Return the codec with this registry name.
 
         Raises:
-            VersionMismatch: nothing installed here provides it.
+            VersionMismatch: no installed package provides it.
+            UnsupportedType: the codec needs a package that is not installed.
         """
         codec = self._instances.get(name)
         if codec is not None:
@@ -317,13 +318,13 @@ class CodecRegistry:
         return self._instances.setdefault(name, instance)
 
     def names(self) -> list[str]:
-        """All registry names, sorted."""
+        """Return all registry names, sorted."""
         self._load_entry_points()
         return sorted(self._specs)
 
     def _find(self, cls: type) -> Codec:
         name = self._exact.get(_type_name(cls))
-        # Looking for other packages' codecs takes some 50 ms, which well-known types need not wait for.
+        # Searching for other packages' codecs takes about 50 ms; well-known types must not pay for it.
         for load in (self._load_companion, self._load_entry_points):
             if name is None:
                 load()
@@ -351,7 +352,7 @@ class CodecRegistry:
         with self._lock:
             if not self._entry_points_pending:
                 return
-            from importlib import metadata  # here: bytes need no codec, and would wait 10 ms for it
+            from importlib import metadata  # imported late: bytes need no codec, and this takes 10 ms
 
             found = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
         specs: list[CodecSpec] = []
@@ -371,7 +372,7 @@ _default_lock = threading.Lock()
 
 
 def default_registry() -> CodecRegistry:
-    """The process-wide registry: the built-in codecs and those of installed packages."""
+    """Return the process-wide registry: the built-in codecs and those of installed packages."""
     global _default
     if _default is None:
         with _default_lock:
@@ -382,14 +383,14 @@ def default_registry() -> CodecRegistry:
 
 
 def loaded(module: str) -> bool:
-    """Whether a library was imported by anyone; codecs use it to avoid importing what a value cannot contain."""
+    """Return whether the process has imported a library; codecs use it to skip types that a value cannot contain."""
     return module in sys.modules
 
 
 def encode_value(
     value: Any, registry: CodecRegistry | None = None, *, allow_pickle: AllowPickle = True
 ) -> tuple[bytes, Sequence[Any], str]:
-    """Encode a value: its packed tree, its buffers, and the codec name of its root."""
+    """Encode a value; return its packed tree, its buffers, and the codec name of its root."""
     encoder = Encoder(registry or default_registry(), allow_pickle=allow_pickle)
     root = encoder.encode(value)
     return pack_tree(root, encoder.inlined), encoder.buffers, root.codec

@@ -1,8 +1,8 @@
 """The errors that Entrepot raises.
 
-Every error derives from :class:`EntrepotError`, carries a stable ``code`` and says what was wrong, with which value,
-and what to do next. Those with a natural counterpart in Python also derive from it, so that ``except KeyError`` or
-``except TimeoutError`` written for a dictionary or a queue keeps working.
+Every error derives from :class:`EntrepotError`, has a stable ``code``, and says what was wrong, with which value, and
+what to do next. Those with a natural counterpart in Python also derive from it, so that ``except KeyError`` or
+``except TimeoutError``, written for a dictionary or a queue, keeps working.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import ClassVar
 
 
 class EntrepotError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors of this package."""
 
     code: ClassVar[str] = "internal"
 
     def __str__(self) -> str:
-        # KeyError shows repr(args[0]); a message with advice in it must stay readable.
+        # KeyError shows repr(args[0]), which would mangle our messages.
         return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
 
@@ -33,22 +33,23 @@ class ObjectLost(EntrepotError):
 
 
 class ObjectDropped(ObjectLost):
-    """Memory was short, and making the object again was cheaper than moving it to disk: its task has to run again.
+    """The object was dropped because memory was short and recomputing it was cheaper than spilling: rerun its task.
 
-    Only an object whose writer allowed it, by ``Store.hint(oid, recompute_seconds=...)`` or a policy's ``memory``.
+    Raised only for objects whose writer allowed it, by ``Store.hint(oid, recompute_seconds=...)`` or a policy's
+    ``memory``.
     """
 
     code = "object_dropped"
 
 
 class CorruptData(ObjectLost):
-    """Bytes came back that do not match their checksum; they are never handed out."""
+    """Data read back does not match its checksum; it is never returned."""
 
     code = "corrupt_data"
 
 
 class ObjectExists(EntrepotError):
-    """An object with this ID (or a name) exists already with other content."""
+    """An object with this ID already exists with other content, or a name is already bound to another object."""
 
     code = "object_exists"
 
@@ -60,7 +61,7 @@ class NotSealed(EntrepotError):
 
 
 class StoreFull(EntrepotError, MemoryError):
-    """The object does not fit: the message has capacity, pinned, unsealed, and what was tried."""
+    """The object does not fit; the message gives capacity, pinned and unsealed bytes, and what was tried."""
 
     code = "store_full"
 
@@ -72,50 +73,50 @@ class StoreUnavailable(EntrepotError, ConnectionError):
 
 
 class InstanceLost(StoreUnavailable):
-    """The store that this belonged to is gone, and another one is there: what only the old one knew cannot go on.
+    """The store was replaced by another one, and the operation depended on state that only the old one had.
 
-    A blob that was being written there, or a locality set by its number. Doing the same from its beginning works.
+    For example, a blob being written there, or a locality set's handle. Starting over succeeds.
     """
 
     code = "instance_lost"
 
 
 class Timeout(EntrepotError, TimeoutError):
-    """The time given was not enough."""
+    """The operation did not finish within the given time."""
 
     code = "timeout"
 
 
 class VersionMismatch(EntrepotError):
-    """Client and daemon speak versions too far apart, or data has a newer format."""
+    """The versions of client and daemon are too far apart, or the data has a newer format."""
 
     code = "version_mismatch"
 
 
 class BuildMismatch(VersionMismatch, ImportError):
-    """The Python sources and the extension beside them are of different builds, or the extension is not there."""
+    """The Python sources and the extension beside them come from different builds, or the extension is missing."""
 
 
 class AccessDenied(EntrepotError, PermissionError):
-    """Not allowed: another user's socket, or a limit: of permissions, or of the descriptors that a process may have."""
+    """Access denied: another user's socket, missing permissions, or the process's limit on open descriptors."""
 
     code = "access_denied"
 
 
 class UnsupportedType(EntrepotError, TypeError):
-    """No codec takes a value of this type."""
+    """No codec supports a value of this type."""
 
     code = "unsupported_type"
 
 
 class InvalidReference(EntrepotError):
-    """A reference that a host handed over is damaged or of an unknown version."""
+    """A reference passed by an orchestrator is damaged or has an unknown version."""
 
     code = "invalid_reference"
 
 
 class InvalidArgument(EntrepotError, ValueError):
-    """An argument is out of its range; the message names the value and the range."""
+    """An argument is invalid or out of range; the message names the value and what is allowed."""
 
     code = "invalid_argument"
 

@@ -13,7 +13,7 @@ ID_BYTES = 20
 
 @total_ordering
 class ObjectID:
-    """The name of an object in a store: 20 bytes, shown as 40 hexadecimal digits.
+    """ID of an object in a store: 20 bytes, shown as 40 hexadecimal digits.
 
     Args:
         value: 40 hexadecimal digits, 20 bytes, or another ``ObjectID``.
@@ -56,12 +56,12 @@ class ObjectID:
 
     @classmethod
     def random(cls) -> ObjectID:
-        """A fresh ID that nobody else has."""
+        """Return a new random ID."""
         return cls._of(os.urandom(ID_BYTES))
 
     @classmethod
     def random_many(cls, count: int) -> list[ObjectID]:
-        """As many fresh IDs, for less than one by one."""
+        """Return ``count`` new random IDs; cheaper than one at a time."""
         raw = os.urandom(ID_BYTES * count)
         return [cls._of(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES)]
 
@@ -73,7 +73,7 @@ class ObjectID:
 
     @classmethod
     def derive(cls, scope: str, session: str, key: str) -> ObjectID:
-        """The ID of a logical key in a session of a scope: the same three always give the same ID.
+        """Derive the ID of a logical key in a session of a scope: the same three always give the same ID.
 
         >>> ObjectID.derive("a", "run-1", "load") == ObjectID.derive("a", "run-1", "load")
         True
