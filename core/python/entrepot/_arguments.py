@@ -1,4 +1,4 @@
-"""What the methods of a store accept, each checked with an error that names the value."""
+"""Validation of the arguments of ``Store``'s methods; every error names the offending value."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def to_id(value: AnyID) -> ObjectID:
 
 
 def new_id(value: AnyID | None) -> tuple[ObjectID, bool]:
-    """The ID that was given, or a fresh one; and whether it is fresh."""
+    """Return the given ID or a new random one, and whether it is new."""
     return (ObjectID.random(), True) if value is None else (to_id(value), False)
 
 
 def new_ids(values: Sequence[AnyID] | None, count: int) -> list[tuple[ObjectID, bool]]:
-    """As :func:`new_id` for ``count`` objects."""
+    """Do the same as :func:`new_id` for ``count`` objects."""
     if values is None:
         return [(oid, True) for oid in ObjectID.random_many(count)]
     if len(values) != count:
@@ -37,7 +37,7 @@ def new_ids(values: Sequence[AnyID] | None, count: int) -> list[tuple[ObjectID, 
 
 
 def text(what: str, value: str) -> str:
-    """Text that UTF-8 can write; ``what`` begins the error's sentence."""
+    """Check that ``value`` is a string that can be encoded as UTF-8; ``what`` starts the error message."""
     if not isinstance(cast(object, value), str):
         raise InvalidArgument(f"{what} is text, but got {value!r} of type {type(value).__name__}")
     try:
@@ -51,7 +51,7 @@ def text(what: str, value: str) -> str:
 
 
 def whole_number(what: str, value: SupportsIndex, most: int = (1 << 63) - 1) -> int:
-    """A whole number from 0 to ``most``, also a NumPy one; ``what`` begins the error's sentence."""
+    """Check for an integer (also a NumPy one) from 0 to ``most``; ``what`` starts the error message."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -62,7 +62,7 @@ def whole_number(what: str, value: SupportsIndex, most: int = (1 << 63) - 1) -> 
 
 
 def switch(what: str, value: bool) -> bool:
-    """True or False, also a NumPy one; ``what`` begins the error's sentence."""
+    """Check for a boolean (also a NumPy one); ``what`` starts the error message."""
     if value is True or value is False:
         return value
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
@@ -93,7 +93,7 @@ def seconds(timeout: float | None) -> float:
 
 
 def as_float(value: Any) -> float:
-    """A number, also one beyond what a float holds."""
+    """Convert to float; numbers too large for one become infinite."""
     try:
         return float(value)
     except OverflowError:

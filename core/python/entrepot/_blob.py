@@ -1,4 +1,4 @@
-"""Blobs made by ``Store.create``: raw bytes with metadata, written in place."""
+"""Blobs created by ``Store.create``: raw bytes with metadata, written in place."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from entrepot._store import Store
 
 CODEC_NAME = "entrepot.blob"
-MAX_TREE_BYTES = 32 << 20  # as client and daemon have it: metadata, and what says that they are a blob's
+MAX_TREE_BYTES = 32 << 20  # same limit as in client and daemon: the metadata plus the rest of the blob's tree
 
 
 class Blob:
-    """What ``get`` returns for an object made by ``Store.create``: bytes and metadata, read-only.
+    """Value that ``get`` returns for an object written through ``Store.create``: bytes and metadata, read-only.
 
-    It has the buffer protocol where Python lets a class have it (3.12 and later); ``view`` serves every version.
+    Supports the buffer protocol where Python allows it for a class (3.12 and later); ``view`` works in every version.
 
     Attributes:
-        view: the bytes, a ``memoryview`` on shared memory (no copy).
-        metadata: what its creator gave.
+        view: the bytes, a ``memoryview`` of shared memory (no copy).
+        metadata: the metadata given to ``Store.create``.
     """
 
     __slots__ = ("metadata", "view")
@@ -54,7 +54,7 @@ class Blob:
 
 
 class BlobCodec(Codec):
-    """One buffer, and the creator's metadata beside it."""
+    """Codec for blobs: one buffer, with the creator's metadata in the node."""
 
     name = CODEC_NAME
 
@@ -74,10 +74,10 @@ SPECS = [CodecSpec(CODEC_NAME, f"{__name__}:BlobCodec", ("entrepot._blob:Blob",)
 
 
 def blob_tree(metadata: bytes) -> bytes:
-    """What a blob of this metadata is stored as, beside its bytes.
+    """Return the packed tree of a blob with this metadata.
 
     Raises:
-        InvalidArgument: the metadata are too long.
+        InvalidArgument: the metadata is too long.
     """
     tree = pack_tree(Node(CODEC_NAME, BlobCodec.version, metadata, [0]))
     if len(tree) > MAX_TREE_BYTES:
@@ -93,11 +93,11 @@ class BlobWriter:
     """A blob that is being written; see ``Store.create``. A context manager.
 
     Attributes:
-        view: a writable ``memoryview`` of shared memory. It is released when the blob is sealed or dropped; an array
-            that was made from it must not be written afterwards: its pages are read-only then, and the process would
-            end by SIGSEGV.
+        view: a writable ``memoryview`` of shared memory, released when the blob is sealed or discarded. Arrays made
+            from it must not be written to after that: its pages are then read-only, and a write would kill the process
+            with SIGSEGV.
         id: the object's ID.
-        receipt: what sealing it did; None until then.
+        receipt: the result of sealing it; None until then.
     """
 
     receipt: Receipt | None
@@ -125,11 +125,11 @@ class BlobWriter:
             self.drop()
 
     def seal(self) -> ObjectID:
-        """Make it immutable and visible.
+        """Seal the blob: make it immutable and visible.
 
         Raises:
             ObjectExists: its ID or name is taken by other content.
-            InvalidArgument: it is sealed or dropped already.
+            InvalidArgument: it is already sealed or discarded.
             NotSealed: this process is a fork of the one that created it.
         """
         if not self._raw.open:
@@ -140,10 +140,10 @@ class BlobWriter:
         return self.id
 
     def drop(self) -> None:
-        """Give the memory back without sealing; doing it twice is fine."""
+        """Return the memory without sealing. Idempotent."""
         self._release()
         self._raw.drop()
 
     def _release(self) -> None:
-        with suppress(BufferError):  # an array still looks at it: from here on its pages are read-only
+        with suppress(BufferError):  # an array still refers to it: its pages become read-only
             self.view.release()

@@ -1,4 +1,4 @@
-"""``entrepot.connect``: one client for each address and process, shared by its stores."""
+"""``entrepot.connect``: one client per address and process, shared by all its stores."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from entrepot.errors import StoreUnavailable
 
 CONNECT_SECONDS = 30.0
 RECONNECT_SECONDS = 30.0
-# The private daemon goes when it has been idle: it may do so between our look and our connection.
+# A private daemon exits when idle, possibly between our check that it runs and our connection; then start it again.
 START_TRIES = 3
 
 _lock = threading.Lock()
-# Guarded by _lock; by address, and whether the store is started where it does not run.
+# Guarded by _lock. Key: address, and whether the client starts the store if it does not run.
 _clients: weakref.WeakValueDictionary[tuple[str, bool], SharedClient] = weakref.WeakValueDictionary()
 _log = logging.getLogger("entrepot")
 
@@ -53,24 +53,24 @@ def connect(
     """Connect to a store.
 
     Each setting comes from the argument, else the environment, else the configuration file
-    (``~/.config/entrepot/config.toml``, or what ENTREPOT_CONFIG names), else the default.
+    (``~/.config/entrepot/config.toml``, or the one named by ENTREPOT_CONFIG), else the default.
 
     Args:
         address: ``unix:///absolute/path`` (ENTREPOT_ADDRESS); default: this user's private store, which is started if
-            it does not run.
-        session: session in the scope (ENTREPOT_SESSION); default ``""``, the scope's own, which never expires.
+            necessary.
+        session: session within the scope (ENTREPOT_SESSION); default ``""``, the scope's own, which never expires.
         scope: the deployment (ENTREPOT_SCOPE); default ``"default"``.
-        durable: a URL, or an ``entrepot.Durable``: the session is declared durable, for all processes that open it from
-            now on (ENTREPOT_DURABLE, ENTREPOT_DURABLE_MODE). Default: what it was declared to be; False: not for this
+        durable: a URL, or an ``entrepot.Durable``: declares the session durable, for all processes that open it from
+            now on (ENTREPOT_DURABLE, ENTREPOT_DURABLE_MODE). Default: as it was declared. False: not durable for this
             connection.
-        allow_pickle: whether values are pickled that no codec takes, and read (ENTREPOT_ALLOW_PICKLE). Default: unless
-            the daemon is shared between users.
-        pickled_classes: where pickling is allowed, says of each class or function that pickled data names
-            (``"package.module.Class"``) whether it may be loaded; what plain Python consists of always may. Default:
-            any.
+        allow_pickle: whether to pickle values that no codec supports, and to read pickled ones
+            (ENTREPOT_ALLOW_PICKLE). Default: True unless the daemon is shared between users.
+        pickled_classes: if pickling is allowed, called with the name of each class or function in pickled data
+            (``"package.module.Class"``); returns whether it may be loaded. Types that make up plain Python data are
+            always allowed. Default: allow all.
 
     Raises:
-        InvalidArgument: a setting has the wrong form.
+        InvalidArgument: a malformed setting.
         StoreUnavailable: no store answers, or none may be started here.
         AccessDenied: the store belongs to another user.
         VersionMismatch: the store's version is too far from this one.
@@ -90,10 +90,10 @@ def connect(
 
 
 def _running_client(settings: Settings) -> SharedClient:
-    """A client of the store that the settings name; a private one is started if it does not run."""
+    """Return a client of the configured store; start a private store if it does not run."""
     if settings.configured:
         return _client(settings.address, None)
-    from entrepot._launcher import ensure_running  # here: who names a store has no use for it
+    from entrepot._launcher import ensure_running  # imported late: not needed when a store is configured
 
     start = partial(ensure_running, settings)
     began = time.monotonic()
@@ -102,7 +102,7 @@ def _running_client(settings: Settings) -> SharedClient:
         try:
             return _client(settings.address, start)
         except StoreUnavailable:
-            if time.monotonic() - began > CONNECT_SECONDS / 2:  # somebody listened, and was silent: it has not gone
+            if time.monotonic() - began > CONNECT_SECONDS / 2:  # a daemon listened but did not answer: not an exit
                 raise
     start()
     return _client(settings.address, start)
@@ -134,7 +134,7 @@ def _client(address: str, start: Callable[[], object] | None) -> SharedClient:
     with _lock:
         known = _clients.get(key)
         if known is not None and known.acquire():
-            raw.close()  # another thread was faster
+            raw.close()  # another thread connected first
             return known
         _clients[key] = made
     return made
@@ -153,7 +153,7 @@ def _connected(address: str, start: Callable[[], object] | None) -> _core.Client
 
 
 def _succeeded(address: str, before: str, after: str, objects: int) -> None:
-    """Another store is at the address: said once, by whichever thread met it first."""
+    """Warn that another store has taken over the address; called once, by the first thread to notice."""
     _log.warning(
         "the store at %s ended (instance %s, %d %s), and what had no copy on disk is lost; another one is there now "
         "(instance %s), and this process goes on with it: values that were got stay readable",

@@ -1,8 +1,8 @@
-"""The extension, imported only if it is the one that these sources were written for.
+"""Import of the extension, with a check that it was built for these Python sources.
 
-After a pull or an edit the Python sources may be newer than the extension that was built beside them. What they expect
-of it is written in ``_core.pyi``, and the build stamps the extension with that file's checksum: a difference is an
-error that says what to do, not an attribute that is missing later on.
+After a pull or an edit, the Python sources may be newer than the extension built beside them. ``_core.pyi`` declares
+what they expect of it, and the build stamps the extension with that file's checksum. A mismatch is reported at import,
+with what to do about it, instead of as a missing attribute later on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def load() -> ModuleType:
     """Import the extension.
 
     Raises:
-        BuildMismatch: it is not there, cannot be loaded, or belongs to other Python sources.
+        BuildMismatch: it is missing, cannot be loaded, or belongs to other Python sources.
     """
     try:
         extension = import_module(NAME)
@@ -34,7 +34,11 @@ def load() -> ModuleType:
 
 
 def check(extension: ModuleType, stub: Path) -> None:
-    """Compare the extension with the stub beside the sources; an installation without stubs has nothing to compare."""
+    """Compare the extension's stamp with the stub beside the sources; without a stub there is nothing to compare.
+
+    Raises:
+        BuildMismatch: they differ.
+    """
     try:
         expected = hashlib.sha256(stub.read_bytes()).hexdigest()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a store says about puts, objects and sessions."""
+"""Results of puts, and metadata of objects and sessions."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object, as the daemon sees it.
+    """Metadata of one object, as the daemon sees it.
 
     Attributes:
         id: its ID.
-        generation: which life of that ID this is.
+        generation: which version of that ID this is.
         type: codec that wrote it, such as ``"numpy.ndarray"``.
-        nbytes: its size in bytes: its buffers, and what of it lies in its metadata because it is small.
+        nbytes: its size in bytes: its buffers, and the small values stored inline in its metadata.
         record_bytes: bytes of its metadata (and inline payload) in control memory.
-        state: ``"sealed"`` (in memory) or ``"spilled"`` (on disk; a get brings it back); others belong to objects on
-            their way out.
+        state: ``"sealed"`` (in memory) or ``"spilled"`` (on disk; a get reloads it); other states belong to objects
+            that are being removed.
         scope, session: where it belongs.
-        names: bound to it in that session.
+        names: names bound to it in that session.
         created: when it was sealed, in seconds since 1970.
-        pins: how many processes read it now.
+        pins: number of processes reading it now.
         pinned_by: those processes.
-        collection: of a collection: its ``name``, how many ``members``, their ``nbytes``, ``rows`` and ``type``.
-        member_of: of a member: its collection's ``name`` and its ``index``.
-        blobs: its ranges of shared memory, with how many objects share each, and whether a copy is on disk.
+        collection: for a collection: its ``name``, number of ``members``, their ``nbytes``, ``rows`` and ``type``.
+        member_of: for a member: its collection's ``name`` and its ``index``.
+        blobs: its ranges of shared memory, with the number of objects that share each, and whether a copy is on disk.
         why: why it is where it is; empty in lists.
         locality_set: the set that it belongs to; ``""`` is the session's default one.
-        priority: its own, -8 to 8, beside its set's.
-        kept: its user wants it in memory (``hint(oid, keep=True)``).
-        consumers: how many were counted on when it was put; 0: nobody counts.
-        consumers_left: how many of them have not had it.
-        dead: nobody needs it any more; it goes first, without being written.
-        recompute_seconds: what making it again takes, as its writer said; None: it cannot be made again, and so is
+        priority: its own priority, -8 to 8, in addition to its set's.
+        kept: a user asked to keep it in memory (``hint(oid, keep=True)``).
+        consumers: number of consumers expected when it was put; 0: not counted.
+        consumers_left: number of consumers that have not finished with it.
+        dead: all consumers have finished; it is evicted first, without being written.
+        recompute_seconds: time to recompute it, as declared by its writer; None: it cannot be recomputed, and so is
             never dropped.
-        made_again: it was dropped once and made again, so it is not dropped a second time.
-        eviction: the terms of its rank among those that may leave memory (docs/eviction.md); empty in lists.
+        made_again: it was dropped once and recomputed, so it is not dropped a second time.
+        eviction: the terms of its eviction rank (docs/eviction.md); empty in lists.
     """
 
     id: ObjectID
@@ -72,13 +72,13 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a put did.
+    """Result of a put.
 
     Attributes:
         id: the object's ID.
-        generation: which life of that ID this value is; another value under the same ID has another.
+        generation: which version of that ID this value is; each value under the same ID has its own.
         nbytes: its size in bytes, as in :class:`ObjectInfo`.
-        existed: whether identical content was sealed under this ID before, so that nothing was written.
+        existed: identical content was already sealed under this ID, so nothing was written.
     """
 
     id: ObjectID
@@ -89,16 +89,16 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """One session.
+    """Metadata of one session.
 
     Attributes:
         scope, session: its name; the session ``""`` is the scope's own.
-        ttl_seconds: after the last use; 0: for ever.
-        idle_seconds: since the last use.
-        objects: how many are in it.
+        ttl_seconds: time to live after the last use; 0: unlimited.
+        idle_seconds: time since the last use.
+        objects: number of objects in it.
         nbytes: their payload in bytes.
-        limit_bytes, limit_objects: 0: none.
-        deletes_consumed: whether an object whose last consumer had it is deleted at once.
+        limit_bytes, limit_objects: its limits; 0: none.
+        deletes_consumed: objects are deleted as soon as their last consumer has finished.
     """
 
     scope: str
@@ -118,7 +118,7 @@ def object_info(
     collection: dict[str, Any] | None = None,
     member_of: dict[str, Any] | None = None,
 ) -> ObjectInfo:
-    """From the daemon's JSON, and what the object's tree says."""
+    """Build an ``ObjectInfo`` from the daemon's JSON and what was read from the object's tree."""
     return ObjectInfo(
         id=ObjectID(raw["id"]),
         generation=raw["generation"],
@@ -149,5 +149,5 @@ def object_info(
 
 
 def session_info(raw: dict[str, Any]) -> SessionInfo:
-    """From the daemon's JSON."""
+    """Build a ``SessionInfo`` from the daemon's JSON."""
     return SessionInfo(**{name: raw[name] for name in SessionInfo.__slots__})

@@ -1,4 +1,4 @@
-"""Locality sets: groups of objects that are used in one way, and what is said about that way."""
+"""Locality sets: groups of objects that are used in the same way, and the attributes that describe it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Policy = Literal["data_aware", "lru", "mru"]
 
 PRIORITIES = range(-8, 9)
 MOST_CONSUMERS = (1 << 32) - 1
-NOT_AGAIN_NS = (1 << 64) - 1  # in a request: it cannot be made again
+NOT_AGAIN_NS = (1 << 64) - 1  # recompute cost in a request: cannot be recomputed
 
-# Name, values in the order of their numbers, bit in a request, where the number lies in the packed attributes.
+# Name, values in wire order, bit in a request's change mask, shift of the value within the packed attributes.
 _CHOICES: tuple[tuple[str, tuple[str, ...], int, int], ...] = (
     ("durability", get_args(Durability), 1, 0),
     ("reading", get_args(Reading), 2, 4),
@@ -35,23 +35,24 @@ _LIFETIME_BIT, _PRIORITY_BIT = 8, 64
 
 @dataclass(frozen=True, slots=True)
 class LocalitySet:
-    """A locality set of a session, as it was when the daemon was asked.
+    """A locality set of a session, as of when the daemon was asked.
 
     Attributes:
         name: its name; ``""`` is the session's default set, of all objects that belong to no other.
-        handle: the number by which requests name it, to the store that said this; 0 where nothing was said about the
-            default set.
-        durability: ``"write_back"``, copies are written when memory is short; ``"write_through"``, as soon as possible.
-        reading: how it is read: ``"once"``, ``"sequential"`` (in the order of the puts), ``"loop_sequential"`` (so
-            again and again), ``"random"``; ``"unknown"``: inferred from the reads.
-        reading_now: what is assumed at the moment: what was declared, or inferred.
-        writing: ``"once"``, ``"append"``, or ``"random"`` (its objects are replaced soon).
-        lifetime: ``"job"``, as long as the session; ``"consumers"``, until so many have had each object; ``"forever"``.
-        consumers: that number, else 0.
-        operation: what happens to it now: ``"none"``, ``"reading"``, ``"writing"``.
+        handle: identifies the set in requests to the store that returned it; 0 if the default set has no attributes of
+            its own.
+        durability: ``"write_back"``: copies are written when memory is short; ``"write_through"``: as soon as possible.
+        reading: how it is read: ``"once"``, ``"sequential"`` (in the order of the puts), ``"loop_sequential"``
+            (sequentially, repeatedly), ``"random"``; ``"unknown"``: inferred from the reads.
+        reading_now: the pattern currently assumed, whether declared or inferred.
+        writing: ``"once"``, ``"append"``, or ``"random"`` (its objects are soon replaced).
+        lifetime: ``"job"``: as long as the session; ``"consumers"``: until ``consumers`` consumers have finished with
+            each object; ``"forever"``.
+        consumers: number of consumers per object if the lifetime is ``"consumers"``, else 0.
+        operation: what is being done with it now: ``"none"``, ``"reading"``, ``"writing"``.
         policy: ``"data_aware"``, or ``"lru"`` or ``"mru"`` within the set.
-        priority: -8 to 8; each step makes its objects four times as dear.
-        objects, nbytes: what is in it.
+        priority: -8 to 8; each step makes evicting its objects four times as expensive.
+        objects, nbytes: number and size of the objects in it.
     """
 
     name: str
@@ -70,32 +71,32 @@ class LocalitySet:
 
 
 def locality_set(raw: dict[str, Any], life: int) -> LocalitySet:
-    """From the JSON of the daemon of that life."""
+    """Build a ``LocalitySet`` from the JSON of the daemon of that life."""
     made = LocalitySet(**{name: raw[name] for name in LocalitySet.__slots__})
     return replace(made, handle=handle_in(life, made.handle)) if life else made
 
 
 def handle_in(life: int, number: int) -> int:
-    """What requests call a number that the daemon of that life gave; later lives do not take it for one of theirs."""
+    """Combine a number issued by the daemon of that life into a handle, so that later lives do not mistake it."""
     return life << 32 | number if number else 0
 
 
 def life_of(handle: int) -> int:
-    """The life in which a handle was given."""
+    """Return the life in which a handle was issued."""
     return handle >> 32
 
 
 def repacked(known: LocalitySet) -> tuple[int, int]:
-    """What makes a set that was known in another store again, as ``packed``."""
+    """Pack the attributes of a set from another store, as ``packed`` does, to create it again."""
     said = {name: getattr(known, name) for name, _, _, _ in _CHOICES}
     return packed(known.consumers or None, known.priority, said)
 
 
 def packed(consumers: int | None, priority: int | None, choices: dict[str, str | None]) -> tuple[int, int]:
-    """What a request changes: bits of the attributes that were given, and their values in one number.
+    """Pack a change request: a bit mask of the given attributes, and their values in one number.
 
     Raises:
-        InvalidArgument: a value that the attribute does not have.
+        InvalidArgument: an invalid value for an attribute.
     """
     lifetime = choices.get("lifetime")
     said = isinstance(lifetime, str)

@@ -1,12 +1,12 @@
-"""What a client can tell about the pod it runs in: where the store of its node should be."""
+"""The Kubernetes pod that a client runs in: whether there is one, and where its node's store should be."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# Where injected pods find the socket of their node's store. The same as in entrepot_io.placement.names, which the core
-# cannot import; a test compares them.
+# Socket of the node's store in injected pods. Must equal the one in entrepot_io.placement.names, which the core cannot
+# import; a test compares them.
 SOCKET = Path("/run/entrepot/store.sock")
 NODE_VARIABLE = "ENTREPOT_NODE"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -14,9 +14,9 @@ _CGROUP = Path("/proc/self/cgroup")
 
 
 def in_pod() -> bool:
-    """Whether this process runs in a pod of Kubernetes.
+    """Return whether this process runs in a Kubernetes pod.
 
-    The environment says so, unless somebody emptied it; then the mounted service account does, or the control group.
+    The environment tells, unless it was cleared; then the mounted service account or the control group does.
     """
     if os.environ.get("KUBERNETES_SERVICE_HOST") or _ACCOUNT.is_dir():
         return True
@@ -27,13 +27,13 @@ def in_pod() -> bool:
 
 
 def node() -> str:
-    """The pod's node for a message, as far as it is known."""
+    """Describe the pod's node for a message, by name if known."""
     name = os.environ.get(NODE_VARIABLE)
     return f"node {name!r}" if name else "the pod's node"
 
 
 def not_configured() -> str:
-    """Why a client in a pod that was told of no store has none, and what to do."""
+    """Explain why a client in a pod without a configured store has none, and what to do."""
     begin = "no store is configured in this pod, and a private one would die with it"
     if SOCKET.is_socket():
         return f"{begin}: the store of {node()} is mounted here, set ENTREPOT_ADDRESS=unix://{SOCKET}"
@@ -44,10 +44,10 @@ def not_configured() -> str:
 
 
 def not_answering(path: Path) -> str:
-    """Why the store that a client in a pod was told of does not answer, and what to do.
+    """Explain why the store configured for a client in a pod does not answer, and what to do.
 
     Args:
-        path: of its socket.
+        path: the store's socket.
     """
     if path.is_socket():
         return f"the store of {node()} has ended or is starting again: see the pods of its DaemonSet on that node"

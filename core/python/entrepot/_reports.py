@@ -1,4 +1,4 @@
-"""What the daemon says about itself, its objects and its sessions, asked for and read."""
+"""Queries to the daemon about its status, objects and sessions."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from entrepot._store import Store
 
 DEFAULT_SESSION_TTL = 24 * 3600
-MOST_TTL_SECONDS = 1 << 32  # more than a century; 0 is for ever
+MOST_TTL_SECONDS = 1 << 32  # more than a century; 0 means no expiry
 _LIST_PAGE = 1000
 
 
 def status_of(client: _core.Client) -> dict[str, Any]:
-    """Capacity, use, clients."""
+    """Return capacity, usage and clients."""
     status: dict[str, Any] = json.loads(client.status())
     return status
 
 
 def info_of(client: _core.Client, oid: ObjectID) -> ObjectInfo:
-    """Everything about one object."""
+    """Return the metadata of one object."""
     return _info(json.loads(client.info(oid.binary)), client)
 
 
 def listing(
     client: _core.Client, session: int, pattern: str = "*", *, everywhere: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The objects of a session (or of all of them, everywhere) whose name or ID matches, as the daemon tells of them.
+    """Yield the objects of a session (or of all sessions, if ``everywhere``) whose name or ID matches, as raw JSON.
 
-    They are asked for by the page: what comes and goes meanwhile may be among them or not.
+    They are fetched page by page: objects that come or go meanwhile may or may not be included.
     """
     cursor: int | None = 0
     while cursor is not None:
@@ -52,25 +52,25 @@ def listing(
 
 
 def list_objects(client: _core.Client, session: int, pattern: str) -> list[ObjectInfo]:
-    """All objects of a session whose name or ID matches."""
+    """Return all objects of a session whose name or ID matches."""
     return [_info(one, client) for one in listing(client, session, pattern)]
 
 
 def everywhere(store: Store, pattern: str, scope: str | None) -> list[ObjectInfo]:
-    """The objects of all sessions (of a scope, unless that is None) whose name or ID matches."""
+    """Return the objects of all sessions (of one scope, unless that is None) whose name or ID matches."""
     client, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
     found = listing(client, session, pattern, everywhere=True)
     return [_info(one, client) for one in found if scope is None or one["scope"] == scope]
 
 
 def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
-    """The sessions of a scope."""
+    """Return the sessions of a scope."""
     return [session_info(one) for one in _sessions(client, scope)]
 
 
 def session_number(client: _core.Client, scope: str, name: str) -> int:
-    """The handle of a session that is there."""
-    life = client.life  # before the daemon is asked, as for locality sets
+    """Return the handle of an existing session."""
+    life = client.life  # read before asking the daemon, as for locality sets
     known = _known_session(client, scope, text("a session's name", name))
     if not known:
         raise ObjectNotFound(f"scope {scope!r} has no session {name!r}: see Store.sessions()")
@@ -80,7 +80,7 @@ def session_number(client: _core.Client, scope: str, name: str) -> int:
 def session_limits(
     client: _core.Client, scope: str, name: str, ttl: float | None, limit_bytes: int | None
 ) -> tuple[int, int, int] | None:
-    """The limits to set when a session is opened: time to live, bytes, objects; None: they stay as they are."""
+    """Return the limits to set on opening a session: TTL, bytes, objects; None: leave them as they are."""
     if len(text("a session's name", name).encode()) > SESSION_MAX_BYTES:
         raise InvalidArgument(f"a session's name is text of at most {SESSION_MAX_BYTES} bytes, but got {name!r}")
     if ttl is not None and not (isinstance(ttl, (int, float, Real)) and 0 <= ttl <= MOST_TTL_SECONDS):
@@ -110,4 +110,4 @@ def _info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
         tree = client.tree(bytes.fromhex(raw["id"]))[0]
         return object_info({**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}, *described(unpack_tree(tree)))
     except EntrepotError:
-        return object_info(raw, "")  # it went meanwhile, or its bytes are lost; the state says so
+        return object_info(raw, "")  # gone in the meantime, or its bytes are lost; the state tells which

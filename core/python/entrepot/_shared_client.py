@@ -1,4 +1,4 @@
-"""One connection, used by every store that this process has at one address."""
+"""Client connection shared by all stores of this process at one address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entrepot import _core
 
 @dataclass(slots=True)
 class SharedClient:
-    """A client and how many stores use it; the last one closes it."""
+    """A client with a reference count; releasing the last reference closes it."""
 
     raw: _core.Client
     users: int = 1
@@ -19,7 +19,7 @@ class SharedClient:
     __weakref__: Any = field(init=False, repr=False, compare=False)
 
     def acquire(self) -> bool:
-        """One user more; False if it is closed."""
+        """Add a reference; return False if the client is already closed."""
         with self._lock:
             if self.users == 0:
                 return False
@@ -27,7 +27,7 @@ class SharedClient:
             return True
 
     def release(self, opened: tuple[str, str] | None) -> None:
-        """One user less, who had this session of this scope open."""
+        """Drop a reference; ``opened`` is the scope and session that its user had open, if any."""
         with self._lock:
             self.users -= 1
             last = self.users == 0

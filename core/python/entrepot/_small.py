@@ -1,4 +1,4 @@
-"""Short byte strings: the extension reads and writes their trees itself, told here what such a tree looks like."""
+"""Short byte strings: the extension encodes and decodes their trees itself, from a template that it is given here."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from entrepot import _core
 from entrepot._codecs_inline import INLINE_BYTES
 from entrepot.codec import Node, pack_tree
 
-# The name and version under which entrepot._codecs_builtin.BytesCodec writes.
+# Name and version that entrepot._codecs_builtin.BytesCodec writes.
 CODEC, VERSION = "python.bytes", 1
-_EMPTY = b"\xc4\x00"  # msgpack: a binary string of no bytes
+_EMPTY = b"\xc4\x00"  # msgpack: an empty binary string
 
-MOST_BYTES = INLINE_BYTES  # longer ones are a buffer of their own
+MOST_BYTES = INLINE_BYTES  # longer ones get a buffer of their own
 
 
 def _teach() -> None:

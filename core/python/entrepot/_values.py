@@ -1,4 +1,4 @@
-"""Values on their way into the store and out of it: the codecs do the work, this joins them to the client."""
+"""Encoding and decoding of values: connects the codecs with the client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ON_WRITE = COPY_MODES.index("on_write")
 
 
 def codecs() -> CodecRegistry:
-    """The codecs of this process: built in, found by entry points, and those of blobs and collections."""
+    """Return the codecs of this process: built-in ones, those from entry points, and those of blobs and collections."""
     global _registry
     if _registry is None:
         registry = default_registry()
@@ -41,7 +41,7 @@ def item_of(
     *,
     allow_pickle: AllowPickle,
 ) -> _core.Item:
-    """A value as the client puts it."""
+    """Encode a value into an item for the client's put."""
     if type(value) is bytes and len(value) <= _small.MOST_BYTES:
         return (oid.binary, session, replace, fresh, name, _small.tree_of(value), ())
     tree, buffers, _ = encode_value(value, codecs(), allow_pickle=allow_pickle)
@@ -49,7 +49,7 @@ def item_of(
 
 
 def value_of(found: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: AllowPickle, store: Any = None) -> Any:
-    """The value of an object that the client got; ``store`` is where it came from."""
+    """Decode an object returned by the client; ``store`` is where it came from."""
     decoder = Decoder(
         codecs(),
         lambda index: found.buffer(index, mode),

@@ -1,8 +1,8 @@
 """The command line: ``entrepot VERB ...``.
 
-Verbs live in modules by group; packages add theirs by the entry-point group ``entrepot.cli`` (each entry names a
-function that takes the sub-parsers' action and adds to it). An error of this package is one line on standard error and
-exit code 1; bad usage is exit code 2.
+Subcommands live in one module per group; other packages add theirs through the entry-point group ``entrepot.cli`` (each
+entry names a function that takes the subparsers action and adds to it). An error of this package is printed as one line
+on standard error, with exit code 1; bad usage is exit code 2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENTRY_POINT_GROUP = "entrepot.cli"
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser with all verbs."""
+    """Return the parser with all subcommands."""
     parser = argparse.ArgumentParser(prog="entrepot", description="Hand large data from task to task by object ID.")
     parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
+    """Run one subcommand; return the exit code."""
     arguments = build_parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"entrepot: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; Python would complain at exit
+        sys.stderr.close()  # stdout's reader is gone; keeps Python from complaining at exit
         return 1
     except KeyboardInterrupt:
         return 130

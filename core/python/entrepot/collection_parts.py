@@ -1,6 +1,6 @@
-"""Collections as what they consist of, for whatever moves them: contents that list members, and members of any ID.
+"""Raw collections, for code that moves them: a tree of contents that lists members, and members with arbitrary IDs.
 
-A collection that is made here is as good as one from a builder; only that its members' IDs need not derive from its
+A collection created here is equivalent to one from a builder, except that its members' IDs need not be derived from its
 name.
 """
 
@@ -25,21 +25,21 @@ __all__ = ["Contents", "contents_in", "packed_contents", "put_collection", "put_
 
 
 def contents_in(tree: bytes, buffers: Sequence[bytes | memoryview]) -> Contents:
-    """What the object of a collection says, given its tree and its buffers.
+    """Parse the contents of a collection object from its tree and buffers.
 
     Raises:
-        CorruptData: it is not one, or does not fit together.
+        CorruptData: it is not a collection, or is inconsistent.
     """
     return contents_of(unpack_tree(tree), Decoder(codecs(), lambda number: buffers[number], len(buffers)))
 
 
 def slice_contents(part: Collection) -> tuple[ObjectID, Contents]:
-    """The ID and the contents of a collection that has a slice's members and no others.
+    """Return ID and contents for a collection with exactly the members of a slice.
 
-    Its name says which members of which collection those are: ``orders[1:3]``.
+    Its name identifies the original and the members: ``orders[1:3]``.
     """
     whole, kept = part._contents, part.positions  # pyright: ignore[reportPrivateUsage]
-    # A range that runs down to the first member stops at -1, which as a slice would mean the last one.
+    # A descending range that includes the first member has stop -1, which in a slice would mean the last one.
     stop = "" if kept.step < 0 and kept.stop < 0 else str(kept.stop)
     name = f"{whole.name}[{kept.start}:{stop}{'' if kept.step == 1 else f':{kept.step}'}]"
     oid = ObjectID.derive(whole.scope, whole.session, collection_key(name))
@@ -49,14 +49,14 @@ def slice_contents(part: Collection) -> tuple[ObjectID, Contents]:
 
 
 def put_member(store: Store, oid: ObjectID, collection: str, index: int, value: Any, *, replace: bool = False) -> None:
-    """Seal a value as a member.
+    """Seal a value as a member of a collection.
 
     Args:
         store: the session that it belongs to.
         oid: its ID.
-        collection, index: its place.
-        value: anything a codec takes.
-        replace: whether another value of this ID gives way.
+        collection, index: name of its collection, and position in it.
+        value: anything a codec supports.
+        replace: whether another value with this ID may be replaced.
 
     Raises:
         As ``Store.put``.
@@ -78,15 +78,15 @@ def put_collection(
     name: str = "",
     replace: bool = False,
 ) -> None:
-    """Seal a collection of members that are there, whose bytes may be others than those that the contents name.
+    """Seal a collection whose members already exist; their sizes may differ from those in the given contents.
 
     Args:
         store: the session that it belongs to.
         oid: its ID.
-        contents: what it was.
-        sizes: bytes of each member as it is now.
-        name: bound in the same step; empty: none.
-        replace: whether other contents of this ID, and the name, give way.
+        contents: the original contents.
+        sizes: current size in bytes of each member.
+        name: bound atomically with the seal; empty: none.
+        replace: whether other contents under this ID, and an existing binding of the name, may be replaced.
 
     Raises:
         ObjectExists: the ID holds other contents, or the name is taken, and ``replace`` is False.

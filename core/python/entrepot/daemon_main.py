@@ -1,4 +1,4 @@
-"""The console script ``entrepotd``: becomes the daemon that the package ships."""
+"""Console script ``entrepotd``: executes the daemon binary shipped with the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from entrepot.errors import StoreUnavailable
 
 
 def main() -> int:
-    """Replace this process by ``entrepotd`` with the same arguments."""
+    """Replace this process with ``entrepotd``, passing on the arguments."""
     try:
         binary = str(daemon_binary())
         os.execv(binary, [binary, *sys.argv[1:]])

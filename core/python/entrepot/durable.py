@@ -1,4 +1,4 @@
-"""Declaring a session durable: what is put in it is also written to a URL, and found there when the store lacks it."""
+"""Durable sessions: what is put in them is also written to a URL, and reloaded from there if the store lacks it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MODES = ("through", "behind")
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """What is written where.
+    """Declaration of a durable session: what is written, and where.
 
     Attributes:
-        url: the folder of the durable tier, such as ``s3://bucket/durable``.
-        mode: ``"through"``: a put returns when the object is there; ``"behind"``: a thread of the putting process
-            writes it, and ``close``, ``flush_durable`` and the end of the process wait for it.
-        match: a glob over names: what is put or named so is durable. ``"*"``: everything, with or without a name;
-            ``""``: only what ``make_durable`` is told.
-        storage_options: for fsspec's driver. It may hold secrets, so it is not kept in the store: other processes need
-            it from their own argument, or from the driver's environment and configuration.
+        url: directory of the durable tier, such as ``s3://bucket/durable``.
+        mode: ``"through"``: a put returns once the object is written there; ``"behind"``: a thread of the putting
+            process writes it, and ``close``, ``flush_durable`` and the end of the process wait for it.
+        match: a glob over names: objects put or named under a matching name are durable. ``"*"``: all objects, with or
+            without a name; ``""``: only those passed to ``make_durable``.
+        storage_options: passed to fsspec's driver. They may hold secrets, so they are not kept in the store: other
+            processes need them as an argument of their own, or in the driver's environment or configuration.
     """
 
     url: str
@@ -47,20 +47,20 @@ class Durable:
             raise InvalidArgument(f"match is a glob over names, but got {self.match!r}")
 
     def covers(self, name: str) -> bool:
-        """Whether what is put under this name (empty: none) is durable."""
+        """Return whether an object put under this name (empty: none) is durable."""
         return self.match == "*" or (bool(name) and fnmatchcase(name, self.match))
 
     def to_bytes(self) -> bytes:
-        """As the session keeps it."""
+        """Serialize the declaration for storage in the session."""
         text = {"entrepot_durable": FORMAT_VERSION, "url": self.url, "mode": self.mode, "match": self.match}
         return json.dumps(text).encode()
 
 
 def from_bytes(data: bytes) -> Durable:
-    """Read what :meth:`Durable.to_bytes` wrote.
+    """Parse what :meth:`Durable.to_bytes` wrote.
 
     Raises:
-        VersionMismatch: a newer version wrote it.
+        VersionMismatch: it was written by a newer version.
         CorruptData: it is something else.
     """
     try:
@@ -80,13 +80,13 @@ def from_bytes(data: bytes) -> Durable:
 
 
 def declared(client: SharedClient, scope: str, session: str) -> Durable | None:
-    """What a session was declared to be, by whichever process; asked of shared memory alone."""
+    """Return a session's declaration, whichever process made it. Reads shared memory only, never asks the daemon."""
     data = client.raw.get_small(ObjectID.derive(scope, session, DECLARATION_KEY).binary)
     return None if data is None else from_bytes(data)
 
 
 def wished(argument: Durable | str | Literal[False] | None, url: str | None, mode: str | None) -> Durable | None:
-    """What an argument, or else the settings, ask for; None: nothing."""
+    """Return the declaration requested by the argument, or else by the settings; None: none was requested."""
     if argument is False:
         return None
     if isinstance(argument, Durable):

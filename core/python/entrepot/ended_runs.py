@@ -1,15 +1,16 @@
-"""Which sessions belong to runs that are over, as the hosts that ran them know.
+"""Finding sessions whose runs are over, according to the orchestrators that ran them.
 
-A package that hands values over for a host says so by the entry-point group ``entrepot.ended_runs``. An entry is named
-by the first part of its sessions' names (``airflow`` for ``airflow/etl/manual__1``). Its function gets a store, a scope
-and sessions of it, and returns why the values of some of them are not needed any more::
+Plugins register through the entry-point group ``entrepot.ended_runs``. An entry's name is the first part of its
+sessions' names (``airflow`` for ``airflow/etl/manual__1``). Its function takes a store, a scope and sessions of that
+scope, and returns those whose values are no longer needed, with the reason::
 
     def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
         return {"airflow/etl/manual__1": "its run was deleted"}
 
-A session that it does not name is kept. Where it cannot look, because nothing here says which installation the scope is
-of, it raises :class:`NotLookedAt` with what is missing, and that is told. It is asked about sessions of its own name
-only; before it imports its host, it looks at the scope, because the sessions of another deployment say nothing to it.
+Sessions that it does not return are kept. If it cannot check, because nothing here tells which installation the scope
+belongs to, it raises :class:`NotLookedAt` with what is missing, which is reported. It is called only with sessions of
+its own name; before importing its orchestrator, it checks the scope, because it knows nothing about the sessions of
+other deployments.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ log = logging.getLogger(__name__)
 
 
 class NotLookedAt(Exception):  # noqa: N818: no failure
-    """The runs of a scope cannot be looked at from here; its text says what is missing."""
+    """The runs of a scope cannot be checked from here; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whose runs were looked at, and whose not.
+    """Which orchestrators' runs were checked, and which not.
 
     Attributes:
-        looked_at: the hosts.
-        not_looked_at: by host and scope: what is missing.
+        looked_at: the orchestrators checked.
+        not_looked_at: by orchestrator and scope: what was missing.
     """
 
     looked_at: set[str] = field(default_factory=set[str])
@@ -55,25 +56,26 @@ class Asked:
 
 
 def providers() -> dict[str, metadata.EntryPoint]:
-    """Who can be asked, by the first part of the sessions' names; nothing is imported."""
+    """Return the registered entry points by the first part of their sessions' names, without importing any."""
     return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def host_of(session: str, known: Iterable[str]) -> str | None:
-    """Whose session it is; None: nobody's that is known."""
+    """Return the orchestrator that a session belongs to; None: none of the known ones."""
     first, slash, _ = session.partition("/")
     return first if slash and first in known else None
 
 
 def ended(store: Store, sessions: Iterable[tuple[str, str]]) -> tuple[dict[tuple[str, str], str], list[str], Asked]:
-    """Which sessions are not needed any more.
+    """Find the sessions that are no longer needed.
 
     Args:
         store: the store that has them.
         sessions: as (scope, session).
 
     Returns:
-        Why, for those; what could not be found out, for people; and who was asked.
+        The reason for each such session; errors met while checking, as text for people; and which orchestrators were
+        asked.
     """
     known = providers()
     asked: dict[tuple[str, str], list[str]] = {}
@@ -90,7 +92,7 @@ def ended(store: Store, sessions: Iterable[tuple[str, str]]) -> tuple[dict[tuple
         except NotLookedAt as error:
             told.not_looked_at[host, scope] = str(error)
             continue
-        except Exception as error:  # whatever a host's libraries raise: its sessions are kept, and that is said
+        except Exception as error:  # orchestrators' libraries raise anything: keep their sessions and report it
             log.debug("asking %s about scope %s", host, scope, exc_info=True)
             problems.append(f"{host} cannot say which runs of scope {scope!r} ended: {type(error).__name__}: {error}")
             continue

@@ -1,4 +1,4 @@
-"""Giving back what runs left, for packages that hand values over for a host; ``entrepot gc`` does it by hand."""
+"""Cleaning up after finished runs, for the orchestrator plugins; ``entrepot gc`` is the manual equivalent."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["remove_session", "store_answers", "unused_sessions"]
 
 
 def store_answers(address: str | None) -> bool:
-    """Whether a store listens where ``entrepot.connect(address)`` would look; none is started."""
+    """Return whether a store listens at the address that ``entrepot.connect(address)`` would use; starts none."""
     return answers(resolve(address).address)
 
 
 def unused_sessions(store: Store, scope: str) -> dict[str, int]:
-    """The named sessions of a scope that nobody has open; with their last use, for :func:`remove_session`."""
+    """Return a scope's named sessions that nobody has open, with their last use, for :func:`remove_session`."""
     return {
         one["session"]: one["last_used_unix_ns"]
         for one in _garbage.sessions(store)

@@ -1,4 +1,4 @@
-"""All that a store holds, over all scopes and sessions. For whatever reports on it; nothing is read or pinned but lists
+"""Inventory of a store, over all scopes and sessions, for reporting. Reads and pins nothing except collections' lists
 of members."""
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Held:
     """An object that the store holds.
 
     Attributes:
-        id, generation: which object.
-        nbytes: its buffers; what its metadata holds (:class:`Kind`) is not among it.
+        id, generation: identify the object.
+        nbytes: size of its buffers, without values stored inline in its metadata (:class:`Kind`).
         state: as in ``ObjectInfo``.
         scope, session: where it belongs.
-        names: bound to it in that session.
+        names: names bound to it in that session.
     """
 
     id: ObjectID
@@ -42,12 +42,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an object is.
+    """Type of an object.
 
     Attributes:
-        type: the codec that wrote it; of a collection, that of its members, empty where they differ.
-        members: how many; None: it is no collection.
-        nbytes: of a collection, the size of its members; else what the object's metadata holds of its value.
+        type: the codec that wrote it; for a collection, that of its members, or empty if they differ.
+        members: number of members; None: not a collection.
+        nbytes: for a collection, the size of its members; else the bytes of its value stored inline in its metadata.
     """
 
     type: str
@@ -56,7 +56,7 @@ class Kind:
 
 
 def everything(store: Store) -> Iterator[Held]:
-    """Every object of the store, whoever's it is, as the daemon lists them.
+    """Yield every object of the store, whoever owns it, as the daemon lists them.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -75,7 +75,7 @@ def everything(store: Store) -> Iterator[Held]:
 
 
 def kind_of(store: Store, oid: ObjectID) -> Kind | None:
-    """What an object is, from its metadata alone; None: it went meanwhile, or its metadata cannot be read.
+    """Return an object's type, read from its metadata; None: it is gone by now, or its metadata is unreadable.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -92,7 +92,7 @@ def kind_of(store: Store, oid: ObjectID) -> Kind | None:
 
 
 def members(store: Store, oid: ObjectID) -> list[ObjectID]:
-    """The members of a collection in their order; of anything else, or of one that is gone, none.
+    """Return the members of a collection in order; empty for any other object, and for one that is gone.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -102,10 +102,10 @@ def members(store: Store, oid: ObjectID) -> list[ObjectID]:
 
 
 def durability(store: Store, scope: str, session: str) -> Durable | None:
-    """What a session was declared to be (``connect(durable=)``); None: it is not durable.
+    """Return a session's durability declaration (``connect(durable=)``); None: it is not durable.
 
     Raises:
         CorruptData: the declaration cannot be read.
-        VersionMismatch: a newer version wrote it.
+        VersionMismatch: it was written by a newer version.
     """
     return declared(store._client, scope, session)  # pyright: ignore[reportPrivateUsage]

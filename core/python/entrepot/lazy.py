@@ -1,4 +1,4 @@
-"""Packages whose public names live in modules that are imported when a name is first used."""
+"""Lazy imports: packages whose public names live in modules that are imported on first use of a name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def lazy_names(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions ``__getattr__`` and ``__dir__`` of a package.
+    """Return ``__getattr__`` and ``__dir__`` for a package.
 
     Args:
-        package: its name, ``__name__``.
-        home: for each public name the module that has it: ``"module"`` below the package, or, with a dot in it,
-            ``"another.module"`` by its full name; with ``":other"`` behind it if it has another name there.
+        package: the package's ``__name__``.
+        home: maps each public name to its module: ``"module"``, relative to the package, or, if it contains a dot,
+            ``"another.module"``, absolute. A suffix ``":other"`` gives the name within that module if it differs.
     """
 
     def get(name: str) -> Any:
@@ -22,7 +22,7 @@ def lazy_names(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], A
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, other = home[name].partition(":")
         value = getattr(import_module(module if "." in module else f"{package}.{module}"), other or name)
-        setattr(sys.modules[package], name, value)  # the next time it is found there
+        setattr(sys.modules[package], name, value)  # later lookups find it directly
         return value
 
     def known() -> list[str]:

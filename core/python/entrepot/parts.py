@@ -1,7 +1,7 @@
-"""Objects as what they consist of: a tree and raw buffers, which nobody decodes.
+"""Raw objects: a packed tree and buffers, without decoding.
 
-For whatever moves objects without looking into them: checkpoints, transfers. What is written here is exactly what was
-read there, so that its type, its ID and its bytes are the same.
+For code that moves objects without interpreting them, such as checkpoints and transfers. Writing what was read here
+reproduces the object exactly: type, ID and bytes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from entrepot import _core
     from entrepot._store import Store
 
-SMALL_BYTES = 16 << 10  # up to here a payload travels in the message that seals it
+SMALL_BYTES = 16 << 10  # up to this size, a payload travels in the message that seals it
 PUT_WAIT_SECONDS = 30.0
-SHARED_FROM_BYTES = 64 << 10  # buffers from here on own their pages, and several objects may refer to them
+SHARED_FROM_BYTES = 64 << 10  # from this size on, a buffer has pages of its own, and several objects may refer to it
 _ALIGN = 64
 
 
 class ObjectParts:
-    """A sealed object, pinned as long as this or one of its buffers lives.
+    """A sealed object, pinned as long as this instance or one of its buffers lives.
 
     Attributes:
         id: its ID.
-        generation: which life of that ID.
+        generation: which version of that ID.
         tree: its packed tree.
         buffers: its buffers, read-only, in shared memory.
     """
@@ -49,23 +49,23 @@ class ObjectParts:
 
     @property
     def type(self) -> str:
-        """The codec that wrote it."""
+        """Name of the codec that wrote it."""
         return unpack_tree(self.tree).codec
 
     @property
     def nbytes(self) -> int:
-        """Its size: of all buffers, and of what its tree holds."""
+        """Size in bytes of all buffers, and of the values stored inline in its tree."""
         return sum(buffer.nbytes for buffer in self.buffers) + inlined_bytes(self.tree)
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An object in a session's list.
+    """Entry in the list of a session's objects.
 
     Attributes:
-        id, generation: which object.
-        nbytes: its buffers; what its tree holds is not among it.
-        names: bound to it in its session.
+        id, generation: identify the object.
+        nbytes: size of its buffers, without values stored inline in its tree.
+        names: names bound to it in its session.
     """
 
     id: ObjectID
@@ -81,7 +81,7 @@ class SmallObject:
     Attributes:
         id, tree: as they were read.
         buffers: its bytes.
-        name: bound in the same step; empty: none.
+        name: bound atomically with the put; empty: none.
     """
 
     id: ObjectID
@@ -91,7 +91,7 @@ class SmallObject:
 
 
 def read(store: Store, oid: ObjectID, timeout: float = 0) -> ObjectParts:
-    """The parts of an object.
+    """Read an object without decoding it.
 
     Raises:
         ObjectNotFound: it is not sealed here.
@@ -101,14 +101,14 @@ def read(store: Store, oid: ObjectID, timeout: float = 0) -> ObjectParts:
 
 
 def listed(store: Store) -> Iterator[Listed]:
-    """The objects of a store's session, as the daemon lists them; nothing is read or pinned."""
+    """Yield the objects of a store's session, as the daemon lists them; no object is read or pinned."""
     raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
     for one in listing(raw, session):
         yield _listed(one)
 
 
 def look_up(store: Store, oid: ObjectID) -> Listed:
-    """One object as the daemon lists it.
+    """Return the daemon's list entry for one object.
 
     Raises:
         ObjectNotFound: it is not sealed here.
@@ -117,7 +117,7 @@ def look_up(store: Store, oid: ObjectID) -> Listed:
 
 
 def size_of(store: Store, oid: ObjectID) -> int:
-    """The size of one object, what its tree holds included.
+    """Return the size of one object in bytes, including values stored inline in its tree.
 
     Raises:
         ObjectNotFound: it is not sealed here.
@@ -127,24 +127,24 @@ def size_of(store: Store, oid: ObjectID) -> int:
 
 
 def look(store: Store) -> None:
-    """Notice that the store's processes ended: connect to the one that is there now, if its connection does not stand.
+    """Check that the connection is alive; if not, connect to the store that is now at the address.
 
-    What lies in the memory of a dead store can be read until then, though another process may have written another
-    value by the same key to the store that is there now.
+    Until then, objects in the memory of a dead store remain readable, although another process may have written another
+    value under the same key to the new store.
 
     Raises:
-        StoreUnavailable: nothing answers there any more.
+        StoreUnavailable: nothing answers at the address any more.
     """
     store._raw().look()  # pyright: ignore[reportPrivateUsage]
 
 
 def generation_of(store: Store, oid: ObjectID) -> int | None:
-    """The generation of an object that is sealed in the store itself; None: it is not."""
+    """Return the generation of an object sealed in the store itself; None: it is not."""
     return store._raw().generation_of(oid.binary)  # pyright: ignore[reportPrivateUsage]
 
 
 def discard(store: Store, oid: ObjectID) -> None:
-    """Delete an object from the store alone, and not from what keeps a copy of it."""
+    """Delete an object from the store only, not from its durable tier."""
     store._raw().delete([oid.binary])  # pyright: ignore[reportPrivateUsage]
 
 
@@ -167,18 +167,18 @@ def put_small(store: Store, objects: Sequence[SmallObject], *, replace: bool = F
 
 
 def put_record(store: Store, oid: ObjectID, data: bytes, *, name: str = "", replace: bool = True) -> Receipt:
-    """Seal a few bytes in the store alone, for what an adapter notes down beside values; no durable tier is told.
+    """Seal a few bytes in the store only, bypassing any durable tier; for records that plugins keep beside values.
 
     Args:
         store: the session that it belongs to.
         oid: its ID.
-        data: at most ``SMALL_BYTES``, a little of which the record itself takes.
-        name: bound in the same step; empty: none.
-        replace: whether what is there gives way.
+        data: at most ``SMALL_BYTES``, less a little that the record itself takes.
+        name: bound atomically with the put; empty: none.
+        replace: whether existing content may be replaced.
 
     Raises:
-        ObjectExists: other content is there, and ``replace`` is False.
-        StoreFull: there is no room.
+        ObjectExists: the ID holds other content, and ``replace`` is False.
+        StoreFull: not enough memory.
         StoreUnavailable: the daemon cannot be reached.
     """
     item = store._item(data, oid, False, name, replace)  # pyright: ignore[reportPrivateUsage]
@@ -189,11 +189,11 @@ def put_record(store: Store, oid: ObjectID, data: bytes, *, name: str = "", repl
 
 
 def get_record(store: Store, oid: ObjectID) -> bytes | None:
-    """What :func:`put_record` sealed; None: it is not in the store. No durable tier is asked.
+    """Return what :func:`put_record` sealed; None: it is not in the store. No durable tier is consulted.
 
     Raises:
         ObjectLost: its bytes are gone.
-        CorruptData: there is something else under this ID.
+        CorruptData: the ID holds something else.
         StoreUnavailable: the daemon cannot be reached.
     """
     small = store._raw().get_small(oid.binary)  # pyright: ignore[reportPrivateUsage]
@@ -212,28 +212,28 @@ def get_record(store: Store, oid: ObjectID) -> bytes | None:
 
 
 class PartsWriter:
-    """An object whose bytes are written where they stay, and which is sealed then. A context manager.
+    """Writes an object's buffers in place, in shared memory, and seals it. A context manager.
 
         with PartsWriter(store, [len(first), len(second)]) as writer:
             writer.buffers[0][:] = first
             writer.buffers[1][:] = second
             writer.seal(oid, tree)
 
-    What is not sealed at its end is dropped.
+    Whatever is not sealed at the end of the block is discarded.
 
     Args:
-        store: where.
-        lengths: of its buffers.
-        shared: buffers, by index, that lie in sealed objects already and are referred to: views of ``ObjectParts``,
-            of the same lengths. There is nothing to write in them.
-        wait_seconds: for memory, for each buffer.
+        store: the store to write to.
+        lengths: lengths of the buffers in bytes.
+        shared: buffers, by index, that already lie in sealed objects and are only referenced: views of
+            ``ObjectParts`` with the same lengths. They must not be written.
+        wait_seconds: how long to wait for memory, per buffer.
 
     Raises:
-        StoreFull: there is no room.
-        InvalidArgument: all of it is small: use :func:`put_small`; or a shared buffer has another length.
+        StoreFull: not enough memory.
+        InvalidArgument: the whole object is small (use :func:`put_small`), or a shared buffer has another length.
 
     Attributes:
-        buffers: writable views (of shared ones: those given), which are released at the end.
+        buffers: writable views (for shared buffers, the views given), which are released at the end.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class PartsWriter:
         return self._wholes[-1]
 
     def seal(self, oid: ObjectID, tree: bytes, *, name: str = "", replace: bool = False) -> Receipt:
-        """Make it immutable and visible. Nobody may write through views of ``buffers`` from here on.
+        """Seal the object: make it immutable and visible. Views of ``buffers`` must not be written after this.
 
         Raises:
             ObjectExists: the ID holds other content, or the name is taken, and ``replace`` is False.
@@ -291,14 +291,14 @@ class PartsWriter:
         return Receipt(oid, done[1], done[3] + inlined_bytes(tree), done[2])
 
     def drop(self) -> None:
-        """Give back what was not sealed; doing it twice is fine."""
+        """Return unsealed memory. Idempotent."""
         self._release()
         for blob in self._blobs:
             blob.drop()
 
     def _release(self) -> None:
         for view in (*self.buffers, *self._wholes):
-            with suppress(BufferError):  # somebody else still looks at it
+            with suppress(BufferError):  # still referenced by someone else
                 if not view.readonly:
                     view.release()
         self.buffers, self._wholes = [], []

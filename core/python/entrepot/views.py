@@ -1,7 +1,7 @@
-"""What a collection is as one value: found by the entry-point group ``entrepot.collections``.
+"""Plugins that turn a collection into one value, found by the entry-point group ``entrepot.collections``.
 
-The core knows no table and no tensor. A package that does offers a module with the functions of :class:`Views`; the
-first one that is installed serves.
+The core knows nothing about tables and tensors. A package that does offers a module with the functions of
+:class:`Views`; the first one installed is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _found: Views | None = None
 
 
 class Views(Protocol):
-    """The functions of a module that the entry point names; those of a collection do what its methods say."""
+    """Interface of the plugin module. Functions that take a collection implement its methods of the same names."""
 
     def describe(self, value: Any) -> Traits: ...
     def schema(self, collection: Collection) -> Any: ...
@@ -38,7 +38,7 @@ class Views(Protocol):
 
 
 def views() -> Views:
-    """The module that serves.
+    """Return the plugin module.
 
     Raises:
         UnsupportedType: no installed package offers one.
