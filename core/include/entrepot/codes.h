@@ -1,4 +1,4 @@
-// The error codes of the whole system: stable numbers, carried over the socket and through the C ABI.
+// Error codes: stable numbers, used on the socket protocol and in the C ABI.
 #pragma once
 
 #include <cstdint>

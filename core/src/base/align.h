@@ -5,8 +5,8 @@
 
 namespace entrepot {
 
-// The next multiple of `align`, a power of two: by a mask, as page sizes are known at run time only and a division is
-// not for the paths where this stands.
+// Rounds up to a multiple of `align`, a power of two. Uses a mask: page sizes are known only at run time, and a
+// division is too slow for the hot paths that call this.
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t align) {
   return (value + align - 1) & ~(align - 1);
 }

@@ -19,7 +19,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
 
-// tables[k][b]: the CRC of byte b followed by k zero bytes; eight of them take eight bytes a step.
+// tables[k][b]: the CRC of byte b followed by k zero bytes. Eight tables process eight bytes per step.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {
@@ -57,8 +57,9 @@ std::uint32_t update_table(std::uint32_t crc, const std::uint8_t* data, std::siz
   return crc;
 }
 
-// An instruction of CRC has a latency of three cycles and could begin in each: three parts of the data are summed side
-// by side. What is known of a part is moved over the parts behind it by a table: the CRC is linear in its register.
+// The CRC instruction has a latency of three cycles and a throughput of one per cycle, so three parts of the data are
+// summed side by side. Since the CRC is linear in its register, a table shifts the CRC of a part over the parts that
+// follow it.
 constexpr std::size_t kPartBytes = 4096;
 
 #if defined(__x86_64__)
@@ -87,7 +88,7 @@ inline std::uint32_t crc_byte(std::uint32_t crc, std::uint8_t byte) { return upd
 constexpr std::string_view kHardwareName = "table";
 #endif
 
-// What kPartBytes zeros make of a register, by its bytes.
+// Effect of kPartBytes zero bytes on a register, indexed by the register's bytes.
 using PartTable = std::array<std::array<std::uint32_t, 256>, 4>;
 
 PartTable make_part_table() {
@@ -140,7 +141,7 @@ ENTREPOT_CRC_TARGET std::uint32_t update_hardware(std::uint32_t crc, const std::
 }
 
 #if defined(__x86_64__)
-// Below it the registers' way in and out costs more than the products save.
+// Below this size, loading and reducing the registers costs more than the folding saves.
 constexpr std::size_t kLeastFolded = 1024;
 
 std::uint32_t update_folded(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {

@@ -1,5 +1,4 @@
-// CRC-32C (Castagnoli): by the instructions that the CPU has for it, which is asked at run time, and by tables
-// elsewhere.
+// CRC-32C (Castagnoli), by CPU instructions where available (detected at run time), otherwise by tables.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +9,18 @@
 
 namespace entrepot {
 
-// The CRC of `bytes` bytes at `data`. To go on with a further piece pass the CRC so far as `seed`.
+// Returns the CRC of `bytes` bytes at `data`. To continue over several pieces, pass the CRC so far as `seed`.
 [[nodiscard]] std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0);
 
-// The ways to sum that this CPU has, the fastest first: by carry-less products ("vpclmulqdq"), by an instruction for it
-// ("sse4.2", "armv8"), by a table ("table", always there). All give the same; crc32c() is the first.
+// Implementations available on this CPU, fastest first: carry-less multiplication ("vpclmulqdq"), a CRC instruction
+// ("sse4.2", "armv8"), a table ("table", always available). All give the same result; crc32c() uses the first.
 struct Crc32cWay {
   std::string_view name;
   std::uint32_t (*sum)(const void* data, std::size_t bytes, std::uint32_t seed);
 };
 [[nodiscard]] std::span<const Crc32cWay> crc32c_ways();
 
-// Collects fields one by one, each as its bytes in memory; only for types without padding.
+// Computes the CRC of several fields, each as its bytes in memory; only for types without padding.
 class Crc32c {
  public:
   template <class T>

@@ -18,9 +18,9 @@ constexpr std::uint32_t power_of_x(std::uint32_t n) {
   return power;
 }
 
-// What moves 128 bits over the `bits` behind them: a factor for their first half, which is 64 bits further away, and
-// one for their second. A reflected power in the low half of 64 bits stands for x^32 times itself, and the product of
-// two such registers for x times it: both are taken off here.
+// Factors that move 128 bits over the `bits` that follow: one for the first half, which is 64 bits further away, and
+// one for the second. A reflected power in the low half of a 64-bit register carries an extra factor x^32, and the
+// product of two such registers an extra x; both are compensated here.
 struct Factors {
   std::int64_t first;
   std::int64_t second;
@@ -29,8 +29,8 @@ constexpr Factors factors_over(std::uint32_t bits) {
   return {power_of_x(bits + 64 - 32 - 1), power_of_x(bits - 32 - 1)};
 }
 
-// Large data is mostly on its way to a disk and not read again here: fetched ahead past the caches, it takes less from
-// whoever moves it at the same time. A fetch past the end does nothing.
+// Prefetch distance. Large data is usually on its way to disk and not read again here; prefetching it past the caches
+// leaves more of them to others that move it at the same time. A prefetch past the end has no effect.
 constexpr std::size_t kAhead = 2048;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kRegisters = kCrcFoldingBytes / sizeof(__m256i);
@@ -54,9 +54,9 @@ ENTREPOT_FOLDING inline __m256i fold(__m256i sum, __m256i factors, __m256i next)
 
 }  // namespace
 
-// Eight registers, so that a product's latency is hidden behind those of the others.
+// Uses eight registers, so that the products' latencies overlap.
 ENTREPOT_FOLDING std::uint32_t crc32c_fold(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
-  __m256i sums[kRegisters];  // std::array would lose the alignment that the type carries
+  __m256i sums[kRegisters];  // std::array would drop the type's alignment
   for (std::size_t i = 0; i < kRegisters; ++i)
     sums[i] = load(data + i * sizeof(__m256i));
   sums[0] = _mm256_xor_si256(sums[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, static_cast<std::int32_t>(crc)));
@@ -78,7 +78,7 @@ ENTREPOT_FOLDING std::uint32_t crc32c_fold(std::uint32_t crc, const std::uint8_t
   const __m128i last = _mm_xor_si128(
       _mm_xor_si128(_mm_clmulepi64_si128(front, over_half, 0x00), _mm_clmulepi64_si128(front, over_half, 0x11)),
       _mm256_extracti128_si256(sum, 1));
-  // These 16 bytes have the CRC of all that was before.
+  // These 16 bytes have the same CRC as all the data before them.
   const std::uint64_t half = _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(last)));
   return static_cast<std::uint32_t>(_mm_crc32_u64(half, static_cast<std::uint64_t>(_mm_extract_epi64(last, 1))));
 }

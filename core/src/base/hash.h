@@ -1,4 +1,4 @@
-// A fast hash for tables (not for checks of integrity: crc32c.h; not against an adversary).
+// Fast hash for hash tables. Not for integrity checks (use crc32c.h), and not resistant to adversaries.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace entrepot {
 
-// One number well mixed.
+// Mixes the bits of one number.
 [[nodiscard]] constexpr std::uint64_t mix64(std::uint64_t x) {
   x ^= x >> 32;
   x *= 0xd6e8'feb8'6659'fd93ULL;

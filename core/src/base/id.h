@@ -18,19 +18,19 @@ inline constexpr std::size_t kIdBytes = 20;
 using IdBytes = std::array<std::uint8_t, kIdBytes>;
 using InstanceId = std::array<std::uint8_t, 16>;
 
-// 64 bits of an ID's hash. Part of the control memory's format: the index is probed by it in every process.
+// 64-bit hash of an ID. Part of the control memory's format: every process probes the index with it.
 [[nodiscard]] std::uint64_t hash_id(const IdBytes& id);
 
-// Lower-case hex of any bytes.
+// Encodes bytes as lower-case hex.
 [[nodiscard]] std::string to_hex(std::span<const std::uint8_t> bytes);
 
-// 40 hex digits (either case); anything else is kInvalidArgument naming the length or the digit.
+// Parses 40 hex digits (either case); otherwise kInvalidArgument naming the length or the offending digit.
 [[nodiscard]] Result<IdBytes> id_from_hex(std::string_view text);
 
-// Exactly 20 bytes; anything else is kInvalidArgument naming the length.
+// Takes exactly 20 bytes; otherwise kInvalidArgument naming the length.
 [[nodiscard]] Result<IdBytes> id_from_bytes(std::span<const std::uint8_t> bytes);
 
-// An IdBytes that prints, compares and hashes; for maps and messages. Random ones: os/random.h.
+// An object ID that prints, compares and hashes, for maps and messages. For random IDs see os/random.h.
 struct ObjectId {
   IdBytes bytes{};
 

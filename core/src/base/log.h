@@ -1,5 +1,6 @@
-// The daemon's and keeper's logger: one line an event on standard error, written whole so that lines of several
-// processes do not mix: `2026-01-31T12:00:00.123Z INFO daemon[4711] text`. Line ends in the text become "\n".
+// Logger of daemon and keeper: one line per event on standard error, written in one piece so that lines of several
+// processes do not interleave: `2026-01-31T12:00:00.123Z INFO daemon[4711] text`. Newlines in the text are escaped as
+// "\n".
 #pragma once
 
 #include <cstdint>
@@ -12,20 +13,20 @@ namespace entrepot {
 
 enum class LogLevel : std::uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff = 4 };
 
-void set_log_level(LogLevel level);  // default kInfo; any thread
+void set_log_level(LogLevel level);  // default kInfo; callable from any thread
 [[nodiscard]] LogLevel log_level();
-void set_log_role(std::string_view role);  // "daemon", "keeper"; at start, before other threads; default "entrepot"
+void set_log_role(std::string_view role);  // default "entrepot"; call before other threads start
 
-// From now on lines are written by a thread of their own, so that nobody waits for whoever reads them (a pipe that is
-// full, a stopped terminal, a disk that does not answer): what does not fit into 128 KiB meanwhile is dropped, counted
-// and told. At start, before the first line. Without it each line is written at once by whoever has it.
+// Moves writing to a background thread, so that a slow reader (a full pipe, a stopped terminal, a hung disk) blocks
+// nobody: lines beyond a backlog of 128 KiB are dropped, counted and reported. Call at startup, before the first line
+// is logged. Without it, each line is written at once by the thread that logs it.
 void log_in_background();
 inline constexpr std::uint64_t kLastLinesMs = 1000;
 inline constexpr std::uint64_t kUnreadMs = 100;
-// Before a process ends or becomes another program: waits for the last lines, at most kLastLinesMs, and at most
-// kUnreadMs while nobody reads any of them: at an upgrade clients wait too. False: some are lost.
+// Waits until all lines are written; call before the process exits or execs. Waits at most kLastLinesMs, and at most
+// kUnreadMs while nobody reads any of them (during an upgrade, clients are waiting too). False: some lines are lost.
 bool flush_log();
-[[nodiscard]] std::uint64_t log_lines_dropped();  // of this process
+[[nodiscard]] std::uint64_t log_lines_dropped();  // by this process
 
 void log_line(LogLevel level, std::string_view text);
 

@@ -1,7 +1,7 @@
-// Status and Result: how every function of the project says that it failed. No exceptions inside the core.
+// Status and Result: error handling throughout the core, which throws no exceptions.
 //
-// A message says what was wrong, with which value, and what to do next. A success carries no memory and allocates none,
-// so both may be used on the hot path.
+// A message says what was wrong, with which value, and what to do next. A success allocates no memory, so both types
+// may be used on the hot path.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace entrepot {
 
-// Upper-camel name of a code as the Python errors spell it, e.g. "StoreFull". "Unknown" for numbers not in the list.
+// Upper-camel-case name of a code, as in the Python exceptions, e.g. "StoreFull". "Unknown" for unlisted numbers.
 [[nodiscard]] std::string_view code_name(Code code);
 
 class [[nodiscard]] Status {
@@ -27,12 +27,12 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool is_ok() const { return code_ == Code::kOk; }
   [[nodiscard]] Code code() const { return code_; }
-  // The same request may succeed later without anybody changing anything else.
+  // True if the same request may succeed later without any action by the caller.
   [[nodiscard]] bool retryable() const { return retryable_; }
   [[nodiscard]] const std::string& message() const { return message_; }
   [[nodiscard]] std::string to_string() const;  // "StoreFull: message", or "Ok"
 
-  // The same failure with `context` and ": " put before the message; success stays success.
+  // Prepends `context` and ": " to the message of a failure; a success stays a success.
   Status with_context(std::string_view context) const;
 
  private:
@@ -41,7 +41,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value, or the Status that says why there is none. Never holds a success without a value.
+// A value, or the Status that says why there is none. Never a success without a value.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -56,7 +56,7 @@ class [[nodiscard]] Result {
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] Code code() const { return status_.code(); }
 
-  // Only after is_ok().
+  // Valid only if is_ok().
   [[nodiscard]] T& value() & { return *value_; }
   [[nodiscard]] const T& value() const& { return *value_; }
   [[nodiscard]] T&& value() && { return std::move(*value_); }
@@ -85,14 +85,14 @@ const Status& status_of(const Result<T>& result) {
 #define ENTREPOT_JOIN_INNER(a, b) a##b
 #define ENTREPOT_JOIN(a, b) ENTREPOT_JOIN_INNER(a, b)
 
-// Returns the Status of `expression` (a Status or a Result) from this function if it is a failure.
+// Returns the Status of `expression` (a Status or a Result) from the current function if it is a failure.
 #define RETURN_IF_ERROR(expression)                                                          \
   do {                                                                                       \
     auto&& entrepot_outcome = (expression);                                                  \
     if (!entrepot_outcome.is_ok()) return ::entrepot::internal::status_of(entrepot_outcome); \
   } while (false)
 
-// ASSIGN_OR_RETURN(auto x, function()): x is the value of the Result, or its Status is returned.
+// ASSIGN_OR_RETURN(auto x, function()): assigns the value of a Result, or returns its Status.
 #define ASSIGN_OR_RETURN(target, expression) \
   ASSIGN_OR_RETURN_IMPL(ENTREPOT_JOIN(entrepot_result_, __LINE__), target, expression)
 #define ASSIGN_OR_RETURN_IMPL(result, target, expression) \

@@ -1,4 +1,4 @@
-// Putting messages together: concat("segment ", 7, " holds ", format_bytes(n)).
+// Message formatting: concat("segment ", 7, " holds ", format_bytes(n)).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace internal {
 template <class T>
 void append_text(std::ostringstream& out, const T& value) {
   if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int8_t>) {
-    out << static_cast<int>(value);  // a number, not a character
+    out << static_cast<int>(value);  // as a number, not a character
   } else if constexpr (std::is_enum_v<T>) {
     out << static_cast<std::int64_t>(value);
   } else {
@@ -28,10 +28,10 @@ template <class... Ts>
   return std::move(out).str();
 }
 
-// "512 B", "64 KiB", "1.5 GiB".
+// Examples: "512 B", "64 KiB", "1.5 GiB".
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
 
-// Three digits: "0.412 s", "1.2e+04 s".
+// Formats with three significant digits: "0.412 s", "1.2e+04 s".
 [[nodiscard]] std::string format_seconds(double seconds);
 
 }  // namespace entrepot

@@ -21,7 +21,7 @@ class UniqueFd {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1);  // closes what it held; keeps errno
+  void reset(int fd = -1);  // closes the current descriptor; keeps errno
 
  private:
   int fd_ = -1;

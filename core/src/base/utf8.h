@@ -1,4 +1,4 @@
-// UTF-8: how names, scopes and whatever else people read are written.
+// UTF-8 helpers for names, scopes and other text shown to people.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace entrepot {
 
-// Bytes of the well-formed character at the start of `text`, which is not empty; 0 if there is none.
+// Length in bytes of the well-formed character at the start of `text`, which must not be empty; 0 if it is malformed.
 [[nodiscard]] std::size_t utf8_length(std::string_view text);
 
-// Where `text` is no longer UTF-8; its size if all of it is.
+// Offset of the first byte that is not valid UTF-8; text.size() if all of it is valid.
 [[nodiscard]] std::size_t utf8_end(std::string_view text);
 
-// At most `most` bytes of `text`, cut between characters, with '?' for each byte that is of none.
+// Returns at most `most` bytes of `text`, cut between characters, with '?' for each invalid byte.
 [[nodiscard]] std::string to_utf8(std::string_view text, std::size_t most);
 
 }  // namespace entrepot

@@ -1,7 +1,8 @@
-// Little-endian, bounds-checked encoding of messages: numbers, strings, arrays and structs that list their fields.
+// Little-endian, bounds-checked encoding of messages: numbers, strings, arrays, and structs that list their fields.
 //
-// A struct takes part by `template <class V> void fields(V& v) { v(a, b, c); }`; the same list writes and reads it.
-// Reading never trusts a length: a count that the remaining bytes cannot hold fails before anything is allocated.
+// A struct takes part by defining `template <class V> void fields(V& v) { v(a, b, c); }`; the same list serves reading
+// and writing. The reader never trusts a length: a count that the remaining bytes cannot hold fails before any
+// allocation.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 namespace entrepot {
 
 template <class T>
-concept WireNumber = (std::integral<T> && !std::same_as<T, bool>) || std::is_enum_v<T>;  // no byte but 0 or 1 is a bool
+concept WireNumber = (std::integral<T> && !std::same_as<T, bool>) || std::is_enum_v<T>;  // a bool allows only 0 and 1
 
 class WireWriter {
  public:
@@ -69,7 +70,7 @@ class WireReader {
   void operator()(Ts&... values) {
     (get(values), ...);
   }
-  // All fields were there. Bytes left over are allowed: a newer minor version may append fields.
+  // True if all fields were present. Trailing bytes are allowed: a newer minor version may append fields.
   [[nodiscard]] bool ok() const { return ok_; }
   [[nodiscard]] std::size_t remaining() const { return rest_.size(); }
 
@@ -95,7 +96,7 @@ class WireReader {
     get(count);
     if (!ok_ || count > rest_.size()) return fail();  // every element takes at least one byte
     values.clear();
-    values.reserve(std::min<std::size_t>(count, rest_.size() / sizeof(T) + 1));  // a claimed count reserves nothing
+    values.reserve(std::min<std::size_t>(count, rest_.size() / sizeof(T) + 1));  // the claimed count is not trusted
     for (std::uint32_t i = 0; i < count && ok_; ++i)
       get(values.emplace_back());
   }
