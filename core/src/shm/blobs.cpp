@@ -25,7 +25,7 @@ BlobAdoption BlobWriter::adopt() {
     if (state == BlobState::kSealed && blob.crc == blob_crc(blob, Word::generation(word))) {
       found.sealed.push_back(index);
     } else if (state == BlobState::kSpilled && blob.spill_location != 0) {
-      found.spilled.push_back(index);  // cold storage checks its copy; its place may be half written, and is not used
+      found.spilled.push_back(index);  // its copy is checked on reload; its place may be half written and is not used
     } else {
       table_.set_state(index, static_cast<std::uint8_t>(BlobState::kLost));
       found.damaged.push_back(index);

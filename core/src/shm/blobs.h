@@ -1,12 +1,13 @@
-// The blob table: contiguous immutable ranges of bytes, counted across the objects that share them. The counts are
-// derived and private to the daemon.
+// Blob table: contiguous immutable ranges of payload, reference-counted by the objects that share them. The counts are
+// derived, and private to the daemon.
 //
-//   free --publish--> sealed (resident) --mark_spilled--> spilled --publish_again--> sealed ...      any --free--> free
-//    (generation + 1)                                        ^
-//   free --publish_spilled (recovered from a manifest)------/
+//   free ──publish──▶ sealed (resident) ──mark_spilled──▶ spilled ──publish_again──▶ sealed
+//   free ──publish_spilled (recovered from a manifest)──▶ spilled
+//   sealed, spilled ──free──▶ free (generation + 1)
 //
-// A copy (a place in cold storage) belongs to a blob from set_copy() to drop_copy(), resident or not; only a blob that
-// has one is spilled. The place of a spilled blob means nothing, and a crash may leave it half written.
+// A copy (a location in a spill file) belongs to a blob from set_copy() to drop_copy(), resident or not; only a blob
+// that has one can be spilled. The memory location of a spilled blob is meaningless, and a crash may leave it half
+// written.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ struct BlobPlace {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  // Of the segment's entry: a number is used again, with another memfd, after its segment was dropped, so a reader
-  // whose mapping is of another generation maps it anew.
+  // Generation of the segment's entry: its number is reused with another memfd after the segment was dropped, so a
+  // reader whose mapping has another generation maps it again.
   std::uint32_t segment_generation = 0;
 };
 
@@ -40,7 +41,7 @@ struct BlobKey {
 struct BlobAdoption {
   std::vector<std::uint32_t> sealed;
   std::vector<std::uint32_t> spilled;
-  std::vector<std::uint32_t> damaged;  // checksum does not fit: now kLost, not reused until freed
+  std::vector<std::uint32_t> damaged;  // wrong checksum: now kLost, not reused until freed
 };
 
 // Guarded by the daemon's thread.
@@ -48,25 +49,25 @@ class BlobWriter {
  public:
   explicit BlobWriter(ControlMemory& memory);
 
-  [[nodiscard]] BlobAdoption adopt();  // once, first; counts start at 0
+  [[nodiscard]] BlobAdoption adopt();  // call once, before anything else; counts start at 0
 
   [[nodiscard]] Result<std::uint32_t> allocate() { return table_.allocate(); }
   void abandon(std::uint32_t blob) { table_.abandon(blob); }
-  // Fields, then word (release). The count starts at 0. Returns the generation.
+  // Writes the fields, then the word (release). The count starts at 0. Returns the generation.
   std::uint32_t publish(std::uint32_t blob, const BlobPlace& place, MemoryKind kind = MemoryKind::kUnknown);
-  void free(std::uint32_t blob);  // count must be 0: generation + 1 (or retired)
+  void free(std::uint32_t blob);  // requires a count of 0: generation + 1 (or retired)
 
-  // The copy: `location` is never 0.
+  // Sets the location of the copy on disk, which is never 0.
   void set_copy(std::uint32_t blob, std::uint64_t location) { table_.at(blob).spill_location = location; }
   void drop_copy(std::uint32_t blob) { table_.at(blob).spill_location = 0; }
   [[nodiscard]] std::uint64_t copy(std::uint32_t blob) const { return table_.at(blob).spill_location; }  // 0: none
   [[nodiscard]] BlobKey key(std::uint32_t blob) const { return {blob, generation(blob)}; }
-  void mark_spilled(std::uint32_t blob);  // it has a copy; its range is the pool's again afterwards
-  void publish_again(std::uint32_t blob, const BlobPlace& place, MemoryKind kind);  // same generation and length
+  void mark_spilled(std::uint32_t blob);  // requires a copy; afterwards the caller returns its range to the pool
+  void publish_again(std::uint32_t blob, const BlobPlace& place, MemoryKind kind);  // keeps generation and length
   std::uint32_t publish_spilled(std::uint32_t blob, std::uint64_t length, std::uint64_t location);
 
   void add_reference(std::uint32_t blob);
-  [[nodiscard]] std::uint32_t drop_reference(std::uint32_t blob);  // references left
+  [[nodiscard]] std::uint32_t drop_reference(std::uint32_t blob);  // returns the references left
   [[nodiscard]] std::uint32_t references(std::uint32_t blob) const;
 
   [[nodiscard]] bool is_sealed(std::uint32_t blob, std::uint32_t generation) const;
@@ -93,7 +94,8 @@ class BlobWriter {
 class BlobReader {
  public:
   explicit BlobReader(const ControlView& view);
-  // Where the blob lies; none if number or generation do not fit. Stable while an object that counts on it is pinned.
+  // Returns the blob's location; nullopt if number or generation do not match, or it is not resident. Stable while an
+  // object that references it is pinned.
   [[nodiscard]] std::optional<BlobPlace> resolve(std::uint32_t blob, std::uint32_t generation) const;
 
  private:

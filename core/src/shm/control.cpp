@@ -11,7 +11,7 @@ namespace entrepot {
 
 namespace {
 
-// Small enough for a sanitizer's shadow, large enough for a test that says nothing about it.
+// Small enough for a sanitizer's shadow memory, large enough for tests that do not set a capacity.
 std::uint64_t small_capacity(RegionKind kind) {
   switch (kind) {
     case RegionKind::kRoot:
@@ -54,7 +54,7 @@ Status check_mark(const Region& region, std::uint64_t mark, std::uint64_t entry_
                                            ": they do not fit together; start a new store"));
 }
 
-// The marks bound every scan, so they are checked once, before anything believes them.
+// Checks the marks once, before anything uses them, because they bound every scan.
 Status check_marks(const ControlMemory& memory) {
   const Root& root = memory.root();
   RETURN_IF_ERROR(check_mark(memory.region(RegionKind::kSlots), root.slot_high_water.load(), sizeof(Slot)));
@@ -94,7 +94,7 @@ Result<ControlMemory> ControlMemory::create_private(const InstanceId& instance,
 
 Result<ControlMemory> ControlMemory::adopt(std::map<RegionKind, UniqueFd> fds) {
   ControlMemory memory;
-  std::optional<InstanceId> instance;  // the root, first in the list, tells it
+  std::optional<InstanceId> instance;  // set by the root, which is first in the list
   for (const RegionKind kind : kAllRegions) {
     const auto found = fds.find(kind);
     if (found == fds.end() || !found->second.valid()) {

@@ -1,4 +1,4 @@
-// The control memory as a whole: the daemon's eleven regions, and the five of them that clients map.
+// Control memory as a whole: the daemon's eleven regions, and the five of them that clients map.
 #pragma once
 
 #include <array>
@@ -15,20 +15,20 @@ inline constexpr std::array<RegionKind, 11> kAllRegions = {
     RegionKind::kRoot,    RegionKind::kSlots,    RegionKind::kBlobs,       RegionKind::kIndex,
     RegionKind::kRecords, RegionKind::kSegments, RegionKind::kSessions,    RegionKind::kNames,
     RegionKind::kClients, RegionKind::kSets,     RegionKind::kConsumptions};
-// In the order in which a Hello's answer carries their descriptors.
+// In the order in which HelloReply carries their descriptors.
 inline constexpr std::array<RegionKind, 5> kClientRegions = {RegionKind::kRoot, RegionKind::kSlots, RegionKind::kBlobs,
                                                              RegionKind::kIndex, RegionKind::kRecords};
 
 // The daemon's side. Guarded by the daemon's thread.
 class ControlMemory {
  public:
-  // New, empty. `capacities`: entries of a kind, where not the default (tests).
+  // Creates empty control memory. `capacities`: entries per kind, where different from the default (tests).
   [[nodiscard]] static Result<ControlMemory> create(const InstanceId& instance,
                                                     const std::map<RegionKind, std::uint64_t>& capacities = {});
-  // Over process-private memory, for tests under sanitizers; every kind needs a capacity or gets a small one.
+  // Uses process-private memory, for tests under sanitizers; kinds without a capacity get a small one.
   [[nodiscard]] static Result<ControlMemory> create_private(const InstanceId& instance,
                                                             const std::map<RegionKind, std::uint64_t>& capacities = {});
-  // Takes over what an earlier daemon left; all must be there and belong together. Adds one to the incarnation.
+  // Adopts an earlier daemon's regions; all must be present and belong together. Increments the incarnation.
   [[nodiscard]] static Result<ControlMemory> adopt(std::map<RegionKind, UniqueFd> fds);
 
   [[nodiscard]] Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
@@ -48,7 +48,7 @@ class ControlView {
  public:
   // `fds` in the order of kClientRegions.
   [[nodiscard]] static Result<ControlView> attach(std::array<UniqueFd, 5> fds, const InstanceId& instance);
-  [[nodiscard]] static Result<ControlView> over(const ControlMemory& memory);  // private memory, tests
+  [[nodiscard]] static Result<ControlView> over(const ControlMemory& memory);  // private memory, for tests
 
   [[nodiscard]] const Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
   [[nodiscard]] const Region& region(RegionKind kind) const { return regions_[static_cast<std::size_t>(kind) - 1]; }
@@ -60,7 +60,7 @@ class ControlView {
  private:
   [[nodiscard]] std::uint32_t memory_wanted() const { return root().memory_wanted.load(std::memory_order_relaxed); }
 
-  std::array<Region, 5> regions_;  // kRoot .. kRecords are numbers 1 .. 5
+  std::array<Region, 5> regions_;  // kRoot to kRecords are numbers 1 to 5
 };
 
 }  // namespace entrepot

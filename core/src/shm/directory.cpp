@@ -35,7 +35,7 @@ DirectoryAdoption DirectoryWriter::adopt() {
     } else if (whole && state == ObjectState::kDropped) {
       found.dropped.push_back(index);
     } else {
-      // Not freed here: somebody may pin it, and what it counted on is unknown.
+      // Not freed here: it may be pinned, and which blobs it references is unknown.
       mark_lost(index);
       found.damaged.push_back(index);
     }

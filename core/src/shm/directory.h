@@ -1,4 +1,4 @@
-// The directory: slots, one per object. The daemon writes them, clients find objects in them without asking anybody.
+// The directory: one slot per object. The daemon writes it; clients find objects in it without asking the daemon.
 #pragma once
 
 #include <atomic>
@@ -26,15 +26,15 @@ struct SlotFields {
   SlotHints hints{};
 };
 
-// CRC over a slot's fields and the generation; what an adopting daemon compares with Slot::crc.
+// CRC over a slot's fields and generation, stored as Slot::crc and checked on adoption.
 [[nodiscard]] std::uint32_t slot_crc(const Slot& slot, std::uint32_t generation);
 
-// What an adoption found, by slot.
+// Result of an adoption: slots by state.
 struct DirectoryAdoption {
-  std::vector<std::uint32_t> sealed;    // word sealed, evicting or spilled, checksum fits
-  std::vector<std::uint32_t> deleting;  // unlinked, waiting for the last pin; checksum fits
-  std::vector<std::uint32_t> dropped;   // notes of what can be made again; checksum fits
-  std::vector<std::uint32_t> damaged;   // checksum does not fit: now kLost; free them once nobody pins them
+  std::vector<std::uint32_t> sealed;    // sealed, evicting or spilled; checksum matches
+  std::vector<std::uint32_t> deleting;  // not in the index, waiting for the last pin; checksum matches
+  std::vector<std::uint32_t> dropped;   // markers of dropped objects; checksum matches
+  std::vector<std::uint32_t> damaged;   // wrong checksum: now kLost; free them once nobody pins them
 };
 
 // Guarded by the daemon's thread.
@@ -42,24 +42,24 @@ class DirectoryWriter {
  public:
   explicit DirectoryWriter(ControlMemory& memory);
 
-  // Over memory that an earlier daemon wrote. Unsealed slots become free. Once, first.
+  // Reads the slots of an earlier daemon; unsealed slots become free. Call once, before anything else.
   [[nodiscard]] DirectoryAdoption adopt();
 
-  [[nodiscard]] Result<std::uint32_t> allocate() { return table_.allocate(); }  // then publish_sealed or abandon
+  [[nodiscard]] Result<std::uint32_t> allocate() { return table_.allocate(); }  // follow with publish_sealed or abandon
   void abandon(std::uint32_t slot) { table_.abandon(slot); }
   [[nodiscard]] std::uint32_t next_generation(std::uint32_t slot) const { return table_.next_generation(slot); }
 
-  // Writes the fields, then the word (release). Returns the word. The index is the caller's next step.
+  // Writes the fields, then the word (release), and returns the word. The caller then updates the index.
   std::uint64_t publish_sealed(std::uint32_t slot, const SlotFields& fields, MemoryKind kind = MemoryKind::kUnknown) {
     return publish(slot, fields, ObjectState::kSealed, kind);
   }
   std::uint64_t publish(std::uint32_t slot, const SlotFields& fields, ObjectState state, MemoryKind kind);
 
-  // By sequentially consistent exchange; afterwards scan the pin tables. Returns the word that was there.
+  // Uses a sequentially consistent exchange; scan the pin tables afterwards. Returns the previous word.
   std::uint64_t mark_deleting(std::uint32_t slot) {
     return table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kDeleting));
   }
-  // Eviction: evicting, then pins are scanned; then sealed again, or spilled. Loaded: sealed.
+  // Eviction: evicting, then a scan of the pins, then sealed again, spilled or dropped. After loading: sealed.
   void mark_evicting(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kEvicting)); }
   void mark_spilled(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kSpilled)); }
   void mark_sealed(std::uint32_t slot) { table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kSealed)); }
@@ -77,7 +77,7 @@ class DirectoryWriter {
     return table_.set_state(slot, static_cast<std::uint8_t>(ObjectState::kLost));
   }
 
-  // Nobody pins it: the slot's life ends, generation + 1 (or retired).
+  // Ends the slot's life (generation + 1, or retired). Nobody may pin it.
   void free(std::uint32_t slot) { table_.free(slot); }
 
   [[nodiscard]] const Slot& at(std::uint32_t slot) const { return table_.at(slot); }
@@ -85,7 +85,7 @@ class DirectoryWriter {
   [[nodiscard]] ObjectState state(std::uint32_t slot) const {
     return static_cast<ObjectState>(Word::state(table_.word(slot)));
   }
-  // Somebody who asks for it by its ID gets it, at once or from cold storage.
+  // A lookup by ID returns the object, at once or after reloading it from disk.
   [[nodiscard]] bool is_findable(std::uint32_t slot) const {
     const ObjectState now = state(slot);
     return now == ObjectState::kSealed || now == ObjectState::kSpilled || now == ObjectState::kEvicting;
@@ -104,7 +104,7 @@ class DirectoryWriter {
   EntryTable<Slot> table_;
 };
 
-// A place in the directory and the word that was there. Only a hint until a pin was published and recheck() said yes.
+// A slot and the word read from it. Only a hint until a pin was published and recheck() returned true.
 struct Found {
   std::uint32_t slot = 0;
   std::uint64_t word = 0;
@@ -114,37 +114,40 @@ struct Found {
 
 // The client's side: no allocation, no lock, no system call. Safe from any thread.
 //
-//   found = find(id); position = pins.pin(found->slot, found->generation()); if (recheck(*found)) slot(found->slot) and
-//   its record may be read until unpin(position); else unpin(position) and look again.
+//   found = find(id)
+//   position = pins.pin(found->slot, found->generation())
+//   if (recheck(*found))  slot(found->slot) and its record may be read until unpin(position)
+//   else                  unpin(position) and look it up again
 class DirectoryReader {
  public:
-  explicit DirectoryReader(const ControlView& view);  // the view outlives the reader
+  explicit DirectoryReader(const ControlView& view);  // the view must outlive the reader
 
-  // The sealed object of this ID. None: not found (confirm with the daemon: the table may be just being rebuilt).
+  // Returns the sealed object with this ID. Confirm a miss with the daemon: the table may be being rebuilt.
   [[nodiscard]] std::optional<Found> find(const IdBytes& id) const;
 
-  // The same for a slot that the daemon named in an answer: none unless it is sealed, of that generation and ID.
+  // The same for a slot named in a daemon's answer: nullopt unless it is sealed and has that generation and ID.
   [[nodiscard]] std::optional<Found> at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
 
-  // The same for an object whose payload is in memory or in cold storage; for reading its record alone. Not while it is
-  // evicting: the daemon scans the pins then, and may drop the object, record and all, if it found none (see pins.h).
+  // The same for an object in memory or on disk, for reading only its record. Excludes `evicting`: in that state the
+  // daemon scans the pins, and if it finds none it may drop the object including its record (see pins.h).
   [[nodiscard]] std::optional<Found> find_existing(const IdBytes& id) const;
   [[nodiscard]] std::optional<Found> existing_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
-  // After pinning: may its record be read? Its payload may have moved meanwhile, its record has not. A pin that comes
-  // after the daemon's scan meets `evicting` or what follows it here; one that came before was seen.
+  // After pinning: true if the object's record may be read. Its payload may have moved meanwhile; its record has not. A
+  // pin published after the daemon's scan sees `evicting` or a later state here; one published before was seen by the
+  // scan.
   [[nodiscard]] bool still_exists(const Found& found) const {
     const std::uint64_t word = slots_[found.slot].word.load(std::memory_order_seq_cst);
     return Word::generation(word) == found.generation() && has_record(word);
   }
 
-  // After pinning: is the slot still in the life and state that `found` saw? Sequentially consistent.
+  // After pinning: true if the slot still has the generation and state of `found`. Sequentially consistent.
   [[nodiscard]] bool recheck(const Found& found) const {
     return slots_[found.slot].word.load(std::memory_order_seq_cst) == found.word;
   }
 
-  // Fields may be read only while pinned and re-checked.
+  // Fields may be read only while pinned and rechecked.
   [[nodiscard]] const Slot& slot(std::uint32_t number) const { return slots_[number]; }
-  // Whether an object that can be found lies in the slot of a store whose daemon writes no more.
+  // For a store without a running daemon: true if the slot holds an object that could be found.
   [[nodiscard]] bool held_object(std::uint32_t number) const {
     const std::uint64_t word = slots_[number].word.load(std::memory_order_acquire);
     return has_record(word) || static_cast<ObjectState>(Word::state(word)) == ObjectState::kEvicting;
@@ -159,7 +162,7 @@ class DirectoryReader {
     const auto state = static_cast<ObjectState>(Word::state(word));
     return state == ObjectState::kSealed || state == ObjectState::kSpilled;
   }
-  // Templates, so that the hot path compares and does not call.
+  // Templates, so that the hot path inlines the comparison instead of calling it.
   template <bool (*wanted)(std::uint64_t)>
   [[nodiscard]] std::optional<Found> find_if(const IdBytes& id) const;
   template <bool (*wanted)(std::uint64_t)>

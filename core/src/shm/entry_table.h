@@ -1,11 +1,12 @@
-// EntryTable: what all tables of the control memory have in common, the life of an entry's word.
+// EntryTable: common base of the control memory's tables; manages the life of an entry's word.
 //
-//   free(g) --allocate--> taken(g), word still free --publish--> live state(g) --set_state--> ... --free--> free(g + 1)
-//                          \--abandon--> free(g)                                          \--> retired, if g = 2^32 - 1
+//   free(g) ──allocate──▶ taken(g), word still free ──publish──▶ live state(g) ──set_state──▶ ... ──free──▶ free(g + 1)
+//                           └─abandon──▶ free(g)                                                    └─▶ retired, if
+//                                                                                                       g = 2^32 - 1
 //
-// Generations start at 1, so that 0 can mean "none" elsewhere. An entry whose last generation ended is retired: its
-// word is free with kRetiredFlag, and it is never handed out again, because a 33rd bit of generation does not exist. A
-// taken entry that was never published is free for whoever adopts the memory: nothing was promised about it.
+// Generations start at 1, so that 0 can mean "none" elsewhere. An entry whose last generation has ended is retired: its
+// word is free with kRetiredFlag, and it is never allocated again, because its generation cannot be incremented. To a
+// daemon that adopts the memory, an entry that was taken but never published is free: nothing was promised about it.
 #pragma once
 
 #include <atomic>
@@ -22,23 +23,24 @@ namespace entrepot {
 
 inline constexpr std::uint32_t kLastGeneration = 0xffff'ffffU;
 
-// T has `std::atomic<std::uint64_t> word`. Guarded by the daemon's thread; readers in other processes load words only.
+// T must have `std::atomic<std::uint64_t> word`. Guarded by the daemon's thread; readers in other processes only load
+// words.
 template <class T>
 class EntryTable {
  public:
-  // `region` and `high_water` outlive the table. `high_water` is Root's mark for the kind, or
+  // `region` and `high_water` must outlive the table. `high_water` is Root's mark for the kind, or
   // region.marks().high_water.
   EntryTable(Region& region, std::atomic<std::uint32_t>& high_water)
       : region_(&region), high_water_(&high_water), next_fresh_(high_water.load(std::memory_order_relaxed)) {}
 
-  // Visits every entry below the high-water mark once: what is free becomes allocatable, what is retired is counted,
-  // and for everything else `visit(index, entry)` decides: true keeps it, false frees it. Once, before anything else.
+  // Visits every entry below the high-water mark: free entries become allocatable, retired ones are counted, and for
+  // all others `visit(index, entry)` decides: true keeps the entry, false frees it. Call once, before anything else.
   template <class Visit>
   void adopt(Visit&& visit) {
     free_.clear();
     live_ = 0;
     retired_ = 0;
-    for (std::uint32_t index = next_fresh_; index-- > 0;) {  // downwards: low indices are handed out first
+    for (std::uint32_t index = next_fresh_; index-- > 0;) {  // downwards, so that low indices are allocated first
       const std::uint64_t word = at(index).word.load(std::memory_order_acquire);
       if (Word::state(word) == 0) {
         if (is_retired(word)) {
@@ -53,7 +55,8 @@ class EntryTable {
     }
   }
 
-  // An entry with pages behind it, its word still free. Its fields may be written now. kStoreFull at the capacity.
+  // Allocates an entry that has pages; its word is still free, and its fields may be written now. kStoreFull at
+  // capacity.
   [[nodiscard]] Result<std::uint32_t> allocate() {
     std::uint32_t index = 0;
     if (!free_.empty()) {
@@ -67,37 +70,37 @@ class EntryTable {
     return index;
   }
 
-  // So that the next allocate() succeeds.
+  // Ensures that the next allocate() succeeds.
   [[nodiscard]] Status prepare() { return free_.empty() ? grow() : Status::ok(); }
 
-  // Takes an allocate() back that was never published.
+  // Undoes an allocate() that was not published.
   void abandon(std::uint32_t index) {
     --live_;
     free_.push_back(index);
   }
 
-  // The generation that publish() will give the entry.
+  // Generation that publish() will give the entry.
   [[nodiscard]] std::uint32_t next_generation(std::uint32_t index) const {
     const std::uint32_t generation = Word::generation(at(index).word.load(std::memory_order_relaxed));
     return generation == 0 ? 1 : generation;
   }
 
-  // Fields were written; the word makes them visible (release). Returns the word.
+  // Makes the fields visible by storing the word (release). Returns the word.
   std::uint64_t publish(std::uint32_t index, std::uint8_t state, std::uint8_t kind = 0, std::uint16_t flags = 0) {
     const std::uint64_t word = Word::make(next_generation(index), state, kind, flags);
     at(index).word.store(word, std::memory_order_release);
     return word;
   }
 
-  // Another state of the same life. A sequentially consistent exchange, because pins are scanned after it. Returns the
-  // word that was there.
+  // Changes the state within the same generation. Uses a sequentially consistent exchange, because pins are scanned
+  // after it. Returns the previous word.
   std::uint64_t set_state(std::uint32_t index, std::uint8_t state) {
     const std::uint64_t old = at(index).word.load(std::memory_order_relaxed);
     const std::uint64_t word = Word::make(Word::generation(old), state, Word::kind(old), Word::flags(old));
     return at(index).word.exchange(word, std::memory_order_seq_cst);
   }
 
-  // The end of this life.
+  // Ends the entry's life: generation + 1, or retired.
   void free(std::uint32_t index) {
     const std::uint32_t generation = Word::generation(at(index).word.load(std::memory_order_relaxed));
     --live_;
@@ -114,18 +117,18 @@ class EntryTable {
   [[nodiscard]] const T& at(std::uint32_t index) const { return region_->template as<T>()[index]; }
   [[nodiscard]] std::uint64_t word(std::uint32_t index) const { return at(index).word.load(std::memory_order_relaxed); }
 
-  // For numbers that came from outside: is there an entry, and is it the life (generation) that was meant, live?
+  // For untrusted numbers: true if the entry exists, is live and has this generation.
   [[nodiscard]] bool is_live(std::uint32_t index, std::uint32_t generation) const {
     if (index >= next_fresh_) return false;
     const std::uint64_t value = word(index);
     return Word::state(value) != 0 && Word::generation(value) == generation;
   }
 
-  [[nodiscard]] std::uint32_t size() const { return next_fresh_; }  // indices ever used are below it
+  [[nodiscard]] std::uint32_t size() const { return next_fresh_; }  // all indices ever used are below this
   [[nodiscard]] std::uint32_t live() const { return live_; }        // allocated, published or not
   [[nodiscard]] std::uint32_t retired() const { return retired_; }
 
-  // Of a free entry: sets the generation that its next life gets (tests of the overflow).
+  // Sets the generation that a free entry's next life gets.
   void set_next_generation(std::uint32_t index, std::uint32_t generation) {
     at(index).word.store(Word::make(generation, 0), std::memory_order_relaxed);
   }
@@ -137,7 +140,7 @@ class EntryTable {
     return Word::generation(word) == kLastGeneration && (Word::flags(word) & kRetiredFlag) != 0;
   }
 
-  // Pages first, then the mark: a crash between the two loses nothing but knowledge of free pages.
+  // Pages first, then the mark: a crash in between only forgets that the pages exist.
   Status grow() {
     const std::uint32_t mark = high_water_->load(std::memory_order_relaxed);
     if (next_fresh_ < mark) return Status::ok();

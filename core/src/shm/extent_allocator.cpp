@@ -9,10 +9,10 @@ namespace entrepot {
 
 namespace {
 
-// Extents that are long enough but badly aligned are passed over, so many at most; then one is taken that fits anyhow.
+// Limit on extents skipped because they are long enough but misaligned; after that, one that fits in any case is taken.
 constexpr int kMaxCandidates = 16;
 
-// Where `bytes` fit in the extent, aligned; or none.
+// Aligned start of `bytes` within the extent, if they fit.
 std::optional<std::uint64_t> fit(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes, std::uint64_t align) {
   const std::uint64_t start = round_up(offset, align);
   if (start - offset > length || length - (start - offset) < bytes) return std::nullopt;
@@ -31,7 +31,7 @@ void ExtentAllocator::erase_extent(ByOffset::iterator extent) {
   by_offset_.erase(extent);
 }
 
-// Takes [offset, offset + length) out of a free extent that contains it.
+// Removes [offset, offset + length) from a free extent that contains it.
 void ExtentAllocator::take(ByOffset::iterator extent, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t first = extent->first;
   const std::uint64_t end = extent->first + extent->second;
@@ -53,7 +53,7 @@ std::optional<std::uint64_t> ExtentAllocator::allocate(std::uint64_t bytes, std:
       if (bytes > UINT64_MAX - align) return std::nullopt;
       const auto roomy = by_length_.lower_bound({bytes + align - 1, 0});
       if (roomy != by_length_.end()) at = std::prev(roomy);  // the next one fits wherever it starts
-      // Otherwise only extents shorter than that are left: look at them all rather than refuse what would fit.
+      // Otherwise only shorter extents are left: examine all of them rather than refuse a request that would fit.
     }
   }
   return std::nullopt;

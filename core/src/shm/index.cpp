@@ -10,8 +10,8 @@ namespace entrepot {
 
 namespace {
 
-// Full tables make long probes: more than 5/8 in use (tombstones included) and the table is rebuilt, into one where the
-// live entries fill at most half.
+// Full tables make probes long: when more than 5/8 of the entries are used (including tombstones), the table is rebuilt
+// into one whose live entries fill at most half.
 constexpr bool too_full(std::uint64_t used, std::uint64_t entries) { return used * 8 > entries * 5; }
 
 std::uint32_t tag_of(std::uint64_t hash) { return static_cast<std::uint32_t>(hash >> 32); }
@@ -31,7 +31,7 @@ IdWords words_of(const IdBytes& id) {
   return words;
 }
 
-// atomic_ref needs a mutable object; loads through it write nothing, so read-only mappings are fine.
+// atomic_ref needs a mutable object; loads through it do not write, so read-only mappings are fine.
 template <class T>
 std::atomic_ref<T> part_of(const Slot& slot, std::size_t offset) {
   return std::atomic_ref<T>(*reinterpret_cast<T*>(const_cast<std::uint8_t*>(slot.id.data()) + offset));
@@ -54,7 +54,7 @@ void slot_id_store(Slot& slot, const IdBytes& id) {
 }
 
 std::uint32_t index_max_log2(const Region& region) {
-  // Two areas of 2^(max + 1) entries each.
+  // There are two areas of 2^(max + 1) entries each.
   return static_cast<std::uint32_t>(std::bit_width(region.capacity()) - 1 - 2);
 }
 
@@ -75,7 +75,7 @@ std::uint32_t IndexWriter::smallest_log2(std::uint64_t objects) const {
   return log2;
 }
 
-// An empty table with pages in the area that the published table is not in, not published yet.
+// Prepares an empty, unpublished table with pages, in the area not used by the published table.
 Status IndexWriter::open_table(std::uint32_t log2, std::uint64_t& word) {
   if (log2 < kIndexMinLog2 || log2 > max_log2_) {
     return Status(Code::kStoreFull, concat("the index cannot have 2^", log2, " entries; 2^", kIndexMinLog2, " to 2^",
@@ -86,7 +86,7 @@ Status IndexWriter::open_table(std::uint32_t log2, std::uint64_t& word) {
   word = IndexWord::make(log2, area, (published >> 16) + 1);
   const std::uint64_t offset = index_first_entry(word, max_log2_) * sizeof(Entry);
   const std::uint64_t bytes = (1ULL << log2) * sizeof(Entry);
-  // Cleared although it should be empty: a predecessor may have died while it filled it.
+  // Cleared even though it should be empty: a previous daemon may have died while filling it.
   RETURN_IF_ERROR(region_->discard_range(offset, bytes));
   return region_->ensure_range(offset, bytes);
 }
@@ -160,7 +160,7 @@ Status IndexWriter::prepare() {
     } else if (target != log2_ || tombstones_ * 8 > entries) {
       rebuilt = rebuild(target);
     }
-    // Without memory for another table a fuller one still works, as long as probes find an empty entry.
+    // Without memory for another table, a fuller one still works as long as probes find an empty entry.
     if (!rebuilt.is_ok() && live_ + tombstones_ + 2 > (1ULL << log2_)) return rebuilt;
   }
   return Status::ok();
@@ -202,7 +202,7 @@ bool IndexWriter::remove(const IdBytes& id, std::uint32_t slot) {
     ++tombstones_;
     return true;
   }
-  // The end of its run: no probe has to pass it, nor the tombstones before it.
+  // At the end of a run, no probe has to pass this entry, nor the tombstones before it.
   std::uint64_t at = *found;
   entries[at].store(0, std::memory_order_release);
   while (slot_at(at - 1) == IndexEntry::kTombstone) {

@@ -1,5 +1,5 @@
-// Locality sets: groups of objects that are used in one way, and what is said about that way. The numbers are part of
-// the control memory's and the socket's formats.
+// Locality sets: groups of objects that are used in the same way, and the attributes that describe it. The numbers are
+// part of the control memory's and the socket's formats.
 #pragma once
 
 #include <algorithm>
@@ -8,22 +8,22 @@
 
 namespace entrepot {
 
-// When a copy on disk is made: when memory is needed, or as soon as the object is sealed.
+// When an object is written to disk: when memory is short, or as soon as it is sealed.
 enum class Durability : std::uint8_t { kWriteBack = 0, kWriteThrough = 1 };
 
-// How the set is read. Unknown is inferred from the reads.
+// How the set is read. Unknown: inferred from the reads.
 enum class Reading : std::uint8_t { kUnknown = 0, kOnce = 1, kSequential = 2, kLoopSequential = 3, kRandom = 4 };
 
-// How the set is made: all at once, more and more, or replaced here and there.
+// How the set is written: all at once, appended to, or replaced in places.
 enum class Writing : std::uint8_t { kOnce = 0, kAppend = 1, kRandom = 2 };
 
-// How long its objects are needed: as long as their session, until `consumers` have read each, or for ever.
+// How long the objects are needed: until their session ends, until `consumers` have consumed each, or forever.
 enum class Lifetime : std::uint8_t { kJob = 0, kConsumers = 1, kForever = 2 };
 
-// What happens to the set at the moment, if the user says so.
+// What is happening to the set at present, if the user declares it.
 enum class Operation : std::uint8_t { kNone = 0, kReading = 1, kWriting = 2 };
 
-// Who goes first within the set.
+// Which objects of the set are evicted first.
 enum class Replacement : std::uint8_t { kDataAware = 0, kLru = 1, kMru = 2 };
 
 inline constexpr int kMinPriority = -8;
@@ -36,18 +36,18 @@ struct SetAttributes {
   Lifetime lifetime = Lifetime::kJob;
   Operation operation = Operation::kNone;
   Replacement replacement = Replacement::kDataAware;
-  std::int8_t priority = 0;     // kMinPriority .. kMaxPriority; each step makes its objects four times as dear
-  std::uint32_t consumers = 0;  // with Lifetime::kConsumers: how many read each object, unless the put says otherwise
+  std::int8_t priority = 0;     // kMinPriority to kMaxPriority; a step makes eviction four times as costly
+  std::uint32_t consumers = 0;  // with Lifetime::kConsumers: consumers per object, unless the put gives a number
   bool operator==(const SetAttributes&) const = default;
 
-  // bits 0-3 durability | 4-7 reading | 8-11 writing | 12-15 lifetime | 16-19 operation | 20-23 replacement | 24-31
-  // priority, signed | 32-63 consumers
+  // Bits 0-3: durability, 4-7: reading, 8-11: writing, 12-15: lifetime, 16-19: operation, 20-23: replacement, 24-31:
+  // priority (signed), 32-63: consumers.
   [[nodiscard]] constexpr std::uint64_t pack() const {
     const auto field = [](auto value, int at) { return static_cast<std::uint64_t>(value) << at; };
     return field(durability, 0) | field(reading, 4) | field(writing, 8) | field(lifetime, 12) | field(operation, 16) |
            field(replacement, 20) | field(static_cast<std::uint8_t>(priority), 24) | field(consumers, 32);
   }
-  // Numbers that mean nothing become the defaults.
+  // Invalid numbers become the defaults.
   [[nodiscard]] static constexpr SetAttributes unpack(std::uint64_t word) {
     const auto field = [word](int at, std::uint64_t most) {
       const std::uint64_t value = (word >> at) & 0xfU;
@@ -67,9 +67,8 @@ struct SetAttributes {
   }
 };
 
-// What making an object again takes, in 16 bits, so that it is part of a word that changes by one store. 0: it cannot
-// be made again, as far as anybody said; else (code - 1) / 1024 is the binary logarithm of its microseconds. A step is
-// 0.07 %.
+// Recompute cost in 16 bits, so that it fits into a word that changes by one store. 0: cannot be recomputed, as far as
+// declared; otherwise (code - 1) / 1024 is log2 of the cost in microseconds, in steps of 0.07 %.
 struct RecomputeCode {
   static constexpr std::uint64_t kCannotNs = ~0ULL;
   static constexpr double kSteps = 1024;
@@ -79,12 +78,12 @@ struct RecomputeCode {
     const double microseconds = std::max(static_cast<double>(ns) * 1e-3, 1.0);
     return static_cast<std::uint16_t>(std::min(1 + std::round(kSteps * std::log2(microseconds)), 65535.0));
   }
-  [[nodiscard]] static double seconds(std::uint16_t code) {  // of a code other than 0
+  [[nodiscard]] static double seconds(std::uint16_t code) {  // of a nonzero code
     return std::exp2((code - 1) / kSteps) * 1e-6;
   }
 };
 
-// Which attributes a request sets; the others stay what they are.
+// Bits of the attributes that a request sets; the others keep their values.
 enum SetField : std::uint8_t {
   kSetDurability = 1,
   kSetReading = 2,

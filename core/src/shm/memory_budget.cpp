@@ -40,7 +40,7 @@ void MemoryBudget::charge(BudgetItem item, std::uint64_t bytes) { add(item, byte
 
 void MemoryBudget::give(BudgetItem item, std::uint64_t bytes) { add(item, -std::min(bytes, granted(item))); }
 
-// `bytes` may be less than nothing, modulo 2^64.
+// `bytes` may be negative, modulo 2^64.
 void MemoryBudget::add(BudgetItem item, std::uint64_t bytes) {
   granted_.at(static_cast<std::size_t>(item)) += bytes;
   if (item == BudgetItem::kBuffers) return;

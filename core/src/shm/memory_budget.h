@@ -1,9 +1,9 @@
-// MemoryBudget: the one account of what a store takes of the machine's memory. Whatever grows asks it first.
+// MemoryBudget: accounts for all the memory that a store uses. Everything that grows asks it first.
 //
-// The limit is the store's --size. What clients cost by being there (pin tables, the tables of clients and sessions) is
-// paid from a margin beyond it first, so that a full store still lets somebody in who deletes. Buffers of connections
-// are counted, but do not go for the limit: what one client sends in halves must not keep others out. They have a limit
-// of their own.
+// The limit is the store's --size. The fixed costs of clients (pin tables, the tables of clients and sessions) are paid
+// from a margin beyond the limit first, so that a full store still accepts a client that wants to delete. Connection
+// buffers are counted, but not against this limit: a client that sends partial requests must not lock out others. They
+// have their own limit.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ enum class BudgetItem : std::uint8_t {
   kConsumptions,
   kTables,     // root, and the tables of segments, sessions and clients
   kPinTables,  // as far as they have grown
-  kBuffers,    // not limited here: of connections: requests that are not whole, answers that are not read
+  kBuffers,    // connections' partial requests and unread answers; not limited here
 };
 inline constexpr std::size_t kBudgetItems = 11;
 [[nodiscard]] std::string_view budget_item_name(BudgetItem item);  // "segments"
@@ -35,20 +35,20 @@ inline constexpr std::size_t kBudgetItems = 11;
 // Guarded by the daemon's thread.
 class MemoryBudget {
  public:
-  static constexpr std::uint64_t kMarginBytes = 3U << 19;  // 1.5 MiB; the rest of 2 MiB is rounding
+  static constexpr std::uint64_t kMarginBytes = 3U << 19;  // 1.5 MiB; the rest of 2 MiB is for rounding
 
   explicit MemoryBudget(std::uint64_t limit_bytes) : limit_(limit_bytes) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // From now on there is a limit. A store that takes over or begins is not refused what it had.
+  // Enforces the limit from now on. A store that starts or recovers is not refused memory that it already uses.
   void enforce() { enforced_ = true; }
-  // Called when something is short of `bytes`: gives back what nobody uses, so that free_bytes() reaches them.
+  // Sets the callback for a shortage: it should free unused memory until free_bytes() reaches `bytes`.
   void on_short(std::function<bool(std::uint64_t bytes)> make_room) { make_room_ = std::move(make_room); }
 
-  // Grants the bytes, or says kStoreFull and changes nothing.
+  // Grants the bytes, or returns kStoreFull and changes nothing.
   [[nodiscard]] Status take(BudgetItem item, std::uint64_t bytes);
-  // What is there already, or cannot be refused any more.
+  // Charges memory that is already in use, or can no longer be refused.
   void charge(BudgetItem item, std::uint64_t bytes);
   void give(BudgetItem item, std::uint64_t bytes);
 
@@ -56,9 +56,9 @@ class MemoryBudget {
   [[nodiscard]] std::uint64_t free_bytes() const;
   [[nodiscard]] std::uint64_t granted(BudgetItem item) const { return granted_.at(static_cast<std::size_t>(item)); }
   [[nodiscard]] std::uint64_t granted() const { return large_ + small_ + granted(BudgetItem::kBuffers); }
-  // Of the limit, what is not payload and does not go for it.
+  // Part of the limit that is not available for payload.
   [[nodiscard]] std::uint64_t fixed_bytes() const { return taken() - granted(BudgetItem::kSegments); }
-  [[nodiscard]] std::string describe() const;  // "segments 60 MiB, slots 64 KiB"; what has nothing is left out
+  [[nodiscard]] std::string describe() const;  // "segments 60 MiB, slots 64 KiB"; omits empty items
 
  private:
   [[nodiscard]] static bool has_margin(BudgetItem item) { return item >= BudgetItem::kTables; }
@@ -69,8 +69,8 @@ class MemoryBudget {
   std::uint64_t limit_;
   bool enforced_ = false;
   std::array<std::uint64_t, kBudgetItems> granted_{};
-  std::uint64_t large_ = 0;  // of items that only the limit pays
-  std::uint64_t small_ = 0;  // of items that the margin pays first
+  std::uint64_t large_ = 0;  // items paid from the limit only
+  std::uint64_t small_ = 0;  // items paid from the margin first
   std::function<bool(std::uint64_t)> make_room_;
 };
 

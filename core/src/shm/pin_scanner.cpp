@@ -10,7 +10,7 @@ namespace entrepot {
 
 namespace {
 
-// The victims of one scan, found by pin word: open addressing, at most half full.
+// Victims of one scan, indexed by pin word: open addressing, at most half full.
 class VictimSet {
  public:
   explicit VictimSet(std::span<const PinTarget> victims)
@@ -65,7 +65,7 @@ Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
   ASSIGN_OR_RETURN(const std::uint64_t there, os::resident_bytes(fd));
   table.client = client;
   table.capacity = capacity;
-  table.places = pin_places(there, capacity);  // what it has grown to, whichever daemon let it
+  table.places = pin_places(there, capacity);  // as far as it has grown, under any daemon
   const std::byte* memory = table.mapping.data();
   add(std::move(table), memory);
   return Status::ok();

@@ -82,7 +82,7 @@ Result<PinTable> PinTable::create_private(std::uint32_t capacity) {
 
 Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity, std::uint32_t places) {
   PinTable table;
-  // Mapped, not allocated: its pages come as positions are used.
+  // Mapped, not allocated: pages are committed as positions are used.
   ASSIGN_OR_RETURN(table.next_mapping_, os::Mapping::anonymous(sizeof(std::atomic<std::uint32_t>) * capacity));
   table.fd_ = std::move(fd);
   table.mapping_ = std::move(mapping);
@@ -95,8 +95,8 @@ Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t 
   return table;
 }
 
-// A stack of free positions (its tag changes with every operation, so a position that came back in between is noticed),
-// then positions that were never used.
+// Free positions are taken from a stack first (its tag changes with every operation, so a position that was returned in
+// between is noticed), then from those never used.
 std::uint32_t PinTable::take_position() {
   std::uint64_t top = state_->top.load(std::memory_order_acquire);
   while (static_cast<std::uint32_t>(top) != 0) {
@@ -133,8 +133,8 @@ void PinTable::give_position(std::uint32_t position) {
 std::uint32_t PinTable::pin(std::uint32_t slot, std::uint32_t generation) {
   const std::uint32_t position = take_position();
   if (position == kNoPosition) return kNoPosition;
-  // The mark goes up before the pin is there: a scan that does not see the mark comes before this in the single order
-  // of sequentially consistent operations, so its exchange of the word came before our second look at it.
+  // Raise the mark before the pin exists: a scan that does not see the mark precedes this in the total order of
+  // sequentially consistent operations, so its exchange of the word precedes our second load of it.
   std::atomic<std::uint32_t>& high_water = header()->high_water;
   std::uint32_t mark = high_water.load(std::memory_order_seq_cst);
   while (mark <= position && !high_water.compare_exchange_weak(mark, position + 1, std::memory_order_seq_cst)) {

@@ -1,4 +1,4 @@
-// Records: an object's metadata tree, its buffers, the blobs it counts on, and the payload of a small object.
+// Records: an object's metadata tree, its buffers, the blobs that it references, and an inline payload.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,21 @@ struct RecordParts {
   std::string_view payload{};  // inline
 };
 
-// Bytes that build_record needs, a multiple of kRecordAlign. kInvalidArgument above 2^32 - 1 or kInlineMaxBytes
-// payload.
+// Size of the record, a multiple of kRecordAlign. kInvalidArgument if it exceeds 2^32 - 1 bytes, or the payload
+// kInlineMaxBytes.
 [[nodiscard]] Result<std::uint32_t> record_bytes(const RecordParts& parts);
 
-// Writes the record, checksum included, into `out` (record_bytes long). kInvalidArgument if a buffer refers beyond the
-// inline payload or to a blob that is not among `blobs`.
+// Writes the record, including its checksum, into `out` (record_bytes long). kInvalidArgument if a buffer refers beyond
+// the inline payload or to a blob that is not in `blobs`.
 [[nodiscard]] Status build_record(const RecordParts& parts, std::span<std::byte> out);
 
-// Reads a record in place. parse() checks every count and offset against the bytes there are, and inline buffers
-// against the payload; offsets in blobs are checked by whoever knows the blobs. No allocation when all is well.
+// Reads a record in place. parse() checks all counts and offsets against the available bytes, and inline buffers
+// against the payload; offsets into blobs are checked by code that knows the blobs. Allocates only for errors.
 class RecordView {
  public:
   [[nodiscard]] static Result<RecordView> parse(std::span<const std::byte> bytes);
 
-  // kCorruptData unless the checksum fits (adoption, info; not on the hot path).
+  // kCorruptData unless the checksum matches (for adoption and info; not on the hot path).
   [[nodiscard]] Status check_crc() const;
 
   [[nodiscard]] std::span<const BufferRef> buffers() const { return buffers_; }

@@ -52,7 +52,7 @@ Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
     offset = extents_.allocate(wanted, kRecordAlign);
     if (!offset) return Status(Code::kInternal, concat("no place for a record of ", wanted, " bytes after growing"));
   }
-  // Pages that trim() gave away come back before anything is written.
+  // Reserve pages that trim() returned, before anything is written.
   if (holes_.used_bytes() > 0 && !holes_.is_free(*offset, wanted)) {
     const std::uint64_t page = os::page_bytes();
     const std::uint64_t first = *offset / page * page;
@@ -127,7 +127,7 @@ Result<std::uint64_t> RecordArena::trim() {
     std::uint64_t there = offset;
     while (there < offset + length && !holes_.is_free(there, page))
       there += page;
-    if (there == offset + length) continue;  // given back already
+    if (there == offset + length) continue;  // already returned
     RETURN_IF_ERROR(region_->discard_range(offset, length));
     for (std::uint64_t at = offset; at < offset + length; at += page) {
       if (!holes_.is_free(at, page)) continue;

@@ -202,7 +202,7 @@ Result<Region> Region::attach_read_only(UniqueFd fd, RegionKind kind, const std:
 
 Result<Region> Region::open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,
                             os::Access access) {
-  // Without the seals the file could be cut short under the mapping, and a read would end in SIGBUS.
+  // Without seals, the file could be truncated under the mapping, and a read would raise SIGBUS.
   RETURN_IF_ERROR(os::check_sealed(fd.get()).with_context(concat("region ", region_name(kind))));
   ASSIGN_OR_RETURN(const std::uint64_t size, os::file_bytes(fd.get()));
   if (size < kRegionHeaderBytes) {
@@ -216,7 +216,7 @@ Result<Region> Region::open(UniqueFd fd, RegionKind kind, const std::optional<In
   return region;
 }
 
-// Magic and versions come first: in the region of another layout even the checksum may lie elsewhere.
+// Checks magic and versions first: in another layout, even the checksum may be somewhere else.
 Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance) {
   const RegionHeader found = *header();
   if (found.magic != kRegionMagic) return corrupt(kind, "its first bytes are not those of a region");
@@ -260,7 +260,7 @@ Result<UniqueFd> Region::read_only_fd() const {
 Status Region::ensure(std::uint64_t bytes) {
   const std::uint64_t ensured = marks().ensured_bytes.load(std::memory_order_relaxed);
   if (bytes <= ensured) return Status::ok();
-  if (bytes > entries_bytes_) return ensure_range(ensured, bytes - ensured);  // says what is wrong
+  if (bytes > entries_bytes_) return ensure_range(ensured, bytes - ensured);  // reports the error
   const std::uint64_t target = std::min(round_up(bytes, kGrowBytes), entries_bytes_);
   RETURN_IF_ERROR(ensure_range(ensured, target - ensured));
   marks().ensured_bytes.store(target, std::memory_order_relaxed);
@@ -278,7 +278,7 @@ std::uint64_t Region::resident_bytes() const {
   return bytes.is_ok() ? *bytes : 0;
 }
 
-// The kernel does not say which pages of a range are there, so of a memfd all may be missing.
+// Upper bound: the kernel does not tell which pages of a range exist, so in a memfd all may be missing.
 std::uint64_t Region::missing_bytes(std::uint64_t offset, std::uint64_t bytes) const {
   const std::uint64_t page = os::page_bytes();
   const std::uint64_t end = (offset + bytes + page - 1) / page;
@@ -290,7 +290,7 @@ std::uint64_t Region::missing_bytes(std::uint64_t offset, std::uint64_t bytes) c
 
 void Region::mark_pages(std::uint64_t offset, std::uint64_t bytes, bool there) {
   const std::uint64_t page = os::page_bytes();
-  // Half a page comes as a whole one, and stays as one.
+  // A partly used page counts as used, and a partly discarded one stays.
   const std::uint64_t first = there ? offset / page : (offset + page - 1) / page;
   const std::uint64_t end = there ? (offset + bytes + page - 1) / page : (offset + bytes) / page;
   if (pages_.size() < end) pages_.resize(end);
@@ -318,7 +318,7 @@ Status Region::ensure_range(std::uint64_t offset, std::uint64_t bytes) {
   } else {
     mark_pages(offset, bytes, true);
   }
-  if (budget_ != nullptr) {  // what was granted becomes what came
+  if (budget_ != nullptr) {  // replace the granted amount by the actual one
     const std::uint64_t after = resident_bytes();
     budget_->charge(item, after - std::min(after, before));
     budget_->give(item, missing);
@@ -340,7 +340,7 @@ Status Region::discard_range(std::uint64_t offset, std::uint64_t bytes) {
   }
   mark_pages(offset, bytes, false);
   if (budget_ != nullptr) budget_->give(item_of(kind()), before - resident_bytes());
-  // Word by word and atomically, as readers may still look: what the kernel does for a memfd.
+  // Word by word and atomically, because readers may still read; equivalent to what the kernel does for a memfd.
   std::byte* at = entries() + offset;
   for (std::uint64_t i = 0; i + 8 <= bytes; i += 8) {
     std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at + i)).store(0, std::memory_order_release);

@@ -1,4 +1,4 @@
-// Region: one piece of the control memory, a memfd with a checked header. See shm/layout.h for what lies in it.
+// Region: one part of the control memory, a memfd with a checked header. See shm/layout.h for the contents.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,24 @@ namespace entrepot {
 [[nodiscard]] std::uint64_t region_entry_bytes(RegionKind kind);
 [[nodiscard]] std::uint64_t region_default_capacity(RegionKind kind);
 
-// Guarded by: the daemon's thread (writable regions) or immutable after attach (read-only ones). Movable; addresses of
-// entries stay what they are.
+// Guarded by the daemon's thread (writable regions), or immutable after attach (read-only ones). Movable; addresses of
+// entries stay the same.
 class Region {
  public:
   Region() = default;
 
-  // A new region in a memfd, header written. `capacity` in entries (bytes for records); 0: the default of the kind.
+  // Creates a region in a memfd and writes its header. `capacity` in entries (bytes for records); 0: the kind's
+  // default.
   [[nodiscard]] static Result<Region> create(RegionKind kind, const InstanceId& instance, std::uint64_t capacity = 0);
-  // Takes over a region that an earlier daemon wrote: maps it writable and checks its header. `instance` empty: any
-  // (the root tells which). kVersionMismatch for another layout or ABI, kCorruptData for a bad checksum, magic, kind,
-  // capacity or size, kInvalidReference for another instance.
+  // Adopts a region of an earlier daemon: maps it writable and checks its header. `instance` empty: accepts any (used
+  // for the root, which tells it). kVersionMismatch for another layout or ABI, kCorruptData for a bad checksum, magic,
+  // kind, capacity or size, kInvalidReference for another instance.
   [[nodiscard]] static Result<Region> adopt(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance);
-  // The client's side of the same checks, read-only.
+  // The client's side: the same checks, mapped read-only.
   [[nodiscard]] static Result<Region> attach_read_only(UniqueFd fd, RegionKind kind,
                                                        const std::optional<InstanceId>& instance);
-  // Over memory of this process alone, with the same header and checks: for tests under sanitizers. `read_only_view`
-  // gives a second Region over the same memory, which must stay mapped as long as the view lives.
+  // Uses process-private memory with the same header and checks, for tests under sanitizers. `private_view` returns a
+  // second, read-only Region over the same memory, which must stay mapped while the view lives.
   [[nodiscard]] static Result<Region> create_private(RegionKind kind, const InstanceId& instance,
                                                      std::uint64_t capacity);
   [[nodiscard]] Result<Region> private_view() const;
@@ -55,35 +56,36 @@ class Region {
     return reinterpret_cast<T*>(entries());
   }
 
-  // A read-only descriptor to send to a client. kInvalidArgument for private memory.
+  // Returns a read-only descriptor to send to a client. kInvalidArgument for private memory.
   [[nodiscard]] Result<UniqueFd> read_only_fd() const;
 
-  // From now on its memory is part of the budget, which is asked before there is more. It outlives the last growth.
+  // Charges its memory to the budget, and asks the budget before it grows. The budget must outlive the last growth.
   void count_in(MemoryBudget& budget);
-  [[nodiscard]] std::uint64_t resident_bytes() const;  // pages that there are, the header's among them
+  [[nodiscard]] std::uint64_t resident_bytes() const;  // existing pages, including the header's
 
-  // Pages for the first `bytes` of the entries (invariant: memory is reserved before it is used). Remembers how far it
-  // got; cheap when there is nothing to do. kStoreFull if there is no memory, kInvalidArgument beyond the capacity.
+  // Reserves pages for the first `bytes` of the entries (invariant: memory is reserved before it is used). Remembers
+  // how far it got, so that repeated calls are cheap. kStoreFull if there is no memory, kInvalidArgument beyond the
+  // capacity.
   [[nodiscard]] Status ensure(std::uint64_t bytes);
-  // The same for a range anywhere in the entries; remembers nothing.
+  // The same for any range of the entries; remembers nothing.
   [[nodiscard]] Status ensure_range(std::uint64_t offset, std::uint64_t bytes);
-  // Gives pages of a range back; it reads as zeros afterwards.
+  // Returns the pages of a range to the system; it reads as zeros afterwards.
   [[nodiscard]] Status discard_range(std::uint64_t offset, std::uint64_t bytes);
 
  private:
   static Result<Region> open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,
                              os::Access access);
-  [[nodiscard]] std::uint64_t missing_bytes(std::uint64_t offset, std::uint64_t bytes) const;  // at most
+  [[nodiscard]] std::uint64_t missing_bytes(std::uint64_t offset, std::uint64_t bytes) const;  // upper bound
   void mark_pages(std::uint64_t offset, std::uint64_t bytes, bool there);
   Status check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance);
 
   UniqueFd fd_;
   os::Mapping mapping_;  // empty for a private view
   std::byte* base_ = nullptr;
-  std::uint64_t capacity_ = 0;  // checked copies: the header is not believed twice
+  std::uint64_t capacity_ = 0;  // checked copies: the header is not trusted again
   std::uint64_t entries_bytes_ = 0;
   MemoryBudget* budget_ = nullptr;
-  std::vector<bool> pages_;  // of private memory, which no kernel counts: which of its pages were asked for
+  std::vector<bool> pages_;  // pages in use, for private memory, where no kernel counts them
   std::uint64_t private_bytes_ = 0;
 };
 

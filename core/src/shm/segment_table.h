@@ -1,11 +1,14 @@
-// The segment table: one entry a memfd of payload. Clients do not map it.
+// Segment table: one entry per payload memfd. Clients do not map it.
 //
-//   absent --add--> provisioning --set_state--> free --lease--> leased(writer) --end_lease--> free      (holds nothing)
-//                                                  ^                 |          \--> returned  (no writer; holds data)
-//                                                  |                 \--restart--> quarantined --> leased | free |
-//                                                  returned
-//                                                  \--- returned, once empty          free --remove--> absent
-//                                                  (generation + 1)
+//   absent ──add──▶ provisioning ──provisioned──▶ free ──lease──▶ leased ──end_lease, holds nothing──▶ free
+//                                                                   └─────end_lease, holds data──▶ returned
+//
+//   returned ──last blob gone──▶ free            free ──blob loaded──▶ returned
+//   returned ──leased again by its last writer──▶ leased
+//   free ──remove──▶ absent (generation + 1)
+//
+//   daemon restart: leased ──▶ quarantined ──writer reconnects──▶ leased
+//                                          └─writer died──▶ free or returned
 #pragma once
 
 #include <cstdint>
@@ -23,7 +26,7 @@ struct SegmentWriterRef {
   std::uint64_t token = 0;  // 0: nobody
 };
 
-// A client may write there, or could until the daemon died and may be back.
+// A client may write to it, or could before the daemon restarted and may reconnect.
 [[nodiscard]] constexpr bool has_writer(SegmentState state) {
   return state == SegmentState::kLeased || state == SegmentState::kQuarantined;
 }
@@ -31,8 +34,8 @@ struct SegmentWriterRef {
 [[nodiscard]] std::uint32_t segment_crc(const Segment& segment, std::uint32_t generation);
 
 struct SegmentAdoption {
-  std::vector<std::uint32_t> live;     // any state but absent, checksum fits
-  std::vector<std::uint32_t> damaged;  // checksum or state does not fit; left as they are, for the caller to judge
+  std::vector<std::uint32_t> live;     // any state but absent; checksum matches
+  std::vector<std::uint32_t> damaged;  // wrong checksum or state; unchanged, for the caller to handle
 };
 
 // Guarded by the daemon's thread.
@@ -40,32 +43,32 @@ class SegmentTable {
  public:
   explicit SegmentTable(ControlMemory& memory);
 
-  [[nodiscard]] SegmentAdoption adopt();  // once, first
+  [[nodiscard]] SegmentAdoption adopt();  // call once, before anything else
 
-  // A new entry, state kProvisioning; its number. `bytes` a multiple of the page size.
+  // Adds an entry in state kProvisioning and returns its number. `bytes` must be a multiple of the page size.
   [[nodiscard]] Result<std::uint32_t> add(std::uint64_t bytes);
   void set_state(std::uint32_t segment, SegmentState state);  // not kAbsent
   void set_kind(std::uint32_t segment, MemoryKind kind);
-  // Writer first, then state kLeased: whoever adopts a leased segment knows by whom.
+  // Stores the writer before the state kLeased, so that an adopting daemon knows who holds the lease.
   void lease(std::uint32_t segment, const SegmentWriterRef& writer);
-  // The lease ends; kFree or kReturned. The writer stays written: it is the former one.
+  // Ends the lease: kFree or kReturned. The entry keeps its writer, as the former one.
   void end_lease(std::uint32_t segment, bool holds_data);
-  // All that its writer has leases of lies in here, after a death of the daemon too: bytes, first and end.
+  // Bounds of all ranges leased to the writer, in bytes. They survive the daemon.
   struct Leases {
     std::uint64_t first = 0;
     std::uint64_t end = 0;
   };
   void set_leases(std::uint32_t segment, Leases leases);
-  [[nodiscard]] Leases leases(std::uint32_t segment) const;  // the whole segment, where they are damaged
-  void forget_writer(std::uint32_t segment);                 // it died or unmapped: anybody may lease it next
-  void remove(std::uint32_t segment);                        // absent, generation + 1 (or retired)
+  [[nodiscard]] Leases leases(std::uint32_t segment) const;  // the whole segment if the bounds are damaged
+  void forget_writer(std::uint32_t segment);                 // it died or unmapped it: anybody may lease it next
+  void remove(std::uint32_t segment);                        // to absent, generation + 1 (or retired)
 
   [[nodiscard]] SegmentState state(std::uint32_t segment) const;
   [[nodiscard]] MemoryKind kind(std::uint32_t segment) const;
   [[nodiscard]] std::uint64_t bytes(std::uint32_t segment) const { return table_.at(segment).bytes; }
   [[nodiscard]] std::uint32_t generation(std::uint32_t segment) const { return Word::generation(table_.word(segment)); }
   [[nodiscard]] SegmentWriterRef writer(std::uint32_t segment) const;
-  [[nodiscard]] bool is_live(std::uint32_t segment) const;  // any number
+  [[nodiscard]] bool is_live(std::uint32_t segment) const;  // accepts any number
   [[nodiscard]] std::uint32_t size() const { return table_.size(); }
   [[nodiscard]] std::uint32_t live() const { return table_.live(); }
 
