@@ -1,4 +1,4 @@
-"""What several verbs of the command line share."""
+"""Helpers shared by several subcommands of the command line."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    """``--address``, ``--scope`` and ``--session``."""
+    """Add ``--address``, ``--scope`` and ``--session``."""
     parser.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
     parser.add_argument("--scope", help="scope (default: ENTREPOT_SCOPE, or 'default')")
     parser.add_argument("--session", help="session in the scope (default: ENTREPOT_SESSION, or the scope's own)")
 
 
 def connect(arguments: argparse.Namespace) -> Store:
-    """Connect without starting anything.
+    """Connect to the store; never start one.
 
     Raises:
-        StoreUnavailable: no store listens there.
+        StoreUnavailable: no store listens at the address.
     """
     import entrepot
 
@@ -47,7 +47,7 @@ def connect(arguments: argparse.Namespace) -> Store:
 
 
 def human_bytes(count: int) -> str:
-    """A byte count for people.
+    """Format a byte count for people.
 
     >>> human_bytes(0), human_bytes(1536), human_bytes(3 << 30)
     ('0 B', '1.5 KiB', '3.0 GiB')
@@ -61,7 +61,7 @@ def human_bytes(count: int) -> str:
 
 
 def age(since: float) -> str:
-    """How long ago a time in seconds since 1970 was, for people."""
+    """Format how long ago a time was (in seconds since 1970), for people."""
     seconds = max(0, int(time.time() - since))
     for limit, unit, one in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
         if seconds < limit:
@@ -70,7 +70,7 @@ def age(since: float) -> str:
 
 
 def table(rows: list[list[str]], header: list[str]) -> str:
-    """Columns aligned by their widest cell."""
+    """Format rows as text columns, each as wide as its widest cell."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -79,7 +79,7 @@ def table(rows: list[list[str]], header: list[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A dataclass or ID as something JSON can carry."""
+    """Convert dataclasses and IDs into values that JSON can represent."""
     from dataclasses import asdict, is_dataclass
 
     from entrepot.ids import ObjectID

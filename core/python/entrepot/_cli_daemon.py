@@ -1,4 +1,4 @@
-"""Verbs about the daemon: start, stop, status, logs."""
+"""Subcommands about the daemon: start, stop, upgrade, status, logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verbs of this module."""
+    """Add the subcommands of this module."""
     start = verbs.add_parser("start", help="start a store in the background")
     add_connection_options(start)
     start.add_argument("--size", help="capacity, such as 4GiB (default: a share of memory)")
@@ -90,7 +90,7 @@ def run_stop(arguments: argparse.Namespace) -> int:
     except StoreUnavailable:
         if _launcher.answers(resolve(arguments.address).address):
             raise
-        # Its socket's name may be gone, and it cannot make it anew.
+        # Its socket file may be gone, and the store may be unable to recreate it.
         if not _launcher.listeners(resolve(arguments.address).address):
             raise
         return _stop_listeners(arguments, ", whose socket was removed,")
@@ -106,14 +106,14 @@ def run_stop(arguments: argparse.Namespace) -> int:
 
 
 def _flush(store: Store) -> None:
-    """Write what durable sessions hold and their tiers lack, whoever put it; an error leaves the store running."""
+    """Write whatever the durable tiers still lack, whoever put it; on an error the store keeps running."""
     for name, flush in flushes(store):
         count = flush()
         print(f"{name}: {count} objects are in the durable tier")
 
 
 def _stop_listeners(arguments: argparse.Namespace, which: str) -> int:
-    """It cannot be talked to, and everybody is told to end it: by its processes then."""
+    """End a store that cannot be talked to, by terminating the processes that listen at its address."""
     address = resolve(arguments.address).address
     processes = _launcher.listeners(address)
     if not processes:
@@ -167,7 +167,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def describe(status: dict[str, Any]) -> str:
-    """The status for people."""
+    """Format the status for people."""
     lines = [
         f"store      {status['instance']} on {status['host']}, version {status['version']}, "
         f"daemon {status['pid']}, keeper {status['keeper_pid']}, up {int(status['uptime_seconds'])} s",

@@ -1,4 +1,4 @@
-"""Verbs about objects: ls, info, put, get, rm."""
+"""Subcommands about objects: ls, sets, info, put, get, rm, evict, prefetch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verbs of this module."""
+    """Add the subcommands of this module."""
     listing = verbs.add_parser("ls", help="list objects")
     add_connection_options(listing)
     listing.add_argument("pattern", nargs="?", default="*", help="glob over names and IDs (default: all)")
@@ -72,12 +72,12 @@ def add_verbs(verbs: SubParsers) -> None:
 
 
 def find(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
-    """The object that an ID or a name means; a text of 40 hexadecimal digits is an ID."""
+    """Return the ID of the object given by ID or name; text of 40 hexadecimal digits is taken for an ID."""
     if len(text) == 2 * ID_BYTES:
         try:
             return ObjectID(text)
         except InvalidArgument:
-            pass  # forty characters, but not hexadecimal: a name
+            pass  # 40 characters, but not hexadecimal: a name
     return store.resolve(text, timeout=timeout) if timeout else store.resolve(text)
 
 

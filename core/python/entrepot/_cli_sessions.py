@@ -1,4 +1,4 @@
-"""Verbs about what is kept: sessions, gc."""
+"""Subcommands about sessions and leftovers: sessions, gc."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_SECONDS = 86400.0
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verbs of this module."""
+    """Add the subcommands of this module."""
     sessions = verbs.add_parser(
         "sessions", help="list the sessions of all scopes; remove one, or say how long it lives"
     )
@@ -62,10 +62,10 @@ def _add_options(parser: argparse.ArgumentParser, default: Any) -> None:
 
 
 def look_at(address: str | None) -> Store:
-    """A connection for looking at all sessions, through one that is always there and never ends.
+    """Connect for inspecting all sessions, through a session that always exists and never expires.
 
     Raises:
-        StoreUnavailable: no store listens there.
+        StoreUnavailable: no store listens at the address.
     """
     return connect(argparse.Namespace(address=address, scope="default", session=""))
 
@@ -126,7 +126,7 @@ def run_ttl(arguments: argparse.Namespace) -> int:
 
 
 def run_gc(arguments: argparse.Namespace) -> int:
-    """``entrepot gc``; exit code 1 if something could not be found out or stays."""
+    """``entrepot gc``; exit code 1 if there were errors or something was not removed."""
     try:
         store: Store | None = look_at(arguments.address)
     except StoreUnavailable as error:

@@ -1,4 +1,4 @@
-"""Codecs for the types of Python itself, and the pickle codec that takes what no other codec takes.
+"""Codecs for Python's own byte types, and the pickle codec, the fallback for values that no other codec supports.
 
 Plain data is in :mod:`entrepot._codecs_plain`.
 """
@@ -21,7 +21,7 @@ OUT_OF_BAND_BYTES = 4096
 
 
 def codec_specs() -> list[CodecSpec]:
-    """The codecs of this module."""
+    """Return the specs of the codecs of this module and of :mod:`entrepot._codecs_plain`."""
     here, plain = __name__, "entrepot._codecs_plain"
     data_types = (
         *(f"builtins:{kind}" for kind in ("NoneType", "bool", "int", "float", "complex", "str")),
@@ -41,7 +41,7 @@ def codec_specs() -> list[CodecSpec]:
 
 
 class BytesCodec(Codec):
-    """``bytes``: one buffer; what comes back is a copy, because ``bytes`` own their memory."""
+    """``bytes``: one buffer. Decoding copies, because ``bytes`` own their memory."""
 
     name = "python.bytes"
 
@@ -58,7 +58,7 @@ class BytesCodec(Codec):
 
 
 class BytearrayCodec(BytesCodec):
-    """``bytearray``: as ``bytes``; what comes back is a private copy, writable in every copy mode."""
+    """``bytearray``: as ``bytes``. Decoding returns a private copy, writable in every copy mode."""
 
     name = "python.bytearray"
 
@@ -67,7 +67,7 @@ class BytearrayCodec(BytesCodec):
 
 
 class MemoryviewCodec(Codec):
-    """``memoryview``: a view of the stored bytes with the same format and shape, made C-contiguous; no copy on get."""
+    """``memoryview``: a view of the stored bytes with the same format and shape, C-contiguous; get does not copy."""
 
     name = "python.memoryview"
 
@@ -98,7 +98,7 @@ class MemoryviewCodec(Codec):
 
 
 def _child_value(index: int) -> Any:
-    """Stands in a pickle stream for the child node ``index``; the unpickler puts the child in its place."""
+    """Placeholder in the pickle stream for child node ``index``; the unpickler substitutes the child's value."""
     raise pickle.UnpicklingError(f"child {index} of an Entrepot object: read it with entrepot, not with pickle")
 
 
@@ -111,7 +111,7 @@ class _Pickler(pickle.Pickler):
     def _keep_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         try:
             raw = buffer.raw()
-        except BufferError:  # not contiguous: its bytes go into the stream
+        except BufferError:  # not contiguous: leave its bytes in the stream
             return True
         if raw.nbytes < OUT_OF_BAND_BYTES:
             return True
@@ -121,7 +121,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         encoder = self._encoder
         codec = encoder.registry.for_value(value)
-        # The types of Python itself pickle well, and keep references between each other only if they do.
+        # Python's own types pickle well, and references between them are preserved only if pickle handles them.
         if codec.name.startswith("python."):
             return NotImplemented
         wanted = getattr(codec, "wanted_in_pickle", None)
@@ -137,8 +137,8 @@ class _Pickler(pickle.Pickler):
         return _child_value, (len(self._node.children) - 1,)
 
 
-# What values of plain Python, and arrays in them, are put together by. None of it runs or reaches anything else: no
-# getattr, eval, partial.
+# Names that values of plain Python, and arrays within them, are reconstructed with. None of them runs code or gives
+# access to anything else: no getattr, eval, partial.
 _HARMLESS = frozenset(
     {
         "copyreg._reconstructor",
@@ -155,7 +155,7 @@ _HARMLESS = frozenset(
         *("builtins.str", "builtins.tuple"),
         *("numpy.ndarray", "numpy.dtype"),
         *(
-            f"numpy.{core}.{name}"  # its core has another name from numpy 2 on
+            f"numpy.{core}.{name}"  # numpy 2 renamed its core
             for core in ("core", "_core")
             for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
         ),
@@ -195,7 +195,7 @@ class _Unpickler(pickle.Unpickler):
         asked = f"{module}.{name}"
         _check_permitted(asked, permits)  # before anything is imported
         found = super().find_class(module, name)
-        # A name may lead through a permitted module to what another one defines: "mine.os.system".
+        # A name may reach through a permitted module into another one: "mine.os.system".
         true = f"{getattr(found, '__module__', None) or module}.{getattr(found, '__qualname__', None) or name}"
         if true != asked:
             _check_permitted(true, permits)
@@ -210,7 +210,7 @@ class _Unpickler(pickle.Unpickler):
 class PickleCodec(Codec):
     """Any picklable object: pickle protocol 5, buffers out of band, values with a codec of their own as children.
 
-    A codec may have a method ``wanted_in_pickle(value) -> bool`` to leave values that pickle well to pickle.
+    A codec may define ``wanted_in_pickle(value) -> bool``; if it returns False, pickle handles that value itself.
     """
 
     name = PICKLE_CODEC
@@ -222,7 +222,7 @@ class PickleCodec(Codec):
             _Pickler(sink, encoder, node).dump(value)
         except (EntrepotError, MemoryError):
             raise
-        except Exception as error:  # whatever the __reduce__ of the value's parts raises
+        except Exception as error:  # anything that the __reduce__ of a part may raise
             kind = type(value)
             raise UnsupportedType(
                 f"a value of type {kind.__module__}.{kind.__qualname__} cannot be kept: no codec takes it, and "
@@ -248,5 +248,5 @@ class PickleCodec(Codec):
                 f"the object was pickled with classes that are not importable here: {error}; "
                 "install or import the module that defines them"
             ) from error
-        except Exception as error:  # a damaged stream, or a __setstate__ that refuses it
+        except Exception as error:  # a damaged stream, or a __setstate__ that rejects it
             raise CorruptData(f"the pickled object is not readable: {type(error).__name__}: {error}") from error

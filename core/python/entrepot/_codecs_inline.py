@@ -1,4 +1,4 @@
-"""Byte strings that are kept in a node if they are short, and as a buffer of the object if they are long."""
+"""Byte strings that are stored inline in a node if short, and as a buffer of the object if long."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData
 
-# Up to this many bytes a buffer costs more than it holds.
+# Up to this many bytes, a buffer's overhead exceeds its content.
 INLINE_BYTES = 4096
 
 
 def store_bytes(encoder: Encoder, node: Node, data: Any) -> bytes | None:
-    """Keep ``data`` in the node (returned, for the params) or, if it is long, as the node's next buffer (None)."""
+    """Store ``data`` inline (returned, for the node's params) or, if it is long, as the node's next buffer (None)."""
     if len(data) <= INLINE_BYTES:
         return encoder.add_inlined(bytes(data))
     node.buffers.append(encoder.add_buffer(data))
@@ -20,7 +20,7 @@ def store_bytes(encoder: Encoder, node: Node, data: Any) -> bytes | None:
 
 
 def stored_bytes(node: Node, decoder: Decoder, inline: Any) -> Any:
-    """The bytes that :func:`store_bytes` kept."""
+    """Return the bytes stored by :func:`store_bytes`."""
     if isinstance(inline, bytes):
         return inline
     if inline is not None or not node.buffers:

@@ -1,13 +1,13 @@
-"""Plain data as one msgpack document.
+"""Codec for plain data, as one msgpack document.
 
 Plain data (None, numbers, text, bytes, dates, and lists, tuples, sets and dictionaries of those, nested) becomes one
 document, however large: a dictionary of 100,000 integers is one node. A value inside it that has a codec of its own (an
-array, a table) becomes a child node, and a tag in the document says where it belongs.
+array, a table) becomes a child node, and a tag in the document marks its place.
 
-msgpack alone is not exact: it knows no tuple, no set, no complex number, no integer beyond 64 bits. Those travel as
-*tags* (msgpack extension types). A tag for a container is the first element of an array that holds its items, so that
-writing and reading need no second document inside the first. A list, dictionary or set that is met again is a tag too:
-the place of the one that was read before, in the order in which containers end; so they come back as one.
+msgpack alone is not exact: it has no tuple, no set, no complex number, and no integer beyond 64 bits. Those are encoded
+as *tags* (msgpack extension types). A container's tag is the first element of an array that holds its items, so that
+writing and reading need no nested document. A list, dictionary or set that occurs again is also encoded as a tag: the
+position of its first occurrence in the order in which containers end. Decoding then yields one shared container.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from entrepot.codec import MAX_DEPTH, PICKLE_CODEC, Codec, Decoder, Encoder, Nod
 from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
 from entrepot.ids import ObjectID
 
-# More than this many visits to containers that were met before is taken for data that repeats itself without end
-# (``a = [b, b]; b = [c, c]; ...``); pickle keeps such sharing, a document cannot.
+# More visits than this to containers already seen are taken for data with exponential repetition
+# (``a = [b, b]; b = [c, c]; ...``); pickle preserves such sharing, a document cannot.
 MAX_REPEATED_VISITS = 100_000
 
 _HAS_CONTAINER_TAGS = 1
 _HAS_SURROGATES = 2
 _HAS_SHARED = 4
 
-_PLAIN_VERSION = 1  # of a document in which no container is met twice: older programs read that too
+_PLAIN_VERSION = 1  # version of a document without shared containers, which older programs can read too
 
 _TUPLE, _SET, _FROZENSET, _PAIRS = 1, 2, 3, 4
 _BIG_INT, _COMPLEX, _BYTEARRAY, _CHILD, _INLINE_CHILD, _OBJECT_ID = 16, 17, 18, 19, 20, 21
 _DATE, _DATETIME, _TIME, _TIMEDELTA, _DECIMAL, _UUID = 22, 23, 24, 25, 26, 27
-_SHARED = 28  # a container that was read before: its place in the order in which they end
+_SHARED = 28  # a container already read: its position in the order in which containers end
 
 _FAST_KINDS = frozenset({type(None), bool, int, float, str})
 _FAST_KEYS = _FAST_KINDS | {bytes}
@@ -58,7 +58,7 @@ def _pack_big_int(value: int) -> bytes:
     return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
 
 
-# Exact type -> (tag, bytes of it). All are immutable or copied, so a tag needs no identity.
+# Exact type -> (tag, function that packs the value). All are immutable or copied, so a tag needs no identity.
 _LEAF_TAGS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     complex: (_COMPLEX, lambda value: struct.pack("<dd", value.real, value.imag)),
     bytearray: (_BYTEARRAY, bytes),
@@ -86,21 +86,21 @@ _UNPACK_LEAF: dict[int, Callable[[bytes], Any]] = {
 
 
 def _tag_beyond_64_bits(value: Any) -> Any:
-    # msgpack asks here for what it cannot write; everything else was replaced by a tag before.
+    # msgpack calls this for values that it cannot write; all but large integers have been replaced by tags before.
     if type(value) is not int:
         raise UnsupportedType(f"plain data holds a {type(value).__name__} that has no exact form in a document")
     return msgpack.ExtType(_BIG_INT, _pack_big_int(value))
 
 
 class _MetAgain(Exception):
-    """A container occurs twice: the document is written anew, with the places of all."""
+    """A container occurs twice: the document must be rewritten with container positions."""
 
 
 class _DataWriter:
-    """Turns one nest of plain containers into what msgpack writes exactly. Used once.
+    """Converts one nest of plain containers into a form that msgpack writes exactly. Single use.
 
-    Containers whose items are all None, bool, int, float or str are handed to msgpack as they are; asking for the set
-    of their items' types runs at C speed, so that large plain data costs nanoseconds an item.
+    Containers whose items are all None, bool, int, float or str are passed to msgpack unchanged; collecting the set of
+    the items' types runs at C speed, so large plain data costs nanoseconds per item.
     """
 
     def __init__(self, encoder: Encoder, shared: bool = False) -> None:
@@ -108,12 +108,12 @@ class _DataWriter:
         self.has_container_tags = False
         self.has_shared = shared
         self._encoder = encoder
-        self._met: set[int] = set()  # ids of containers. Who holds the value holds them all, so an id stays its own
-        # Where some are shared: id of a list, dictionary or set -> its place in the order in which containers end.
+        self._met: set[int] = set()  # ids of containers; the value keeps them all alive, so ids stay unique
+        # If containers are shared: id of a list, dictionary or set -> its position in the order in which they end.
         self._places: dict[int, int] | None = {} if shared else None
-        self._ended = 0  # containers, where some are shared
+        self._ended = 0  # containers ended so far, if containers are shared
         self._child_tags: dict[int, Any] = {}  # id of a value with its own codec -> its tag
-        self._open: set[int] = set()  # ids of the containers being written; meeting one again is a cycle
+        self._open: set[int] = set()  # ids of the containers being written; meeting one of them again is a cycle
         self._seen: set[int] = set()
         self._repeats = 0
 
@@ -150,7 +150,7 @@ class _DataWriter:
         if key in places:
             return msgpack.ExtType(_SHARED, struct.pack("<I", places[key]))
         written = self._contents(value, kind)
-        if kind is not tuple and kind is not frozenset:  # of those nobody changes one and sees it in the other
+        if kind is not tuple and kind is not frozenset:  # immutable: nobody can tell one from two equal ones by writing
             places[key] = self._ended
         self._ended += 1
         return written
@@ -204,7 +204,7 @@ class _DataWriter:
             return known
         encoder = self._encoder
         if encoder.registry.for_value(value, allow_pickle=encoder.allow_pickle).name == PICKLE_CODEC:
-            # One pickle of the whole keeps references between the parts; arrays inside still go by their codecs.
+            # Pickling the whole preserves references between its parts; arrays inside still use their codecs.
             raise UnsupportedType(f"plain data holds a {type(value).__qualname__}, which has to be pickled")
         inlined = encoder.inlined
         node = encoder.encode(value)
@@ -213,7 +213,7 @@ class _DataWriter:
             self.children.append(node)
             self._child_tags[id(value)] = tag
         else:
-            encoder.inlined = inlined  # they are counted with the document
+            encoder.inlined = inlined  # counted with the document instead
             tag = msgpack.ExtType(_INLINE_CHILD, pack_tree(node))
         return tag
 
@@ -225,7 +225,7 @@ _PAIRS_TAG = msgpack.ExtType(_PAIRS, b"")
 
 
 class _ContainerTag:
-    """What a container's tag reads as until the array that it opens is complete."""
+    """What a container's tag decodes to until the array that it opens is complete."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
         self.build = build
@@ -247,14 +247,14 @@ _CONTAINER_TAGS = {
 
 
 class _DataReader:
-    """Undoes :class:`_DataWriter` while msgpack reads. Used once."""
+    """Reverses :class:`_DataWriter` while msgpack reads. Single use."""
 
     def __init__(self, node: Node, decoder: Decoder) -> None:
-        self.pending_tags = 0  # container tags read whose array is not complete yet; none may be left over
+        self.pending_tags = 0  # container tags whose array is not complete yet; 0 at the end of a valid document
         self._children = node.children
         self._decoder = decoder
         self._decoded: dict[int, Any] = {}
-        self._ended: list[Any] = []  # containers, where some are shared
+        self._ended: list[Any] = []  # containers in the order in which they ended, if containers are shared
 
     def tag(self, code: int, raw: bytes) -> Any:
         container = _CONTAINER_TAGS.get(code)
@@ -291,7 +291,7 @@ class _DataReader:
 
 
 class DataCodec(Codec):
-    """Plain Python data as one msgpack document; arrays and tables inside it as children."""
+    """Plain Python data as one msgpack document; arrays and tables inside it as child nodes."""
 
     name = "python.data"
     version = 2
@@ -338,7 +338,7 @@ class DataCodec(Codec):
             value = msgpack.unpackb(stored_bytes(node, decoder, inline), **options)
         except (EntrepotError, MemoryError):
             raise
-        except Exception as error:  # msgpack and the constructors of the leaves raise many types for bad input
+        except Exception as error:  # msgpack and the leaves' constructors raise many types for bad input
             raise CorruptData(f"plain data is not readable: {type(error).__name__}: {error}") from error
         if reader.pending_tags:
             raise CorruptData("plain data has a container's tag outside of an array")

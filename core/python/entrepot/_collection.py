@@ -1,4 +1,4 @@
-"""Collections as their readers see them: an ordered set of same-typed objects that together are one logical value."""
+"""Reading collections: ordered sets of objects of one type that together form one logical value."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from entrepot._store import Store
 
 PREFETCH = 2
-# What is got ahead is pinned, and what is pinned cannot make room for others.
+# Prefetched members are pinned, and pinned objects cannot be evicted, so use only this fraction of the capacity.
 PREFETCH_PART = 8
 
 
 class Collection:
     """A sealed collection, or a slice of one. Immutable and thread-safe.
 
-    Made by :meth:`Store.get` or :meth:`Store.get_by_name`. It holds no member: each is got when it is asked for, and
-    let go with the value that was made from it, so that a collection may be larger than memory. It stays usable when
-    the store that it was got from is closed; in a forked process; and pickled, in another process of this host.
+    Returned by :meth:`Store.get` and :meth:`Store.get_by_name`. It holds no members: each is read on access and
+    released with the value made from it, so a collection may be larger than memory. It remains usable after the store
+    that it was read from is closed, in a forked process, and, pickled, in another process on this host.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class Collection:
         copy: CopyMode = "never",
         digest: bytes | None = None,
     ) -> None:
-        # A session of its own: it stays open, so that the members stay, for as long as this lives.
+        # Opens the session once more, so that session and members stay as long as this instance lives.
         self._store = store.session(store.session_name) if positions is None else store
         self._contents = contents
         self._positions = range(contents.count) if positions is None else positions
         self._copy: CopyMode = copy
         self._digest = digest
 
-    # --- what it is
+    # --- metadata
 
     @property
     def id(self) -> ObjectID:
-        """The ID of the collection; a slice has that of the whole."""
+        """ID of the collection; a slice has the ID of the whole."""
         contents = self._contents
         return ObjectID.derive(contents.scope, contents.session, collection_key(contents.name))
 
     @property
     def name(self) -> str:
-        """Its name, as the session that it was made in knows it."""
+        """Name of the collection in the session where it was built."""
         return self._contents.name
 
     @property
@@ -79,13 +79,13 @@ class Collection:
 
     @property
     def rows(self) -> int | None:
-        """Rows of all tables, or of all tensors together; None: the members have none."""
+        """Total number of rows of all tables, or of all tensors; None: the members have no rows."""
         counts = self.row_counts
         return None if counts is None else sum(counts)
 
     @property
     def row_counts(self) -> list[int] | None:
-        """Rows of each member; None: they have none."""
+        """Number of rows of each member; None: they have none."""
         if self._contents.traits.rows is None:
             return None
         return [self._contents.rows_of(position) for position in self._positions]
@@ -97,12 +97,12 @@ class Collection:
 
     @property
     def kind(self) -> str:
-        """``"table"``, ``"tensor"`` or ``"value"``: which of the views below it has."""
+        """``"table"``, ``"tensor"`` or ``"value"``; determines which of the views below are available."""
         return self._contents.traits.kind
 
     @property
     def traits(self) -> Traits:
-        """What the members have in common, for who reads them as one value."""
+        """What the members have in common, for code that reads them as one value."""
         return self._contents.traits
 
     @property
@@ -112,7 +112,7 @@ class Collection:
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
-        """The shape of one row of a tensor; None: not tensors, or of rows that differ."""
+        """Shape of one row of a tensor; None: the members are not tensors, or their rows differ in shape."""
         return self._contents.traits.row_shape
 
     @property
@@ -126,19 +126,19 @@ class Collection:
 
     @property
     def digest(self) -> bytes:
-        """What tells these contents from any others; a slice has that of the whole."""
+        """Digest that identifies the contents; a slice has that of the whole."""
         if self._digest is None:
             self._digest = self._contents.digest()
         return self._digest
 
     @property
     def positions(self) -> range:
-        """Which members of the whole these are."""
+        """Positions of these members within the whole collection."""
         return self._positions
 
     @property
     def count_sealed(self) -> int:
-        """How many members the whole has."""
+        """Number of members of the whole collection."""
         return self._contents.count
 
     # --- members
@@ -156,11 +156,11 @@ class Collection:
         return self.get(index)
 
     def get(self, index: int, *, copy: CopyMode | None = None) -> Any:
-        """One member's value.
+        """Return one member's value.
 
         Args:
-            index: its place; negative: from the end.
-            copy: as for ``Store.get``; default: as the collection was got.
+            index: its position; negative: from the end.
+            copy: as for ``Store.get``; default: the mode with which the collection was read.
 
         Raises:
             IndexError: there is no such member.
@@ -178,18 +178,18 @@ class Collection:
     def iterate(
         self, *, prefetch: int = PREFETCH, prefetch_bytes: int | None = None, copy: CopyMode | None = None
     ) -> Iterator[Any]:
-        """The members' values in order, each got when it is asked for.
+        """Iterate over the members' values in order; each member is read when it is asked for.
 
-        When getting a member takes long, because it has to be loaded, the next ones are got ahead by a thread.
+        If reading a member is slow because it has to be reloaded, a thread prefetches the next ones.
 
         Args:
-            prefetch: how many members to get ahead at most; 0: none.
-            prefetch_bytes: how many bytes to get ahead at most; default: an eighth of the store's capacity.
-            copy: as for ``Store.get``; default: as the collection was got.
+            prefetch: maximum number of members to prefetch; 0: none.
+            prefetch_bytes: maximum number of bytes to prefetch; default: an eighth of the store's capacity.
+            copy: as for ``Store.get``; default: the mode with which the collection was read.
 
         Raises:
             ObjectLost: a member was deleted, or its bytes are gone.
-            InvalidArgument: a negative number, an unknown copy mode.
+            InvalidArgument: a negative number, or an unknown copy mode.
         """
         if prefetch < 0 or (prefetch_bytes is not None and prefetch_bytes < 0):
             raise InvalidArgument(
@@ -209,24 +209,24 @@ class Collection:
         )
         for found in pinned:
             held = [self._value(found, copy, mode)]
-            del found  # the member goes when its value does, not when the next one comes
+            del found  # so that the member is released with its value, not when the next one is read
             yield held.pop()
 
     def delete(self, *, members: bool = True) -> bool:
-        """Delete the collection, and say whether it was there; who reads a member keeps it.
+        """Delete the collection; return whether it existed. Members being read stay valid for their readers.
 
         Args:
-            members: whether its members are deleted as well.
+            members: whether to delete its members too.
         """
         return self._store.delete(self.id, members=members)
 
-    # --- as one value (these come with the package entrepot_io, and use libraries of the user)
+    # --- views as one value (provided by the package entrepot_io, with libraries that the user installs)
 
     def to_reader(self, columns: Sequence[str] | None = None) -> Any:
-        """The tables as one stream: a ``pyarrow.RecordBatchReader``. One member at a time is in hand.
+        """Return the tables as one ``pyarrow.RecordBatchReader``, which holds one member at a time.
 
         Args:
-            columns: those to read, in this order; default: all.
+            columns: columns to read, in this order; default: all.
 
         Raises:
             InvalidArgument: the members are not tables, or have no such column.
@@ -234,11 +234,11 @@ class Collection:
         return self._view("to_reader", columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The Arrow C stream of ``to_reader``: what takes Arrow data takes a collection of tables."""
+        """Arrow C stream of ``to_reader``, so that Arrow consumers accept a collection of tables."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> Any:
-        """The tables as one ``pyarrow.Table`` whose chunks look at shared memory; all must fit in memory.
+        """Return the tables as one ``pyarrow.Table`` whose chunks view shared memory; all must fit in memory.
 
         Raises:
             InvalidArgument: the members are not tables.
@@ -246,7 +246,7 @@ class Collection:
         return self._view("to_arrow")
 
     def to_polars(self) -> Any:
-        """The tables as one ``polars.DataFrame``; all must fit in memory.
+        """Return the tables as one ``polars.DataFrame``; all must fit in memory.
 
         Raises:
             InvalidArgument: the members are not tables.
@@ -254,7 +254,7 @@ class Collection:
         return self._view("to_polars")
 
     def scan_polars(self) -> Any:
-        """The tables as a ``polars.LazyFrame`` that reads member by member, only the columns and rows that it needs.
+        """Return a ``polars.LazyFrame`` over the tables that reads member by member, only the columns and rows needed.
 
         Raises:
             InvalidArgument: the members are not tables.
@@ -262,10 +262,10 @@ class Collection:
         return self._view("scan_polars")
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """The tables as a ``duckdb.DuckDBPyRelation`` that reads member by member, each time that it is executed.
+        """Return a ``duckdb.DuckDBPyRelation`` over the tables that reads member by member on each execution.
 
         Args:
-            connection: of DuckDB; default: DuckDB's default one.
+            connection: the DuckDB connection; default: DuckDB's default one.
 
         Raises:
             InvalidArgument: the members are not tables.
@@ -273,32 +273,32 @@ class Collection:
         return self._view("to_duckdb", connection)
 
     def iter_batches(self, rows: int) -> Iterator[Any]:
-        """The rows in batches of one size, the last one smaller, across members.
+        """Iterate over the rows in batches of equal size (the last one may be smaller), across members.
 
-        Tables give ``pyarrow.RecordBatch``, tensors what they are. A batch inside of one member is a view of it, one
-        over several is a copy.
+        Tables yield ``pyarrow.RecordBatch``, tensors their own type. A batch within one member is a view; one that
+        spans several is a copy.
 
         Args:
-            rows: of a batch, from 1 on.
+            rows: rows per batch, at least 1.
 
         Raises:
-            InvalidArgument: the members have no rows, or rows that differ in shape; or ``rows`` is less than 1.
+            InvalidArgument: the members have no rows, or their rows differ in shape; or ``rows`` is less than 1.
         """
         return cast("Iterator[Any]", self._view("iter_batches", rows))
 
     def torch_dataset(self, over: str = "rows", transform: Callable[[Any], Any] | None = None) -> Any:
-        """The tensors as a map-style ``torch.utils.data.Dataset``, for any number of workers, forked or spawned.
+        """Return the tensors as a map-style ``torch.utils.data.Dataset``, for any number of workers, forked or spawned.
 
         Args:
-            over: ``"rows"``: an item is a row of a tensor; ``"members"``: an item is a whole member.
-            transform: called with each item; must be picklable where workers are spawned.
+            over: ``"rows"``: each item is a row of a tensor; ``"members"``: each item is a whole member.
+            transform: called with each item; must be picklable if workers are spawned.
 
         Raises:
-            InvalidArgument: the members are not tensors, or rows were asked for and they differ in shape.
+            InvalidArgument: the members are not tensors, or ``over="rows"`` and their rows differ in shape.
         """
         return self._view("torch_dataset", over, transform)
 
-    # --- within
+    # --- internal
 
     def __repr__(self) -> str:
         what = self.type or "nothing"
@@ -339,7 +339,7 @@ class Collection:
                 f"member {position} (object {oid}) of collection {contents.name!r} is no longer there: {error}; run "
                 "the task that puts it again, and seal the collection again"
             ) from error
-        # Programs before tree format 2 counted buffers alone.
+        # Programs before tree format 2 counted only the buffers.
         size = found.nbytes + inlined_bytes(found.tree)
         if contents.bytes_of(position) not in (size, found.nbytes):
             raise ObjectLost(
@@ -358,16 +358,17 @@ def referred(
     *,
     copy: CopyMode,
 ) -> Collection:
-    """The collection that a reference names.
+    """Return the collection that a reference refers to.
 
     Args:
-        store: where it is.
-        oid, name: what the reference says.
-        digest: of the contents that the reference means.
-        positions: start, length and step of the slice that it means; None: the whole.
+        store: the store that has it.
+        oid, name: ID and name from the reference.
+        digest: digest of the referenced contents.
+        positions: start, length and step of the referenced slice; None: the whole collection.
 
     Raises:
-        ObjectLost: it is no longer there, or another one has its place.
+        ObjectLost: it no longer exists, or another collection has taken its place.
+        CorruptData: the collection does not have the members of the slice.
     """
     try:
         found = store.get(oid, copy=copy)

@@ -1,13 +1,13 @@
 """Building a collection, by any number of producers in any number of processes.
 
-The life of a collection::
+States of a collection::
 
-    open ──put, append, by anybody──▶ open ──seal──▶ sealed ──delete──▶ (gone)
+    open ──put, append, by any producer──▶ open ──seal──▶ sealed ──delete──▶ (gone)
       └──discard, or the end of the session──▶ (gone)
 
-An open collection is nothing but the members that are sealed so far, objects of the session whose IDs derive from the
-collection's name and their index. So there is nothing to lose when a producer dies, nothing to clean up but the session
-itself, and a task that is run again writes the same objects. Sealing puts one object more, the collection.
+An open collection consists only of the members sealed so far: objects of the session whose IDs are derived from the
+collection's name and their index. So nothing is lost when a producer dies, only the session itself needs cleaning up,
+and a rerun task writes the same objects. Sealing adds one more object, the collection.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     from entrepot._store import Store
     from entrepot._store_sets import AnySet
 
-_SHOWN = 10  # indexes that a message names
-_SEAL_TRIES = 5  # members that are replaced meanwhile make it try again
+_SHOWN = 10  # maximum number of indexes listed in a message
+_SEAL_TRIES = 5  # sealing is retried if members are replaced meanwhile
 
 
 class CollectionBuilder:
-    """One producer's hand on a collection that is being built; made by :meth:`Store.collection`. Thread-safe.
+    """One producer's handle on a collection being built. Created by :meth:`Store.collection`. Thread-safe.
 
     Attributes:
         name: the collection's name.
-        id: the ID that it will have.
+        id: the ID that the collection will have.
     """
 
     def __init__(
@@ -70,29 +70,29 @@ class CollectionBuilder:
         self._store = store
         self._wanted_set = wanted_set
         self._reading = reading
-        self._set: int | None = None  # which any thread finds out, all the same
+        self._set: int | None = None  # set by whichever thread needs it first; every thread gets the same number
         self.name = checked_name(name)
         self.id = store.derive(collection_key(name))
-        # What was appended is known by who did it; without a name, nobody is ever met again.
+        # Members record who appended them. Without a given name, the producer is unique and never seen again.
         self._producer = checked_name(producer) if producer is not None else os.urandom(16).hex()
         self._lock = threading.Lock()
-        self._cursor = 0  # guarded by _lock; every index below was taken when append looked
+        self._cursor = 0  # guarded by _lock; every lower index was taken when append tried it
         self._appended = 0  # guarded by _lock
 
     # --- members
 
     def put(self, value: Any, *, index: int, replace: bool = False) -> ObjectID:
-        """Store a member at an index; it is visible as an object at once, as a member when the collection is sealed.
+        """Store a member at an index. It is visible as an object at once, as a member once the collection is sealed.
 
         Args:
-            value: anything a codec takes.
-            index: its place, from 0 on. A task that is run again and puts the same value there again succeeds.
-            replace: whether another value at that index gives way.
+            value: anything a codec supports.
+            index: its position, from 0. A rerun task that puts the same value there again succeeds.
+            replace: whether another value at that index may be replaced.
 
         Raises:
-            ObjectExists: the index has another value and ``replace`` is False, or the collection is sealed without this
-                member, or was sealed while the member was being replaced, and is open again.
-            InvalidArgument: the index is negative, or not a whole number.
+            ObjectExists: the index has another value and ``replace`` is False; or the collection is sealed without this
+                member; or it was sealed while the member was being replaced, and has been reopened.
+            InvalidArgument: the index is negative or not an integer.
             StoreFull, UnsupportedType, StoreUnavailable: as ``Store.put``.
         """
         index = _checked_index(index)
@@ -111,14 +111,14 @@ class CollectionBuilder:
         return oid
 
     def append(self, value: Any) -> int:
-        """Store a member at the first free index, and say which that was.
+        """Store a member at the first free index; return the index.
 
-        Producers that append at the same time get different indexes, in the order in which they come. A producer that
-        was given a name (``producer=``) and is run again finds what it appended before and does not append it twice.
+        Concurrent producers get different indexes, in order of arrival. A named producer (``producer=``) that is rerun
+        finds what it appended before and does not append it twice.
 
         Raises:
-            ObjectExists: the collection is sealed, or this producer appended another value as this one of its values
-                when it ran before.
+            ObjectExists: the collection is sealed, or an earlier run of this producer appended another value in this
+                place.
             StoreFull, UnsupportedType, StoreUnavailable: as ``Store.put``.
         """
         traits, node, encoder = self._encoded(value)
@@ -134,22 +134,22 @@ class CollectionBuilder:
         raise InvalidArgument(f"a collection has at most {MOST_MEMBERS} members")
 
     def extend(self, values: Iterable[Any]) -> list[int]:
-        """Append several values, one after the other, and say at which indexes."""
+        """Append several values one after the other; return their indexes."""
         return [self.append(value) for value in values]
 
     def member_id(self, index: int) -> ObjectID:
-        """The ID that the member at an index has, or will have."""
+        """Return the ID of the member at an index, whether it exists yet or not."""
         return self._store.derive(member_key(self.name, _checked_index(index)))
 
     def indexes(self) -> list[int]:
-        """Which members are there, in order."""
+        """Return the indexes of the members stored so far, in order."""
         return sorted(self._present())
 
-    # --- the whole
+    # --- the collection
 
     @property
     def locality_set(self) -> str:
-        """Name of the locality set that members are put into, unless the builder was made with another one."""
+        """Name of the locality set of the members: the collection's own, unless the builder was given another one."""
         if isinstance(self._wanted_set, LocalitySet):
             return self._wanted_set.name
         if self._wanted_set is not None:
@@ -163,25 +163,26 @@ class CollectionBuilder:
         return self._store.exists(self.id)
 
     def seal(self, length: int | None = None, *, timeout: float | None = 0) -> Collection:
-        """Make a collection of the members that are there; it is visible to everybody at once, under its name.
+        """Seal the members into a collection, which is then visible to everyone under its name.
 
-        Any one of the producers may do that, or somebody else. Doing it again with the same members is success.
+        Any producer may do this, or any other process. Doing it again with the same members succeeds.
 
         Args:
-            length: how many members it must have; default: as many as are there.
-            timeout: seconds to wait for those that are not there yet; 0: not at all; None: as long as it takes.
+            length: required number of members; default: as many as there are.
+            timeout: seconds to wait for missing members; 0: do not wait; None: no limit.
 
         Returns:
-            The collection, as ``Store.get`` returns it.
+            The collection, as returned by ``Store.get``.
 
         Raises:
             ObjectNotFound: members are missing; the message names their indexes.
-            Timeout: they did not come in time.
+            Timeout: they did not arrive in time.
             UnsupportedType: the members' types differ.
-            InvalidArgument: tables have other columns than the first one, tensors other elements or another number of
-                axes; there are no members and ``length`` was not given; ``length`` is negative, or less than there are.
-            ObjectExists: the collection is sealed with other members, or its name is another object's; or members are
-                replaced all the time.
+            InvalidArgument: a table has other columns than the first one, or a tensor another element type or number of
+                axes; there are no members and ``length`` was not given; or ``length`` is negative, or less than the
+                number of members.
+            ObjectExists: the collection is already sealed with other members, or its name is bound to another object;
+                or members keep being replaced.
         """
         wait = seconds(timeout)
         if length is None:
@@ -213,9 +214,9 @@ class CollectionBuilder:
         )
 
     def discard(self) -> int:
-        """Delete the collection, sealed or not, with all members; say how many there were.
+        """Delete the collection, sealed or not, with all members; return how many there were.
 
-        What producers put afterwards begins a new collection of the name.
+        Members put afterwards start a new collection of the same name.
         """
         found = list(self._present().values())
         self._store.delete(self.id, members=True)
@@ -227,7 +228,7 @@ class CollectionBuilder:
     def __repr__(self) -> str:
         return f"<entrepot.CollectionBuilder {self.name!r} in session {self._store.session_name!r}>"
 
-    # --- within
+    # --- internal
 
     def _encoded(self, value: Any) -> tuple[Traits, Node, Encoder]:
         traits = views().describe(value)
@@ -235,13 +236,13 @@ class CollectionBuilder:
         return traits, encoder.encode(value), encoder
 
     def _put(self, oid: ObjectID, card: Card, node: Node, encoder: Encoder, replace: bool) -> bool:
-        """Put a member, and say whether the very same was there already."""
+        """Put a member; return whether an identical one already existed."""
         store, tree = self._store, pack_tree(member_node(card, node), encoder.inlined)
         item = (oid.binary, store._session_number, replace, False, "", tree, encoder.buffers, self._set_number(), 0)
         return store._put_item(item)[2]
 
     def _take_back(self, index: int) -> None:
-        """Nobody knows with which of the two values of a member it was sealed, so it is open again."""
+        """Reopen the collection: it was sealed while a member was replaced, so it is unclear with which value."""
         if self._store.delete(self.id, members=False):
             raise ObjectExists(
                 f"collection {self.name!r} was sealed while its member {index} was being replaced, so that was taken "
@@ -249,7 +250,7 @@ class CollectionBuilder:
             )
 
     def _set_number(self) -> int:
-        """The locality set of the members; the first put makes it."""
+        """Return the members' locality set; created on the first put."""
         if self._set is None:
             store = self._store
             if self._wanted_set is not None:
@@ -259,11 +260,11 @@ class CollectionBuilder:
                 try:
                     self._set = store._raw().define_set(store._session_number, self.locality_set, 0, changed, value)
                 except StoreFull:
-                    self._set = 0  # too many sets: then eviction knows less, and nothing else is different
+                    self._set = 0  # too many sets: eviction then knows less, everything else works the same
         return self._set
 
     def _append_at(self, index: int, writer: str, traits: Traits, node: Node, encoder: Encoder) -> bool:
-        """Whether the member is at this index now; False: another one is."""
+        """Try to append at this index; return False if another member is there."""
         oid = self.member_id(index)
         holder = self._writer_at(oid)
         if holder is None:
@@ -274,7 +275,7 @@ class CollectionBuilder:
             self._put(oid, Card(self.name, index, writer, traits), node, encoder, False)
         except ObjectExists as error:
             if holder is None:
-                return False  # somebody was faster
+                return False  # another producer was faster
             raise ObjectExists(
                 f"producer {self._producer!r} of collection {self.name!r} appended another value as its number "
                 f"{self._appended} before (index {index}): discard() the collection, or put by index"
@@ -287,7 +288,7 @@ class CollectionBuilder:
         try:
             tree, _, _ = self._store._raw().tree(oid.binary)
         except ObjectNotFound:
-            return None  # deleted meanwhile
+            return None  # deleted in the meantime
         return card_of(unpack_tree(tree)).writer
 
     def _refuse_if_sealed(self, index: int, replace: bool = False) -> None:
@@ -304,14 +305,14 @@ class CollectionBuilder:
             )
 
     def _present(self) -> dict[int, ObjectID]:
-        """The members of this collection among the objects of the session."""
+        """Find this collection's members among the objects of the session."""
         raw = self._store._raw()
         found: dict[int, ObjectID] = {}
         for oid in objects_of(raw, self._store._session_number):
             try:
                 tree, _, _ = raw.tree(oid)
             except ObjectNotFound:
-                continue  # deleted meanwhile
+                continue  # deleted in the meantime
             if not is_tree_of(tree, MEMBER_CODEC):
                 continue
             card = card_of(unpack_tree(tree))
@@ -371,13 +372,13 @@ class CollectionBuilder:
         return Contents(self.name, store.scope, store.session_name, len(ids), sum(sizes), common, index)
 
     def _put_collection(self, contents: Contents) -> bool:
-        """Put it, and say whether the very same was there already."""
+        """Put the collection object; return whether an identical one already existed."""
         store = self._store
         try:
             return put_contents(store, self.id, contents, self.name)
         except ObjectExists as error:
             if not store.exists(self.id):
-                raise  # the name is another object's
+                raise  # the name is bound to another object
             raise ObjectExists(
                 f"collection {self.name!r} is sealed already with other members, or its name is another object's "
                 f"({error}): discard() it first, or build a collection of another name"

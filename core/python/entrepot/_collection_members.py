@@ -1,4 +1,4 @@
-"""The members of a collection: who they are, what they have in common; listing them in an object, deleting them."""
+"""Members of a collection: listing them in an object, finding their common traits, deleting them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _DELETE_BATCH = 10_000
 
 
 def put_contents(store: Store, oid: ObjectID, contents: Contents, name: str, replace: bool = False) -> bool:
-    """Seal the object that lists the members, and say whether the very same was there already.
+    """Seal the object that lists the members; return whether an identical one already existed.
 
     Raises:
-        ObjectExists: the ID holds other contents, or the name is another object's, and ``replace`` is False.
+        ObjectExists: the ID holds other contents, or the name is bound to another object, and ``replace`` is False.
     """
     item = (oid.binary, store._session_number, replace, False, name, *packed_contents(contents))
     return store._put_item(item)[2]
 
 
 def packed_contents(contents: Contents) -> tuple[bytes, list[Any]]:
-    """The tree and the buffers of the object that lists the members."""
+    """Return tree and buffers of the object that lists the members."""
     encoder = Encoder(codecs())
     return pack_tree(contents_node(contents, encoder)), list(encoder.buffers)
 
 
 def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
-    """The IDs of the members of an object that is a collection; of any other object, a lost one, or none: no IDs."""
+    """Return the IDs of a collection's members; empty if the object is not a collection, is lost, or does not exist."""
     try:
         if not is_tree_of(raw.tree(oid)[0], COLLECTION_CODEC):
             return []
@@ -50,18 +50,18 @@ def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
 
 
 def delete_all(raw: _core.Client, ids: list[bytes]) -> None:
-    """Delete many objects; those that are gone already are none."""
+    """Delete many objects, in batches; objects already gone are ignored."""
     for at in range(0, len(ids), _DELETE_BATCH):
         raw.delete(ids[at : at + _DELETE_BATCH])
 
 
 def objects_of(raw: _core.Client, session: int) -> Iterator[bytes]:
-    """The IDs of the objects of a session."""
+    """Yield the IDs of the objects of a session."""
     return (bytes.fromhex(one["id"]) for one in listing(raw, session))
 
 
 def common_traits(name: str, traits: list[Traits]) -> Traits:
-    """What all members have in common.
+    """Return what all members have in common.
 
     Raises:
         UnsupportedType: their types differ.

@@ -1,11 +1,11 @@
-"""The trees of collections: of a member, of a sealed collection, of a reference to one. Written and checked here.
+"""Trees of collections: of a member, of a sealed collection, and of a reference to one; encoding and validation.
 
 Three codecs, described in ``docs/formats/collections.md``:
 
-- ``entrepot.member`` is a value and its *card*: which collection it belongs to, at which index, and what all members
-  must have in common. The producer writes the card, because it has the value at hand; who seals reads cards only.
-- ``entrepot.collection`` is the collection itself: the members' IDs in order, their bytes and rows.
-- ``entrepot.collection_reference`` is what a collection becomes where it is put as a value, or as a part of one.
+- ``entrepot.member``: a value and its *card*: which collection it belongs to, at which index, and the traits that all
+  members must share. The producer writes the card because it has the value at hand; sealing reads only cards.
+- ``entrepot.collection``: the collection itself: the members' IDs in order, their sizes and row counts.
+- ``entrepot.collection_reference``: what a collection is encoded as when it is put as a value, or within one.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ TABLE, TENSOR, VALUE = "table", "tensor", "value"
 KINDS = (TABLE, TENSOR, VALUE)
 NUMBER_BYTES = 8
 DIGEST_BYTES = 16
-MOST_MEMBERS = 1 << 26  # an index of 2.4 GB; a damaged count must not make us allocate more
+MOST_MEMBERS = 1 << 26  # an index of 2.4 GB; bounds what a damaged count could make us allocate
 _MAX_NUMBER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a value is, as far as its collection must know.
+    """Properties of a value that matter to its collection.
 
     Attributes:
-        type: the value's type, for people and for comparing, such as ``"pyarrow.lib.Table"``.
+        type: the value's type, for people and for comparison, such as ``"pyarrow.lib.Table"``.
         kind: ``"table"``, ``"tensor"`` or ``"value"``.
-        layout: what all members share besides the type, as text: of tables names and types of columns, of tensors
-            element type and number of axes; ``""`` for values.
-        rows: of a table, or the length of a tensor's first axis; None: it has no rows.
-        row_shape: the shape of a tensor's row; None: no rows.
-        schema: of a table, as Arrow's IPC message; None: not a table, or pyarrow is not installed.
+        layout: what all members share besides the type, as text: names and types of columns for tables, element type
+            and number of axes for tensors; ``""`` for values.
+        rows: number of rows of a table, or length of a tensor's first axis; None: it has no rows.
+        row_shape: shape of a tensor's row; None: no rows.
+        schema: a table's schema as an Arrow IPC message; None: not a table, or pyarrow is not installed.
     """
 
     type: str
@@ -56,13 +56,13 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A member's place and traits.
+    """Position and traits of a member.
 
     Attributes:
         collection: name of its collection.
-        index: its place in it.
-        writer: who appended it, and as which one of its values; ``""`` for a member put by index.
-        traits: what it is.
+        index: its position in it.
+        writer: which producer appended it, and as which of its values; ``""`` for a member put by index.
+        traits: properties of its value.
     """
 
     collection: str
@@ -73,14 +73,14 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A sealed collection, all but its members' values.
+    """A sealed collection without its members' values.
 
     Attributes:
-        name, scope, session: where it was made.
-        count: how many members.
+        name, scope, session: name of the collection, and where it was built.
+        count: number of members.
         nbytes: their payload in bytes.
-        traits: what they have in common; ``rows`` is their sum, ``row_shape`` None where they differ in it.
-        index: for each member 20 bytes of ID, then for each its bytes, then, where they have rows, for each its rows;
+        traits: what they have in common; ``rows`` is their sum, ``row_shape`` is None if they differ in it.
+        index: the IDs of all members (20 bytes each), then their sizes, then, if they have rows, their row counts;
             numbers are unsigned, 8 bytes, little-endian.
     """
 
@@ -93,19 +93,19 @@ class Contents:
     index: Any
 
     def id_of(self, position: int) -> ObjectID:
-        """The ID of a member."""
+        """Return the ID of a member."""
         return ObjectID(bytes(self.index[position * ID_BYTES : (position + 1) * ID_BYTES]))
 
     def bytes_of(self, position: int) -> int:
-        """A member's payload in bytes."""
+        """Return a member's payload in bytes."""
         return self._number(self.count * ID_BYTES, position)
 
     def rows_of(self, position: int) -> int:
-        """A member's rows, where it has rows."""
+        """Return a member's number of rows, if members have rows."""
         return self._number(self.count * (ID_BYTES + NUMBER_BYTES), position)
 
     def digest(self) -> bytes:
-        """What tells these contents from any others."""
+        """Return a digest that identifies these contents."""
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES, person=b"entrepot-coll-v1")
         digest.update(pack_tree(Node(COLLECTION_CODEC, VERSION, _contents_params(self))))
         digest.update(self.index)
@@ -117,17 +117,17 @@ class Contents:
 
 
 def collection_key(name: str) -> str:
-    """The logical key of a collection's ID."""
+    """Return the key from which a collection's ID is derived."""
     return f"collection:{name}"
 
 
 def member_key(name: str, index: int) -> str:
-    """The logical key of a member's ID."""
+    """Return the key from which a member's ID is derived."""
     return f"member:{index}:{name}"
 
 
 def pack_index(ids: list[ObjectID], sizes: list[int], rows: list[int] | None) -> bytes:
-    """The index of a collection, see :class:`Contents`."""
+    """Return the packed index of a collection; see :class:`Contents`."""
     parts = [oid.binary for oid in ids]
     parts.extend(size.to_bytes(NUMBER_BYTES, "little") for size in sizes)
     if rows is not None:
@@ -136,7 +136,7 @@ def pack_index(ids: list[ObjectID], sizes: list[int], rows: list[int] | None) ->
 
 
 def member_node(card: Card, value: Node) -> Node:
-    """A member's root node; ``value`` is the one of its value."""
+    """Return a member's root node; ``value`` is its value's node."""
     params = {
         "collection": card.collection,
         "index": card.index,
@@ -147,10 +147,10 @@ def member_node(card: Card, value: Node) -> Node:
 
 
 def card_of(node: Node) -> Card:
-    """The card of a member's node.
+    """Parse the card in a member's node.
 
     Raises:
-        CorruptData: the node is not one of a member.
+        CorruptData: the node is not a member's.
     """
     params = _params(node, MEMBER_CODEC)
     if len(node.children) != 1:
@@ -161,17 +161,17 @@ def card_of(node: Node) -> Card:
 
 
 def contents_node(contents: Contents, encoder: Encoder) -> Node:
-    """The root node of a sealed collection."""
+    """Return the root node of a sealed collection."""
     node = Node(COLLECTION_CODEC, VERSION)
     node.params = {**_contents_params(contents), "index": store_bytes(encoder, node, contents.index)}
     return node
 
 
 def contents_of(node: Node, decoder: Decoder) -> Contents:
-    """What a sealed collection's node says.
+    """Parse a sealed collection's node.
 
     Raises:
-        CorruptData: it does not fit together.
+        CorruptData: it is inconsistent.
     """
     params = _params(node, COLLECTION_CODEC)
     traits = _traits(params.get("traits"))
@@ -193,10 +193,10 @@ def contents_of(node: Node, decoder: Decoder) -> Contents:
 
 
 def described(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | None]:
-    """What reports say of an object: its type, and of a collection or a member what it is.
+    """Return what reports show of an object: its type; for a collection, its summary; for a member, its position.
 
     Raises:
-        CorruptData: the tree does not fit together.
+        CorruptData: the tree is inconsistent.
     """
     if root.codec == MEMBER_CODEC:
         card = card_of(root)
@@ -210,7 +210,7 @@ def described(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | 
 
 
 class MemberCodec(Codec):
-    """A member's value; its card is for the collection."""
+    """A collection's member: decodes to its value; the card is for the collection only."""
 
     name = MEMBER_CODEC
     version = VERSION
@@ -239,7 +239,7 @@ class CollectionCodec(Codec):
 
 
 class ReferenceCodec(Codec):
-    """A collection that was put as a value: what comes back is that collection, not a copy of it."""
+    """A collection put as a value: decodes to that collection, not to a copy of it."""
 
     name = REFERENCE_CODEC
     version = VERSION

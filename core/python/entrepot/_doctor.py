@@ -1,4 +1,4 @@
-"""``entrepot doctor``: what this machine gives a store, what is missing, and what to do about it."""
+"""``entrepot doctor``: checks what this machine offers a store, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MADV_COLLAPSE = 25  # Linux 6.1
 HUGE_PAGE = 2 << 20
-MAP_FIXED = 0x10  # Linux, the same on every architecture that we build for
+MAP_FIXED = 0x10  # on Linux, the same value on every architecture that we build for
 FILES_WANTED = 4096
 
 
@@ -38,7 +38,7 @@ class Finding:
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verb."""
+    """Add the subcommand."""
     doctor = verbs.add_parser("doctor", help="check this machine and the store on it")
     add_connection_options(doctor)
     doctor.add_argument("--json", action="store_true", help="as JSON")
@@ -46,7 +46,7 @@ def add_verbs(verbs: SubParsers) -> None:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    """``entrepot doctor``; exit code 1 if something stops a store from working."""
+    """``entrepot doctor``; exit code 1 if something prevents a store from working."""
     findings: list[Finding] = []
     checks: tuple[Callable[[], Finding], ...] = (_kernel, _memfd, _huge_pages, _descriptors, _memory, _binary)
     for check in checks:
@@ -77,8 +77,8 @@ def _memfd() -> Finding:
 
 
 def _huge_pages() -> Finding:
-    # A huge page needs an address and an offset in the file that are both multiples of its size: the file's begin is
-    # mapped at such an address inside an area that nobody else uses.
+    # A huge page needs both an address and a file offset that are multiples of its size, so map the start of the file
+    # at such an address, inside an area reserved for this.
     try:
         area = mmap.mmap(-1, 2 * HUGE_PAGE)
         fd = os.memfd_create("entrepot-doctor", os.MFD_CLOEXEC)
@@ -106,7 +106,7 @@ def _huge_pages() -> Finding:
         try:
             area.close()
         except BufferError:
-            del area  # ctypes keeps an export until it is collected
+            del area  # ctypes holds a buffer export until it is garbage-collected
         os.close(fd)
 
 
@@ -132,7 +132,7 @@ def _memory() -> Finding:
 
 
 def cgroup_limit() -> int | None:
-    """The tightest memory limit of this process's control groups, in bytes; None: none."""
+    """Return the tightest memory limit of this process's control groups, in bytes; None: no limit."""
     limits: list[int] = []
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -154,7 +154,7 @@ def cgroup_limit() -> int | None:
                 text = (place / name).read_text(encoding="ascii").strip()
             except OSError:
                 continue
-            if text.isdecimal() and int(text) < 1 << 60:  # v1 writes "no limit" as a huge number
+            if text.isdecimal() and int(text) < 1 << 60:  # cgroup v1 writes "no limit" as a huge number
                 limits.append(int(text))
     return min(limits, default=None)
 

@@ -1,4 +1,4 @@
-"""A store whose session is durable. What writes and finds objects is another package, found by entry point."""
+"""Durable stores: a ``Store`` whose session is also kept at a URL, through a tier provided by another package."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class Tier(Protocol):
-    """What keeps objects outside the store; ``entrepot_io.checkpoints.durable`` has it."""
+    """Storage for objects outside the store; implemented by ``entrepot_io.checkpoints.durable``."""
 
     def save(self, store: Store, oid: ObjectID) -> None:
-        """Write an object, and return when it is there."""
+        """Write an object; return once it is there."""
 
     def later(self, store: Store, oid: ObjectID) -> None:
         """Write an object in the background."""
 
     def flush(self, timeout: float | None) -> None:
-        """Wait until all that was put off is written; raise what kept it from being."""
+        """Wait until all pending writes are done; raise the error of one that failed."""
 
     def holds(self, oid: ObjectID) -> bool:
-        """Whether it is there."""
+        """Return whether the object is there."""
         ...
 
     def recall(self, store: Store, oid: ObjectID, life: tuple[str, int] | None) -> bool:
-        """Put it back into the store, and say whether it was there; a life (instance, generation) must fit."""
+        """Restore it to the store; return whether it was there. A given life (instance, generation) must match."""
         ...
 
     def forget(self, oid: ObjectID) -> bool:
@@ -45,31 +45,31 @@ class Tier(Protocol):
         ...
 
     def bind(self, store: Store, name: str, oid: ObjectID) -> None:
-        """Keep what a name means."""
+        """Record what a name is bound to."""
 
     def unbind(self, store: Store, name: str) -> bool:
-        """Forget a name."""
+        """Remove a name; return whether it was there."""
         ...
 
     def lookup(self, store: Store, name: str) -> ObjectID | None:
-        """What a name means there."""
+        """Return the ID that a name is bound to there."""
         ...
 
 
 class DurableStore(Store):
-    """As :class:`Store`; what is put is also written to a URL, and what the store lacks is looked for there."""
+    """A :class:`Store` that also writes what is put to a URL, and restores from there what the store lacks."""
 
     _durable: Durable
     _tier: Tier
 
     @classmethod
     def over(cls, store: Store, durable: Durable, *, declare: bool) -> DurableStore:
-        """Take over a store that was just opened.
+        """Make a durable store out of one that was just opened.
 
         Args:
-            store: it is closed then, and its connection goes on in the new one.
-            durable: what its session is to be.
-            declare: whether to write that down in the session, for other processes.
+            store: is closed; the new store inherits its connection.
+            durable: the session's declaration.
+            declare: whether to record the declaration in the session, for other processes.
         """
         made = cls.__new__(cls)
         made.__dict__.update(store.__dict__)
@@ -127,7 +127,7 @@ class DurableStore(Store):
                 f"object {oid} is in the store, but could not be made durable at {self._durable.url}: {error}"
             ) from error
 
-    # --- finding
+    # --- reading
 
     def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
         try:
@@ -153,7 +153,7 @@ class DurableStore(Store):
         except ObjectNotFound:
             oid = self._tier.lookup(self, name)
             if oid is not None and (super().exists(oid) or self.recall(oid)):
-                with suppress(ObjectExists):  # somebody bound it meanwhile: what it means now is what counts
+                with suppress(ObjectExists):  # bound by someone else in the meantime: the current binding counts
                     Store.set_name(self, name, oid)
             elif timeout == 0:
                 raise
@@ -173,7 +173,7 @@ class DurableStore(Store):
     def recall(self, oid: AnyID, *, life: tuple[str, int] | None = None) -> bool:
         return self._tier.recall(self, to_id(oid), life)
 
-    # --- forgetting
+    # --- deleting
 
     def delete(self, oid: AnyID, *, members: bool = True) -> bool:
         others = members_of(self._raw(), to_id(oid).binary) if members else []
@@ -203,7 +203,7 @@ class DurableStore(Store):
     ) -> Store:
         opened = super().session(name, ttl=ttl, limit_bytes=limit_bytes, delete_consumed=delete_consumed)
         if isinstance(opened, DurableStore):
-            return opened  # it was declared itself
+            return opened  # it has a declaration of its own
         return DurableStore.over(opened, self._durable, declare=True)
 
     @property

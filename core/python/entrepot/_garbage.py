@@ -1,7 +1,7 @@
-"""What is left over on this machine: values of runs that are over, sockets and spill folders of stores that died.
+"""Garbage on this machine: values of finished runs, and sockets and spill directories of dead stores.
 
-Whatever is found is removed as it was found or not at all: a session that somebody opened or used meanwhile stays, and
-so does a folder or a socket that a store has taken.
+Whatever is found is removed only if it is still as it was found: a session that was opened or used since stays, as does
+a directory or a socket that a store has taken over.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _CONNECT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Something that nobody needs.
+    """Something that nobody needs any more.
 
     Attributes:
         kind: what it is.
-        name: of a session its scope and its name, else a path.
-        why: nobody needs it.
-        nbytes: what removing it frees, in memory or on disk.
-        objects: of a session: how many are in it.
-        last_used: of a session, as the daemon says it, in nanoseconds since 1970.
+        name: scope and name of a session, otherwise a path.
+        why: why it is garbage.
+        nbytes: bytes that removing it frees, in memory or on disk.
+        objects: for a session: number of objects in it.
+        last_used: for a session: last use according to the daemon, in nanoseconds since 1970.
     """
 
     kind: Literal["session", "socket", "spill"]
@@ -57,7 +57,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is to remove, and what could not be found out; whose runs were looked at."""
+    """Result of a search: garbage, errors met while searching, and which orchestrators' runs were checked."""
 
     garbage: list[Garbage]
     problems: list[str] = field(default_factory=list[str])
@@ -65,7 +65,7 @@ class Found:
 
 
 def sessions(store: Store) -> list[dict[str, Any]]:
-    """All sessions of the store as the daemon tells of them; those that are there only because we look are left out."""
+    """Return all sessions as the daemon reports them, except one that exists only because we connected."""
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     ours = (store.scope, store.session_name)
     told: list[dict[str, Any]] = []
@@ -79,7 +79,7 @@ def sessions(store: Store) -> list[dict[str, Any]]:
 
 
 def in_store(store: Store) -> Found:
-    """Sessions that nobody has open, and whose run is over or whose time to live has passed."""
+    """Find sessions that nobody has open, and whose run is over or whose time to live has passed."""
     unused = {(one["scope"], one["session"]): one for one in sessions(store) if one["session"] and not one["opened_by"]}
     why, problems, asked = ended(store, unused)
     for place, one in unused.items():
@@ -96,11 +96,12 @@ def in_store(store: Store) -> Found:
 
 
 def on_disk(spill_folders: Iterable[Path], older_than: float) -> Found:
-    """Sockets of private stores that died, and what stores that nobody runs left in spill folders.
+    """Find sockets of dead private stores, and spill directories of stores that are not running.
 
     Args:
-        spill_folders: where to look, beside the default one.
-        older_than: seconds that a spill folder has to lie untouched; the next store at its address would take it over.
+        spill_folders: directories to search, in addition to the default one.
+        older_than: seconds that a spill directory must have been untouched; the next store at its address would
+            adopt a newer one.
     """
     found: list[Garbage] = []
     for path in sorted(runtime_folder().glob("*.sock")):
@@ -112,19 +113,19 @@ def on_disk(spill_folders: Iterable[Path], older_than: float) -> Found:
 
 
 def default_spill_folder() -> Path:
-    """Where stores spill to that were told nothing; as the daemon names it."""
+    """Return the directory that stores spill to by default; the daemon uses the same name."""
     return Path(f"/var/tmp/entrepot-{os.getuid()}")  # noqa: S108
 
 
 def remove(store: Store | None, one: Garbage) -> str:
-    """Remove it, or say why it stays.
+    """Remove a piece of garbage, unless it is in use again.
 
     Args:
         store: for sessions.
         one: what was found.
 
     Returns:
-        Empty: it is gone.
+        Why it was not removed; empty if it was.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -140,18 +141,21 @@ def remove(store: Store | None, one: Garbage) -> str:
 
 
 def remove_session(store: Store, scope: str, session: str, last_used: int = 0) -> str:
-    """Remove a session unless somebody has it open or used it since; else say why it stays. One step in the daemon.
+    """Remove a session unless a process has it open or has used it since; atomic in the daemon.
+
+    Returns:
+        Why it was not removed; empty if it was.
 
     Raises:
-        ObjectNotFound: there is none.
-        VersionMismatch: the daemon is older than this request.
+        ObjectNotFound: there is no such session, and ``last_used`` is 0.
+        VersionMismatch: the daemon is too old for this request.
     """
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     try:
         removed, opened_by = raw.remove_unused_session(scope, session, last_used)
     except ObjectNotFound:
         if last_used:
-            return ""  # it went by itself meanwhile
+            return ""  # gone by itself in the meantime
         raise
     except InvalidArgument as error:
         raise VersionMismatch(
@@ -167,12 +171,12 @@ def _is_durable(store: Store, scope: str, session: str) -> bool:
     try:
         return declared(store._client, scope, session) is not None  # pyright: ignore[reportPrivateUsage]
     except EntrepotError:
-        return True  # it was declared to be, in a form that cannot be read here
+        return True  # declared durable, in a form that cannot be read here
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether nobody holds the lock file of a store; while we do, no store begins there."""
+    """Try to take a store's lock file; yield whether that succeeded. While we hold it, no store can start there."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -204,7 +208,7 @@ def _refuses(path: Path) -> bool:
         try:
             probe.connect(str(path))
         except OSError as error:
-            return error.errno == errno.ECONNREFUSED  # any other error: a store that is busy or stopped, not dead
+            return error.errno == errno.ECONNREFUSED  # any other error means a store that is busy or stopped, not dead
     return False
 
 
@@ -225,7 +229,7 @@ def _left_in(folder: Path, older_than: float) -> Iterator[Garbage]:
     try:
         names = sorted(folder.iterdir())
     except OSError:
-        return  # not there, or another user's
+        return  # missing, or another user's
     for path in names:
         if not _SPILL_NAME.fullmatch(path.name) or path.is_symlink():
             continue
@@ -244,7 +248,7 @@ def _remove_spill(path: Path) -> str:
     with _locked(path / "lock") as free:
         if not free:
             return "a store uses it now"
-        names = sorted(path.iterdir(), key=lambda one: one.name == "lock")  # the lock last: until then it is ours
+        names = sorted(path.iterdir(), key=lambda one: one.name == "lock")  # delete the lock last: it protects the rest
         for one in names:
             if _SPILL_FILES.fullmatch(one.name):
                 one.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Starts the private daemon on first use: one winner among any number of processes that try at once.
+"""Start of the private daemon on first use; of any number of processes that try at once, exactly one starts it.
 
-The daemon leaves the process that started it: a session of its own (``setsid``), another parent (the shell in between
-ends at once), no descriptor but its log and the pipe by which it says that it is ready.
+The daemon is detached from the process that started it: it has its own session (``setsid``) and another parent (the
+shell in between exits at once), and inherits only its log and the pipe on which it reports that it is ready.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from entrepot._settings import Settings, runtime_folder, socket_path, state_fold
 from entrepot.errors import EntrepotError, StoreUnavailable
 
 START_SECONDS = 20.0
-RETURN_SECONDS = 5.0  # for a store whose socket was removed to make it anew: it looks every two
+RETURN_SECONDS = 5.0  # how long to wait for a store whose socket was removed to recreate it; it checks every 2 s
 _FEW_FILES = "; raise the limit of open files (ulimit -n)"
-LISTENING = 0x10000  # __SO_ACCEPTCON among the flags in /proc/net/unix
-# Batch systems and systemd end everything in a job's cgroup with the job.
+LISTENING = 0x10000  # flag __SO_ACCEPTCON in /proc/net/unix
+# Batch systems and systemd kill everything in a job's cgroup when the job ends.
 JOB_CGROUPS = ("slurm", "htcondor", "condor", "pbs", "torque", "lsf", "run-")
 
 
 def daemon_binary() -> Path:
-    """The ``entrepotd`` that belongs to this package.
+    """Return the path of the ``entrepotd`` that belongs to this package.
 
     Raises:
         StoreUnavailable: it is not installed.
@@ -53,12 +53,12 @@ def daemon_binary() -> Path:
 
 
 def log_path() -> Path:
-    """Where the private daemon writes its log."""
+    """Return the path of the private daemon's log."""
     return state_folder() / "entrepotd.log"
 
 
 def answers(address: str) -> bool:
-    """Whether somebody listens at the address."""
+    """Return whether anything listens at the address."""
     path = socket_path(address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2)
@@ -70,7 +70,7 @@ def answers(address: str) -> bool:
 
 
 def ensure_running(settings: Settings) -> bool:
-    """Start the private daemon unless it runs; returns whether this call started it.
+    """Start the private daemon unless it is running; return whether this call started it.
 
     Raises:
         StoreUnavailable: it may not be started here, or did not become ready; the message says why.
@@ -99,7 +99,7 @@ def ensure_running(settings: Settings) -> bool:
 
 
 def _returns(address: str) -> bool:
-    """Whether a store that runs there, but lost its socket's name, has it again within seconds."""
+    """Wait a few seconds for a running store that lost its socket file to recreate it; return whether it answers."""
     end = time.monotonic() + RETURN_SECONDS
     while listeners(address):
         if answers(address):
@@ -107,21 +107,21 @@ def _returns(address: str) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.02)
-    return answers(address)  # made anew between the two looks of listeners(), nobody seems to hold it
+    return answers(address)  # if the socket was recreated while listeners() ran, it can seem that nobody holds it
 
 
 def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...] = ()) -> None:
     """Start a detached daemon and wait until it accepts connections.
 
     Args:
-        address: where it listens.
-        size: capacity as ``entrepotd --size`` takes it; None: its default.
-        idle_exit_seconds: it goes after being idle so long; 0: never.
-        log: file that its log is appended to.
+        address: address to listen at.
+        size: capacity, in the syntax of ``entrepotd --size``; None: its default.
+        idle_exit_seconds: exit after being idle for so long; 0: never.
+        log: file to append its log to.
         extra: further arguments for ``entrepotd``.
 
     Raises:
-        StoreUnavailable: it ended or was not ready within 20 seconds; the message has the end of its log.
+        StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
     """
     command = [str(daemon_binary()), "--address", address, "--idle-exit", str(idle_exit_seconds), *extra]
     if size is not None:
@@ -133,7 +133,7 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
         log_fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         before = os.fstat(log_fd).st_size
         try:
-            # The shell puts the daemon in the background and ends: the daemon is nobody's child.
+            # The shell puts the daemon in the background and exits, so the daemon is not a child of this process.
             subprocess.run(
                 [shell, "-c", '"$@" &', "entrepotd", *command, "--ready-fd", str(ready_write)],
                 stdin=subprocess.DEVNULL,
@@ -160,7 +160,7 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
 
 
 def listeners(address: str) -> list[int]:
-    """The processes of this user that hold the address's listening socket: keeper and daemon of whatever version."""
+    """Return this user's processes that hold the address's listening socket: keeper and daemon, of any version."""
     path = str(socket_path(address))
     targets: set[str] = set()
     for line in Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()[1:]:
@@ -175,18 +175,18 @@ def _processes() -> list[int]:
 
 
 def _held(pid: int) -> Iterator[str]:
-    """What the descriptors of a process are, as far as they may be seen and stay while they are looked at."""
+    """Yield the targets of a process's descriptors, as far as we may read them; tolerates concurrent changes."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
-        return  # another user's, or it ended meanwhile
+        return  # another user's process, or it has exited
     for descriptor in descriptors:
-        with suppress(OSError):  # closed meanwhile; the others count all the same
+        with suppress(OSError):  # closed in the meantime
             yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
 
 
 def stopped(pids: list[int]) -> str:
-    """What to add to an error about processes that do not end: which of them are stopped; nothing if none is."""
+    """Explain, for an error about processes that do not exit, which of them are stopped; empty if none is."""
     still = [pid for pid in pids if _state(pid) in ("T", "t")]
     if not still:
         return ""
@@ -203,7 +203,7 @@ def _state(pid: int) -> str:
 
 
 def stop(pid: int, seconds: float = 20.0) -> bool:
-    """Ask the process to end and wait; returns whether it did."""
+    """Send the process SIGTERM and wait; return whether it exited."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -217,26 +217,26 @@ def stop(pid: int, seconds: float = 20.0) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process has not ended; one that ended and that its parent has not asked after yet has ended.
+    """Return whether the process is still running; a zombie counts as exited.
 
-    A container's first process may take long to ask after the processes that it was left with, or never do it. A
-    process whose first thread has ended holds what it had, its listening socket too, until its last thread has.
+    A container's first process may take long to reap the processes it inherited, or never do so. But a process whose
+    first thread has exited keeps its resources, including its listening socket, until its last thread has exited.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    fields = stat.rpartition(")")[2].split()  # from the third on, as proc(5) counts: the state, ..., 20: threads
+    fields = stat.rpartition(")")[2].split()  # from field 3 of proc(5) on: [0] is the state, [17] the thread count
     return fields[0] not in ("Z", "X") or int(fields[17]) > 1
 
 
 def _wait_ready(fd: int) -> bool | None:
-    """Whether it is ready; False: it ended without; None: it has not said so in time."""
+    """Wait for the daemon; return True if it is ready, False if it exited before, None on timeout."""
     end = time.monotonic() + START_SECONDS
     while (left := end - time.monotonic()) > 0:
         readable, _, _ = select.select([fd], [], [], left)
         if readable:
-            return os.read(fd, 64) != b""  # end-of-file: it ended without being ready
+            return os.read(fd, 64) != b""  # end of file: it exited without becoming ready
     return None
 
 

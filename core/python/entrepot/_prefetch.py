@@ -1,14 +1,14 @@
-"""Getting members ahead of whoever iterates, so that what has to be loaded is there when it is asked for.
+"""Prefetching of a collection's members during iteration, so that slow loads overlap with the consumer's work.
 
-The life of a round::
+States of an iteration::
 
-    alone ──a get was slow──▶ with a helper ──the end, an exception, the iterator dropped──▶ over
-                                    └──a fork: the child goes on alone──▶
+    no helper ──a get was slow──▶ with helper ──end, exception, or iterator dropped──▶ over
+                                      └──fork: the child continues without a helper──▶ no helper
 
-A get of what is in memory takes a microsecond, less than handing it from one thread to another; so a round begins
-without a helper and starts one when a get took long enough to have loaded something. The helper only pins: values are
-made by the thread that asks for them. What the helper could not get, for whatever reason, the asking thread gets
-itself, and has the error, if there still is one.
+Reading a member that is in memory takes a microsecond, less than handing it from one thread to another. So an iteration
+starts without a helper, and starts one once a get took long enough to have loaded something. The helper only pins
+members; their values are made by the iterating thread. If the helper fails to get a member, for whatever reason, the
+iterating thread gets it itself and raises the error if it persists.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 from entrepot.errors import EntrepotError
 
 SLOW_SECONDS = 0.0005
-_WAIT_SECONDS = 30.0  # the helper's and the asker's look at each other; each wakes the other before that
+_WAIT_SECONDS = 30.0  # safety net for waits on the condition; normally each thread is notified by the other well before
 
 
 class Ahead:
-    """A helper thread that gets members in order, at most so many and so many bytes ahead of who takes them.
+    """Helper thread that gets members in order, up to a limit of members and bytes ahead of the consumer.
 
     Args:
         get: pins the member at a position.
-        positions: which members, in order.
-        begin: the number of the first of them that the helper may get.
-        sizes: bytes of the member at a position.
-        most: members ahead.
-        most_bytes: bytes ahead.
+        positions: positions of the members, in order.
+        begin: index into ``positions`` of the first member that the helper may get.
+        sizes: returns the size in bytes of the member at a position.
+        most: maximum number of members ahead.
+        most_bytes: maximum number of bytes ahead.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Ahead:
         self._most_bytes = most_bytes
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._ready: deque[tuple[int, Any]] = deque()  # guarded by _changed; (which, member or None)
-        self._ahead_bytes = 0  # guarded by _changed; of those ready and the one in work
-        self._next = begin  # guarded by _changed; which one the helper gets next
+        self._ready: deque[tuple[int, Any]] = deque()  # guarded by _changed; (index, member or None)
+        self._ahead_bytes = 0  # guarded by _changed; bytes of the ready members and the one being fetched
+        self._next = begin  # guarded by _changed; index that the helper gets next
         self._over = False  # guarded by _changed
         self._thread = threading.Thread(target=self._run, name="entrepot-prefetch", daemon=True)
         self._thread.start()
 
     def take(self, which: int) -> Any:
-        """The member of that number, if the helper has it or is at it; None: get it yourself."""
+        """Return the member of that index if the helper has it or is fetching it; None: the caller must get it."""
         if os.getpid() != self._pid:
-            return None  # the helper, and whoever held its lock, stayed in the parent
+            return None  # after a fork: the helper, and whoever held its lock, stayed in the parent
         with self._changed:
             while True:
                 if self._ready and self._ready[0][0] == which:
@@ -79,7 +79,7 @@ class Ahead:
                 self._changed.wait(_WAIT_SECONDS)
 
     def stop(self) -> None:
-        """End the helper; what it holds is let go."""
+        """End the helper and release what it holds."""
         if os.getpid() != self._pid:
             return
         with self._changed:
@@ -93,7 +93,7 @@ class Ahead:
             try:
                 found = self._get(self._positions[which])
             except EntrepotError:
-                pass  # whoever asks for it gets it itself, with this error if it stays
+                pass  # the consumer will get it itself, and see this error if it persists
             except BaseException:
                 self._hand_over(which, None)
                 raise
@@ -101,7 +101,7 @@ class Ahead:
                 return
 
     def _wait_for_room(self) -> int | None:
-        """The next one to get, counted as ahead; None: this is over."""
+        """Wait until another member may be fetched; return its index, counted as ahead. None: the helper must end."""
         with self._changed:
             while not self._over and self._next < len(self._positions):
                 size = self._sizes(self._positions[self._next])
@@ -128,14 +128,14 @@ def members(
     most: int,
     most_bytes: Callable[[], int],
 ) -> Iterator[Any]:
-    """The pinned members at these positions, in order, some of them got ahead.
+    """Yield the pinned members at these positions, in order, prefetching some of them.
 
     Args:
         get: pins the member at a position; its errors are raised here.
-        positions: which members.
-        sizes: bytes of the member at a position.
-        most: how many to get ahead; 0: none.
-        most_bytes: the most bytes to get ahead; called when that is needed.
+        positions: positions of the members.
+        sizes: returns the size in bytes of the member at a position.
+        most: maximum number of members to prefetch; 0: none.
+        most_bytes: returns the maximum number of bytes to prefetch; called only when needed.
     """
     ahead: Ahead | None = None
     try:

@@ -1,4 +1,4 @@
-"""Where settings come from: an argument, then the environment, then the configuration file, then the default."""
+"""Settings: an argument takes precedence over the environment, then the configuration file, then the default."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
 
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
-SOCKET_PATH_MAX_BYTES = 107  # what the kernel's sockaddr_un holds, less the closing zero
-_SIZE = re.compile(r"[0-9]+(KiB|MiB|GiB|TiB)?")  # as entrepotd --size takes it
+SOCKET_PATH_MAX_BYTES = 107  # size of sun_path in the kernel's sockaddr_un, less the terminating zero
+_SIZE = re.compile(r"[0-9]+(KiB|MiB|GiB|TiB)?")  # syntax of entrepotd --size
 KEYS = (
     "address",
     "scope",
@@ -37,13 +37,13 @@ class Settings:
 
     Attributes:
         address: ``unix:///absolute/path``.
-        configured: whether the user named the address; if not, it is the private daemon's, which may be started.
+        configured: whether the user set the address; if not, it is the private daemon's, which may be started.
         scope: the deployment.
-        session: the session in it; ``""`` is the scope's own.
-        private_size: capacity for a private daemon, as ``entrepotd --size`` takes it; None: its default.
-        private_idle_exit_seconds: when an idle private daemon goes.
+        session: the session within it; ``""`` is the scope's own.
+        private_size: capacity of a private daemon, in the syntax of ``entrepotd --size``; None: its default.
+        private_idle_exit_seconds: idle time after which a private daemon exits.
         allow_pickle: None: allowed unless the daemon is shared between users.
-        pickled_classes: whether a class or function may be loaded from pickled data, by its full name; None: any.
+        pickled_classes: tells by its full name whether a class or function may be loaded from pickled data; None: any.
         durable: URL of the durable tier; None: none.
         durable_mode: ``"through"`` or ``"behind"``; None: the default.
     """
@@ -61,15 +61,16 @@ class Settings:
 
 
 def home_folder() -> Path | None:
-    """The user's home, where there is one: a process in a pod may have neither HOME nor an entry in passwd."""
+    """Return the user's home directory, if any: a process in a pod may have neither HOME nor an entry in passwd."""
     home = os.path.expanduser("~")
     return Path(home) if os.path.isabs(home) else None
 
 
 def state_folder() -> Path:
-    """Where logs are kept: ``entrepot`` in the user's folder for state, or the run-time folder if that is no use.
+    """Return the directory for logs: ``entrepot`` in the user's state directory, or the runtime directory as fallback.
 
-    A home that is not there, may not be written or is somebody else's has no such folder. Nothing is made here.
+    The fallback is used if the home directory does not exist, is not writable, or belongs to another user. Creates
+    nothing, except the runtime directory.
     """
     named, home = os.environ.get("XDG_STATE_HOME"), home_folder()
     for base in (Path(named) if named else None, home / ".local" / "state" if home else None):
@@ -79,7 +80,7 @@ def state_folder() -> Path:
 
 
 def _may_be_ours(folder: Path) -> bool:
-    """Whether the folder is ours to write, or can be made by us."""
+    """Return whether the directory is ours and writable, or could be created by us."""
     with suppress(OSError):
         if folder.is_dir():
             return folder.stat().st_uid == os.geteuid() and os.access(folder, os.W_OK | os.X_OK)
@@ -89,11 +90,11 @@ def _may_be_ours(folder: Path) -> bool:
 
 
 def runtime_folder() -> Path:
-    """The user's run-time folder for sockets and locks, made with mode 0700.
+    """Return the user's runtime directory for sockets and locks; create it with mode 0700 if necessary.
 
     Raises:
-        AccessDenied: it exists and belongs to somebody else, or others may write in it.
-        StoreUnavailable: it cannot be made.
+        AccessDenied: it belongs to another user, or others may write to it.
+        StoreUnavailable: it cannot be created.
     """
     base = os.environ.get("XDG_RUNTIME_DIR")
     try:
@@ -118,10 +119,10 @@ def runtime_folder() -> Path:
 
 
 def private_address() -> str:
-    """The address of this user's private daemon.
+    """Return the address of this user's private daemon.
 
     Raises:
-        InvalidArgument: the run-time folder is too long for a socket in it.
+        InvalidArgument: the runtime directory's path is too long for a socket in it.
     """
     path = runtime_folder() / "store.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
@@ -134,7 +135,7 @@ def private_address() -> str:
 
 
 def socket_path(address: str) -> Path:
-    """The path of a ``unix://`` address.
+    """Return the path of a ``unix://`` address.
 
     Raises:
         InvalidArgument: another form of address, a relative path, or one too long for a socket.
@@ -157,10 +158,11 @@ def socket_path(address: str) -> Path:
 
 
 def config_path() -> Path | None:
-    """The configuration file in use: ENTREPOT_CONFIG, or ``entrepot/config.toml`` in the user's configuration folder.
+    """Return the configuration file to use: ENTREPOT_CONFIG, or ``entrepot/config.toml`` in the user's configuration
+    directory; None if there is none.
 
     Raises:
-        InvalidArgument: ENTREPOT_CONFIG names a file that is not there.
+        InvalidArgument: ENTREPOT_CONFIG names a file that does not exist.
     """
     named = os.environ.get("ENTREPOT_CONFIG")
     if named:
@@ -174,7 +176,7 @@ def config_path() -> Path | None:
     try:
         return path if path.is_file() else None
     except PermissionError:
-        return None  # a home of somebody else, which does not let us see whether there is one
+        return None  # another user's home, which we may not search
 
 
 def resolve(
@@ -185,10 +187,10 @@ def resolve(
     allow_pickle: bool | None = None,
     pickled_classes: Callable[[str], bool] | None = None,
 ) -> Settings:
-    """Settings for one connection; arguments win.
+    """Resolve the settings of one connection; arguments take precedence.
 
     Raises:
-        InvalidArgument: a value is of the wrong form; the message names where it came from.
+        InvalidArgument: a malformed value; the message names its source.
     """
     path = config_path()
     table = _read(path) if path else {}

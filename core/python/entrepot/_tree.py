@@ -1,4 +1,4 @@
-"""The tree that describes a value, and how it is packed; described in ``docs/formats/metadata.md``."""
+"""The tree that describes a value, and its packed form; see ``docs/formats/metadata.md``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgpack
 from entrepot.errors import CorruptData, VersionMismatch
 
 TREE_FORMAT_VERSION = 2
-_PLAIN_VERSION = 1  # what is written where no bytes of the value lie in the tree: older programs read that too
-# msgpack and the C stack both bound the nesting; a deeper value is refused instead of overflowing.
+_PLAIN_VERSION = 1  # written if the tree holds no bytes of the value itself; older programs can read it too
+# msgpack and the C stack both limit nesting; deeper values are refused instead of overflowing.
 MAX_DEPTH = 200
 
 
@@ -22,7 +22,7 @@ class Node:
     Attributes:
         codec: registry name of the codec that made it, such as ``"numpy.ndarray"``.
         version: version of that codec's own format, at least 1.
-        params: what the codec needs to rebuild the value; anything that msgpack can carry
+        params: what the codec needs to rebuild the value; anything that msgpack can represent
             (None, bool, int within 64 bits, float, str, bytes, list, dict).
         buffers: indexes into the object's buffers, in the codec's own order.
         children: nodes of nested values.
@@ -36,11 +36,11 @@ class Node:
 
 
 def pack_tree(root: Node, inlined: int = 0) -> bytes:
-    """Write a tree as msgpack: ``[1, node]`` or ``[2, inlined, node]``, see ``docs/formats/metadata.md``.
+    """Serialize a tree as msgpack: ``[1, node]`` or ``[2, inlined, node]``, see ``docs/formats/metadata.md``.
 
     Args:
         root: the value's node.
-        inlined: how many of the value's own bytes lie in the nodes, and not in buffers (``Encoder.inlined``).
+        inlined: how many of the value's own bytes are stored in nodes instead of buffers (``Encoder.inlined``).
     """
     sized = inlined and root.codec != _SHORT_BYTES_CODEC
     top = [TREE_FORMAT_VERSION, inlined, _to_list(root)] if sized else [_PLAIN_VERSION, _to_list(root)]
@@ -49,7 +49,7 @@ def pack_tree(root: Node, inlined: int = 0) -> bytes:
 
 
 def unpack_tree(data: Any) -> Node:
-    """Read what :func:`pack_tree` wrote.
+    """Parse what :func:`pack_tree` wrote.
 
     Raises:
         VersionMismatch: the format version is newer than this code.
@@ -71,9 +71,10 @@ def unpack_tree(data: Any) -> Node:
 
 
 def inlined_bytes(tree: bytes) -> int:
-    """How many of the value's own bytes lie in a packed tree; its size is those and the ones in buffers.
+    """Return how many of the value's own bytes a packed tree holds; the value's size is these plus its buffers.
 
-    Only the tree's first bytes are looked at. What older programs wrote does not say it: 0, but for short byte strings.
+    Reads only the tree's first bytes. Trees of older programs do not record the number: 0, except for short byte
+    strings.
     """
     if tree[:2] == _SIZED:
         _, found = _inlined_and_node_at(tree)
@@ -84,7 +85,7 @@ def inlined_bytes(tree: bytes) -> int:
 
 
 def is_tree_of(tree: bytes, codec: str) -> bool:
-    """Whether the root of a packed tree is of a codec, from the tree's first bytes."""
+    """Return whether the root of a packed tree has this codec; reads only the tree's first bytes."""
     at = _inlined_and_node_at(tree)[0] if tree[:2] == _SIZED else len(_PLAIN)
     return tree.startswith(_node_prefix(codec), at)
 
@@ -94,18 +95,18 @@ def _node_prefix(codec: str) -> bytes:
     return b"\x95" + bytes(packed)
 
 
-_PLAIN, _SIZED = b"\x92\x01", b"\x93\x02"  # msgpack: arrays of 2 and of 3, and the format's version in them
-# The one kind of value that stays in format 1 although it lies in the tree: its length is there in any case.
+_PLAIN, _SIZED = b"\x92\x01", b"\x93\x02"  # msgpack: array of 2 or 3 elements, the first being the format version
+# The only kind of value stored in format 1 although its bytes lie in the tree: its length can be read there anyway.
 _SHORT_BYTES_CODEC = "python.bytes"
 _SHORT_BYTES = _PLAIN + _node_prefix(_SHORT_BYTES_CODEC) + b"\x01"
-_BIN_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # msgpack's first byte of a binary string: bytes of its length
-_INT_LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # of an unsigned number over 127: bytes of it
+_BIN_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # msgpack's type byte of a binary string -> size of its length field
+_INT_LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's type byte of an unsigned integer over 127 -> its size
 
 
 def _inlined_and_node_at(tree: bytes) -> tuple[int, int]:
     first = tree[2] if len(tree) > 2 else -1
     at, found = (3, first) if 0 <= first < 128 else _unsigned(tree, 2, _INT_LENGTHS)
-    return at, min(found, len(tree))  # a damaged number does not make an object larger than it can be
+    return at, min(found, len(tree))  # a damaged number must not make an object larger than it can be
 
 
 def _unsigned(tree: bytes, at: int, lengths: dict[int, int]) -> tuple[int, int]:
