@@ -1,4 +1,4 @@
-// Time: monotonic for waiting, unix for people and records.
+// Time: monotonic for waiting, Unix time for people and records.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@ namespace entrepot::os {
 [[nodiscard]] std::uint64_t monotonic_ns();
 [[nodiscard]] std::uint64_t unix_ns();
 
-// Sleeps so long: between two tries of what cannot be waited for. Never in the event loop.
+// Sleeps between retries of an operation that cannot be waited for. Never call it in the event loop.
 void pause_ms(std::uint64_t ms);
 
-// A point in monotonic time until which somebody waits.
+// A point in monotonic time at which a wait ends.
 class Deadline {
  public:
   static Deadline after_ms(std::uint64_t ms);

@@ -9,7 +9,7 @@
 namespace entrepot {
 
 #if defined(__x86_64__)
-// By cpuid itself: __builtin_cpu_supports needs a variable of libgcc or compiler-rt, which not every toolchain brings.
+// Uses cpuid directly: __builtin_cpu_supports needs a variable from libgcc or compiler-rt, which some toolchains lack.
 namespace {
 
 struct Features {
@@ -19,7 +19,7 @@ struct Features {
   bool amd = false;
 };
 
-// The registers that the kernel saves (XCR0). Only after cpuid said that the instruction is there (OSXSAVE).
+// Registers that the kernel saves (XCR0). Valid only if cpuid reports OSXSAVE.
 unsigned saved_registers() {
   unsigned low = 0;
   unsigned high = 0;

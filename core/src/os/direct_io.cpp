@@ -24,7 +24,7 @@ namespace {
 
 constexpr long kTmpfsMagic = 0x01021994;
 constexpr long kRamfsMagic = 0x858458f6;
-constexpr int kMaxStuck = 4;  // calls in a row that move less than a page, before it is given up
+constexpr int kMaxStuck = 4;  // consecutive calls that move less than a page before giving up
 
 using Vector = std::array<iovec, kMaxPieces>;
 
@@ -37,7 +37,7 @@ Result<std::size_t> fill(Vector& vector, std::span<const IoPiece> pieces) {
   return count;
 }
 
-// What is left of `pieces` after `done` bytes.
+// Computes what is left of `pieces` after `done` bytes.
 std::size_t rest_of(std::span<const IoPiece> pieces, std::uint64_t done, std::array<IoPiece, kMaxPieces>& rest) {
   std::size_t count = 0;
   for (const IoPiece& piece : pieces) {
@@ -84,7 +84,7 @@ Result<UniqueFd> FileIo::open(const std::string& path, FileUse use, bool direct)
   if (fd.valid()) return fd;
   const int error = errno;
   if (error == EINVAL && direct) {
-    // Some kernels have made the file by then.
+    // Some kernels have already created the file by then.
     if (use == FileUse::kNew) RETURN_IF_ERROR(remove(path));
     return Status(Code::kUnsupportedType, concat("no direct I/O to ", path));
   }
@@ -94,7 +94,7 @@ Result<UniqueFd> FileIo::open(const std::string& path, FileUse use, bool direct)
 Status FileIo::preallocate(int fd, std::uint64_t bytes) {
   while (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno == EINTR) continue;
-    if (errno == EOPNOTSUPP) return truncate(fd, bytes);  // then a write may find the disk full
+    if (errno == EOPNOTSUPP) return truncate(fd, bytes);  // a later write may then find the disk full
     return errno_status(errno, concat("taking ", format_bytes(bytes), " of the disk"));
   }
   return Status::ok();
@@ -200,7 +200,7 @@ Result<bool> probe_direct(FileIo& io, const std::string& folder) {
     RETURN_IF_ERROR(io.remove(path));
     if (tried.is_ok()) return direct && std::memcmp(out.data, back.data, kDirectAlign) == 0;
     if (!direct || tried.code() == Code::kStoreFull) return tried;
-    direct = false;  // it opened and then refused: some layered file systems do
+    direct = false;  // opened, but I/O was refused, as some layered file systems do
   }
 }
 

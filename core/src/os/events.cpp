@@ -73,7 +73,7 @@ Status Poller::change(int fd, std::uint64_t key, bool readable, bool writable) {
 }
 
 void Poller::remove(int fd) {
-  // Fails only if the descriptor is not in the set, which is what is wanted.
+  // Fails only if the descriptor is not in the set, which is the desired result.
   epoll_event unused{};
   [[maybe_unused]] const int outcome = ::epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, &unused);
 }
@@ -112,7 +112,7 @@ Result<UniqueFd> create_event_fd() {
 
 void signal_event(int event_fd) {
   const std::uint64_t one = 1;
-  // EAGAIN: the counter is full, so the descriptor is readable already.
+  // EAGAIN: the counter is full, so the descriptor is already readable.
   while (::write(event_fd, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
 }

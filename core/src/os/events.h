@@ -1,4 +1,4 @@
-// Waiting for many things at once: epoll, and the eventfd, timerfd and signalfd that wake it.
+// Event multiplexing: epoll, and the eventfd, timerfd and signalfd that wake it.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace entrepot::os {
 
-// What a descriptor is ready for. Level-triggered.
+// Readiness of a descriptor. Level-triggered.
 struct Ready {
   std::uint64_t key = 0;  // as given to Poller::add
   bool readable = false;
   bool writable = false;
-  bool hangup = false;  // the other end is gone, or an error is pending
+  bool hangup = false;  // the peer has closed, or an error is pending
 };
 
 class Poller {
@@ -25,10 +25,10 @@ class Poller {
   [[nodiscard]] static Result<Poller> create();
   [[nodiscard]] Status add(int fd, std::uint64_t key, bool readable, bool writable);
   [[nodiscard]] Status change(int fd, std::uint64_t key, bool readable, bool writable);
-  void remove(int fd);  // before the descriptor is closed
-  // Waits until something is ready or the deadline passes (then empty); interrupted waits go on.
+  void remove(int fd);  // call before closing the descriptor
+  // Waits until something is ready or the deadline passes (then empty). Resumes interrupted waits.
   [[nodiscard]] Result<std::vector<Ready>> wait(Deadline deadline);
-  [[nodiscard]] int fd() const { return fd_.get(); }  // readable when something is ready: for another poller
+  [[nodiscard]] int fd() const { return fd_.get(); }  // readable when something is ready; for nesting pollers
 
  private:
   explicit Poller(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -39,24 +39,24 @@ class Poller {
 [[nodiscard]] Result<bool> wait_readable(int fd, Deadline deadline);
 [[nodiscard]] Result<bool> wait_writable(int fd, Deadline deadline);
 
-// Whether whoever is at the other end of a socket has closed it, or ended. Does not wait.
+// True if the peer of a socket has closed it or exited. Does not wait.
 [[nodiscard]] bool hung_up(int fd);
 
-// A counter that wakes a poller from another thread.
+// Eventfd that wakes a poller from another thread.
 [[nodiscard]] Result<UniqueFd> create_event_fd();
 void signal_event(int event_fd);  // any thread
 void clear_event(int event_fd);
 
-// A timer: fires first after `first_ms`, then every `period_ms` (0: once). set_timer(fd, 0) stops it.
+// Timer: fires after `first_ms`, then every `period_ms` (0: once). set_timer(fd, 0) stops it.
 [[nodiscard]] Result<UniqueFd> create_timer_fd();
 [[nodiscard]] Status set_timer(int timer_fd, std::uint64_t first_ms, std::uint64_t period_ms = 0);
-void clear_timer(int timer_fd);  // after it became readable
+void clear_timer(int timer_fd);  // call after it became readable
 
-// Blocks the signals in the calling thread (threads made later inherit that) and delivers them to the descriptor.
+// Blocks the signals in the calling thread (and threads it creates later) and delivers them to the descriptor.
 [[nodiscard]] Result<UniqueFd> create_signal_fd(std::initializer_list<int> signals);
 [[nodiscard]] Result<int> read_signal(int signal_fd);  // 0: none pending
 [[nodiscard]] Status ignore_sigpipe();
-// A write beyond RLIMIT_FSIZE then fails with EFBIG, which counts as a full disk, and ends nobody.
+// Makes a write beyond RLIMIT_FSIZE fail with EFBIG, which counts as a full disk, instead of killing the process.
 [[nodiscard]] Status ignore_sigxfsz();
 
 }  // namespace entrepot::os

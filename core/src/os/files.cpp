@@ -56,7 +56,7 @@ Result<UniqueFd> lock_file(const std::string& path) {
     if (errno == EWOULDBLOCK) return Status(Code::kStoreUnavailable, concat("another process holds ", path), true);
     return errno_status(errno, concat("lock of ", path));
   }
-  // Whoever held it before us may have removed it: then the next one would lock another file of that name.
+  // A previous holder may have removed the file; another process would then lock a different file of the same name.
   if (!is_file_at(fd.get(), path)) {
     return Status(Code::kStoreUnavailable, concat(path, " was removed meanwhile"), true);
   }
@@ -76,8 +76,8 @@ Status replace_text(int fd, std::string_view text) {
 }
 
 Status redirect_output(const std::string& path) {
-  // A FIFO that nobody reads yet would keep an open for writing waiting; one that is open for reading too waits for
-  // nobody, now and when its reader goes and comes again.
+  // Opening a FIFO only for writing blocks until somebody reads it; opening it for reading too never blocks, now or
+  // when its reader goes away and returns.
   struct stat info{};
   const bool fifo = ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
   UniqueFd fd(::open(path.c_str(), (fifo ? O_RDWR : O_WRONLY | O_CREAT) | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600));
@@ -125,7 +125,7 @@ Status ensure_private_subfolder(const std::string& path) {
     }
     return errno_status(errno, concat("making the folder ", path));
   }
-  // lstat: a link that somebody put in the place of our folder would lead us elsewhere.
+  // lstat, because a link planted in place of our directory would lead elsewhere.
   struct stat info{};
   if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
   if (!S_ISDIR(info.st_mode)) {

@@ -1,4 +1,4 @@
-// The few things the core does with the file system.
+// File system helpers.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +11,41 @@
 
 namespace entrepot::os {
 
-// Makes `path` (and its parents) a folder of ours, mode 0700 if it is new. kAccessDenied if it belongs to another user
-// or others may write it (a sticky folder such as /tmp is good enough as a parent, not as the folder itself); the
-// message names the owner and what to do.
+// Creates `path` (and its parents) as a directory of ours, mode 0700 if new. kAccessDenied if it belongs to another
+// user or is writable by others (a sticky directory such as /tmp is acceptable as a parent, not as the directory
+// itself); the message names the owner and the remedy.
 [[nodiscard]] Status ensure_private_folder(const std::string& path);
 
-// The same, but its parent must be there already (kInvalidArgument otherwise): a folder that the user named, where a
-// parent that is missing is rather a disk that is not mounted.
+// The same, but the parent must exist (else kInvalidArgument): for a directory that the user named, where a missing
+// parent is more likely an unmounted disk.
 [[nodiscard]] Status ensure_private_subfolder(const std::string& path);
 
-// The owner must be us or root, and nobody else may replace our files in it: what listen_unix needs of its folder.
+// Checks that we or root own the directory and nobody else can replace our files in it; required by listen_unix.
 [[nodiscard]] Status check_folder_safe(const std::string& path);
 
-[[nodiscard]] Status remove_file(const std::string& path);  // one that is not there is success
+[[nodiscard]] Status remove_file(const std::string& path);  // success if it does not exist
 [[nodiscard]] bool file_exists(const std::string& path);
 
 [[nodiscard]] Result<std::vector<std::string>> list_folder(const std::string& path);  // names, without . and ..
-[[nodiscard]] Status remove_folder(const std::string& path);  // an empty one; one that is not there is success
-[[nodiscard]] Result<std::uint64_t> modified_unix_ns(const std::string& path);  // links are not followed
-[[nodiscard]] bool is_plain_file(const std::string& path);                      // neither a link nor a folder
+[[nodiscard]] Status remove_folder(const std::string& path);  // must be empty; success if it does not exist
+[[nodiscard]] Result<std::uint64_t> modified_unix_ns(const std::string& path);  // does not follow links
+[[nodiscard]] bool is_plain_file(const std::string& path);                      // neither a link nor a directory
 
-// At most `limit` bytes of a small file (/proc, configuration). kStoreUnavailable if there is none.
+// Reads at most `limit` bytes of a small file (/proc, configuration). kStoreUnavailable if it does not exist.
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::uint64_t limit = 1U << 20);
 
-// Locks the file (made with mode 0600 if it is not there) for this process until the descriptor is closed. Somebody
-// else having it is kStoreUnavailable, at once.
+// Locks the file (created with mode 0600 if missing) for this process until the descriptor is closed. Fails at once
+// with kStoreUnavailable if another process holds the lock.
 [[nodiscard]] Result<UniqueFd> lock_file(const std::string& path);
 
-[[nodiscard]] bool is_file_at(int fd, const std::string& path);  // whether that path still names what is open
+[[nodiscard]] bool is_file_at(int fd, const std::string& path);  // whether the path still names the open file
 
-[[nodiscard]] Status replace_text(int fd, std::string_view text);  // all that a file has
+[[nodiscard]] Status replace_text(int fd, std::string_view text);  // replaces the whole contents
 
-// Standard output and standard error go to the end of this file from now on.
+// Redirects standard output and standard error to the end of this file.
 [[nodiscard]] Status redirect_output(const std::string& path);
 
-// All of `text` to a pipe or file.
+// Writes all of `text` to a pipe or file.
 [[nodiscard]] Status write_text(int fd, std::string_view text);
 
 [[nodiscard]] std::string folder_of(const std::string& path);

@@ -15,7 +15,7 @@ Status at_fork(void (*prepare)(), void (*in_parent)(), void (*in_child)()) {
 bool move_mapping(Mapping& mapping, std::byte* address) {
   const auto bytes = static_cast<std::size_t>(mapping.bytes());
   if (::mremap(mapping.data(), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) != address) return false;
-  static_cast<void>(mapping.leak());  // nothing is left at its former place
+  static_cast<void>(mapping.leak());  // nothing is mapped at its old address any more
   return true;
 }
 

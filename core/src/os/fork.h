@@ -1,5 +1,4 @@
-// What surrounds a fork and a thread: handlers, signals kept away from helper threads, a mapping put in another's
-// place.
+// Helpers for fork and threads: fork handlers, blocked signals for helper threads, replacing a mapping in place.
 #pragma once
 
 #include <csignal>
@@ -9,14 +8,14 @@
 
 namespace entrepot::os {
 
-// Calls `prepare` before each fork of this process, and the others after it. For good.
+// Registers `prepare` to run before each fork of this process, and the others after it. Cannot be undone.
 [[nodiscard]] Status at_fork(void (*prepare)(), void (*in_parent)(), void (*in_child)());
 
-// Moves the mapping to `address`, in place of whatever is mapped there. False, and `mapping` stays whole, if the kernel
-// refuses; else the mapping is there for the rest of the process.
+// Moves the mapping to `address`, replacing whatever is mapped there, for the rest of the process. False if the kernel
+// refuses; `mapping` is then unchanged.
 [[nodiscard]] bool move_mapping(Mapping& mapping, std::byte* address);
 
-// While it lives all signals are blocked in this thread; a thread made meanwhile keeps them blocked for good.
+// Blocks all signals in this thread while it exists; a thread created meanwhile keeps them blocked for good.
 class BlockedSignals {
  public:
   BlockedSignals();

@@ -1,4 +1,4 @@
-// A shared library that is there or not: looked for when it is wanted, never linked.
+// An optional shared library: loaded at run time if present, never linked.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@ namespace entrepot::os {
 
 class Library {
  public:
-  // `name` as the loader knows it, such as "liblz4.so.1". kStoreUnavailable if there is none.
+  // `name` as the loader knows it, e.g. "liblz4.so.1". kStoreUnavailable if it is not installed.
   [[nodiscard]] static Result<std::shared_ptr<const Library>> open(const std::string& name);
   ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // Null if it has no function of that name. The caller knows its type.
+  // Null if there is no such symbol. The caller must know its type.
   template <class Function>
   [[nodiscard]] Function* function(const char* name) const {
     return reinterpret_cast<Function*>(symbol(name));

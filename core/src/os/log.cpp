@@ -17,14 +17,15 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::size_t kPendingBytes = 128U << 10;  // of lines that wait for the writer
-constexpr std::size_t kLineBytes = 8U << 10;       // of one line's text; what is longer is cut
+constexpr std::size_t kPendingBytes = 128U << 10;  // limit of lines waiting for the writer
+constexpr std::size_t kLineBytes = 8U << 10;       // limit of one line's text; longer text is truncated
 
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
-// Set once at start; never destroyed, so that late lines find it. Null: each line is written by whoever has it.
+// Set once at startup; never destroyed, because lines may still be logged late. Null: each line is written by its
+// caller.
 std::atomic<os::LogWriter*> g_writer{nullptr};
 
-// Set once at start, before other threads; never destroyed, so that late lines find it.
+// Set once at startup, before other threads; never destroyed, because lines may still be logged late.
 std::string& role() {
   static auto* const text = new std::string("entrepot");
   return *text;
@@ -106,7 +107,7 @@ void log_line(LogLevel level, std::string_view text) {
   if (os::LogWriter* const writer = g_writer.load(std::memory_order_acquire); writer != nullptr) {
     writer->add(line);
   } else {
-    // A log that cannot be written has nowhere to complain.
+    // Nowhere to report a log that cannot be written.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   }
   errno = saved;

@@ -15,7 +15,8 @@ namespace entrepot::os {
 
 namespace {
 
-// What one write(2) gets: whole lines, as many as a pipe takes without mixing them with those of other processes.
+// Lines for one write(2): as many whole lines as a pipe takes atomically, without mixing them with other processes'
+// lines.
 std::string_view next_piece(std::string_view lines) {
   if (lines.size() <= PIPE_BUF) return lines;
   std::size_t end = lines.rfind('\n', PIPE_BUF - 1);
@@ -27,7 +28,7 @@ std::uint64_t count_lines(std::string_view text) {
   return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Waits as long as it takes. What is left of `text` where it failed, with errno in `error`.
+// Writes as long as it takes. On failure returns the rest of `text`, with errno in `error`.
 std::string_view write_all(int fd, std::string_view text, int& error) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -37,7 +38,7 @@ std::string_view write_all(int fd, std::string_view text, int& error) {
     }
     const int failure = written == 0 ? EIO : errno;
     if (failure == EINTR) continue;
-    if (failure == EAGAIN) {  // somebody made the descriptor, which others share, non-blocking
+    if (failure == EAGAIN) {  // another process has made the shared descriptor non-blocking
       pollfd entry{fd, POLLOUT, 0};
       if (::poll(&entry, 1, -1) >= 0 || errno == EINTR) continue;
     }
@@ -47,19 +48,19 @@ std::string_view write_all(int fd, std::string_view text, int& error) {
   return text;
 }
 
-// Writes lines to one descriptor, and knows what failed.
+// Writes lines to one descriptor and remembers errors.
 class Output {
  public:
   Output(int fd, std::atomic<std::chrono::steady_clock::time_point>& progress) : fd_(fd), progress_(progress) {}
 
-  // How many of them were lost.
+  // Returns the number of lines lost.
   std::uint64_t write(std::string_view lines) {
     std::uint64_t lost = 0;
     while (!lines.empty()) {
       const std::string_view piece = next_piece(lines);
       lines.remove_prefix(piece.size());
       progress_.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
-      // Half a line that a full disk left gets its end before the next one.
+      // End a partial line, left by a full disk, before the next line.
       if (torn_ && !write_all(fd_, "\n", error_).empty()) {
         lost += count_lines(piece);
         continue;
@@ -73,7 +74,7 @@ class Output {
     return lost;
   }
 
-  // errno of the last failure, once; 0: there was none.
+  // Returns errno of the last failure and clears it; 0: no failure.
   int take_error() { return std::exchange(error_, 0); }
 
  private:
@@ -114,8 +115,8 @@ void LogWriter::add(std::string_view line) {
   state_->changed.notify_one();
 }
 
-// Signals are for the threads that wait for them: this one has them all blocked. A write to a broken pipe or beyond the
-// limit of file sizes then fails like any other.
+// Blocks all signals in the writer thread, which are for the threads that wait for them. A write to a broken pipe or
+// beyond the file size limit then fails like any other.
 void LogWriter::start_thread(const std::shared_ptr<State>& state) {
   sigset_t all;
   sigset_t before;
@@ -124,7 +125,7 @@ void LogWriter::start_thread(const std::shared_ptr<State>& state) {
   try {
     std::thread([state] { run(state); }).detach();
   } catch (const std::system_error&) {
-    // No thread can be had just now: the lines wait, and the next one tries again.
+    // No thread can be created now: the lines stay queued, and the next add() tries again.
     const std::lock_guard<std::mutex> lock(state->mutex);
     state->has_thread = false;
   }

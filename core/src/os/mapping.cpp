@@ -12,7 +12,7 @@
 #include "os/error.h"
 #include "os/memfd.h"
 
-// Not in Debian 12's C library headers.
+// Missing in Debian 12's C library headers.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -29,8 +29,8 @@ namespace {
 
 int protection(Access access) { return access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE; }
 
-// An address with the wished alignment where `bytes` fit, or null. Reserved and released at once: mmap without
-// MAP_FIXED takes it as a hint, so a thread that was faster costs the alignment only.
+// Returns an address with the preferred alignment where `bytes` fit, or null. Reserves and releases the range: mmap
+// without MAP_FIXED takes the address as a hint, so losing a race against another thread only costs the alignment.
 void* aligned_hint(std::uint64_t bytes, std::uint64_t align) {
   if (align <= page_bytes()) return nullptr;
   void* reserved = ::mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,7 +46,7 @@ Status advise_all(std::byte* data, std::uint64_t bytes, int advice, std::string_
     if (errno == EINVAL) {
       return Status(Code::kUnsupportedType, concat(what, " is not supported by this kernel for this mapping"));
     }
-    // The kernel reports a fault that could not be served as EFAULT; the reason is lack of memory.
+    // The kernel reports a fault that it could not serve as EFAULT; the reason is lack of memory.
     return errno_status(errno == EFAULT ? ENOMEM : errno, concat(what, " of ", format_bytes(bytes)));
   }
   return Status::ok();
@@ -125,7 +125,7 @@ Result<bool> collapse(std::byte* data, std::uint64_t bytes) {
     return Status(Code::kInvalidArgument, concat("huge pages need an address and a length that are multiples of ",
                                                  format_bytes(kHugePageBytes), ", not ", bytes, " bytes"));
   }
-  // The kernel refuses a range without any page. An atomic addition of nothing makes one and loses no concurrent write.
+  // The kernel refuses a range without any page. Atomically adding 0 creates one and loses no concurrent write.
   for (std::uint64_t at = 0; at < bytes; at += kHugePageBytes) {
     std::atomic_ref<std::uint8_t>(*reinterpret_cast<std::uint8_t*>(data + at)).fetch_add(0, std::memory_order_relaxed);
   }

@@ -12,7 +12,7 @@ namespace entrepot::os {
 
 namespace {
 
-// The number that follows `key` at the start of a line, e.g. "MemTotal:   123 kB".
+// The number after `key` at the start of a line, e.g. "MemTotal:   123 kB".
 std::optional<std::uint64_t> number_after(std::string_view text, std::string_view key) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -37,19 +37,19 @@ std::optional<std::uint64_t> read_number(const std::string& path) {
   if (!text.is_ok()) return std::nullopt;
   std::uint64_t value = 0;
   const auto [last, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc{}) return std::nullopt;  // "max" too
+  if (error != std::errc{}) return std::nullopt;  // includes "max"
   return value;
 }
 
 struct Controller {
-  std::string folder;  // where the files of the hierarchy are mounted
-  std::string group;   // our path in it
+  std::string folder;  // mount point of the hierarchy
+  std::string group;   // our path within it
   std::string limit_file;
   std::string usage_file;
-  std::string cache_key;  // in memory.stat: what the kernel can drop
+  std::string cache_key;  // in memory.stat: memory that the kernel can drop
 };
 
-// From /proc/self/cgroup: "0::/path" is version 2, "N:...,memory,...:/path" version 1.
+// Parses /proc/self/cgroup: "0::/path" is version 2, "N:...,memory,...:/path" version 1.
 std::vector<Controller> controllers(const std::string& root) {
   std::vector<Controller> found;
   const Result<std::string> text = read_file(root + "/proc/self/cgroup");
@@ -76,7 +76,7 @@ std::vector<Controller> controllers(const std::string& root) {
 
 void consider(MemoryInfo& info, const Controller& controller, const std::string& folder) {
   const std::optional<std::uint64_t> limit = read_number(folder + "/" + controller.limit_file);
-  // Version 1 spells "no limit" as a number beyond any memory.
+  // Version 1 expresses "no limit" as a number larger than any memory.
   if (!limit || *limit >= info.total) return;
   std::uint64_t usage = read_number(folder + "/" + controller.usage_file).value_or(0);
   const Result<std::string> stat = read_file(folder + "/memory.stat");
@@ -109,7 +109,7 @@ Result<MemoryInfo> read_memory_info(const std::string& root) {
   info.total = *total * 1024;
   info.available = *available * 1024;
   for (const Controller& controller : controllers(root)) {
-    // Inside a container the path may be the host's and not exist here: then the mount's root is our group.
+    // Inside a container the path may be the host's and not exist here; then the mount's root is our group.
     std::string group = controller.group == "/" ? "" : controller.group;
     while (true) {
       consider(info, controller, controller.folder + group);

@@ -30,11 +30,11 @@
 namespace entrepot::os {
 
 namespace {
-constexpr std::size_t kNodeNameMax = 253;  // as long as names in Kubernetes are
+constexpr std::size_t kNodeNameMax = 253;  // the maximum length of a name in Kubernetes
 }  // namespace
 
 Result<UniqueFd> open_pidfd(pid_t pid) {
-  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // always close-on-exec
   if (!fd.valid()) return errno_status(errno, concat("pidfd_open of process ", pid));
   return fd;
 }
@@ -92,7 +92,7 @@ Result<std::string> self_executable() {
 }
 
 std::string host_name() {
-  // A container's own name says nothing about where it runs; whoever starts it there knows the node.
+  // A container's own name does not tell where it runs; whoever starts it there knows the node.
   if (const char* node = std::getenv("ENTREPOT_NODE"); node != nullptr && *node != '\0') {
     return std::string(node).substr(0, kNodeNameMax);
   }
@@ -131,9 +131,9 @@ void close_descriptors_from(int first, const std::vector<int>& keep) {
 Status open_standard_descriptors() {
   while (true) {
     int fd = ::open("/dev/null", O_RDWR);
-    if (fd < 0) fd = ::open("/", O_RDONLY);  // a place without it: whoever uses this one gets errors
+    if (fd < 0) fd = ::open("/", O_RDONLY);  // no /dev/null here: uses of this descriptor will fail
     if (fd < 0) return errno_status(errno, "opening /dev/null in place of a closed standard descriptor");
-    if (fd <= STDERR_FILENO) continue;  // the lowest that was free: it stays
+    if (fd <= STDERR_FILENO) continue;  // the lowest free number: keep it
     ::close(fd);
     return Status::ok();
   }
@@ -142,7 +142,7 @@ Status open_standard_descriptors() {
 void yield_cpu() { ::sched_yield(); }
 
 Status start_session() {
-  if (::setsid() < 0 && errno != EPERM) return errno_status(errno, "setsid");  // EPERM: we lead a group already
+  if (::setsid() < 0 && errno != EPERM) return errno_status(errno, "setsid");  // EPERM: already a group leader
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null.valid()) return errno_status(errno, "opening /dev/null");
   if (::dup2(null.get(), STDIN_FILENO) < 0) return errno_status(errno, "redirecting standard input");

@@ -1,4 +1,4 @@
-// Processes: spawn, watch, signal, reap.
+// Processes: spawn, watch, signal and reap.
 #pragma once
 
 #include <sys/types.h>
@@ -15,34 +15,34 @@
 namespace entrepot::os {
 
 struct SpawnOptions {
-  std::string program;            // path; "/proc/self/exe" for ourselves
-  int program_fd = -1;            // run instead: that file, whatever lies at its path by now
-  std::vector<std::string> argv;  // with argv[0]
-  // (descriptor here, number in the child). All other descriptors except 0, 1, 2 are closed in the child.
+  std::string program;            // path; "/proc/self/exe" for this program
+  int program_fd = -1;            // if set, run this open file, whatever is at its path now
+  std::vector<std::string> argv;  // including argv[0]
+  // (our descriptor, number in the child). All other descriptors except 0, 1, 2 are closed in the child.
   std::vector<std::pair<int, int>> fds;
-  bool new_session = false;  // setsid: signals to our terminal's group do not reach it
-  // Killed when the thread that spawned it ends, until it calls outlive_parent(): half started, it would keep what we
-  // had open.
+  bool new_session = false;  // setsid: isolates it from signals to our terminal's process group
+  // Kills the child when the thread that spawned it ends, until the child calls outlive_parent(): a half-started child
+  // would keep our descriptors open.
   bool ends_with_parent = false;
-  // For the child to exec; one that was not quick enough is killed, and that is kTimeout. 0: it is not waited for, and
-  // a failed exec shows as the child's end.
+  // Time for the child to exec; after that it is killed (kTimeout). 0: does not wait, and a failed exec shows as the
+  // child's exit.
   std::uint64_t exec_wait_ms = 10'000;
 };
 
 struct Child {
   pid_t pid = 0;
-  UniqueFd pidfd;  // readable when the child has ended; invalid if the kernel has no pidfds
+  UniqueFd pidfd;  // readable when the child has exited; invalid if the kernel has no pidfds
 };
 
-// fork and exec, with all signals unblocked and defaulted in the child. A failed exec is reported here, not in the
-// child, unless it is not waited for.
+// Forks and execs, with all signals unblocked and set to default in the child. A failed exec is reported here, not in
+// the child, unless it is not waited for.
 [[nodiscard]] Result<Child> spawn(const SpawnOptions& options);
 
-void outlive_parent();  // the end of ends_with_parent
+void outlive_parent();  // undoes ends_with_parent
 
 [[nodiscard]] Result<UniqueFd> open_pidfd(pid_t pid);
 
-// A process that is gone already is success.
+// Success if the process is already gone.
 [[nodiscard]] Status send_signal(pid_t pid, int signal);
 
 struct ExitStatus {
@@ -52,32 +52,32 @@ struct ExitStatus {
   [[nodiscard]] std::string to_string() const;
 };
 
-// Ended children, without waiting, each reaped; `pid` -1 for any (PID 1 must reap strangers too).
+// Reaps an exited child without waiting; `pid` -1: any child (PID 1 must also reap orphans).
 [[nodiscard]] std::optional<ExitStatus> reap(pid_t pid = -1);
 
-// Whether a child of ours was stopped (SIGSTOP) or goes on, if that changed since this was asked last; SIGCHLD tells.
+// Whether our child was stopped (SIGSTOP) or continued, if that changed since the last call; signalled by SIGCHLD.
 [[nodiscard]] std::optional<bool> newly_stopped(pid_t child);
 
 [[nodiscard]] pid_t current_pid();
-[[nodiscard]] bool in_first_thread();  // of the process; the thread that forked is the child's
+[[nodiscard]] bool in_first_thread();  // the process's main thread; after fork, the thread that forked
 [[nodiscard]] std::uint32_t current_uid();
 [[nodiscard]] Result<std::string> self_executable();  // path of the running program
-[[nodiscard]] std::string host_name();                // ENTREPOT_NODE, or else the host's own
-[[nodiscard]] std::string program_label();            // /proc/self/comm, for people
+[[nodiscard]] std::string host_name();                // ENTREPOT_NODE, otherwise the host name
+[[nodiscard]] std::string program_label();            // /proc/self/comm, informational
 
 // Closes every descriptor from `first` up except those in `keep`.
 void close_descriptors_from(int first, const std::vector<int>& keep);
 
-// /dev/null on those of 0, 1 and 2 that are closed, or what is opened next would lie there and be taken for a log or
-// for what is read. First of all, before anything is opened.
+// Opens /dev/null on those of 0, 1 and 2 that are closed; otherwise a file opened later would get that number and be
+// mistaken for standard input or the log. Call before anything else is opened.
 [[nodiscard]] Status open_standard_descriptors();
 
 void yield_cpu();  // lets another thread run
 
-// As many descriptors as this process may have at all: a store holds a few for each client and segment. Best effort.
+// Raises the descriptor limit to the maximum allowed: a store needs several per client and segment. Best effort.
 void raise_descriptor_limit();
 
-// The process group and session of its own, standard input from /dev/null.
+// Starts a new process group and session, with standard input from /dev/null.
 [[nodiscard]] Status start_session();
 
 [[nodiscard]] std::uint32_t cpu_count();  // CPUs that this process may use

@@ -23,14 +23,14 @@ namespace entrepot::os {
 
 namespace {
 
-constexpr std::uint64_t kLookMs = 5;    // between two looks at /proc
-constexpr int kFieldsBeforeStart = 19;  // of /proc/PID/stat, after the state
+constexpr std::uint64_t kLookMs = 5;    // polling interval for /proc
+constexpr int kFieldsBeforeStart = 19;  // in /proc/PID/stat, after the state
 
-// When a process that runs (or is stopped) was started; none if it is gone or a zombie.
+// Start time of a running (or stopped) process; nullopt if it is gone or a zombie.
 std::optional<std::uint64_t> start_time(pid_t pid) {
   const Result<std::string> stat = read_file(concat("/proc/", pid, "/stat"), 4096);
   if (!stat.is_ok()) return std::nullopt;
-  const std::size_t name_end = stat->rfind(')');  // the name may contain anything
+  const std::size_t name_end = stat->rfind(')');  // the name may contain any character
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(stat->substr(name_end + 1));
   std::string word;
@@ -60,7 +60,7 @@ ProcessHandle ProcessHandle::open(pid_t pid) {
 ProcessHandle ProcessHandle::of_parent(pid_t expected) {
   if (expected <= 0) return {};
   ProcessHandle handle = open(expected);
-  // Looked at after opening: a parent that is still there was there when its number was looked up.
+  // Checked after opening: if it still is our parent, the number was its own when the handle was opened.
   if (::getppid() != expected) return {};
   return handle;
 }

@@ -1,7 +1,8 @@
-// A process that may be ended for certain: whoever replaces a peer ends it first, because silence is not death.
+// ProcessHandle: identifies a process so that it can be killed reliably. Before a peer is replaced it is killed,
+// because a peer that does not respond may still be alive.
 //
-// By a pidfd, which goes on naming that process whoever gets its number next. Where the kernel has no pidfds, by number
-// and start time, read from /proc: fd() is -1 then, so gone() has to be asked again and again.
+// Uses a pidfd, which keeps naming the process even if its number is reused. On kernels without pidfds it uses the
+// number and the start time from /proc; fd() is then -1, and gone() must be polled.
 #pragma once
 
 #include <sys/types.h>
@@ -17,27 +18,27 @@ namespace entrepot::os {
 
 class ProcessHandle {
  public:
-  ProcessHandle() = default;  // of nobody: gone
+  ProcessHandle() = default;  // no process: gone
   explicit ProcessHandle(Child child);
-  // The process with this number, which must be known to be the one that is meant: a child that is not reaped, or a
-  // parent that still is (see of_parent). One that is gone already is a handle of nobody.
+  // Opens the process with this number. The caller must know that the number is still its own: an unreaped child, or a
+  // parent that still is one (see of_parent). A process that is already gone gives an empty handle.
   [[nodiscard]] static ProcessHandle open(pid_t pid);
-  // Our parent; of nobody if it is not `expected` (any more): then that one has ended.
+  // Our parent; an empty handle if that is not (or no longer) `expected`, which has then exited.
   [[nodiscard]] static ProcessHandle of_parent(pid_t expected);
-  [[nodiscard]] static ProcessHandle by_number(pid_t pid);  // without a pidfd, for tests of that
+  [[nodiscard]] static ProcessHandle by_number(pid_t pid);  // without a pidfd, for tests
 
-  [[nodiscard]] pid_t pid() const { return pid_; }       // 0: nobody
-  [[nodiscard]] int fd() const { return pidfd_.get(); }  // readable when it has ended; -1: ask gone()
-  // It runs nothing any more and all that it had open is closed; it may be a zombie.
+  [[nodiscard]] pid_t pid() const { return pid_; }       // 0: no process
+  [[nodiscard]] int fd() const { return pidfd_.get(); }  // readable when it has exited; -1: poll gone()
+  // True if the process runs no more code and all its descriptors are closed; it may be a zombie.
   [[nodiscard]] bool gone() const;
-  [[nodiscard]] Status send_signal(int signal) const;             // one that is gone already is success
-  [[nodiscard]] Status kill() const;                              // SIGKILL, which a stopped process obeys too
+  [[nodiscard]] Status send_signal(int signal) const;             // success if it is already gone
+  [[nodiscard]] Status kill() const;                              // SIGKILL, which also ends a stopped process
   [[nodiscard]] Result<bool> wait_gone(Deadline deadline) const;  // false at the deadline
 
  private:
   pid_t pid_ = 0;
   UniqueFd pidfd_;
-  std::uint64_t started_ = 0;  // in clock ticks after boot, where there is no pidfd
+  std::uint64_t started_ = 0;  // in clock ticks since boot, if there is no pidfd
 };
 
 }  // namespace entrepot::os

@@ -41,7 +41,7 @@ Result<std::string> read_until_end(int fd, std::uint64_t limit, Deadline deadlin
   return text;
 }
 
-// It may have ended, and another thread may have reaped it: by its descriptor nobody else is hit.
+// The child may have exited and been reaped by another thread: a pidfd cannot hit another process.
 void end_child(const Child& child) {
 #if defined(SYS_pidfd_send_signal)
   if (child.pidfd.valid()) {
@@ -107,7 +107,7 @@ Status run_in_place(const UniqueFd& program, const std::vector<std::string>& arg
     if (status.is_ok()) status = set_close_on_exec(fd, false);
   }
   if (status.is_ok()) {
-    flush_log();  // the thread that writes it ends with this program
+    flush_log();  // the log's writer thread ends with this program
     const std::string path = path_of(program);
     ::execve(path.c_str(), words.data(), environ);
     status = errno_status(errno, "running the program in place of this one");

@@ -1,4 +1,4 @@
-// Another program: opened with care, asked what it says, run in place of this one.
+// Other programs: open one safely, capture its output, exec it in place of this one.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 
 namespace entrepot::os {
 
-// A program that only we or root can change. kInvalidArgument if it is none, kAccessDenied if others could have it do
-// what they like.
+// Opens a program that only this user or root can modify. kInvalidArgument if it is not a program, kAccessDenied if
+// others could modify it.
 [[nodiscard]] Result<UniqueFd> open_program(const std::string& path);
 
-// Runs it (an executable file, not a script) and returns the first `limit` bytes of what it writes to standard output
-// until it closes that. kTimeout at the deadline. It has ended when this returns: by itself, or killed.
-// `with_children`: what it started is killed too; only where no other thread reaps children.
+// Runs the program (an executable file, not a script) and returns the first `limit` bytes of its standard output, until
+// it closes that. kTimeout at the deadline. The process has exited or was killed when this returns. `with_children`:
+// also kills its child processes; use only where no other thread reaps children.
 [[nodiscard]] Result<std::string> output_of(const UniqueFd& program, const std::vector<std::string>& argv,
                                             std::uint64_t limit, Deadline deadline, bool with_children = false);
 
-// Runs it in this process; the descriptors in `handed` and 0, 1, 2 stay open, under their numbers. Returns only if that
-// failed; then everything is as it was.
+// Execs the program in this process. Descriptors 0, 1, 2 and those in `handed` stay open under the same numbers.
+// Returns only on failure, with everything restored.
 [[nodiscard]] Status run_in_place(const UniqueFd& program, const std::vector<std::string>& argv,
                                   const std::vector<int>& handed);
 
 [[nodiscard]] Status set_close_on_exec(int fd, bool closes);
 
-void name_process(const std::string& name);  // as ps and top show it
+void name_process(const std::string& name);  // as shown by ps and top
 
 }  // namespace entrepot::os

@@ -8,7 +8,7 @@
 
 namespace entrepot::os {
 
-// Fills `out`. The process ends with a message if the kernel cannot give random bytes: going on would give equal IDs.
+// Fills `out`. Aborts with a message if the kernel provides no random bytes, because IDs could then collide.
 void fill_random(std::span<std::uint8_t> out);
 [[nodiscard]] std::uint64_t random_u64();  // never 0, so that 0 can mean "none" in tokens
 [[nodiscard]] IdBytes random_id();

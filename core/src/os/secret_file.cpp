@@ -14,7 +14,7 @@
 namespace entrepot::os {
 
 Result<std::string> read_secret_file(const std::string& path, std::uint64_t limit) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO is not waited for
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // do not block on a FIFO
   if (!fd.valid()) return errno_status(errno, concat("opening ", path));
   struct stat info{};
   if (::fstat(fd.get(), &info) != 0) return errno_status(errno, concat("looking at ", path));

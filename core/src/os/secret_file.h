@@ -1,4 +1,4 @@
-// A file that nobody but its owner may see.
+// Reading files that only their owner may access.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace entrepot::os {
 
-// What is in it, at most `limit` bytes. kAccessDenied unless it is a plain file of ours or root's that neither group
-// nor others may read or write; the message says what to do.
+// Returns the contents, at most `limit` bytes. kAccessDenied unless it is a regular file, owned by us or root, that
+// neither group nor others may read or write; the message names the remedy.
 [[nodiscard]] Result<std::string> read_secret_file(const std::string& path, std::uint64_t limit);
 
 }  // namespace entrepot::os

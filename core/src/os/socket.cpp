@@ -48,7 +48,7 @@ Status clear_stale(const std::string& path, const sockaddr_un& address) {
     return Status(Code::kInvalidArgument, concat(path, " exists and is not a socket; choose another address"));
   }
   ASSIGN_OR_RETURN(const UniqueFd probe, stream_socket(SOCK_NONBLOCK));
-  // EAGAIN: somebody listens, and the queue is full.
+  // EAGAIN: somebody listens, but the queue is full.
   if (::connect(probe.get(), generic(address), sizeof(address)) == 0 || errno == EAGAIN) {
     return Status(Code::kStoreUnavailable, concat("another daemon is listening on ", path));
   }
@@ -63,7 +63,7 @@ Result<UniqueFd> listen_unix(const std::string& path, int backlog) {
   ASSIGN_OR_RETURN(const sockaddr_un address, address_of(path));
   RETURN_IF_ERROR(clear_stale(path, address));
   ASSIGN_OR_RETURN(UniqueFd fd, stream_socket(SOCK_NONBLOCK));
-  // The socket's own mode becomes the file's when it is bound (and the umask can only narrow it).
+  // bind() gives the file the socket's own mode (which the umask can only restrict).
   if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0) return errno_status(errno, "fchmod of the listening socket");
   if (::bind(fd.get(), generic(address), sizeof(address)) != 0) {
     if (errno == EADDRINUSE) {
@@ -84,12 +84,12 @@ Result<UniqueFd> connect_unix(const std::string& path, Deadline deadline) {
       RETURN_IF_ERROR(set_nonblocking(fd.get(), false));
       return fd;
     }
-    // A unix socket connects at once or says EAGAIN while the listener's queue is full.
+    // A Unix socket connects at once, or returns EAGAIN while the listener's queue is full.
     if (errno != EAGAIN && errno != EINTR) return errno_status(errno, concat("connecting to ", path));
     if (deadline.passed()) {
       return Status(Code::kTimeout, concat("connecting to ", path, " took too long: the daemon accepts nobody"), true);
     }
-    const timespec pause{0, 2'000'000};  // nothing signals a queue that has room again
+    const timespec pause{0, 2'000'000};  // no event tells when the queue has space again
     ::nanosleep(&pause, nullptr);
   }
 }
@@ -111,7 +111,7 @@ Result<std::pair<UniqueFd, UniqueFd>> socket_pair(SocketKind kind) {
 }
 
 void want_send_room(int socket, int bytes) {
-  // The first goes above the system's limit, and only root may.
+  // SO_SNDBUFFORCE exceeds the system's limit, but requires root.
   if (::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) == 0) return;
   [[maybe_unused]] const int set = ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
@@ -184,7 +184,7 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);  // owned first, judged below
+      fds.emplace_back(fd);  // take ownership first, check below
     }
   }
   IoResult result{static_cast<std::size_t>(got), false, got == 0 && !data.empty()};
@@ -193,7 +193,7 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
       return Status(Code::kInvalidArgument,
                     concat("a message came with more than ", kMaxFdsPerMessage, " descriptors"));
     }
-    result.fds_lost = true;  // there was room for them in the message, but not among ours
+    result.fds_lost = true;  // they fit into the message, but not into our descriptor table
   }
   return result;
 }

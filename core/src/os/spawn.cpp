@@ -1,4 +1,4 @@
-// fork and exec. Between the two only async-signal-safe calls are made: the parent may have threads.
+// fork and exec. Only async-signal-safe calls are made in between, because the parent may have threads.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -24,18 +24,18 @@ namespace entrepot::os {
 
 namespace {
 
-// What the child needs, made before fork so that it allocates nothing.
+// Data for the child, prepared before fork so that the child does not allocate.
 struct Plan {
   std::vector<char*> argv;
-  std::vector<std::pair<int, int>> fds;  // copies that lie above every target
-  int highest = 2;                       // of the targets
+  std::vector<std::pair<int, int>> fds;  // copies with numbers above all targets
+  int highest = 2;                       // highest target
   int report = -1;                       // close-on-exec pipe: errno of a failed exec
-  int program_fd = -1;                   // close-on-exec; -1: by path
+  int program_fd = -1;                   // close-on-exec; -1: use the path
   bool new_session = false;
-  pid_t ends_with = 0;  // the parent with which it ends; 0: it does not
+  pid_t ends_with = 0;  // the parent with which it ends; 0: none
 };
 
-constexpr std::uint64_t kEndMs = 1'000;  // for a child that was killed to be gone
+constexpr std::uint64_t kEndMs = 1'000;  // for a killed child to be gone
 
 [[noreturn]] void fail_child(int report) {
   const int error = errno;
@@ -46,25 +46,25 @@ constexpr std::uint64_t kEndMs = 1'000;  // for a child that was killed to be go
 [[noreturn]] void run_child(const char* program, const Plan& plan) {
   if (plan.ends_with != 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != plan.ends_with) ::_exit(127);  // it has ended before that was asked for
+    if (::getppid() != plan.ends_with) ::_exit(127);  // it exited before PR_SET_PDEATHSIG took effect
   }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (int signal = 1; signal < NSIG; ++signal)
-    ::signal(signal, SIG_DFL);  // fails for those that cannot change
+    ::signal(signal, SIG_DFL);  // fails for signals that cannot be changed
   if (plan.new_session && ::setsid() < 0) fail_child(plan.report);
   for (const auto& [source, target] : plan.fds) {
     if (::dup2(source, target) < 0) fail_child(plan.report);
   }
-  // Everything else is closed by exec at the latest: descriptors of ours are close-on-exec, and strangers' are marked.
+  // exec closes everything else: our descriptors are close-on-exec, and others' are marked so.
   for (int fd = 3; fd <= plan.highest; ++fd) {
     const bool wanted =
         std::any_of(plan.fds.begin(), plan.fds.end(), [fd](const auto& pair) { return pair.second == fd; });
     if (!wanted && fd != plan.report && fd != plan.program_fd) ::close(fd);
   }
 #if defined(SYS_close_range)
-  // CLOSE_RANGE_CLOEXEC (4): the report pipe must live until exec.
+  // CLOSE_RANGE_CLOEXEC (4): the report pipe must stay open until exec.
   [[maybe_unused]] const long marked = ::syscall(SYS_close_range, plan.highest + 1, ~0U, 4U);
 #endif
   if (plan.program_fd >= 0) {
@@ -75,7 +75,7 @@ constexpr std::uint64_t kEndMs = 1'000;  // for a child that was killed to be go
   fail_child(plan.report);
 }
 
-// What a child that was killed leaves is reaped here if it is gone soon, else with the other children.
+// Kills the child, and reaps it if it is gone soon; otherwise it is reaped with the other children.
 void end_child(Child& child) {
   const pid_t pid = child.pid;
   const ProcessHandle handle(std::move(child));
@@ -84,7 +84,7 @@ void end_child(Child& child) {
   [[maybe_unused]] const auto reaped = reap(pid);
 }
 
-// Waits for the child's exec, or for what it says about that having failed.
+// Waits for the child's exec, or for its report of a failure.
 Status wait_for_exec(Child& child, const UniqueFd& report, const SpawnOptions& options) {
   const std::string what = concat("starting ", options.program_fd >= 0 ? options.argv.front() : options.program);
   const Deadline deadline = Deadline::after_ms(options.exec_wait_ms);
@@ -120,7 +120,7 @@ Result<Child> spawn(const SpawnOptions& options) {
   plan.argv.push_back(nullptr);
   for (const auto& [source, target] : options.fds)
     plan.highest = std::max(plan.highest, target);
-  // Sources are copied above all targets first, so that no dup2 overwrites a source that is still needed.
+  // Copy the sources above all targets first, so that no dup2 overwrites a source that is still needed.
   std::vector<UniqueFd> copies;
   for (const auto& [source, target] : options.fds) {
     UniqueFd copy(::fcntl(source, F_DUPFD_CLOEXEC, plan.highest + 1));

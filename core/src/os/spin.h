@@ -1,10 +1,10 @@
-// SpinGate: whether to poll for a moment before sleeping.
+// SpinGate: decides whether to poll briefly before sleeping.
 //
-// Going to sleep and being woken costs more than a short answer takes. Polling instead pays where the other side runs
-// on another CPU at the same time, and is waste where it does not. A failure wastes several times what a success gains,
-// so polling goes on only while nearly all of it succeeds, and is tried again now and then.
+// Sleeping and waking up cost more than a short request takes. Polling pays if the other side runs on another CPU at
+// the same time; otherwise it is wasted. A failure costs several times what a success saves, so polling continues only
+// while nearly all attempts succeed, and is retried occasionally.
 //
-//   eager (credit > 0) ──more failures than one in kLoss──▶ wary ──a success of one try in kRetryEvery──▶ eager
+//   eager (credit > 0) ──more than one failure in kLoss──▶ wary ──one try in kRetryEvery succeeds──▶ eager
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class SpinGate {
  public:
   explicit SpinGate(std::uint64_t most_ns) : most_ns_(most_ns), possible_(cpu_count() > 1) {}
 
-  // Calls `ready` until it is true or the time is over; whether it was. False at once where polling does not pay.
+  // Calls `ready` until it returns true or the time is up; returns its last result. False at once if polling does not
+  // pay.
   template <class Ready>
   [[nodiscard]] bool poll(Ready&& ready) {
     if (!possible_) return false;
@@ -37,7 +38,7 @@ class SpinGate {
 
  private:
   static constexpr std::uint32_t kMostCredit = 32;
-  static constexpr std::uint32_t kLoss = 8;  // of a failure, in successes
+  static constexpr std::uint32_t kLoss = 8;  // successes that offset one failure
   static constexpr std::uint32_t kRetryEvery = 64;
 
   std::uint64_t most_ns_;

@@ -12,7 +12,7 @@ namespace entrepot::os {
 
 namespace {
 
-constexpr std::uint64_t kTryMs = 10;  // F_SETLKW has no time-out of its own
+constexpr std::uint64_t kTryMs = 10;  // F_SETLKW has no timeout
 
 struct flock whole_file() {
   struct flock range{};

@@ -1,10 +1,11 @@
-// The lock of a store: whoever has it is the one process that may change the store's memory.
+// Store lock: its holder is the one process that may change the store's memory.
 //
-// A record lock (fcntl, F_SETLK) on a memfd of its own, which goes with the store from daemon to daemon. Such a lock
-// belongs to a process, not to a descriptor: no child has it, not even one that is stopped between fork and exec and
-// has copies of all descriptors, and the kernel gives it up only when every thread of its process has ended.
+// A record lock (fcntl, F_SETLK) on its own memfd, which is passed from daemon to daemon with the store. Such a lock
+// belongs to a process, not to a descriptor: no child holds it, not even one stopped between fork and exec with copies
+// of all descriptors, and the kernel releases it only when every thread of the process has ended.
 //
-// One rule comes with that: a process that closes any descriptor of the file loses the lock. So the holder has one
+// A process that closes any descriptor of the file loses the lock. Therefore the holder has exactly one descriptor of
+// it, never duplicates it, and keeps it open for life.
 // descriptor of it, makes no others, and keeps it open for as long as it lives.
 #pragma once
 
@@ -16,7 +17,7 @@ namespace entrepot::os {
 
 [[nodiscard]] Result<UniqueFd> create_store_lock();
 
-// kTimeout at the deadline, with the process that has it.
+// kTimeout at the deadline, naming the process that holds it.
 [[nodiscard]] Status take_store_lock(int fd, Deadline deadline);
 
 }  // namespace entrepot::os

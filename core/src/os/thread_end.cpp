@@ -1,5 +1,5 @@
-// Compiled without exceptions: then pthread_cleanup_push is a point that the C library jumps back to, and no destructor
-// that an unwinder would have to find.
+// Compiled without exceptions, so that pthread_cleanup_push sets a jump target for the C library instead of a
+// destructor that an unwinder would have to find.
 #include "os/thread_end.h"
 
 #include <pthread.h>

@@ -9,7 +9,7 @@ namespace entrepot {
 void UniqueFd::reset(int fd) {
   if (fd_ >= 0) {
     const int saved = errno;
-    // Linux closes the descriptor even if close is interrupted, so it is never tried again.
+    // Linux closes the descriptor even if close() is interrupted, so close() must not be retried.
     ::close(fd_);
     errno = saved;
   }
