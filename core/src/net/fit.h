@@ -1,4 +1,4 @@
-// What two builds that greet each other make of it: versions decide, stamps catch what nobody raised a version for.
+// Compatibility of two builds, checked on connect: versions decide; stamps catch format changes without a new version.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace entrepot {
 
-// Whether a peer that greets with a Hello or a HelloReply is served, and if not, why.
+// Result of checking a peer's Hello or HelloReply.
 enum class Fit : std::uint8_t {
   kFits = 0,
-  kOtherVersion = 1,  // of the protocol or the layout
-  kOtherBuild = 2,    // the versions say that it fits, the definitions that it was built from differ
+  kOtherVersion = 1,  // another version of the protocol or the layout
+  kOtherBuild = 2,    // versions match, but the format definitions differ
 };
 template <class Greeting>
 [[nodiscard]] constexpr Fit fit_of(const Greeting& peer) {
@@ -19,7 +19,7 @@ template <class Greeting>
   if (peer.protocol_major != kProtocolMajor || apart < -1 || apart > 1) return Fit::kOtherVersion;
   if (peer.layout_version != kLayoutVersion) return Fit::kOtherVersion;
   if (AbiStamp::layout(peer.abi_stamp) != AbiStamp::layout(kAbiStamp)) return Fit::kOtherBuild;
-  // Another minor version has other messages by right.
+  // Another minor version may legitimately have different messages.
   const bool same_messages = AbiStamp::protocol(peer.abi_stamp) == AbiStamp::protocol(kAbiStamp);
   return apart != 0 || same_messages ? Fit::kFits : Fit::kOtherBuild;
 }

@@ -1,4 +1,4 @@
-// What every frame of the local socket protocol has; net/protocol.h says how they go together.
+// Frame header and message types of the local socket protocol; see net/protocol.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 2;          // a peer one minor older or newer is served
+inline constexpr std::uint16_t kProtocolMinor = 2;          // peers one minor version older or newer are served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -27,7 +27,7 @@ enum class MessageType : std::uint16_t {
   kLookup = 15,
   kDelete = 16,
   kEvict = 18,
-  kReleased = 17,  // no answer: some pins went while memory_wanted was set
+  kReleased = 17,  // no answer: pins were removed while memory_wanted was set
   kOpenSession = 20,
   kRemoveSession = 21,
   kListSessions = 22,
@@ -47,7 +47,7 @@ enum class MessageType : std::uint16_t {
   kShutdown = 42,
   kUpgrade = 44,
   kGrowPins = 45,  // since 1.2
-  kFork = 43,      // a second registration for the child of a fork, made by the parent
+  kFork = 43,      // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

@@ -24,7 +24,7 @@ Result<FrameReader::Read> FrameReader::read(int socket, std::vector<Frame>& fram
     read.more = true;
     return read;
   }
-  std::array<std::uint8_t, kReadBytes> fresh;  // left as it is: clearing it would cost more than the read
+  std::array<std::uint8_t, kReadBytes> fresh;  // uninitialized: clearing it would cost more than the read
   std::span<std::uint8_t> room = room_in_body();
   const bool is_body = !room.empty();
   if (!is_body) room = fresh;
@@ -60,7 +60,7 @@ Status FrameReader::check_fds() const {
                                                  : concat("more than ", most_fds_, " descriptors at once")};
 }
 
-// Takes what it uses from the front of `bytes`.
+// Consumes what it uses from the front of `bytes`.
 Status FrameReader::cut(std::span<const std::uint8_t>& bytes, std::vector<Frame>& frames, std::size_t most) {
   while (!bytes.empty() && frames.size() < most) {
     if (header_bytes_ < sizeof(FrameHeader)) {
@@ -98,7 +98,7 @@ Status FrameReader::check_header() const {
   return Status::ok();
 }
 
-// Descriptors come with the first byte of their frame, so they are here when its last one is.
+// Descriptors arrive with the first byte of their frame, so they are here when its last byte is.
 Status FrameReader::finish(std::vector<Frame>& frames) {
   const std::uint32_t count = part_.header.fd_count;
   if (count > fds_.size() && fds_lost_) {
@@ -117,7 +117,7 @@ Status FrameReader::finish(std::vector<Frame>& frames) {
   return Status::ok();
 }
 
-// The rest of a body of which a part came is read to where it stays. Room is made as bytes come, not as announced.
+// Where to read the rest of a partly received body, in its final place. Allocates as bytes arrive, not as announced.
 std::span<std::uint8_t> FrameReader::room_in_body() {
   if (header_bytes_ < sizeof(FrameHeader)) return {};
   const std::size_t whole = part_.header.body_bytes;

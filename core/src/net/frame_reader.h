@@ -1,7 +1,7 @@
-// FrameReader: cuts what comes over a stream socket into frames, for daemon and client alike.
+// FrameReader: splits a stream socket's data into frames, for daemon and client alike.
 //
-// Between frames it holds no memory: a read goes to the stack, and only the part of a frame that is not whole yet is
-// kept, its body where the finished frame has it.
+// Holds no memory between frames: reads go to the stack, and only an incomplete frame is kept, its body in its final
+// place.
 #pragma once
 
 #include <array>
@@ -16,36 +16,36 @@
 
 namespace entrepot {
 
-inline constexpr std::size_t kMaxPendingFds = 64;  // that came and whose frames did not
+inline constexpr std::size_t kMaxPendingFds = 64;  // limit of received descriptors whose frames are incomplete
 
 struct Frame {
   FrameHeader header{};
   std::vector<std::uint8_t> body;
-  std::vector<UniqueFd> fds;  // all that its header announces, or none
+  std::vector<UniqueFd> fds;  // all that the header announces, or none
 
-  // Its descriptors came and had no place in this process.
+  // True if descriptors were sent with it but did not fit into this process's descriptor table.
   [[nodiscard]] bool lost_fds() const { return fds.size() < header.fd_count; }
 };
-// What is said then.
+// The error for lost descriptors.
 [[nodiscard]] Status no_place_for_descriptors();
 
-// Guarded by whoever reads the socket.
+// Guarded by the socket's reader.
 class FrameReader {
  public:
-  static constexpr std::size_t kReadBytes = 32U << 10;  // more than a small object's Seal; on any thread's stack
+  static constexpr std::size_t kReadBytes = 32U << 10;  // holds a small object's Seal; fits on any thread's stack
 
   struct Read {
-    bool drained = false;  // nothing is known to wait in the socket
-    bool closed = false;   // the peer's end
-    bool more = false;     // `most` frames are there, and bytes behind them: the next call begins with those
+    bool drained = false;  // nothing more is known to be in the socket
+    bool closed = false;   // by the peer
+    bool more = false;     // `most` frames were returned and bytes are left: the next call continues with them
   };
-  // Reads once, at most, and appends the frames that are whole then; `frames` never grows beyond `most`. On an error
-  // the frames before it have been appended. kInvalidArgument: what came is no frame of this protocol.
+  // Reads at most once and appends the frames that are then complete; `frames` never grows beyond `most`. On an error,
+  // the frames before it have been appended. kInvalidArgument: the data is not a frame of this protocol.
   [[nodiscard]] Result<Read> read(int socket, std::vector<Frame>& frames, std::size_t most = SIZE_MAX);
 
-  // From now on a descriptor that comes is an error, and those whose frames did not come are closed.
+  // From now on, a received descriptor is an error; descriptors whose frames are still incomplete are closed.
   void refuse_descriptors();
-  // Whether a part of a frame is here.
+  // True if part of a frame has been received.
   [[nodiscard]] bool is_inside() const { return header_bytes_ > 0; }
   [[nodiscard]] std::size_t held_bytes() const { return part_.body.size() + waiting_.size(); }
 
@@ -56,13 +56,13 @@ class FrameReader {
   [[nodiscard]] Status finish(std::vector<Frame>& frames);
   [[nodiscard]] std::span<std::uint8_t> room_in_body();
 
-  Frame part_;                    // the frame that is coming; its body may be longer than what came
-  std::size_t header_bytes_ = 0;  // of it, that came
-  std::size_t body_bytes_ = 0;    // of it, that came
+  Frame part_;                    // the incomplete frame; its body may be longer than the bytes received
+  std::size_t header_bytes_ = 0;  // bytes of the header received
+  std::size_t body_bytes_ = 0;    // bytes of the body received
   std::array<std::uint8_t, sizeof(FrameHeader)> header_{};
-  std::vector<std::uint8_t> waiting_;  // came, and were too much for one call
-  std::vector<UniqueFd> fds_;          // came, and their frames did not yet
-  bool fds_lost_ = false;              // of the next frame that announces some
+  std::vector<std::uint8_t> waiting_;  // received, but too much for one call
+  std::vector<UniqueFd> fds_;          // received; their frames are not complete yet
+  bool fds_lost_ = false;              // for the next frame that announces some
   std::size_t most_fds_ = kMaxPendingFds;
 };
 

@@ -1,4 +1,4 @@
-// Messages by which client and daemon meet: Hello and its answer, and the registration of a fork's child.
+// Handshake messages: Hello and its answer, and the registration of a forked child.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace entrepot {
 
-// In one Hello: more than a client needs that writes as many objects at once as a request may name. The daemon
-// remembers each range for as long as the client holds it.
+// Limit of ranges in one Hello: more than a client needs that writes as many objects at once as a request may name. The
+// daemon keeps each range as long as the client holds it.
 inline constexpr std::uint32_t kMaxHeldRanges = kMaxBatch;
 
-// A range that a reconnecting client still holds under lease; see Hello::leases.
+// A range that a reconnecting client still leases; see Hello::leases.
 struct HeldRange {
   std::uint32_t segment = 0;
   std::uint32_t segment_generation = 0;
@@ -34,13 +34,13 @@ struct Hello {
   std::uint64_t abi_stamp = kAbiStamp;
   std::string client_version;
   std::uint64_t token = 0;
-  std::uint32_t client = 0;  // index, with token
+  std::uint32_t client = 0;  // client index; valid with a token
   std::uint32_t pin_capacity = kMaxPinsPerClient;
   std::string label;       // shown in status: program name
-  std::string credential;  // room for tokens; empty
-  // With a token: 1 says that `leases` is all this client still holds (the rest of its segments is free for its next
-  // leases); 0: it does not say, and everything unsealed in its segments counts as leased to it. A range of another
-  // client, or of another generation of the segment, is ignored: it was lost. At most kMaxHeldRanges.
+  std::string credential;  // reserved for authentication tokens; empty
+  // With a token. 1: `leases` is everything that this client still leases, and the rest of its segments is free for its
+  // next leases; 0: unknown, and everything unsealed in its segments counts as leased to it. A range of another client,
+  // or of another generation of the segment, is ignored as lost. At most kMaxHeldRanges.
   std::uint8_t leases_known = 0;
   std::vector<HeldRange> leases;
   template <class V>
@@ -51,8 +51,8 @@ struct Hello {
 };
 
 // Descriptors, in order: root, slots, blobs, index, records (all read-only), pin table (read-write), liveness (the
-// client keeps it open and never uses it: its end-of-file tells daemon and keeper that the client died). A reconnecting
-// client gets the first five only.
+// client keeps it open and never uses it; its end-of-file tells daemon and keeper that the client died). A reconnecting
+// client gets only the first five.
 struct HelloReply {
   std::uint16_t protocol_major = kProtocolMajor;
   std::uint16_t protocol_minor = kProtocolMinor;
@@ -66,7 +66,7 @@ struct HelloReply {
   std::string host;
   std::uint64_t capacity_bytes = 0;
   std::uint32_t daemon_pid = 0;
-  std::uint8_t shared_between_users = 0;  // then pickling is off by default
+  std::uint8_t shared_between_users = 0;  // if so, pickling is off by default
   template <class V>
   void fields(V& v) {
     v(protocol_major, protocol_minor, layout_version, abi_stamp, daemon_version, instance, client, token, incarnation,
@@ -77,14 +77,14 @@ struct HelloReply {
 struct ForkReply {  // descriptors: pin table, liveness, and a connected socket of the new registration
   std::uint32_t client = 0;
   std::uint64_t token = 0;
-  std::uint32_t pins = 0;  // the places of its pin table
+  std::uint32_t pins = 0;  // capacity of its pin table
   template <class V>
   void fields(V& v) {
     v(client, token, pins);
   }
 };
 
-// GrowPins: the caller's pin table is to have places for so many pins at least. It has what the answer says.
+// GrowPins: requests capacity for at least `pins` pins in the caller's pin table; the answer gives the actual capacity.
 struct GrowPinsRequest {
   std::uint32_t pins = 0;
   template <class V>

@@ -1,4 +1,4 @@
-// Messages about memory and the objects in it: leases, segments, sealing, looking up, deleting, evicting.
+// Messages about memory and objects: leases, segments, seal, lookup, delete, evict.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace entrepot {
 
-// Lease: the exclusive right to write [offset, offset + length) of a segment. The answer may take as long as
-// provisioning does, bounded by timeout_ms; kStoreFull says why not. The descriptor (read-write) comes with the first
-// lease of a segment that this client gets; Segment brings it again.
+// Lease: the exclusive right to write to [offset, offset + length) of a segment. The answer may take as long as
+// provisioning does, bounded by timeout_ms; kStoreFull gives the reason. The read-write descriptor is sent with this
+// client's first lease of a segment; Segment requests it again.
 struct LeaseRequest {
   std::uint64_t min_bytes = 0;
   std::uint64_t want_bytes = 0;
@@ -36,7 +36,7 @@ struct LeaseReply {
   }
 };
 
-// Unlease: gives a range back. done_with_segment: the client has unmapped its writable mapping.
+// Unlease: returns a range. done_with_segment: the client has removed its writable mapping.
 struct UnleaseRequest {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
@@ -48,7 +48,7 @@ struct UnleaseRequest {
   }
 };
 
-// Segment: a descriptor (fd 0) to map; read-only, or writable for the client to which the segment is leased.
+// Segment: requests a descriptor (fd 0) to map; read-only, or writable for the client that leases the segment.
 struct SegmentRequest {
   std::uint32_t segment = 0;
   std::uint8_t writable = 0;
@@ -67,9 +67,9 @@ struct SegmentReply {
   }
 };
 
-// Seal: publish objects. New blobs lie in ranges that this client has leased; the daemon checks that, and takes those
-// ranges out of the lease. A buffer refers to a new blob of the same object by kNewBlob | index, to a sealed blob by
-// its number and generation, to the inline payload by kInlineBlob.
+// Seal: publishes objects. New blobs must lie in ranges leased to this client; the daemon checks this and removes the
+// ranges from the lease. A buffer refers to a new blob of the same object by kNewBlob | index, to a sealed blob by its
+// number and generation, to the inline payload by kInlineBlob.
 inline constexpr std::uint32_t kNewBlob = 0x8000'0000U;
 struct NewBlob {
   std::uint32_t segment = 0;
@@ -90,15 +90,15 @@ struct SealBuffer {
     v(blob, generation, offset, length);
   }
 };
-// What an object is, but for its bytes: the same from whoever puts it to the store.
+// Description of an object without its bytes, for any way of putting it.
 struct ObjectSpec {
   IdBytes id{};
   std::uint32_t session = 0;
-  std::uint8_t replace = 0;  // 1: takes the place of an object of this ID, and of whatever has its name
+  std::uint8_t replace = 0;  // 1: replaces an existing object with this ID, and rebinds the name
   std::string tree;
-  std::string name;                // bound in the same step if not empty
-  std::uint32_t locality_set = 0;  // from DefineSet; 0: the session's default one
-  std::uint32_t consumers = 0;     // dead when so many have had it; 0: what its set says
+  std::string name;                // bound in the same step, unless empty
+  std::uint32_t locality_set = 0;  // from DefineSet; 0: the session's default set
+  std::uint32_t consumers = 0;     // dead once this many consumers are done; 0: the set's number
 };
 struct SealObject : ObjectSpec {
   std::vector<NewBlob> blobs;
@@ -116,9 +116,9 @@ struct SealRequest {
     v(objects);
   }
 };
-// One result an object; kObjectExists means: another sealed object has this ID, and its place is given so that the
-// client can compare the contents itself (identical content is success). A failed object leaves nothing behind; its
-// new blobs' ranges stay leased.
+// One result per object. kObjectExists: another sealed object has this ID; its slot is given so that the client can
+// compare the contents (identical content is success). A failed object leaves nothing behind; the ranges of its new
+// blobs stay leased.
 struct SealResult {
   Code code{};
   std::string message;
@@ -137,9 +137,9 @@ struct SealReply {
   }
 };
 
-// Lookup: where objects are; waits until all are sealed or the time is over. Slot and generation are a hint: the client
-// pins and re-checks as for any other. load_ms: objects that lie in cold storage are brought back; one alone is waited
-// for so long, of several the answer says at once which are not resident yet. 0: they stay where they are.
+// Lookup: finds objects; waits until all are sealed or the timeout expires. Slot and generation are a hint: the client
+// pins and rechecks as usual. load_ms > 0: objects on disk are reloaded; a single one is waited for up to load_ms, for
+// several the answer says at once which are not resident yet. 0: objects stay on disk.
 struct LookupRequest {
   std::vector<IdBytes> ids;
   std::uint32_t timeout_ms = 0;
@@ -150,8 +150,8 @@ struct LookupRequest {
   }
 };
 struct LookupResult {
-  // kOk: it exists. kObjectNotFound, kObjectLost, kObjectDropped; or why it could not be brought back (kStoreFull,
-  // kTimeout, ...).
+  // kOk: the object exists. Otherwise kObjectNotFound, kObjectLost, kObjectDropped, or why it could not be reloaded
+  // (kStoreFull, kTimeout, ...).
   Code code{};
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
@@ -178,14 +178,15 @@ struct DeleteRequest {
   }
 };
 struct DeleteReply {
-  std::vector<std::uint8_t> deleted;  // 1 where the object was there
+  std::vector<std::uint8_t> deleted;  // 1 if the object existed
   template <class V>
   void fields(V& v) {
     v(deleted);
   }
 };
 
-// Evict: moves objects out of memory; what has no copy yet is written first, in the background. Pinned ones stay.
+// Evict: moves objects out of memory; those without a copy on disk are written first, in the background. Pinned objects
+// stay.
 struct EvictRequest {
   std::vector<IdBytes> ids;
   template <class V>

@@ -1,4 +1,4 @@
-// Messages about sessions, locality sets and names, and what the store reports of itself.
+// Messages about sessions, locality sets, names, and the store's status.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace entrepot {
 struct OpenSessionRequest {
   std::string scope;
   std::string session;
-  std::uint8_t set_limits = 0;  // 1: the three below are to be stored; 0: keep what is there, or the defaults
+  std::uint8_t set_limits = 0;  // 1: store the three limits below; 0: keep the current ones, or the defaults
   std::uint64_t ttl_seconds = 0;
   std::uint64_t limit_bytes = 0;
   std::uint64_t limit_objects = 0;
-  std::uint8_t deletes_consumed = 0;  // 1: no, 2: yes, an object whose last consumer had it goes at once; 0: as it is
+  std::uint8_t deletes_consumed = 0;  // delete objects after their last consumer: 1: no, 2: yes, 0: unchanged
   template <class V>
   void fields(V& v) {
     v(scope, session, set_limits, ttl_seconds, limit_bytes, limit_objects, deletes_consumed);
@@ -31,7 +31,7 @@ struct OpenSessionReply {
     v(session, generation);
   }
 };
-// CloseSession: this connection has it open no longer; the last use of it is now.
+// CloseSession: this connection no longer has the session open; updates its last use.
 struct CloseSessionRequest {
   std::uint32_t session = 0;
   template <class V>
@@ -47,11 +47,11 @@ struct RemoveSessionRequest {
     v(scope, session);
   }
 };
-// RemoveUnused: RemoveSession, unless somebody has it open or used it since it was looked at.
+// RemoveUnused: removes the session unless somebody has it open, or has used it since it was listed.
 struct RemoveUnusedRequest {
   std::string scope;
   std::string session;
-  std::uint64_t last_used_unix_ns = 0;  // as ListSessions said; 0: whenever that was
+  std::uint64_t last_used_unix_ns = 0;  // from ListSessions; 0: regardless of the last use
   template <class V>
   void fields(V& v) {
     v(scope, session, last_used_unix_ns);
@@ -59,15 +59,15 @@ struct RemoveUnusedRequest {
 };
 struct RemoveUnusedReply {
   std::uint8_t removed = 0;
-  std::uint32_t opened_by = 0;  // connections; 0 and not removed: it was used meanwhile
+  std::uint32_t opened_by = 0;  // number of connections; 0 and not removed: it was used meanwhile
   template <class V>
   void fields(V& v) {
     v(removed, opened_by);
   }
 };
 
-// DefineSet: makes a locality set of the session, or changes it: by its name (empty: the default set), or its handle.
-// `changed`: of SetField (shm/locality.h), which of the others count.
+// DefineSet: creates or changes a locality set of the session, identified by its handle if nonzero, else by its name
+// (empty: the default set). `changed`: SetField bits (shm/locality.h) of the attributes to set.
 struct DefineSetRequest {
   std::uint32_t session = 0;
   std::uint32_t set = 0;
@@ -81,7 +81,7 @@ struct DefineSetRequest {
 };
 struct DefineSetReply {
   std::uint32_t set = 0;
-  std::uint64_t attributes = 0;  // as they are now
+  std::uint64_t attributes = 0;  // current values
   template <class V>
   void fields(V& v) {
     v(set, attributes);
@@ -94,20 +94,20 @@ struct ListSetsRequest {  // answered with JSON
     v(session);
   }
 };
-// Hint: what a user says about single objects. `changed`: 1 priority, 2 pinned, 4 locality set, 8 recompute_ns.
+// Hint: user hints about objects. `changed`: 1 priority, 2 pinned, 4 locality set, 8 recompute_ns.
 struct HintRequest {
   std::vector<IdBytes> ids;
   std::uint8_t changed = 0;
   std::int8_t priority = 0;
   std::uint8_t pinned = 0;
   std::uint32_t locality_set = 0;
-  std::uint64_t recompute_ns = ~0ULL;  // to make them again, so they may be dropped; ~0: they cannot be
+  std::uint64_t recompute_ns = ~0ULL;  // cost of recomputing them, which allows dropping; ~0: cannot be
   template <class V>
   void fields(V& v) {
     v(ids, changed, priority, pinned, locality_set, recompute_ns);
   }
 };
-// Consumed: one consumer has had these objects; saying it again changes nothing.
+// Consumed: marks the objects as consumed by `consumer`; idempotent.
 struct ConsumedRequest {
   std::vector<IdBytes> ids;
   std::string consumer;
@@ -119,7 +119,7 @@ struct ConsumedRequest {
 struct PerObjectResult {
   Code code{};
   std::string message;
-  std::uint32_t left = 0;  // Consumed: consumers still to come
+  std::uint32_t left = 0;  // Consumed: consumers that are not done yet
   template <class V>
   void fields(V& v) {
     v(code, message, left);
@@ -133,12 +133,12 @@ struct PerObjectReply {  // of Hint and Consumed
   }
 };
 
-struct NameRequest {  // bind, resolve, unbind
+struct NameRequest {  // bind, resolve and unbind
   std::uint32_t session = 0;
   std::string name;
-  IdBytes id{};                  // bind
-  std::uint8_t replace = 0;      // bind
-  std::uint32_t timeout_ms = 0;  // resolve: wait until it is bound
+  IdBytes id{};                  // bind only
+  std::uint8_t replace = 0;      // bind only
+  std::uint32_t timeout_ms = 0;  // resolve: waits until it is bound
   template <class V>
   void fields(V& v) {
     v(session, name, id, replace, timeout_ms);
@@ -153,12 +153,12 @@ struct NameReply {
   }
 };
 
-// List, Info, Status, ListSessions answer with JSON text (never on a hot path, and readable by people).
+// List, Info, Status and ListSessions answer with JSON text (never on a hot path, and human-readable).
 struct ListRequest {
   std::uint32_t session = 0;
   std::uint8_t all_sessions = 0;
   std::string pattern;       // glob over names and hex IDs
-  std::uint32_t cursor = 0;  // first slot to look at
+  std::uint32_t cursor = 0;  // first slot to examine
   std::uint32_t limit = 1000;
   template <class V>
   void fields(V& v) {
@@ -186,8 +186,8 @@ struct WaitRequest {  // kWaitProvisioned
     v(timeout_ms);
   }
 };
-// Upgrade: another build's entrepotd takes the store over, with all that is in it. The answer comes before it does:
-// then this daemon ends, and clients reconnect to the next one as after a death.
+// Upgrade: another build's entrepotd takes over the store with all its contents. The answer is sent before that: then
+// this daemon exits, and clients reconnect to the next one as after a crash.
 struct UpgradeRequest {
   std::string program;  // absolute path
   template <class V>
