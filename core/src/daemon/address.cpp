@@ -19,7 +19,7 @@ constexpr std::uint64_t kMostTextBytes = 64;
 constexpr std::string_view kHasStore = "has a store\n";
 constexpr HeldTag kLockTag{HeldKind::kAddressLock, 0};
 
-// Of whoever listens there; 0 if nobody can be seen.
+// Process number of the listener at `path`; 0 if there is none.
 std::uint32_t listener_at(const std::string& path) {
   const auto socket = os::connect_unix(path, os::Deadline::after_ms(kListenerMs));
   if (!socket.is_ok()) return 0;
@@ -64,7 +64,7 @@ Status address_is_taken(const std::string& socket_path, const Status& why) {
 
 UniqueFd AddressWatch::look(KeeperLink& link) {
   next_look_ns_ = os::monotonic_ns() + kNameLookNs;
-  // Best effort: without the file's text an error is less helpful, and nothing else.
+  // Best effort: without the file's text, an error message is less helpful, nothing else.
   const int lock = link.fd(kLockTag);
   if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid(), true).is_ok()) {
     written_pid_ = link.keeper_pid();
@@ -93,7 +93,7 @@ Result<UniqueFd> AddressWatch::listen_again(KeeperLink& link) {
   return os::listen_unix(path_);
 }
 
-// The lock file may have been removed as well: without it, another store may begin there.
+// The lock file may have been removed as well; without it, another store could start at this address.
 Status AddressWatch::lock(KeeperLink& link) {
   const std::string path = address_lock_path(path_);
   if (link.fd(kLockTag) >= 0 && os::is_file_at(link.fd(kLockTag), path)) return Status::ok();

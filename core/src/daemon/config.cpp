@@ -75,7 +75,7 @@ Status set_to(std::uint64_t& out, std::string_view text, Parse&& parse) {
   return Status::ok();
 }
 
-// Given again, by a flag, the last one counts, whichever of both it is.
+// If repeated as a flag, the last one wins, whichever of the two key options it is.
 Status set_key_file(std::string_view text, DaemonConfig& config) {
   if (!text.starts_with('/')) return Status(Code::kInvalidArgument, concat("'", text, "' is not an absolute path"));
   config.spill_key_file = text;
@@ -90,7 +90,7 @@ Status set_key_command(std::string_view text, DaemonConfig& config) {
   return Status::ok();
 }
 
-// One folder, several with commas between them, or "none"; given again it adds to what is there.
+// One directory, several separated by commas, or "none"; repeated flags add up.
 Status set_spill_path(std::string_view text, DaemonConfig& config) {
   if (text == "none") {
     if (!config.spill_paths.empty()) {
@@ -117,7 +117,7 @@ Status set_spill_path(std::string_view text, DaemonConfig& config) {
   }
 }
 
-// Less than a megabyte is a mistake rather than a wish.
+// Less than a megabyte is taken for a mistake.
 Status set_spill_quota(std::string_view text, DaemonConfig& config) {
   constexpr std::uint64_t kLeast = 1ULL << 20;
   RETURN_IF_ERROR(set_to(config.spill_quota_bytes, text, parse_bytes));
@@ -126,7 +126,7 @@ Status set_spill_quota(std::string_view text, DaemonConfig& config) {
                                                "; --spill-path none spills nothing"));
 }
 
-// One setting; `internal` ones have no place in a file.
+// Applies one setting; `internal` ones are not accepted in a file.
 std::optional<Status> apply(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
   if (key == "address") return set_address(value, config);
   if (key == "size") return set_to(config.capacity_bytes, value, parse_bytes);
@@ -164,7 +164,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// `key = value` lines; `#` begins a comment; values may stand in double quotes.
+// `key = value` lines; `#` starts a comment; values may be in double quotes.
 Status read_file_into(const std::string& path, DaemonConfig& config) {
   auto text = os::read_file(path);
   if (!text.is_ok()) {

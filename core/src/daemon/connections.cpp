@@ -56,7 +56,7 @@ void ServerState::update_watch(Connection& connection) {
 void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
                        std::vector<UniqueFd> fds) {
   Connection* connection = find(owner);
-  if (connection == nullptr || connection->closing) return;  // it ended meanwhile; nobody waits for this
+  if (connection == nullptr || connection->closing) return;  // it has ended; nobody waits for this
   Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
   count_buffers(*connection);
   if (sent.is_ok()) sent = check_held(*connection);
@@ -106,7 +106,7 @@ Status ServerState::begin_wait(Connection& connection, std::uint64_t cost) {
 
 void ServerState::end_wait(std::uint64_t owner, std::uint64_t cost) {
   Connection* connection = find(owner);
-  if (connection == nullptr) return;  // what it took went with it
+  if (connection == nullptr) return;  // its cost was released with it
   connection->waiting -= cost;
   waiting_ -= cost;
 }

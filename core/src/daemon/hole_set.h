@@ -1,4 +1,4 @@
-// HoleSet: the ranges of a file that have been given back to the disk.
+// Ranges of a file that have been returned to the disk.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace entrepot {
 // Guarded by its owner.
 class HoleSet {
  public:
-  // How much of [offset, offset + bytes) is hole.
+  // Number of bytes of [offset, offset + bytes) that are holes.
   [[nodiscard]] std::uint64_t within(std::uint64_t offset, std::uint64_t bytes) const {
     std::uint64_t found = 0;
     for (auto hole = first_beyond(offset); hole != holes_.end() && hole->first < offset + bytes; ++hole)
@@ -19,7 +19,7 @@ class HoleSet {
     return found;
   }
 
-  // The range is hole no longer.
+  // Marks the range as allocated.
   void fill(std::uint64_t offset, std::uint64_t bytes) {
     const std::uint64_t end = offset + bytes;
     bytes_ -= within(offset, bytes);
@@ -31,7 +31,7 @@ class HoleSet {
     }
   }
 
-  // All of the range is hole from now on.
+  // Marks the whole range as a hole.
   void add(std::uint64_t offset, std::uint64_t bytes) {
     if (bytes == 0) return;
     fill(offset, bytes);
@@ -42,14 +42,14 @@ class HoleSet {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
  private:
-  // The first hole that ends beyond `offset`.
+  // First hole that ends after `offset`.
   [[nodiscard]] std::map<std::uint64_t, std::uint64_t>::const_iterator first_beyond(std::uint64_t offset) const {
     auto hole = holes_.upper_bound(offset);
     if (hole != holes_.begin() && std::prev(hole)->first + std::prev(hole)->second > offset) --hole;
     return hole;
   }
 
-  std::map<std::uint64_t, std::uint64_t> holes_;  // offset -> length; they do not overlap
+  std::map<std::uint64_t, std::uint64_t> holes_;  // offset -> length; disjoint
   std::uint64_t bytes_ = 0;
 };
 

@@ -18,10 +18,10 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kGraceNs = 1'000'000'000;  // for a daemon that closed its channel to be gone by itself
-constexpr std::uint64_t kEndNs = 5'000'000'000;    // the same, where the store ends
-constexpr std::uint64_t kWaitNs = 10'000'000'000;  // between two lines about a daemon that does not go
-constexpr std::uint64_t kLookMs = 20;              // between two looks at a process that has no pidfd
+constexpr std::uint64_t kGraceNs = 1'000'000'000;  // for a daemon that closed its channel to exit by itself
+constexpr std::uint64_t kEndNs = 5'000'000'000;    // the same, when the store ends
+constexpr std::uint64_t kWaitNs = 10'000'000'000;  // between two log lines about a daemon that does not exit
+constexpr std::uint64_t kLookMs = 20;              // polling interval for a process without a pidfd
 constexpr int kChannelInChild = 3;
 constexpr int kReadyInChild = 4;
 constexpr std::uint64_t kChannelKey = 1;
@@ -98,7 +98,7 @@ int Keeper::watch() {
       const std::int32_t daemon_pid = daemon_.pid();
       if (goodbye_ || stopping_) return end(0);
       if (!whole_) {
-        // It has no right to the socket's name: another store may be there already.
+        // It must not remove the socket: another store may already use its name.
         log_error("daemon ", daemon_pid, " died before it had handed its store over, so that is gone");
         return 1;
       }
@@ -107,7 +107,7 @@ int Keeper::watch() {
       } else {
         log_warning("daemon ", daemon_pid, " died; ", held_.size(), " descriptors are kept");
         if (os::monotonic_ns() - started_ns_ <= kYoungNs) go_back();
-        former_.reset();  // what has worked once is not given up
+        former_.reset();  // a program that has worked is kept
       }
     }
     if (too_many_deaths()) {
@@ -116,19 +116,19 @@ int Keeper::watch() {
                 " s: giving up; what it held in memory is gone. The lines above say why it died");
       return end(1);
     }
-    // A signal ends the wait: whoever wants the store gone does not wait for a daemon that would start.
+    // A signal ends the wait: whoever wants the store gone should not have to wait for a new daemon.
     const auto woken = os::wait_readable(signals_.get(), os::Deadline::after_ms(backoff_ms_));
     if (woken.is_ok() && *woken) pass_signal();
     if (stopping_) return end(0);
     backoff_ms_ = std::min(backoff_ms_ * 2, kMaxBackoffMs);
     if (const Status started = start_daemon(); !started.is_ok()) {
       log_error("cannot start the daemon again: ", started.to_string());
-      started_ns_ = os::monotonic_ns();  // counts as an early death, and is tried again
+      started_ns_ = os::monotonic_ns();  // counts as an early death, and is retried
     }
   }
 }
 
-// Returns when the daemon has ended and all that it sent is read.
+// Returns once the daemon has ended and everything it sent is read.
 Status Keeper::watch_daemon() {
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
   bool watches_write = channel_.wants_write();
@@ -157,7 +157,7 @@ bool Keeper::take_events(const std::vector<os::Ready>& ready) {
   return alive && send();
 }
 
-// A daemon whose channel closed is gone within moments. One that is not is killed: it could go on, and nobody else may
+// A daemon whose channel closed exits within moments. Otherwise it is killed: it could continue, and nobody else may
 // have the store before it has ended.
 Status Keeper::end_daemon() {
   const bool polite = goodbye_ || stopping_;
@@ -170,7 +170,8 @@ Status Keeper::end_daemon() {
   while (!daemon_.gone()) {
     const std::uint64_t now = os::monotonic_ns();
     if (now >= next_kill) {
-      // Killed, it runs nothing of its own any more: a store that ends anyway does not wait for a disk to let go of it.
+      // Once killed, it executes nothing more: a store that ends anyway does not wait for pending disk I/O to release
+      // it.
       if (killed && (goodbye_ || stopping_)) break;
       log_warning("daemon ", daemon_.pid(), killed ? " is killed, and not gone yet" : " does not end, so it is killed");
       if (const Status sent = daemon_.kill(); !sent.is_ok()) log_error(sent.to_string());
@@ -208,14 +209,14 @@ Status Keeper::start_daemon() {
   started_ns_ = os::monotonic_ns();
   channel_ = KeeperChannel(std::move(pair.first));
   if (options_.ready_fd >= 0) {
-    // Only the first daemon announces itself; a launcher that waits must see end-of-file if that one fails.
+    // Only the first daemon announces itself; a waiting launcher must see end-of-file if that one fails.
     UniqueFd(std::exchange(options_.ready_fd, -1)).reset();
   }
   restore();
   return Status::ok();
 }
 
-// Queued, and sent as the daemon takes it: one that died meanwhile is noticed by watch(), like any other death.
+// Messages are queued and sent as the daemon reads them; if it dies meanwhile, watch() notices it like any other death.
 void Keeper::restore() {
   for (const auto& [tag, fd] : held_)
     channel_.post(keeper_message(KeeperVerb::kRestore, tag), fd.get());
@@ -225,7 +226,7 @@ void Keeper::restore() {
   tell_dropped_lines();
 }
 
-// When something else woke us: nobody waits for the figure, and its daemon's clients come and go.
+// Sent only when something else woke us: nobody waits for the figure.
 void Keeper::tell_dropped_lines() {
   const std::uint64_t dropped = log_lines_dropped();
   if (dropped == told_dropped_lines_) return;
@@ -233,7 +234,7 @@ void Keeper::tell_dropped_lines() {
   told_dropped_lines_ = dropped;
 }
 
-// Returns only if it failed: then this program goes on.
+// Returns only on failure; then this program continues.
 void Keeper::hand_over(UniqueFd program, bool may_come_back) {
   UniqueFd self;
   if (may_come_back) {
@@ -306,14 +307,14 @@ void Keeper::pass_signal() {
       continue;
     }
     if (*signal != SIGUSR2) stopping_ = true;
-    if (!channel_.is_open()) continue;  // no daemon just now: watch() ends
+    if (!channel_.is_open()) continue;  // no daemon at the moment: watch() ends
     if (const Status sent = daemon_.send_signal(*signal == SIGUSR2 ? SIGUSR2 : SIGTERM); !sent.is_ok()) {
       log_error("the signal cannot be passed on: ", sent.to_string());
     }
   }
 }
 
-// Where it is our child. It is left alone, but whoever wonders why nobody is answered finds the reason in the log.
+// Works only for our own child. It is left alone, but the log tells why nobody is answered.
 void Keeper::tell_stopped() {
   const std::optional<bool> stopped = daemon_.pid() == 0 ? std::nullopt : os::newly_stopped(daemon_.pid());
   if (!stopped || *stopped == daemon_is_stopped_) return;
@@ -327,7 +328,7 @@ void Keeper::tell_stopped() {
   }
 }
 
-// The daemon, where it is our child, and whatever is orphaned to a container's first process.
+// Reaps the daemon, if it is our child, and orphans, if this is a container's first process.
 void Keeper::reap_children() {
   while (const auto ended = os::reap()) {
     if (ended->pid == daemon_.pid()) log_info("daemon ", ended->pid, " ended: ", ended->to_string());
@@ -338,7 +339,7 @@ bool Keeper::too_many_deaths() {
   const std::uint64_t now = os::monotonic_ns();
   std::erase_if(deaths_, [&](std::uint64_t at) { return now - at > kDeathWindowNs; });
   if (deaths_.empty()) backoff_ms_ = kMinBackoffMs;
-  // One that worked for a while did not die of what it adopted: the next one may do as well, whatever killed it.
+  // A daemon that worked for a while did not die of what it adopted, so the next one may work as well.
   if (now - started_ns_ > kYoungNs) {
     backoff_ms_ = kMinBackoffMs;
     return false;

@@ -1,23 +1,21 @@
-// The keeper: holds the descriptors that a store is made of, and starts the daemon again when it dies.
+// Keeper: holds a store's descriptors, and restarts the daemon when it dies.
 //
-//   starting ──daemon spawned──▶ watching ──its process ended, or its channel closed──▶ ending
-//      ▲                                                                                 │
-//      │                     (killed if it lives on; nothing goes on before it is gone; all that it sent is read)
-//      │                                                                                 │
-//      ├──after a back-off──no Goodbye, no signal────────────────────────────────────────┤
-//      │                                                                                 ├──Goodbye, or a signal──▶
-//      │                                                                                 │     ended, exit code 0
-//      │                                                                                 ├──too many early deaths in a
-//      │                                                                                 │     short time──▶ ended, 1
-//      │                                                                                 ├──it started us, and has not
-//      │                                                                                 │     sent all──▶ ended, 1
-//      └──another program runs in this process◀──Upgrade────────────────────────────────┘
+//   starting ──daemon spawned──▶ watching ──daemon ended, or its channel closed──▶ ending
 //
-// A daemon that is silent is left alone: it may be stopped, and go on at any moment. Only one that has ended is
-// replaced, so that never two of them have the store; the lock of the store (os/store_lock.h) stands behind that.
+//   ending ─┬─Goodbye, or a signal────────────────────────────────────────▶ exit code 0
+//           ├─it had started this keeper, and had not sent everything yet─▶ exit code 1
+//           ├─Upgrade──▶ another program runs in this process─────────────▶ starting
+//           ├─too many early deaths in a short time───────────────────────▶ exit code 1
+//           └─otherwise, after a back-off─────────────────────────────────▶ starting
 //
-// It does next to nothing, so that it has next to nothing to die of. It may be a container's first process: it reaps
-// whatever is orphaned to it, and passes SIGTERM, SIGINT and SIGUSR2 on.
+// In `ending`, the daemon is killed if it is still alive; nothing else happens until it is gone and everything it sent
+// was read.
+//
+// A silent daemon is left alone: it may be stopped, and continue at any moment. Only a daemon that has ended is
+// replaced, so that two never have the store; the store's lock (os/store_lock.h) enforces that.
+//
+// The keeper does as little as possible, so that as little as possible can kill it. It may be a container's first
+// process: it reaps orphans, and passes SIGTERM, SIGINT and SIGUSR2 on.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +32,10 @@
 namespace entrepot {
 
 struct KeeperOptions {
-  std::vector<std::string> daemon_arguments;  // passed to each daemon, without role and channel
-  std::string socket_path;                    // removed at a clean end
-  bool follows_killed = false;                // a store that was killed; told to the daemon
-  int ready_fd = -1;  // handed to the first daemon; it writes a line when it accepts connections
+  std::vector<std::string> daemon_arguments;  // for each daemon; without role and channel
+  std::string socket_path;                    // removed on a clean shutdown
+  bool follows_killed = false;                // the previous store was killed; passed to the daemon
+  int ready_fd = -1;  // passed to the first daemon, which writes a line once it accepts connections
 };
 
 class Keeper {
@@ -45,16 +43,17 @@ class Keeper {
   // Single-threaded: nothing in it is shared.
   explicit Keeper(KeeperOptions options) : options_(std::move(options)) {}
 
-  // A new store: holds the listening socket and its lock, and spawns the first daemon. Returns the exit code.
+  // For a new store: holds the listening socket and its lock, and spawns the first daemon. Returns the exit code.
   [[nodiscard]] int run_new(UniqueFd listening, UniqueFd address_lock);
-  // Started by a daemon whose keeper died: takes over what the daemon sends. Returns the exit code.
+  // Started by a daemon whose keeper died: takes over the descriptors that the daemon sends. Returns the exit code.
   [[nodiscard]] int run_for_daemon(UniqueFd channel, std::int32_t daemon_pid);
-  // In place of a keeper of another build, which left a list of what it held (takeover.h). Returns the exit code.
+  // Replaces a keeper of another build, which left a list of what it held (takeover.h). Returns the exit code.
   [[nodiscard]] int run_estate(UniqueFd list);
 
  private:
-  static constexpr std::uint64_t kYoungNs = 1'000'000'000;  // who dies younger than this may die of what it adopts
-  static constexpr std::uint32_t kMaxDeaths = 10;           // in kDeathWindowNs: then it gives up
+  // A daemon that dies earlier may have died of what it adopted
+  static constexpr std::uint64_t kYoungNs = 1'000'000'000;
+  static constexpr std::uint32_t kMaxDeaths = 10;  // within kDeathWindowNs: then the keeper gives up
   static constexpr std::uint64_t kDeathWindowNs = 30'000'000'000ULL;
   static constexpr std::uint64_t kMinBackoffMs = 10;
   static constexpr std::uint64_t kMaxBackoffMs = 2'000;
@@ -62,13 +61,13 @@ class Keeper {
   [[nodiscard]] Status prepare();
   [[nodiscard]] int watch();
   [[nodiscard]] Status watch_daemon();
-  // Of the poller's events those of the daemon; false: it has ended, or cannot be talked to any more.
+  // Handles the daemon's events; false if the daemon has ended or cannot be reached any more.
   [[nodiscard]] bool take_events(const std::vector<os::Ready>& ready);
   [[nodiscard]] Status end_daemon();
   [[nodiscard]] Status start_daemon();
   void restore();
   void tell_dropped_lines();
-  // All that came; false at end-of-file, or when something came that a daemon does not send.
+  // Handles all pending messages; false at end-of-file, or after a message that daemons do not send.
   [[nodiscard]] bool take_messages();
   void take(ReceivedMessage received);
   [[nodiscard]] bool send();
@@ -82,19 +81,19 @@ class Keeper {
 
   KeeperOptions options_;
   std::map<HeldTag, UniqueFd> held_;
-  UniqueFd next_;             // the program that is to take over when the daemon is gone
-  UniqueFd former_;           // the program before this one, until a daemon of this one has worked
+  UniqueFd next_;             // program that takes over when the daemon is gone
+  UniqueFd former_;           // previous program, until a daemon of this one has worked
   KeeperChannel channel_;     // open until its daemon is known to have ended
-  os::ProcessHandle daemon_;  // of the last one
+  os::ProcessHandle daemon_;  // most recent one
   UniqueFd signals_;
-  bool whole_ = true;               // false while a daemon that started us has not sent all that its store is made of
-  bool goodbye_ = false;            // the daemon said that it ends
+  bool whole_ = true;               // false while a daemon that started us has not sent all descriptors of its store
+  bool goodbye_ = false;            // the daemon announced a clean shutdown
   bool stopping_ = false;           // we were told to end
-  bool daemon_is_stopped_ = false;  // as far as was told
-  std::uint64_t told_dropped_lines_ = 0;  // of our log, to this daemon
+  bool daemon_is_stopped_ = false;  // as last reported
+  std::uint64_t told_dropped_lines_ = 0;  // of our log, reported to this daemon
   std::uint64_t backoff_ms_ = kMinBackoffMs;
-  std::uint64_t started_ns_ = 0;       // when the daemon was
-  std::vector<std::uint64_t> deaths_;  // monotonic times of the last early ones
+  std::uint64_t started_ns_ = 0;       // start of the daemon
+  std::vector<std::uint64_t> deaths_;  // monotonic times of recent early deaths
 };
 
 }  // namespace entrepot

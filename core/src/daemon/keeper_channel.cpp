@@ -15,8 +15,9 @@ namespace entrepot {
 
 namespace {
 
-constexpr int kSendRoom = 4 << 20;               // bytes; a message takes the system about 800
-constexpr std::uint64_t kAgainNs = 100'000'000;  // where the system has no room for descriptors, and says not when
+constexpr int kSendRoom = 4 << 20;  // bytes; a message takes about 800 in the kernel
+// Retry interval when the system has no room for descriptors, which it does not signal
+constexpr std::uint64_t kAgainNs = 100'000'000;
 
 }  // namespace
 
@@ -80,7 +81,7 @@ Result<ReceivedMessage> KeeperChannel::receive(os::Deadline deadline) {
   auto* raw = reinterpret_cast<std::uint8_t*>(&received.message);
   const std::span bytes(raw, sizeof(KeeperMessage));
   Result<os::IoResult> result = os::receive_some(socket_.get(), bytes, fds);
-  // A peer that ended before it had read all leaves an error (ECONNRESET), once, in front of what it has sent.
+  // A peer that ended before it had read everything causes one ECONNRESET before its last messages can be read.
   if (result.code() == Code::kStoreUnavailable) result = os::receive_some(socket_.get(), bytes, fds);
   if (!result.is_ok()) return result.status();
   if (result->closed) return Status(Code::kStoreUnavailable, "the other of keeper and daemon is gone", true);

@@ -1,18 +1,19 @@
-// The channel between keeper and daemon: a SOCK_SEQPACKET pair whose messages are one struct and at most one
-// descriptor.
+// Channel between keeper and daemon: a SOCK_SEQPACKET pair whose messages are one struct and at most one descriptor.
 //
-//   daemon -> keeper   Hold(tag) + fd;  Drop(tag);  Goodbye (a clean stop: end without a new daemon)
-//                      Upgrade(number) + fd of a program, answered by Ack(number): to be run in the keeper's place when
-//                      the daemon is gone;  Upgrade without fd: no more
-//                      Restored: a daemon that started its keeper has sent all that its store is made of
-//   keeper -> daemon   Restore(tag) + fd for all that is held, then Restored(keeper's pid): sent once, first thing
-//                      LogDropped(number): so many lines of the keeper's log were dropped
+//   daemon -> keeper   Hold(tag) + fd
+//                      Drop(tag)
+//                      Goodbye: clean shutdown, end without starting a new daemon
+//                      Upgrade(number) + fd of a program, answered by Ack(number): run it in place of the keeper when
+//                      the daemon is gone; Upgrade without fd cancels
+//                      Restored: a daemon that started its keeper has sent all descriptors of its store
+//   keeper -> daemon   Restore(tag) + fd for everything held, then Restored(keeper's pid): sent once, first
+//                      LogDropped(number): how many lines of the keeper's log were dropped
 //
-// Neither waits for the other: what the socket does not take now lies in a queue here, in order, and goes when there is
-// room. What was sent lies in the other's socket. A keeper reads that to its end before it acts on the daemon's death,
-// so for the store "sent" is as good as held: only the keeper's own death takes it, and then the daemon lives.
+// Neither side waits for the other: messages that the socket does not accept are queued here, in order, and sent when
+// there is room. Sent messages lie in the receiver's socket. A keeper reads it to the end before it acts on the
+// daemon's death, so "sent" is as good as held: only the keeper's own death loses it, and then the daemon is alive.
 //
-// End-of-file means that the other has closed its end, which it does by ending. Silence means nothing.
+// End-of-file means that the other side has closed its end, which it does only by ending. Silence means nothing.
 #pragma once
 
 #include <compare>
@@ -56,7 +57,7 @@ enum class KeeperVerb : std::uint32_t {
   kLogDropped = 8,
 };
 
-inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2": keeper and daemon of another build refuse
+inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2"; a keeper or daemon with another magic is refused
 
 struct KeeperMessage {
   std::uint32_t magic = kKeeperMagic;
@@ -82,7 +83,7 @@ struct ReceivedMessage {
   UniqueFd fd;  // invalid if none came
 };
 
-// One end of the channel. Guarded by the one thread of its process that has it.
+// One end of the channel. Guarded by the one thread of its process that uses it.
 class KeeperChannel {
  public:
   KeeperChannel() = default;  // closed
@@ -92,22 +93,23 @@ class KeeperChannel {
   [[nodiscard]] bool is_open() const { return socket_.valid(); }
   void close();
 
-  // Queues the message; flush() sends. The descriptor is the caller's, and stays open while is_unsent(); or it is
-  // taken.
+  // Queues the message; flush() sends it. The first form borrows the descriptor, which must stay open while
+  // is_unsent(); the second takes it.
   void post(const KeeperMessage& message, int fd = -1);
   void post(const KeeperMessage& message, UniqueFd fd);
-  // Takes an unsent Hold back; false if there is none, so it was sent or never posted.
+  // Removes an unsent Hold; false if there is none, i.e. it was sent or never posted.
   [[nodiscard]] bool take_back(const HeldTag& tag);
-  // Sends what there is room for. An error: nothing can be sent any more.
+  // Sends as much as there is room for. On error, nothing can be sent any more.
   [[nodiscard]] Status flush();
   [[nodiscard]] bool all_sent() const { return unsent_.empty(); }
   [[nodiscard]] bool is_unsent(const HeldTag& tag) const;  // its Hold
-  // To be flushed when it is writable; or, where the system has no room for more descriptors in sockets, at that time.
+  // wants_write(): flush when the socket is writable. again_ns(): flush at that time instead, because the system has no
+  // room for more descriptors in flight.
   [[nodiscard]] bool wants_write() const { return !unsent_.empty() && again_ns_ == 0; }
   [[nodiscard]] std::uint64_t again_ns() const { return again_ns_; }  // 0: not by time
 
-  // Without waiting. kTimeout: nothing there. kStoreUnavailable: the other closed its end, and all that it sent was
-  // received. Else what came is not of this version.
+  // Does not wait. kTimeout: nothing pending. kStoreUnavailable: the other side closed its end, and everything it sent
+  // was received. Other errors: the message is not of this version.
   [[nodiscard]] Result<ReceivedMessage> receive();
   [[nodiscard]] Result<ReceivedMessage> receive(os::Deadline deadline);  // waits
 
@@ -115,7 +117,7 @@ class KeeperChannel {
   struct Unsent {
     KeeperMessage message;
     int fd = -1;
-    UniqueFd own;  // fd, where it was taken
+    UniqueFd own;  // fd, if it was taken
   };
 
   UniqueFd socket_;

@@ -14,12 +14,12 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
-constexpr std::uint64_t kKeeperGraceNs = kSecondNs;   // for a keeper whose channel broke to be gone by itself
-constexpr std::uint64_t kStartNs = 10 * kSecondNs;    // for a new keeper to say that it is there
-constexpr std::uint64_t kLoneTryNs = kSecondNs;       // between two tries to start one
-constexpr std::uint64_t kLookNs = kSecondNs / 50;     // between two looks at a process that has no pidfd
-constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;  // for the keeper to take another program
-constexpr std::uint64_t kGoodbyeMs = 5'000;           // for the keeper's socket to have room for the last message
+constexpr std::uint64_t kKeeperGraceNs = kSecondNs;   // for a keeper whose channel broke to exit by itself
+constexpr std::uint64_t kStartNs = 10 * kSecondNs;    // for a new keeper to report that it is ready
+constexpr std::uint64_t kLoneTryNs = kSecondNs;       // between two attempts to start one
+constexpr std::uint64_t kLookNs = kSecondNs / 50;     // polling interval for a process without a pidfd
+constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;  // for the keeper to accept another program
+constexpr std::uint64_t kGoodbyeMs = 5'000;           // for the keeper's socket to accept the last message
 constexpr int kChannelInKeeper = 3;
 constexpr std::uint64_t kKeeperChannelKey = 1;
 constexpr std::uint64_t kKeeperKey = 2;
@@ -66,7 +66,7 @@ void KeeperLink::hold(const HeldTag& tag, UniqueFd fd) {
 }
 
 bool KeeperLink::is_safe(const HeldTag& tag) const {
-  // A keeper that is being filled, or is not there, starts no daemon; one that is being ended could still do so.
+  // A keeper that is being filled, or does not exist, starts no daemon; one that is being ended still could.
   return (state_ != State::kLinked && state_ != State::kEnding) || !channel_.is_unsent(tag);
 }
 
@@ -85,7 +85,7 @@ int KeeperLink::fd(const HeldTag& tag) const {
 void KeeperLink::on_event() {
   const auto ready = poller_->wait(os::Deadline::after_ms(0));
   if (!ready.is_ok()) return lose(ready.status());
-  // Its end first: what it said before that has no meaning any more.
+  // Its end first: earlier messages are then meaningless.
   if (keeper_.gone() && state_ != State::kAlone) return keeper_ended();
   for (const os::Ready& one : *ready) {
     if (one.key != kKeeperChannelKey || !channel_.is_open()) continue;
@@ -105,7 +105,7 @@ void KeeperLink::take_messages() {
 
 void KeeperLink::take(const KeeperMessage& message) {
   if (message.verb == KeeperVerb::kRestored && state_ == State::kStarting) return fill();
-  if (message.verb == KeeperVerb::kAck) {  // perhaps of an upgrade that was given up
+  if (message.verb == KeeperVerb::kAck) {  // possibly for an upgrade that was given up
     if (upgrade_ && upgrade_->number == message.number) finish_upgrade(Status::ok());
     return;
   }
@@ -120,7 +120,7 @@ void KeeperLink::send() {
   if (!takes_messages()) return;
   Status flushed = channel_.flush();
   if (flushed.is_ok() && state_ == State::kFilling && channel_.all_sent()) {
-    // Only now, so that what was published meanwhile is part of "all": from here on is_safe() asks for each.
+    // Only now, so that what was published meanwhile is included; from here on is_safe() is checked for each.
     state_ = State::kLinked;
     channel_.post(keeper_message(KeeperVerb::kRestored));
     flushed = channel_.flush();
@@ -138,7 +138,7 @@ void KeeperLink::send() {
   }
 }
 
-// The channel is of no use; the process may live, and is replaced only when it has ended.
+// The channel is unusable; the process may be alive, and is replaced only once it has ended.
 void KeeperLink::lose(const Status& why) {
   if (state_ == State::kEnding || state_ == State::kAlone) return;
   if (keeper_.gone()) return keeper_ended();
@@ -149,7 +149,7 @@ void KeeperLink::lose(const Status& why) {
 void KeeperLink::end_keeper(std::uint64_t grace_ns) {
   state_ = State::kEnding;
   state_until_ns_ = os::monotonic_ns() + grace_ns;
-  poller_->remove(channel_.fd());  // it would be readable without end
+  poller_->remove(channel_.fd());  // it would be readable forever
 }
 
 void KeeperLink::keeper_ended() {
@@ -160,7 +160,7 @@ void KeeperLink::keeper_ended() {
   channel_.close();
   keeper_log_lines_dropped_ = 0;
   keeper_ = os::ProcessHandle();
-  while (os::reap()) {  // it is our child if an earlier one's death made us start it
+  while (os::reap()) {  // it is our child if we started it after an earlier one died
   }
   finish_upgrade(Status(Code::kStoreUnavailable, "the keeper, which would have taken over, is gone: try again", true));
   if (was_linked) return start_keeper();
@@ -229,7 +229,7 @@ void KeeperLink::tick() {
   if (state_ != State::kAlone && keeper_.fd() < 0 && keeper_.gone()) keeper_ended();
   if (channel_.again_ns() != 0 && now >= channel_.again_ns()) send();
   if (upgrade_ && now >= upgrade_->until_ns) {
-    if (takes_messages()) channel_.post(keeper_message(KeeperVerb::kUpgrade));  // without a program: no more
+    if (takes_messages()) channel_.post(keeper_message(KeeperVerb::kUpgrade));  // without a program: cancels
     send();
     finish_upgrade(Status(Code::kTimeout,
                           concat("the keeper (process ", keeper_pid_,

@@ -1,4 +1,4 @@
-// entrepotd. As a user starts it, it becomes the keeper and spawns the daemon; the two spawn each other with --role.
+// entrepotd. Started by a user, it becomes the keeper and spawns the daemon; the two spawn each other with --role.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -29,7 +29,7 @@ constexpr int kExitUsage = 2;
 constexpr int kExitCannotStart = 1;
 constexpr int kStandardError = 2;
 
-// The exit code tells it too, so whoever does not read standard error is waited for for a second at most.
+// The exit code tells it too, so if nobody reads standard error, this waits for a second at most.
 int fail(const Status& status, int code) {
   const auto writable = os::wait_writable(kStandardError, os::Deadline::after_ms(kLastLinesMs));
   if (!writable.is_ok() || !*writable) return code;
@@ -37,7 +37,7 @@ int fail(const Status& status, int code) {
   return code;
 }
 
-// A defect that ends the process: what is told of it waits in the log like everything else, and abort() ends that.
+// Terminate handler: logs the reason, which would otherwise be lost in the background log, and aborts.
 [[noreturn]] void say_why_it_ends() {
   std::string why = "no exception";
   try {
@@ -60,22 +60,22 @@ KeeperOptions keeper_options(const DaemonConfig& config) {
   return options;
 }
 
-// Everything that can be wrong at the door is said here, before anything is in the background.
+// Everything that can be checked up front is reported here, before anything runs in the background.
 int start_store(const DaemonConfig& config) {
   const std::string folder = os::folder_of(config.socket_path);
   if (const Status safe = os::check_folder_safe(folder); !safe.is_ok()) return fail(safe, kExitCannotStart);
   if (const Status fits = check_capacity(config); !fits.is_ok()) return fail(fits, kExitCannotStart);
-  // Of several that start at once, one wins; the lock ends with the store.
+  // If several start at once, one wins; the lock ends with the store.
   auto lock = os::lock_file(address_lock_path(config.socket_path));
   if (!lock.is_ok()) return fail(address_is_taken(config.socket_path, lock.status()), kExitCannotStart);
-  // What is known of a killed store stays known until there is another one. Without the file's text an error is less
-  // helpful, or that is not known, and nothing else.
+  // Keep the record of a killed store until there is a new store. If the file cannot be written, error messages are
+  // less helpful or that record is lost, nothing worse.
   const bool follows_killed = follows_killed_store(config.socket_path);
   const auto pid = static_cast<std::uint32_t>(os::current_pid());
   static_cast<void>(write_address_owner(lock->get(), pid, follows_killed));
   auto listening = os::listen_unix(config.socket_path);
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
-  // Now that the address is ours, whoever uses our part of a spill folder is a stranger to it.
+  // The address is ours now, so any user of our spill subdirectory is a stranger.
   if (const Status usable = check_spill_door(os::system_file_io(), config); !usable.is_ok()) {
     if (const Status removed = os::remove_file(config.socket_path); !removed.is_ok()) fail(removed, kExitCannotStart);
     return fail(usable, kExitCannotStart);
@@ -115,7 +115,7 @@ int run(const std::vector<std::string>& arguments) {
       std::printf("%s\n", takeover_line().c_str());
       return 0;
     case Role::kKeeper:
-      os::name_process("entrepotd");  // a keeper that was run by its descriptor is named after that
+      os::name_process("entrepotd");  // a keeper run by descriptor would otherwise be named after the descriptor
       if (config->estate_fd >= 0) return Keeper(keeper_options(*config)).run_estate(UniqueFd(config->estate_fd));
       return Keeper(keeper_options(*config)).run_for_daemon(UniqueFd(config->daemon_fd), config->daemon_pid);
     case Role::kDaemon:

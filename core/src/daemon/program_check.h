@@ -1,7 +1,7 @@
-// Looks, on a thread of its own, whether a program could take this store over: it lies on a file system that may not
-// answer, and is run and asked, for which it has some seconds.
+// Checks on a thread of its own whether a program could take this store over: its file system may not answer, and it is
+// run and queried, which may take seconds.
 //
-//   idle ──start()──▶ looking ──the thread has an answer, and signals the event──▶ answered ──take()──▶ idle
+//   idle ──start()──▶ checking ──the thread has an answer, and signals the event──▶ answered ──take()──▶ idle
 #pragma once
 
 #include <functional>
@@ -17,26 +17,26 @@
 
 namespace entrepot {
 
-// Guarded by the daemon's thread, but for what the two share.
+// Guarded by the daemon's thread, except for `Shared`.
 class ProgramCheck {
  public:
   using Done = std::function<void(Result<Program>)>;
 
-  [[nodiscard]] Status open();  // once, first
-  // kStoreUnavailable while another one is looked at: `done` is not called then.
+  [[nodiscard]] Status open();  // call once, first
+  // kStoreUnavailable while another check is running; `done` is not called then.
   [[nodiscard]] Status start(std::string path, std::vector<std::string> arguments, Done done);
   [[nodiscard]] int event() const { return shared_->event.get(); }
-  void take();  // the event was signalled
+  void take();  // call when the event was signalled
 
  private:
-  struct Shared {  // lives as long as the thread, which the end of the process does not wait for
+  struct Shared {  // lives as long as the thread, which process exit does not wait for
     UniqueFd event;
     std::mutex mutex;
     std::optional<Result<Program>> answer;  // guarded by mutex
   };
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  Done done_;  // of the one that is looked at; none: idle
+  Done done_;  // of the running check; none: idle
 };
 
 }  // namespace entrepot

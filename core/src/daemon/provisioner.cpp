@@ -14,10 +14,10 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kHugeStepBytes = 64ULL << 20;  // between two looks at the machine's memory
+constexpr std::uint64_t kHugeStepBytes = 64ULL << 20;  // between two checks of the machine's memory
 constexpr std::uint64_t kSmallStepBytes = 16ULL << 20;
 constexpr std::uint64_t kMinReserveBytes = 128ULL << 20;
-constexpr std::uint64_t kReserveShare = 32;  // of the tightest limit: left to everybody else
+constexpr std::uint64_t kReserveShare = 32;  // 1/n of the tightest limit is left to everybody else
 
 Status check_headroom(std::uint64_t bytes) {
   ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
@@ -74,7 +74,7 @@ Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bo
 
 Status Provisioner::start(int event_fd) {
   event_fd_ = event_fd;
-  // Signals are the event loop's: block them here by starting the thread from where they are blocked already.
+  // Signals belong to the event loop: the thread inherits the mask in which they are already blocked.
   thread_ = std::thread([this] { run(); });
   return Status::ok();
 }
@@ -115,7 +115,7 @@ void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
   if (queued != queue_.end()) {
     queue_.erase(queued);
   } else {
-    cancelled_.insert({segment, generation});  // perhaps being filled; run() clears what it finishes
+    cancelled_.insert({segment, generation});  // possibly being filled; run() removes what it finishes
   }
 }
 
@@ -164,7 +164,7 @@ void Provisioner::run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); });
-    if (stopping_) return;  // the end of the process gives everything back
+    if (stopping_) return;  // process exit returns everything
     if (!unwanted_.empty() && (queue_.empty() || !queue_.front().urgent)) {
       lock.unlock();
       punch_some();

@@ -1,13 +1,13 @@
-// The provisioner: a thread that makes memory warm ahead of demand, so that no client's copy pays for page faults.
+// Provisioner: a thread that makes memory warm ahead of demand, so that clients' copies incur no page faults.
 //
 //   queued ──▶ filling (in steps, checked against the machine's memory) ──▶ done, or failed with the reason
-//     └──cancelled──▶ gone         ├──cancelled between two steps──▶ gone
-//                                  └──somebody waits for another job──▶ queued again, with the pages that it has
+//     └──cancelled──▶ gone    ├──cancelled between two steps──▶ gone
+//                             └──somebody waits for another job──▶ queued again, keeping the pages it has
 //
-// Huge pages where the kernel gives them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
-// otherwise, plain reservation on kernels without either. It never takes the machine's or the control group's last
-// memory: before each step what is left is read, and a reserve is kept. Urgent work (somebody waits) goes first, step
-// by step with what is given back; what is given back goes before all other work.
+// Uses huge pages where the kernel provides them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
+// otherwise, and plain reservation on kernels without either. It never takes the last memory of the machine or the
+// control group: before each step it reads what is left, and keeps a reserve. Urgent work (a request is waiting) goes
+// first, alternating step by step with pages being given back; giving pages back precedes all other work.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +32,7 @@ struct ProvisionJob {
   std::uint32_t generation = 0;
   std::uint64_t bytes = 0;
   bool urgent = false;
-  UniqueFd fd;  // a duplicate of its own: the segment may be dropped while it is being filled
+  UniqueFd fd;  // a duplicate: the segment may be dropped while it is being filled
 };
 
 struct Provisioned {
@@ -49,15 +49,15 @@ class Provisioner {
   Provisioner(const Provisioner&) = delete;
   Provisioner& operator=(const Provisioner&) = delete;
 
-  // `event_fd` is signalled when take_finished() has something; it outlives the provisioner.
+  // `event_fd` is signalled when take_finished() has results; it must outlive the provisioner.
   [[nodiscard]] Status start(int event_fd);
-  void stop();  // waits for the step under way
+  void stop();  // waits for the current step
 
   void add(ProvisionJob job);
   void cancel(std::uint32_t segment, std::uint32_t generation);
-  // Gives all pages of a memfd back: of a large one that takes longer than the event loop may (0.15 s per GiB). Before
-  // a step of urgent work as many of them as that step takes, before all other work all of them: so there never are
-  // more pages than before.
+  // Returns all pages of a memfd to the machine; for a large one that takes longer than the event loop may block (0.15
+  // s per GiB). Before each step of urgent work, as many pages are returned as the step takes, before all other work
+  // all of them: so memory use never exceeds what it was.
   void give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes);
   [[nodiscard]] std::vector<Provisioned> take_finished();
 
@@ -65,7 +65,7 @@ class Provisioner {
   using Key = std::pair<std::uint32_t, std::uint32_t>;
 
   void run();
-  [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: it gave way to urgent work
+  [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: interrupted by urgent work
   [[nodiscard]] bool cancelled(const ProvisionJob& job);
   [[nodiscard]] bool urgent_waits();
   struct Unwanted {
@@ -74,23 +74,23 @@ class Provisioner {
     UniqueFd fd;
     std::uint64_t punched = 0;
   };
-  bool punch_some();  // of what is unwanted, as much as a step fills; false: there was nothing
+  bool punch_some();  // as much of the unwanted memory as a step fills; false: there was none
   void make_room_for(const ProvisionJob& job);
-  void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; of those that are as urgent
+  void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; position among jobs of the same urgency
 
   int event_fd_ = -1;
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones in front
-  std::deque<Unwanted> unwanted_;      // guarded by mutex_; taken out by the thread only
+  std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones first
+  std::deque<Unwanted> unwanted_;      // guarded by mutex_; removed by the thread only
   std::vector<Provisioned> finished_;  // guarded by mutex_
   std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
   bool stopping_ = false;              // guarded by mutex_
 };
 
-// Makes all pages of the memfd's mapping exist, in steps; `go_on` is asked before each. Used by the thread, and
-// directly by tests. kStoreFull: the machine has no more to give, with the figures.
+// Populates all pages of the memfd's mapping, in steps; calls `go_on` before each. Used by the thread, and directly by
+// tests. kStoreFull, with figures: the machine has no more to give.
 [[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on);
 
 }  // namespace entrepot

@@ -1,4 +1,4 @@
-// Clients come, come back, fork and die.
+// Client registration: connecting, reconnecting, forking, and death.
 #include <algorithm>
 #include <utility>
 
@@ -82,7 +82,7 @@ void ServerState::hello(Connection& connection, Frame& frame) {
     identity.pid = connection.peer.pid;
     identity.uid = connection.peer.uid;
     identity.pin_capacity = std::clamp<std::uint32_t>(hello.pin_capacity, 1, kMaxPinsPerClient);
-    identity.label = to_utf8(hello.label, kLabelMaxBytes);  // a program may be called anything
+    identity.label = to_utf8(hello.label, kLabelMaxBytes);  // program names are arbitrary
     auto registered = register_client(identity);
     if (!registered.is_ok()) return fail(registered.status());
     answer.client = registered->client;
@@ -158,7 +158,7 @@ Status ServerState::reconnect(Connection& connection, const Hello& hello, const 
   ASSIGN_OR_RETURN(const bool same, os::same_file(known, fds.front().get()));
   if (!same) return Status(Code::kAccessDenied, concat("the pin table shown is not that of client ", hello.client));
   const ClientState* state = store.clients().find(hello.client);
-  if (state == nullptr || state->token != hello.token) {  // before anything is done to whoever it is
+  if (state == nullptr || state->token != hello.token) {  // before anything is changed for that client
     return Status(Code::kAccessDenied, concat("the token shown is not that of client ", hello.client));
   }
   if (store.pins().is_unreadable(hello.client)) {
@@ -168,7 +168,7 @@ Status ServerState::reconnect(Connection& connection, const Hello& hello, const 
   }
   for (const auto& [owner, other] : connections) {
     if (owner != connection.owner && other->client == hello.client) {
-      close_connection(owner);  // its former connection, whose end this side has not seen yet
+      close_connection(owner);  // its former connection, whose end was not seen here yet
       break;
     }
   }
@@ -192,7 +192,7 @@ void ServerState::fork(Connection& connection, std::uint64_t request) {
   if (const Status set = os::set_nonblocking(sockets->first.get(), true); !set.is_ok()) {
     return refuse(owner, request, set);
   }
-  // The child's pins lie where the parent's do, so its table is as large.
+  // The child's pins are at the same positions as the parent's, so its table has the same size.
   auto registered = register_client(identity, store.pins().places(*connection.client));
   if (!registered.is_ok()) return refuse(owner, request, registered.status());
   Connection* child = add_connection(std::move(sockets->first), connection.peer);
@@ -222,7 +222,7 @@ Result<std::uint32_t> ServerState::grow_pins(std::uint32_t client, std::uint32_t
                          " asks for ", pins, ": drop values that are no longer needed"));
   }
   if (pins <= places) return places;
-  // By doubling, so that it is asked for a few times only.
+  // Doubles the table, so that growing is rare.
   const std::uint32_t wished = std::min(std::max(pins, 2 * places), most);
   const std::uint64_t before = pin_memory_bytes(places, most);
   std::uint32_t target = wished;

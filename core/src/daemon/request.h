@@ -1,4 +1,4 @@
-// A request of a ready connection: from the wire to the store and back.
+// Requests of ready connections: decoding, calling the store, and replying.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +36,15 @@ class Request {
                          concat(count, " objects in one request are over the limit of ", kMaxBatch, ": send several")));
     return false;
   }
-  // Text that is kept and shown. What only looks something up may be anything: an older store may have names that are
-  // no UTF-8, which must still be found and removed.
+  // Validates text that is stored and shown. Lookups accept any bytes: an older store may have names that are not
+  // UTF-8, which must still be found and removed.
   [[nodiscard]] bool is_text(std::string_view what, std::string_view text) {
     const Status sound = check_text(what, text);
     if (!sound.is_ok()) state_.refuse(owner_, number_, sound);
     return sound.is_ok();
   }
   [[nodiscard]] static Status check_text(std::string_view what, std::string_view text);
-  // Takes the cost of a request over `ids` that may wait; its answer gives it back.
+  // Charges the cost of a request that may wait; its answer releases it.
   [[nodiscard]] bool may_wait(std::uint64_t cost) {
     const Status room = state_.begin_wait(connection_, cost);
     if (!room.is_ok()) state_.refuse(owner_, number_, room);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kShownTextBytes = 60;
 
-// The texts stay in `object`.
+// The strings stay in `object`.
 SealSpec spec_of(const SealObject& object) {
   SealSpec spec;
   spec.id = object.id;

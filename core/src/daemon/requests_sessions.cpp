@@ -1,4 +1,4 @@
-// Requests about sessions, and what belongs to one: locality sets and names.
+// Requests about sessions and what belongs to them: locality sets and names.
 #include "base/text.h"
 #include "daemon/request.h"
 

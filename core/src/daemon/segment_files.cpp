@@ -10,7 +10,7 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kMostPunchBytes = 4ULL << 20;  // of one call in the event loop: less than a millisecond
+constexpr std::uint64_t kMostPunchBytes = 4ULL << 20;  // per call in the event loop: less than a millisecond
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void SegmentFiles::drop(std::uint32_t segment, std::uint32_t generation) {
   const HeldTag tag = segment_tag(segment, generation);
   const int fd = link_.fd(tag);
   if (fd < 0) return;
-  // Whoever still maps it would keep its pages: a closed memfd stays as long as a mapping of it.
+  // Punch it first: a closed memfd keeps its pages as long as somebody maps it.
   const auto bytes = os::file_bytes(fd);
   Status punched = bytes.status();
   if (bytes.is_ok()) {
@@ -85,7 +85,7 @@ void SegmentFiles::take_finished() {
 }
 
 void SegmentFiles::publish_safe() {
-  // One by one: whoever is told may drop others.
+  // One by one: the callback may drop others.
   for (std::size_t i = 0; i < finished_.size();) {
     const bool safe = link_.is_safe(segment_tag(finished_[i].segment, finished_[i].generation));
     if (!safe && finished_[i].status.is_ok()) {

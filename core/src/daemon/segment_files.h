@@ -1,4 +1,4 @@
-// SegmentFiles: the store's memory source in the daemon. Segments are memfds that the keeper holds; the provisioner's
+// SegmentFiles: the store's memory source in the daemon. Segments are memfds held by the keeper; the provisioner's
 // thread makes them warm.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace entrepot {
 // Guarded by the daemon's thread.
 class SegmentFiles : public MemorySource {
  public:
-  // Told when a segment's memory is there, or why not.
+  // Called when a segment's memory is ready, or could not be made.
   using Done = std::function<void(const Provisioned&)>;
 
   SegmentFiles(KeeperLink& link, Provisioner& provisioner) : link_(link), provisioner_(provisioner) {}
@@ -26,12 +26,12 @@ class SegmentFiles : public MemorySource {
   void drop(std::uint32_t segment, std::uint32_t generation) override;
   [[nodiscard]] Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
 
-  // The event of the provisioner was signalled.
+  // Call when the provisioner's event was signalled.
   void take_finished();
-  // Tells of the segments that are ready and that the next daemon will have too.
+  // Reports the segments that are ready and held by the keeper.
   void publish_safe();
 
-  // For clients: the memory itself, and a description of it that cannot write.
+  // For clients: the memory itself, and a read-only descriptor of it.
   [[nodiscard]] Result<UniqueFd> writable(std::uint32_t segment, std::uint32_t generation) const;
   [[nodiscard]] Result<UniqueFd> read_only(std::uint32_t segment, std::uint32_t generation) const;
 
@@ -42,7 +42,7 @@ class SegmentFiles : public MemorySource {
   KeeperLink& link_;
   Provisioner& provisioner_;
   Done done_;
-  std::vector<Provisioned> finished_;  // not told of yet
+  std::vector<Provisioned> finished_;  // not reported yet
 };
 
 }  // namespace entrepot

@@ -1,4 +1,4 @@
-// The segments as the spilling threads see them: mapped once for each life of a segment's number.
+// Segments as mapped by the spill threads: once per generation of a segment.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace entrepot {
 
-// A blob's bytes; the mapping stays as long as somebody holds it.
+// A blob's bytes; the mapping lives as long as this refers to it.
 struct BlobBytes {
   std::shared_ptr<const os::Mapping> memory;
   std::byte* data = nullptr;
@@ -22,12 +22,12 @@ struct BlobBytes {
 // Guarded by the daemon's thread.
 class SegmentMemory {
  public:
-  // The segment's memory, writable; a descriptor of our own.
+  // Opens the segment's memory, writable; returns a new descriptor.
   using Open = std::function<Result<UniqueFd>(std::uint32_t segment, std::uint32_t generation)>;
 
   explicit SegmentMemory(Open open) : open_(std::move(open)) {}
 
-  // kInternal if the place lies outside of its segment.
+  // kInternal if the place lies outside its segment.
   [[nodiscard]] Result<BlobBytes> at(const BlobPlace& place);
 
  private:

@@ -26,7 +26,7 @@ namespace {
 constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
 constexpr std::uint64_t kDefaultLeastBytes = 64ULL << 20;
 constexpr std::uint64_t kDefaultMostBytes = 16ULL << 30;
-constexpr std::uint64_t kLockMs = 10'000;                         // for a daemon that was killed to be gone altogether
+constexpr std::uint64_t kLockMs = 10'000;                         // for a killed daemon to be completely gone
 constexpr std::uint64_t kMostWarmBytes = std::uint64_t{5} << 29;  // 2.5 GiB
 
 class SystemClock : public Clock {
@@ -42,7 +42,7 @@ Result<std::uint64_t> capacity_of(const DaemonConfig& config) {
   return std::max(share / kSegmentAlign * kSegmentAlign, kDefaultLeastBytes);
 }
 
-// Before anything of the store is looked at or changed; kept until this process ends.
+// Locks the store before anything of it is read or changed; held until this process ends.
 Status lock_store(KeeperLink& link) {
   const HeldTag tag{HeldKind::kStoreLock, 0};
   if (link.fd(tag) < 0) {
@@ -51,7 +51,7 @@ Status lock_store(KeeperLink& link) {
       return Status(Code::kInternal, "the keeper holds a store without its lock: it cannot be taken over safely");
     }
     ASSIGN_OR_RETURN(UniqueFd lock, os::create_store_lock());
-    link.hold(tag, std::move(lock));  // first of all, so that whoever has any of the store has its lock
+    link.hold(tag, std::move(lock));  // first, so that whoever has any part of the store has its lock
   }
   return os::take_store_lock(link.fd(tag), os::Deadline::after_ms(kLockMs));
 }
@@ -102,7 +102,7 @@ Status adopt(Store& store, KeeperLink& link) {
   return Status::ok();
 }
 
-// What a former daemon had the keeper hold and no table knows (it died between the two) is given back.
+// Drops descriptors that a dead daemon gave to the keeper before any table listed them.
 void drop_orphans(const Store& store, KeeperLink& link) {
   std::vector<HeldTag> orphans;
   for (const auto& [tag, fd] : link.all()) {
@@ -136,7 +136,7 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, fresh));
 
   StoreOptions options;
-  // A restarted daemon keeps the capacity that the store began with, whatever memory is free by now.
+  // A restarted daemon keeps the store's original capacity, however much memory is free now.
   options.capacity_bytes = fresh ? 0 : memory.root().capacity_bytes.load(std::memory_order_relaxed);
   if (options.capacity_bytes == 0) {
     ASSIGN_OR_RETURN(options.capacity_bytes, capacity_of(config));
@@ -202,7 +202,7 @@ Status check_capacity(const DaemonConfig& config) {
 }
 
 int run_server(const DaemonConfig& config, KeeperLink link) {
-  os::outlive_parent();  // the keeper: it may die from now on
+  os::outlive_parent();  // the parent is the keeper, which may die from now on
   int code = 0;
   const Status served = serve(config, link, code);
   if (served.is_ok()) return code;

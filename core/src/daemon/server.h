@@ -1,4 +1,4 @@
-// The server: the event loop of the daemon's process, between sockets, keeper, provisioner and store.
+// Server: the daemon's event loop, between sockets, keeper, provisioner and store.
 #pragma once
 
 #include "base/status.h"
@@ -7,10 +7,10 @@
 
 namespace entrepot {
 
-// kInvalidArgument if the capacity asked for is below the least, or more than the machine or control group has.
+// kInvalidArgument if the requested capacity is below the minimum, or above what the machine or control group has.
 [[nodiscard]] Status check_capacity(const DaemonConfig& config);
 
-// Runs until a clean stop; the exit code.
+// Runs until a clean shutdown; returns the exit code.
 [[nodiscard]] int run_server(const DaemonConfig& config, KeeperLink link);
 
 }  // namespace entrepot

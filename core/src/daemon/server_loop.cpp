@@ -14,8 +14,8 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
-constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // where the system gives no descriptor
-constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two lines about that
+constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // when the system has no more descriptors
+constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two log lines about that
 constexpr std::uint64_t kHelloNs = 10'000'000'000;
 
 }  // namespace
@@ -42,7 +42,7 @@ int ServerLoop::run() {
     auto ready = wait(some_have_more_ ? 0 : sleep_ms);
     if (!ready.is_ok()) {
       log_error("waiting for events: ", ready.status().message());
-      return 1;  // the keeper starts another daemon, which adopts all
+      return 1;  // the keeper starts another daemon, which adopts everything
     }
     for (const os::Ready& one : *ready)
       take_event(one);
@@ -50,19 +50,19 @@ int ServerLoop::run() {
     state_.store.settle();
     housekeep();
   }
-  if (state_.handing_over) {  // as if it had died: nothing is given up
+  if (state_.handing_over) {  // as if it had died: nothing is released
     provisioner_.stop();
     return 0;
   }
   log_info("ends: ", state_.store.objects().count(), " objects go with it");
   provisioner_.stop();
   if (cold_ != nullptr) cold_->discard_all();
-  clear_address(state_.link.fd({HeldKind::kAddressLock, 0}));  // before the keeper ends, or without one
+  clear_address(state_.link.fd({HeldKind::kAddressLock, 0}));  // before the keeper ends, and also if there is none
   state_.link.goodbye();
   return 0;
 }
 
-// After a request the next one is often near, so it is polled for before this thread sleeps.
+// After a request the next one often follows closely, so poll before the thread sleeps.
 Result<std::vector<os::Ready>> ServerLoop::wait(std::uint64_t sleep_ms) {
   if (std::exchange(answered_, false) && sleep_ms > 0) {
     Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
@@ -102,20 +102,20 @@ void ServerLoop::take_event(const os::Ready& ready) {
       break;
   }
   Connection* connection = state_.find(number);
-  if (connection == nullptr) return;  // closed by an event before this one
+  if (connection == nullptr) return;  // closed by an earlier event
   if (ready.writable) {
     if (const Status flushed = connection->frames.flush(); !flushed.is_ok()) connection->closing = true;
     state_.count_buffers(*connection);
     state_.update_watch(*connection);
   }
   if (!connection->closing && (ready.readable || ready.hangup)) read_from(*connection);
-  // A handler may have closed it (its client died, or came back on another connection).
+  // A handler may have closed it (its client died, or reconnected on another connection).
   connection = state_.find(number);
   if (connection != nullptr && connection->closing) state_.close_connection(number);
 }
 
 void ServerLoop::accept_all() {
-  if (state_.handing_over) return;  // whoever comes now is the next daemon's
+  if (state_.handing_over) return;  // new connections belong to the next daemon
   const int listening = state_.link.fd({HeldKind::kListenSocket, 0});
   while (true) {
     auto socket = os::accept_unix(listening);
@@ -130,7 +130,7 @@ void ServerLoop::accept_all() {
   }
 }
 
-// In place of the one there is: whoever is in that one's queue comes in first.
+// Replaces the listening socket; connections queued at the old one are accepted first.
 void ServerLoop::listen_on(UniqueFd socket) {
   accept_all();
   const HeldTag tag{HeldKind::kListenSocket, 0};
@@ -139,7 +139,7 @@ void ServerLoop::listen_on(UniqueFd socket) {
   resume_accepting();
 }
 
-// The connection stays in the queue, so its socket stays readable: watched on, it would be tried without end.
+// The connection stays in the queue and keeps the socket readable: polling it further would be a busy loop.
 void ServerLoop::pause_accepting(const Status& why) {
   const std::uint64_t now = os::monotonic_ns();
   if (now >= accept_silent_until_ns_) {

@@ -1,4 +1,4 @@
-// The daemon's event loop: connections, signals, and what its helpers have finished.
+// Event loop of the daemon: connections, signals, and results of worker threads.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace entrepot {
 
-// The event loop. Built once the store is fresh or adopted.
+// Constructed once the store is started or adopted.
 class ServerLoop {
  public:
-  // `cold` may be null; `spill_event` is its.
+  // `cold` may be null; `spill_event` belongs to it.
   ServerLoop(ServerState& state, Provisioner& provisioner, ColdStorage* cold, UniqueFd signals, int provisioner_event,
              int spill_event)
       : state_(state),
@@ -54,10 +54,10 @@ class ServerLoop {
   int provisioner_event_;
   int spill_event_;
   std::uint64_t idle_since_ns_ = 0;    // 0: not idle
-  std::uint64_t accept_again_ns_ = 0;  // 0: the listening socket is watched
+  std::uint64_t accept_again_ns_ = 0;  // 0: the listening socket is being polled
   std::uint64_t accept_silent_until_ns_ = 0;
   bool some_have_more_ = false;
-  bool answered_ = false;               // a request was taken since the last wait
+  bool answered_ = false;               // a request was handled since the last wait
   os::SpinGate after_request_{50'000};  // nanoseconds
 };
 

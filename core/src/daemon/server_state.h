@@ -1,8 +1,9 @@
-// What the parts of the server share: the store, what surrounds it, and the connections.
+// State shared by the parts of the server: the store, its surroundings, and the connections.
 //
-// A connection:  accepted ──Hello──▶ ready ──end-of-file, bad frame, client reconnected elsewhere──▶ closed
-//                   └──anything but a good Hello, or nothing for ten seconds──▶ closed, after an Error
-// Guarded by the daemon's thread, all of it.
+//   connection: accepted ──Hello──▶ ready ──end-of-file, bad frame, client reconnected elsewhere──▶ closed
+//                   └──anything but a valid Hello, or nothing for ten seconds──▶ closed, after an Error
+//
+// All of it is guarded by the daemon's thread.
 #pragma once
 
 #include <cstdint>
@@ -27,27 +28,27 @@ namespace entrepot {
 struct Connection {
   Connection(std::uint64_t number, UniqueFd socket) : owner(number), frames(std::move(socket)) {}
 
-  std::uint64_t owner;  // never used again; requests that wait belong to it
+  std::uint64_t owner;  // never reused; identifies the connection's waiting requests
   FrameSocket frames;
   os::PeerCredentials peer;
   std::uint64_t accepted_ns = 0;
-  std::optional<std::uint32_t> client;  // after Hello
-  bool closing = false;                 // to be closed when its turn is over
+  std::optional<std::uint32_t> client;  // set by Hello
+  bool closing = false;                 // close after the current event
   bool watches_write = false;
-  bool has_more = false;      // whole frames wait in its buffer
-  std::uint64_t waiting = 0;  // cost of its requests that wait: see ServerState::begin_wait
-  std::uint64_t counted = 0;  // of what its frames hold, in the budget
+  bool has_more = false;      // complete frames are pending in its buffer
+  std::uint64_t waiting = 0;  // cost of its waiting requests: see ServerState::begin_wait
+  std::uint64_t counted = 0;  // bytes of its buffers that are charged to the budget
 };
 
-// What a client may make the daemon remember. A connection that holds little is served whatever the others hold.
-// Of all, requests that are not whole and answers not read: half of the store's size, within these bounds.
+// Limits on what clients may make the daemon remember. A connection below its fair share is served whatever the others
+// hold. The limit on all incomplete requests and unread answers is half of the store's size, within these bounds.
 inline constexpr std::uint64_t kMinHeldLimit = kMaxBodyBytes + (16U << 20);  // one request of any size, and small ones
 inline constexpr std::uint64_t kMaxHeldLimit = 256U << 20;
-inline constexpr std::uint64_t kFairHeldBytes = 1U << 20;    // of one, always allowed
-inline constexpr std::uint64_t kWaiterCost = 64;             // of a request that waits, beside 1 for each of its IDs
-inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // of one connection
-inline constexpr std::uint64_t kMaxWaitingOfAll = 1U << 21;  // of all
-inline constexpr std::uint64_t kFairWaiting = 1U << 14;      // of one, always allowed
+inline constexpr std::uint64_t kFairHeldBytes = 1U << 20;    // per connection, always allowed
+inline constexpr std::uint64_t kWaiterCost = 64;             // per waiting request, plus 1 for each of its IDs
+inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // per connection
+inline constexpr std::uint64_t kMaxWaitingOfAll = 1U << 21;  // all connections
+inline constexpr std::uint64_t kFairWaiting = 1U << 14;      // per connection, always allowed
 
 enum class WatchKind : std::uint64_t {
   kListen = 1,
@@ -79,9 +80,9 @@ class ServerState {
   ProgramCheck program_check;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections;  // by owner
   bool stopping = false;
-  bool handing_over = false;  // stopping, and another program goes on: nobody is accepted any more
+  bool handing_over = false;  // stopping because another program takes over: accept nobody any more
 
-  // Connections, in connections.cpp.
+  // --- connections, in connections.cpp
   Connection* add_connection(UniqueFd socket, const os::PeerCredentials& peer);  // null: it could not be watched
   void close_connection(std::uint64_t owner);
   [[nodiscard]] Connection* find(std::uint64_t owner);
@@ -91,28 +92,30 @@ class ServerState {
     send(owner, MessageType::kReply, request, to_wire(body), std::move(fds));
   }
   void refuse(std::uint64_t owner, std::uint64_t request, const Status& status);
-  // kStoreFull if this connection, or all of them, hold too much that waits for their peers.
+  // kStoreFull if this connection, or all of them, hold too much that their peers have not completed or read.
   [[nodiscard]] Status check_held(const Connection& connection) const;
-  void count_buffers(Connection& connection);  // in the budget, as they are now
-  // A request that may wait takes its cost until end_wait, or until its connection ends. kStoreFull: too many wait.
+  void count_buffers(Connection& connection);  // charges their current size to the budget
+  // Charges a request that may wait, until end_wait() or the end of its connection. kStoreFull: too many are waiting.
   [[nodiscard]] Status begin_wait(Connection& connection, std::uint64_t cost);
   void end_wait(std::uint64_t owner, std::uint64_t cost);
   void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
             std::vector<UniqueFd> fds);
 
-  // Clients, in registration.cpp.
+  // --- clients, in registration.cpp
   void hello(Connection& connection, Frame& frame);
   void fork(Connection& connection, std::uint64_t request);
-  // Places for at least so many pins in the client's table; how many there are then.
+  // Grows the client's pin table to at least so many entries; returns the resulting number.
   [[nodiscard]] Result<std::uint32_t> grow_pins(std::uint32_t client, std::uint32_t pins);
   void watch_adopted_clients();
   void client_died(std::uint32_t client);
 
-  // Requests of ready connections, in requests.cpp and requests_sessions.cpp.
+  // --- requests of ready connections, in requests.cpp and requests_sessions.cpp
   void handle(Connection& connection, Frame& frame);
 
-  // Has the program at `path` take over, once it has been asked whether it can: `done` is told its version when the
-  // keeper has it, and this daemon ends after that turn; or why not, and nothing has changed. In upgrade.cpp.
+  // --- upgrade, in upgrade.cpp
+  //
+  // Makes the program at `path` take over, after asking it whether it can. `done` gets its version once the keeper has
+  // it, and this daemon ends after the current turn; on error, nothing has changed.
   using UpgradeDone = std::function<void(const Result<std::string>&)>;
   void upgrade(const std::string& path, UpgradeDone done);
   void upgrade_to_own_path();
@@ -130,7 +133,7 @@ class ServerState {
   [[nodiscard]] Status keep_client(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
                                    Registration& registration);
   [[nodiscard]] Status reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds);
-  [[nodiscard]] std::uint64_t pin_table_memory(std::uint32_t client) const;  // as the budget counts it
+  [[nodiscard]] std::uint64_t pin_table_memory(std::uint32_t client) const;  // as charged to the budget
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
   void step_down();
 

@@ -15,7 +15,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kMostCounter = 1ULL << 32;
-constexpr std::string_view kKeyIdPrefix = "entrepot spill key";  // so that the ID is no hash of the key alone
+constexpr std::string_view kKeyIdPrefix = "entrepot spill key";  // so that the ID is not a hash of the key alone
 
 Status unusable(std::string_view what) {
   return {Code::kStoreUnavailable,
@@ -24,7 +24,7 @@ Status unusable(std::string_view what) {
                  "or spill without --spill-key-file and --spill-key-command")};
 }
 
-// The functions are those of OpenSSL 1.1 and 3, which keep them.
+// Uses functions of OpenSSL 1.1 and 3 that are stable within those versions.
 class LibcryptoCipher final : public SpillCipher {
  public:
   static Result<std::shared_ptr<SpillCipher>> open(const SpillKey& key) {
@@ -62,7 +62,7 @@ class LibcryptoCipher final : public SpillCipher {
   bool unseal(const SpillNonce& nonce, std::span<const std::byte> associated, const SpillTag& tag,
               const std::byte* from, std::uint64_t bytes, std::byte* to) const override {
     const Context context(*this);
-    SpillTag expected = tag;  // the library asks for memory that it might write
+    SpillTag expected = tag;  // the library takes a non-const pointer
     int moved = 0;
     return context.get() != nullptr && bytes <= INT32_MAX &&
            begin_unseal_(context.get(), aes_256_gcm_(), nullptr, key_.data(), nonce.data()) == 1 &&
@@ -85,7 +85,7 @@ class LibcryptoCipher final : public SpillCipher {
   static constexpr int kGetTag = 0x10;  // EVP_CTRL_AEAD_GET_TAG
   static constexpr int kSetTag = 0x11;  // EVP_CTRL_AEAD_SET_TAG
 
-  // One for each block: to make it takes a microsecond, and a block some hundreds.
+  // One per block: creating it takes a microsecond, encrypting a block some hundreds.
   class Context {
    public:
     explicit Context(const LibcryptoCipher& cipher) : cipher_(cipher), context_(cipher.make_()) {}

@@ -20,7 +20,7 @@ Status unusable(const Status& why, std::string_view package) {
           concat(why.message(), "; install it (Debian's ", package, "), or spill with --spill-compression none")};
 }
 
-// The functions are those of LZ4 1.x and Zstandard 1.x, which keep them.
+// Uses functions of LZ4 1.x and Zstandard 1.x that are stable within those versions.
 class Lz4Packer final : public BlockPacker {
  public:
   static Result<std::unique_ptr<BlockPacker>> open() {

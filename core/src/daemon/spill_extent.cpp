@@ -12,7 +12,7 @@ namespace entrepot {
 
 namespace {
 
-// All little-endian; the CRCs of the blocks follow at once, then, of a packed copy, the stored lengths of the blocks.
+// All little-endian. Followed by the blocks' CRCs, then, for a compressed copy, by the blocks' stored lengths.
 struct Fixed {
   std::uint64_t magic;
   std::uint32_t version;
@@ -21,14 +21,14 @@ struct Fixed {
   std::uint32_t blob;
   std::uint32_t generation;
   std::uint64_t length;
-  std::uint64_t stored_length;  // what lies on disk behind the header, without padding
+  std::uint64_t stored_length;  // bytes on disk after the header, without padding
   std::uint32_t block_bytes;
   std::uint32_t codec;
 };
 static_assert(sizeof(Fixed) == 64);
 static_assert(std::has_unique_object_representations_v<Fixed>);
 
-// Follows in an encrypted copy's header; the tags are behind the other lists.
+// Follows Fixed in an encrypted copy's header; the tags come after the other lists.
 struct FixedSeal {
   SpillKeyId key_id;
   SpillNonce first_nonce;

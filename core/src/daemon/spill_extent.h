@@ -1,4 +1,4 @@
-// The format of a copy on disk (docs/formats/spill-files.md) and the word that says where it lies.
+// On-disk format of a copy (docs/formats/spill-files.md), and the word that locates it.
 //
 //   | header: identity, length, CRC, stored length and tag of each block; one page, more where the lists need them |
 //   | payload, block by block, or packed: every four blocks begin at a page; padded with zeros |
@@ -26,14 +26,14 @@ inline constexpr std::uint32_t kEncryptedSpillVersion = 3;
 inline constexpr std::uint64_t kSpillBlockBytes = 1U << 20;  // one CRC each
 inline constexpr std::uint64_t kMostSpillBytes = std::uint64_t{1} << 40;
 
-// Whose bytes these are. Blob numbers are used again by every store, so its instance belongs to it.
+// Owner of the bytes. Blob numbers are reused by every store, so the store's instance is part of it.
 struct CopyIdentity {
   InstanceId instance{};
   BlobKey key;
   bool operator==(const CopyIdentity&) const = default;
 };
 
-// How a copy is encrypted: block by block, each with a nonce and a tag of its own.
+// Encryption of a copy: block by block, each with its own nonce and tag.
 struct CopySeal {
   SpillKeyId key_id{};
   SpillNonce first_nonce{};
@@ -44,8 +44,8 @@ struct SpillHeader {
   CopyIdentity identity;
   std::uint64_t length = 0;
   SpillCodec codec = SpillCodec::kNone;
-  std::vector<std::uint32_t> block_crcs;  // of what is on disk
-  // Of a packed or encrypted copy: how many bytes each block has on disk; as many as in memory: that one is not packed.
+  std::vector<std::uint32_t> block_crcs;  // of the bytes on disk
+  // For a compressed or encrypted copy: each block's size on disk; equal to its size in memory if it is not compressed.
   std::vector<std::uint32_t> block_bytes;
   std::optional<CopySeal> seal;  // none: not encrypted
 };
@@ -55,21 +55,21 @@ struct SpillHeader {
   return (length + kSpillBlockBytes - 1) / kSpillBlockBytes;
 }
 [[nodiscard]] std::uint64_t header_bytes(std::uint64_t length, bool encrypted = false);
-// Header and payload, in whole pages; a packed copy takes less.
+// Header and payload, in whole pages; a compressed copy takes less.
 [[nodiscard]] std::uint64_t extent_bytes(std::uint64_t length, bool encrypted = false);
-// Of a packed or encrypted copy, from its header.
+// Size of a compressed or encrypted copy, from its header.
 [[nodiscard]] std::uint64_t packed_extent_bytes(const SpillHeader& header);
 inline constexpr std::uint64_t kSpillPieceBytes = 4U << 20;  // whole blocks; what one worker moves at a time
 
-// What the tag of a block vouches for beside its bytes: whose it is, which of its blocks, and how long it is on disk.
+// What a block's tag authenticates besides its bytes: the owner, the block's index, and its size on disk.
 [[nodiscard]] std::array<std::byte, 56> associated_data(const CopyIdentity& identity, std::uint64_t length,
                                                         SpillCodec codec, std::uint32_t block,
                                                         std::uint32_t bytes_on_disk);
 
-// `out` has header_bytes() bytes.
+// `out` must have header_bytes() bytes.
 void encode_header(const SpillHeader& header, std::span<std::byte> out);
-// kCorruptData says what does not fit; kVersionMismatch names both versions. An encrypted copy's header is not taken
-// for another's, nor the other way round.
+// kCorruptData says what does not match; kVersionMismatch names both versions. An encrypted copy's header is never
+// accepted as an unencrypted one's, or vice versa.
 [[nodiscard]] Result<SpillHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t length,
                                                 bool encrypted = false);
 
@@ -80,7 +80,7 @@ struct SpillPlace {
 };
 
 [[nodiscard]] SpillLocation pack_location(const SpillPlace& place, const BlobKey& blob);
-[[nodiscard]] SpillPlace place_in(SpillLocation location);  // without a look at its check bits
+[[nodiscard]] SpillPlace place_in(SpillLocation location);  // does not verify the check bits
 // kObjectLost if the check bits are not those of this blob.
 [[nodiscard]] Result<SpillPlace> unpack_location(SpillLocation location, const BlobKey& blob);
 

@@ -12,7 +12,7 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kWriteAgainNs = 1'000'000'000;  // after a manifest that could not be written
+constexpr std::uint64_t kWriteAgainNs = 1'000'000'000;  // after the manifest could not be written
 
 }  // namespace
 
@@ -111,7 +111,7 @@ void SpillFiles::release(const BlobKey& blob, SpillLocation copy, std::uint64_t 
     log_error("a copy cannot be released: ", place.status().message());
     return;
   }
-  // Until the manifest says that the object is forgotten, its bytes stay what they are.
+  // Until the manifest records that the object is forgotten, the copy's bytes stay unchanged.
   released_.push_back({manifest_.appended(), *place, extent_of(*place, length)});
   packed_.erase(*place);
   free_released();
@@ -146,7 +146,7 @@ std::vector<SpillCompletion> SpillFiles::take_completions() {
   return completions;
 }
 
-// On a worker. What it makes free is given back in the daemon's thread, which the event wakes.
+// Runs on a worker. Space that becomes free is released by the daemon's thread, which the event wakes.
 std::uint64_t SpillFiles::chore() {
   const std::uint64_t before = manifest_.written();
   if (space_.take_first_made_again()) manifest_.write_anew();
@@ -167,8 +167,8 @@ std::uint64_t SpillFiles::extent_of(const SpillPlace& place, std::uint64_t lengt
   return packed == packed_.end() ? extent_bytes(length, options_.cipher != nullptr) : packed->second;
 }
 
-// A copy that was whole when a daemon died, of an object that it had not yet written into the manifest: its header
-// tells. One that cannot be read is found out when the copy is.
+// For a copy that was complete when a daemon died, of an object not yet in the manifest: reads its header. If that is
+// unreadable, the error surfaces when the copy is read.
 void SpillFiles::find_out_if_packed(const SpillPlace& place, std::uint64_t length) {
   os::AlignedBuffer buffer;
   const bool encrypted = options_.cipher != nullptr;
@@ -184,7 +184,7 @@ void SpillFiles::find_out_if_packed(const SpillPlace& place, std::uint64_t lengt
 Result<SpillLocation> SpillFiles::rebind(const ColdBlob& old, const BlobKey& now) {
   ASSIGN_OR_RETURN(const SpillPlace place, unpack_location(old.location, old.key));
   RETURN_IF_ERROR(space_.adopt(place, extent_of(place, old.length)));
-  // Where the manifest names an even earlier store, the replay has put it there already.
+  // Where the manifest names an even earlier store, the replay has set the origin already.
   origins_.try_emplace(place, CopyIdentity{replay_.instance, old.key});
   return pack_location(place, now);
 }
@@ -198,7 +198,7 @@ std::vector<ColdObject> SpillFiles::recover() {
 }
 
 void SpillFiles::adopt_end() {
-  // A daemon may die between the end of an object and the record of it: what is not adopted is not there.
+  // A daemon may die between the end of an object and the record of it, so what was not adopted does not exist.
   const bool same_store = replay_.found && replay_.instance == options_.instance;
   if (replay_.found && !same_store) manifest_.begin_new();
   if (same_store) {
@@ -260,7 +260,7 @@ ColdFigures SpillFiles::figures() const {
   figures.read_bytes = totals.read_bytes;
   figures.pending_writes = totals.pending_writes;
   figures.pending_reads = totals.pending_reads;
-  const std::uint64_t recorded = manifest_.written();  // first: it follows the other
+  const std::uint64_t recorded = manifest_.written();  // read first: it lags behind appended()
   figures.unrecorded = manifest_.appended() - recorded;
   figures.folders = options_.folders;
   figures.note = space_.note().empty() ? manifest_.note() : space_.note();

@@ -1,9 +1,10 @@
-// SpillFiles: the daemon's cold storage. Copies of payload in files of one or more folders, moved by worker threads
-// past the page cache, each block checked when it comes back; a manifest of the objects that are whole on disk.
+// SpillFiles: the daemon's cold storage. Copies of payload in files in one or more directories, moved by worker threads
+// past the page cache, each block verified when it is read back; plus a manifest of the objects that are complete on
+// disk.
 //
-//   spill_folder   what is asked of a folder, whose it is        spill_space     which parts of the files are in use
-//   spill_extent   the format of a copy                          spill_io        one piece's way
-//   spill_workers  the threads                                   spill_manifest  the journal
+//   spill_folder   directories: validation and ownership   spill_space     which parts of the files are in use
+//   spill_extent   format of a copy                        spill_io        transfer of one piece
+//   spill_workers  threads                                 spill_manifest  journal
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,15 @@ struct SpillOptions {
   std::string socket_path;
   InstanceId instance{};  // of the control memory
   SpillLimits limits;
-  std::uint32_t threads = 4;            // one or two check while the others keep the disk busy
-  std::uint64_t patience_ms = 5'000;    // with a dying daemon's lock
-  SpillPacking packing;                 // of new copies; others are read whatever they are
+  std::uint32_t threads = 4;            // one or two compute checksums while the others keep the disk busy
+  std::uint64_t patience_ms = 5'000;    // how long to wait for a dying daemon's lock
+  SpillPacking packing;                 // of new copies; existing ones are read whatever they use
   std::shared_ptr<SpillCipher> cipher;  // null: not encrypted
 };
 
 class SpillFiles final : public ColdStorage {
  public:
-  // `event_fd` is signalled when take_completions() has something; it and `io` outlive this. Errors as of
+  // `event_fd` is signalled when take_completions() has results; it and `io` must outlive this. Errors as of
   // open_spill_folder, and kVersionMismatch for a manifest of a newer format.
   [[nodiscard]] static Result<std::unique_ptr<SpillFiles>> open(os::FileIo& io, const SpillOptions& options,
                                                                 SegmentMemory::Open segments, int event_fd);
@@ -61,12 +62,12 @@ class SpillFiles final : public ColdStorage {
   [[nodiscard]] ColdFigures figures() const override;
 
   [[nodiscard]] const std::vector<SpillFolder>& folders() const { return space_.folders(); }
-  // All records are written, all that was released is free and given back: for tests.
+  // Whether all records are written and all released space is freed and returned; for tests.
   [[nodiscard]] bool is_settled() const;
 
  private:
   struct Released {
-    std::uint64_t record = 0;  // of the manifest: free once that is written
+    std::uint64_t record = 0;  // of the manifest: the copy is freed once it is written
     SpillPlace place;
     std::uint64_t bytes = 0;
   };
@@ -75,7 +76,7 @@ class SpillFiles final : public ColdStorage {
              SegmentMemory::Open segments);
   [[nodiscard]] Status begin(int event_fd);
   [[nodiscard]] std::uint64_t chore();
-  // What the copy at this place takes on disk, of a blob of that length.
+  // Size on disk of the copy at this place, for a blob of that length.
   [[nodiscard]] std::uint64_t extent_of(const SpillPlace& place, std::uint64_t length) const;
   void find_out_if_packed(const SpillPlace& place, std::uint64_t length);
   void free_released();
@@ -92,13 +93,13 @@ class SpillFiles final : public ColdStorage {
   SpillManifest::Replay replay_;  // until adopt_end()
   // Copies whose header names a blob of an earlier store, by place.
   std::map<SpillPlace, CopyIdentity> origins_;
-  std::map<SpillPlace, std::uint64_t> packed_;  // bytes of the extent of each packed copy
-  std::set<SpillPlace> told_;                   // until adopt_end(): places that the manifest speaks of
+  std::map<SpillPlace, std::uint64_t> packed_;  // extent size of each compressed copy
+  std::set<SpillPlace> told_;                   // until adopt_end(): places listed in the manifest
   std::deque<Released> released_;
-  bool ended_ = false;  // discard_all()
+  bool ended_ = false;  // discard_all() was called
   int event_fd_ = -1;
 
-  SpillWorkers workers_;  // last: its threads use what stands above
+  SpillWorkers workers_;  // last member: its threads use those above
 };
 
 }  // namespace entrepot

@@ -19,8 +19,8 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kDayNs = 86'400'000'000'000ULL;
-constexpr std::uint32_t kMostStale = 64;  // subfolders looked at in one start
-constexpr std::uint64_t kPauseMs = 5;     // between two tries of a lock
+constexpr std::uint32_t kMostStale = 64;  // subdirectories examined per start
+constexpr std::uint64_t kPauseMs = 5;     // between two attempts to lock
 constexpr std::size_t kHashDigits = 16;
 constexpr std::string_view kFilePrefix = "spill-";
 
@@ -40,7 +40,7 @@ bool is_subfolder_name(std::string_view name) {
   return name.size() == kHashDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// The subfolder's lock. A daemon that ends removes the subfolder, perhaps between two steps of ours.
+// Locks the subdirectory. A daemon that is ending removes it, possibly between two of our steps.
 Result<UniqueFd> lock_subfolder(const std::string& subfolder, std::uint64_t patience_ms) {
   const auto deadline = os::Deadline::after_ms(patience_ms);
   while (true) {
@@ -110,7 +110,7 @@ Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
   const auto space = io.space(opened.path);
   if (!space.is_ok()) return context(space.status());
   opened.device = space->device;
-  const auto found = find_spill_files(opened);  // what lies there already may be all the store needs
+  const auto found = find_spill_files(opened);  // existing files may be all the space the store needs
   if (!found.is_ok()) return context(found.status());
   if (space->free_bytes < reserve_bytes && found->empty()) {
     return Status(Code::kStoreFull,
@@ -129,7 +129,7 @@ bool is_still_there(const SpillFolder& opened) {
 }
 
 Result<SpillFolder> open_spill_folder_again(os::FileIo& io, const SpillFolder& former, std::uint64_t reserve_bytes) {
-  // Before anything is made: the folder of a disk that is not mounted lies on another disk, which nobody meant.
+  // Checked before anything is created: if a disk is not mounted, its path is a directory on another, unintended disk.
   const std::string there = os::file_exists(former.folder) ? former.folder : std::string(os::folder_of(former.folder));
   ASSIGN_OR_RETURN(const os::DiskSpace space, io.space(there));
   if (space.device != former.device) {
@@ -155,7 +155,7 @@ Result<std::vector<FoundFile>> find_spill_files(const SpillFolder& folder) {
 
 Status remove_store_subfolder(os::FileIo& io, const std::string& subfolder) {
   ASSIGN_OR_RETURN(std::vector<std::string> names, os::list_folder(subfolder));
-  // The lock last: while it is there nobody takes the folder for free.
+  // The lock last: while it exists, nobody takes the directory for free.
   std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a != "lock" && b == "lock"; });
   for (const std::string& name : names) {
     if (is_ours(name)) RETURN_IF_ERROR(io.remove(concat(subfolder, "/", name)));

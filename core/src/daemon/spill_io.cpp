@@ -14,7 +14,7 @@ namespace {
 static_assert(kSpillPage == os::kDirectAlign);
 static_assert(kSpillPieceBytes % kSpillBlockBytes == 0);
 
-// Direct I/O asks for aligned memory; the page cache takes any.
+// Direct I/O requires aligned memory; the page cache accepts any.
 bool goes_straight(const SpillTransfer& transfer, const std::byte* data) {
   return !transfer.extent.file->direct || reinterpret_cast<std::uintptr_t>(data) % os::kDirectAlign == 0;
 }
@@ -61,7 +61,7 @@ Status write_piece(os::FileIo& io, SpillTransfer& transfer, std::uint64_t at, st
   std::array<os::IoPiece, 3> pieces{};
   const std::uint64_t whole = bytes & ~(kSpillPage - 1);
   if (goes_straight(transfer, source)) {
-    // What follows the payload in its last page belongs to somebody else and stays out of the file.
+    // What follows the payload in its last page belongs to something else and must not get into the file.
     pieces[1] = {source, whole};
     if (whole < bytes) {
       RETURN_IF_ERROR(buffers.tail.ensure(kSpillPage));

@@ -12,9 +12,9 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kMostText = 4096;  // of what can only be a mistake
+constexpr std::uint64_t kMostText = 4096;  // of input that can only be a mistake
 
-// The memory of a string that held a key.
+// Overwrites a string that held a key.
 void wipe(std::string& text) {
   for (volatile char& one : text)
     one = 0;
@@ -54,7 +54,7 @@ Result<SpillKey> key_from_file(const std::string& path) {
   return key.is_ok() ? key : Result<SpillKey>(key.status().with_context(path));
 }
 
-// The shell says at the end how the command ended: what a command that failed has printed is no key.
+// The shell appends the command's exit status: output of a failed command is not a key.
 Result<SpillKey> key_from_command(const std::string& command, std::uint64_t most_ms) {
   constexpr char kMark = '#';
   ASSIGN_OR_RETURN(const UniqueFd shell, os::open_program("/bin/sh"));

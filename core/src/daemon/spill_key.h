@@ -1,4 +1,4 @@
-// Where the key of what is spilled comes from: a file, or what a command prints. It is never logged nor passed on.
+// Encryption key for spilled data, from a file or a command's output. Never logged or passed on.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace entrepot {
 
-// 32 bytes as they are, or 64 hexadecimal digits and perhaps white space behind them. kInvalidArgument says how long
-// the text is, and nothing else of it.
+// 32 raw bytes, or 64 hexadecimal digits with optional trailing white space. kInvalidArgument gives the length of the
+// text, and nothing else of it.
 [[nodiscard]] Result<SpillKey> parse_key(std::string_view text);
 
-// kAccessDenied unless the file is plain, ours or root's, and nobody but its owner may read or write it.
+// kAccessDenied unless it is a regular file owned by us or root, readable and writable by nobody but its owner.
 [[nodiscard]] Result<SpillKey> key_from_file(const std::string& path);
 
-// Runs it by /bin/sh. kTimeout: it was not done in time, and it and what it started are killed.
+// Runs the command with /bin/sh. kTimeout: it did not finish in time; it and its children are killed.
 [[nodiscard]] Result<SpillKey> key_from_command(const std::string& command, std::uint64_t most_ms);
 
 }  // namespace entrepot

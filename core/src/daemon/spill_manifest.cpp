@@ -13,11 +13,11 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kLeastRewriteBytes = 1U << 20;  // a smaller manifest is not worth the while
+constexpr std::uint64_t kLeastRewriteBytes = 1U << 20;  // a smaller manifest is not worth rewriting
 constexpr std::uint64_t kBatchBytes = 1U << 20;
 
 Status write_text_at(os::FileIo& io, int fd, const std::string& text, std::uint64_t offset) {
-  // Written from only; the type serves both directions.
+  // The piece is only read from; the type serves both directions.
   const os::IoPiece piece{reinterpret_cast<std::byte*>(const_cast<char*>(text.data())), text.size()};
   return os::write_fully(io, fd, {&piece, 1}, offset);
 }
@@ -92,7 +92,7 @@ Result<SpillManifest::Replay> SpillManifest::open() {
     live_bytes_ += kept_.at(key).bytes;
     replay.objects.push_back(std::move(object));
   }
-  // What follows must not be taken for a record once others stand before it.
+  // Cut off the rest, so that it cannot be taken for records once others precede it.
   if (at < bytes) RETURN_IF_ERROR(io_.truncate(fd->get(), at));
   size_ = at;
   fd_ = std::move(fd).value();
@@ -121,7 +121,7 @@ std::uint64_t SpillManifest::forget(const IdBytes& id, std::uint32_t generation)
 
 std::uint64_t SpillManifest::add(Record record) {
   auto sealed = seal_record(std::move(record.bytes), instance_, cipher_.get());
-  if (!sealed.is_ok()) {  // then this object is not found again after the death of both processes
+  if (!sealed.is_ok()) {  // the object cannot be recovered if both processes die
     log_error("an object is not in the manifest: ", sealed.status().message());
     record.is_forget = true;
   }
@@ -152,7 +152,7 @@ bool SpillManifest::flush() {
     number = appended_;
     replace = std::exchange(replace_, false);
   }
-  if (replace) {  // nothing of what the file says counts
+  if (replace) {  // nothing in the old file counts
     kept_.clear();
     live_bytes_ = 0;
   }
@@ -188,7 +188,7 @@ Status SpillManifest::append(const std::vector<Record>& batch) {
   for (const Record& record : batch) {
     const auto live = unsaved_.find(record.key);
     if (!record.is_forget && live != unsaved_.end()) {
-      Kept& kept = kept_[record.key];  // of several in one batch the last one counts
+      Kept& kept = kept_[record.key];  // of several in one batch, the last one wins
       live_bytes_ += record.bytes.size() - kept.bytes;
       kept = {at, record.bytes.size()};
     }
@@ -221,7 +221,7 @@ bool SpillManifest::is_mostly_garbage() const {
   return size_ > kLeastRewriteBytes && live_bytes_ < (size_ - head_bytes(cipher_ != nullptr)) / 2;
 }
 
-// A new file of what is live, whole on the disk before it takes the old one's name.
+// Writes the live records to a new file, and syncs it before it is renamed over the old one.
 Status SpillManifest::rewrite() {
   const std::string fresh_path = path_ + ".new";
   RETURN_IF_ERROR(io_.remove(fresh_path));
@@ -267,7 +267,7 @@ Status SpillManifest::write_live(int fd, std::map<Key, Kept>& kept, std::uint64_
   return Status::ok();
 }
 
-// The descriptor stays: the live records are read from it when there is room for a new file.
+// Keeps the descriptor: the live records are read from it when there is room for a new file.
 void SpillManifest::detach(const Status& why) {
   attached_ = false;
   const Status removed = io_.remove(path_);

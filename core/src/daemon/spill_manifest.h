@@ -1,16 +1,18 @@
-// The manifest: a journal of the objects whose payload lies whole in spill files, so that they are there again when
+// Spill manifest: a journal of the objects whose payload is complete in spill files, so that they can be recovered when
 // keeper and daemon are both gone. Format: docs/formats/spill-files.md.
 //
-//   no file ──first record──▶ attached (each batch is appended)
-//   attached ──garbage is more than half──▶ rewritten beside it, synced, renamed over it ──▶ attached
-//   attached ──its folder was removed and made again──▶ detached
-//   attached ──a write fails──▶ detached ──a rewrite succeeds──▶ attached
+//   no file  ──first record──▶ attached (each batch is appended)
+//   attached ─┬─more than half is garbage──▶ rewritten beside it, synced, renamed over it ──▶ attached
+//             ├─its directory was removed and recreated──▶ detached
+//             └─a write fails──▶ detached
+//   detached ──a rewrite succeeds──▶ attached
 //
-// Detaching removes the file: better no manifest than one that tells of copies that are gone. What it said is kept.
+// Detaching removes the file: no manifest is better than one that lists copies that are gone. Its contents are kept in
+// memory or in the open file.
 //
-// Records are appended in the daemon's thread into memory and written by flush() on a worker. It survives the death of
-// every process; a power failure may cost the latest records. Copies released after a forget() are used again only when
-// written() has reached its number.
+// Records are appended in memory by the daemon's thread and written by flush() on a worker. The manifest survives the
+// death of every process; a power failure may lose the latest records. Copies released after a forget() are reused only
+// once written() has reached its number.
 #pragma once
 
 #include <atomic>
@@ -35,11 +37,11 @@ inline constexpr std::uint64_t kManifestMagic = 0x3146'4d4c'5053'4e45ULL;  // "E
 inline constexpr std::uint32_t kManifestVersion = 2;
 inline constexpr std::uint32_t kEncryptedManifestVersion = 3;
 
-// As recorded: each blob with whom its copy's header names, which for a copy taken over is a blob of an earlier store,
-// and what it takes on disk.
+// Copy as recorded: the identity in its header, which for an adopted copy is a blob of an earlier store, and its size
+// on disk.
 struct RememberedCopy {
   CopyIdentity identity;
-  std::uint64_t packed_bytes = 0;  // of its extent; 0: as the length says
+  std::uint64_t packed_bytes = 0;  // of its extent; 0: follows from the length
 };
 struct RememberedObject {
   ColdObject object;
@@ -50,7 +52,7 @@ class SpillManifest {
  public:
   using Key = std::pair<IdBytes, std::uint32_t>;  // ID, generation
 
-  // With a cipher all records are encrypted.
+  // With a cipher, all records are encrypted.
   SpillManifest(os::FileIo& io, std::string path, const InstanceId& instance,
                 std::shared_ptr<SpillCipher> cipher = nullptr);
 
@@ -58,38 +60,38 @@ class SpillManifest {
     bool found = false;
     InstanceId instance{};  // of the store that wrote it
     std::vector<RememberedObject> objects;
-    std::uint64_t dropped_bytes = 0;  // after the last good record
+    std::uint64_t dropped_bytes = 0;  // after the last valid record
     std::string damage;               // why they were dropped
   };
-  // First, before any worker. kVersionMismatch names both versions; kAccessDenied: it was written with another key,
-  // with one though there is none now, or without; other failures are of the disk. A file that does not even begin as a
-  // manifest is an empty replay with everything dropped.
+  // Call first, before any worker starts. kVersionMismatch names both versions; kAccessDenied: the manifest was written
+  // with another key, or only one of manifest and store has one; other errors are of the disk. A file that does not
+  // even begin as a manifest yields an empty replay with everything dropped.
   [[nodiscard]] Result<Replay> open();
 
-  // From now on records belong to a new manifest, which replaces the file only at the first flush after
-  // finish_new(); until then nothing is written.
+  // Records from now on belong to a new manifest, which replaces the file at the first flush after finish_new(); until
+  // then nothing is written.
   void begin_new();
   void finish_new();
 
-  // Its folder is new: the next flush() makes the file again, with all that counts. By whoever flushes.
+  // Its directory is new: the next flush() writes the file again with all live records. Called by the flushing worker.
   void write_anew() { attached_ = false; }
 
-  // The daemon's thread; each returns the number of its record.
+  // For the daemon's thread; each returns the number of its record.
   std::uint64_t remember(const RememberedObject& object);
   std::uint64_t forget(const IdBytes& id, std::uint32_t generation);
   [[nodiscard]] std::uint64_t appended() const;
 
-  // Any thread: all records up to here are in the file, or there is no file.
+  // Any thread: all records up to this number are in the file, or there is no file.
   [[nodiscard]] std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
 
-  // One worker at a time. False: it failed (logged, note() says why) and should be called again after a while.
+  // One worker at a time. False: it failed (logged; note() says why) and should be called again after a while.
   [[nodiscard]] bool flush();
   [[nodiscard]] std::string note() const;
 
  private:
   struct Record {
     Key key;
-    std::string bytes;  // framed; empty: a forget of that key in `forget_bytes`
+    std::string bytes;  // framed; empty if it could not be encrypted
     bool is_forget = false;
   };
   struct Kept {
@@ -103,7 +105,7 @@ class SpillManifest {
   void take_into_memory(std::vector<Record> batch);
   [[nodiscard]] Status check_key(const std::optional<SpillKeyId>& written_with) const;
   [[nodiscard]] std::uint64_t add(Record record);
-  void drop_kept(const Key& key);  // a newer record counts
+  void drop_kept(const Key& key);  // superseded by a newer record
   void detach(const Status& why);
   [[nodiscard]] bool is_mostly_garbage() const;
 
@@ -112,7 +114,7 @@ class SpillManifest {
   const std::shared_ptr<SpillCipher> cipher_;  // null: not encrypted
   const InstanceId instance_;
 
-  mutable std::mutex mutex_;  // guards these
+  mutable std::mutex mutex_;  // guards the members up to written_
   std::vector<Record> pending_;
   std::uint64_t appended_ = 0;
   bool held_ = false;     // begin_new() without finish_new()
@@ -121,11 +123,11 @@ class SpillManifest {
 
   std::atomic<std::uint64_t> written_{0};
 
-  // Of whoever flushes:
+  // Used only by the flushing worker:
   UniqueFd fd_;
   bool attached_ = false;
-  std::uint64_t size_ = 0;              // of the file: good records
-  std::uint64_t live_bytes_ = 0;        // of those, not forgotten
+  std::uint64_t size_ = 0;              // of the file: valid records
+  std::uint64_t live_bytes_ = 0;        // of these, not forgotten
   std::map<Key, Kept> kept_;            // live records in the file behind fd_
   std::map<Key, std::string> unsaved_;  // live records that are in no file
 };

@@ -16,7 +16,7 @@ namespace {
 struct Head {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t crc;  // of the instance
+  std::uint32_t crc;  // of the instance, and the key ID if there is one
   InstanceId instance;
 };
 static_assert(sizeof(Head) == 32);

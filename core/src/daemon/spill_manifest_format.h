@@ -1,4 +1,4 @@
-// The bytes of the manifest: a head, then records, each with its length and CRC.
+// Binary format of the manifest: a head, then records, each with its length and CRC.
 #pragma once
 
 #include <cstddef>
@@ -24,22 +24,22 @@ struct ManifestHead {
 };
 [[nodiscard]] std::uint64_t head_bytes(bool encrypted);
 [[nodiscard]] std::string encode_head(const ManifestHead& head);
-// kVersionMismatch names both versions, kCorruptData what does not fit.
+// kVersionMismatch names both versions, kCorruptData what does not match.
 [[nodiscard]] Result<ManifestHead> decode_head(std::string_view bytes);
 
 [[nodiscard]] std::string encode_remember(const RememberedObject& object);
 [[nodiscard]] std::string encode_forget(const IdBytes& id, std::uint32_t generation);
 
-// A record as the manifest of this store has it on disk: encrypted where there is a cipher.
+// A record as this store's manifest has it on disk: encrypted if there is a cipher.
 [[nodiscard]] Result<std::string> seal_record(std::string record, const InstanceId& instance, SpillCipher* cipher);
 
 struct DecodedRecord {
   SpillManifest::Key key;
   std::optional<RememberedObject> object;  // none: forget
-  std::uint64_t bytes = 0;                 // with its frame
+  std::uint64_t bytes = 0;                 // including its frame
 };
-// The record at the beginning of `bytes`; kCorruptData if there is none that is whole and right. With a cipher, only
-// those that it encrypted.
+// Decodes the record at the beginning of `bytes`; kCorruptData unless it is complete and valid. With a cipher, accepts
+// only records encrypted with it.
 [[nodiscard]] Result<DecodedRecord> decode_record(std::string_view bytes, const InstanceId& instance = {},
                                                   const SpillCipher* cipher = nullptr);
 

@@ -11,10 +11,10 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kLeastPackedBytes = 64U << 10;  // less is mostly padding
+constexpr std::uint64_t kLeastPackedBytes = 64U << 10;  // smaller copies are mostly padding
 constexpr std::uint64_t kSampleBytes = 32U << 10;
 constexpr std::uint64_t kSamples = 4;
-constexpr std::uint64_t kLeastGain = 8;  // a part of so many must be saved
+constexpr std::uint64_t kLeastGain = 8;  // at least one part in so many must be saved
 
 std::uint64_t most_packed(std::uint64_t bytes) { return bytes - bytes / kLeastGain; }
 
@@ -26,7 +26,7 @@ Result<BlockPacker*> packer_of(const SpillPacking& packing, SpillBuffers& buffer
   return packer.get();
 }
 
-// Encrypts a block; `to` may be `from`.
+// Encrypts a block; `to` may equal `from`.
 Status seal_block(SpillTransfer& transfer, std::uint64_t block, const std::byte* from, std::uint32_t bytes,
                   std::byte* to) {
   const auto vouched = associated_data(transfer.identities.front(), transfer.length, transfer.codec,
@@ -51,7 +51,7 @@ Status unseal_block(const SpillTransfer& transfer, const SpillHeader& header, st
                     transfer);
 }
 
-// kCorruptData: it is not a copy that this worker can make anything of.
+// kCorruptData: the copy cannot be read by this worker.
 Status check_kind(const SpillTransfer& transfer, const SpillHeader& header) {
   const bool is_whole = header.codec == SpillCodec::kNone && transfer.cipher == nullptr;
   if (is_whole || packed_extent_bytes(header) > transfer.extent.bytes) {
@@ -141,7 +141,7 @@ Status read_packed(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffer
   RETURN_IF_ERROR(check_kind(transfer, *header));
   BlockPacker* packer = nullptr;
   if (header->codec != SpillCodec::kNone) {
-    ASSIGN_OR_RETURN(packer, packer_of({header->codec, 1}, buffers));  // the level is of no matter here
+    ASSIGN_OR_RETURN(packer, packer_of({header->codec, 1}, buffers));  // the level does not matter here
   }
   RETURN_IF_ERROR(buffers.payload.ensure(kSpillPieceBytes));
   constexpr std::uint64_t kBlocks = kSpillPieceBytes / kSpillBlockBytes;
@@ -161,7 +161,7 @@ Status read_packed(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffer
       const std::uint64_t whole = whole_bytes(transfer, block);
       std::byte* target = transfer.data + block * kSpillBlockBytes;
       transfer.block_crcs[block] = crc32c(source, size);
-      if (transfer.block_crcs[block] != header->block_crcs[block]) return Status::ok();  // check_copy() tells
+      if (transfer.block_crcs[block] != header->block_crcs[block]) return Status::ok();  // reported by check_copy()
       if (transfer.cipher != nullptr) {
         RETURN_IF_ERROR(unseal_block(transfer, *header, block, source, size == whole ? target : source));
       }

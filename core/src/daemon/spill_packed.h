@@ -1,5 +1,5 @@
-// Copies that are packed on disk, or encrypted, or both. One worker moves such a copy from its beginning to its end,
-// because where a block lies depends on how much those before it shrank; several copies move side by side.
+// Copies that are compressed on disk, or encrypted, or both. One worker moves such a copy from beginning to end,
+// because each block's position depends on the compressed size of those before it; several copies move in parallel.
 #pragma once
 
 #include "base/status.h"
@@ -9,15 +9,15 @@
 
 namespace entrepot {
 
-// Is there an eighth to gain? Packs a few samples. An error: the library cannot be had.
+// Whether compression would save at least an eighth, from a few samples. Fails if the library cannot be loaded.
 [[nodiscard]] Result<bool> is_worth_packing(const SpillTransfer& transfer, const SpillPacking& packing,
                                             SpillBuffers& buffers);
 
-// All of the copy, its header last; extent_used says what it took of the extent.
+// Writes the whole copy, its header last; extent_used is set to the bytes used of the extent.
 [[nodiscard]] Status write_packed(os::FileIo& io, SpillTransfer& transfer, const SpillPacking& packing,
                                   SpillBuffers& buffers);
-// All of it; then check_copy() as for any other. Blocks whose checksum does not fit are not unpacked. A block that is
-// not what was encrypted for this place is kCorruptData.
+// Reads the whole copy; check_copy() must follow as for any other. Blocks whose checksum does not match are not
+// decompressed. kCorruptData if a block was not encrypted for this place.
 [[nodiscard]] Status read_packed(os::FileIo& io, SpillTransfer& transfer, SpillBuffers& buffers);
 
 }  // namespace entrepot

@@ -25,7 +25,7 @@ bool asks_for_key(const DaemonConfig& config) {
   return !config.spill_key_file.empty() || !config.spill_key_command.empty();
 }
 
-// Null: what is spilled is not encrypted.
+// Null: spilled data is not encrypted.
 Result<std::shared_ptr<SpillCipher>> open_cipher(const DaemonConfig& config) {
   if (!asks_for_key(config)) return std::shared_ptr<SpillCipher>();
   const bool from_file = !config.spill_key_file.empty();

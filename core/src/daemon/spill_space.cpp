@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kLeastFileBytes = 16ULL << 20;
 constexpr std::uint64_t kMostFileBytes = 1ULL << 30;
-constexpr std::uint64_t kQuotaShare = 16;  // a file is this part of the quota
+constexpr std::uint64_t kQuotaShare = 16;  // a file is 1/n of the quota
 constexpr std::uint64_t kMostFiles = 60'000;
 constexpr std::uint64_t kLeastPunchBytes = 64U << 10;
 
@@ -160,7 +160,7 @@ std::uint64_t SpillSpace::quota_left() const {
   return limits_.quota_bytes > file_bytes_ ? limits_.quota_bytes - file_bytes_ : 0;
 }
 
-// Only allocate() takes free ranges, and it is who calls this: what is free stays so while the lock is open.
+// Called only by allocate(), which alone takes free ranges: so they stay free while the lock is released.
 void SpillSpace::punch_free(std::unique_lock<std::mutex>& lock) {
   struct Range {
     std::shared_ptr<SpillFile> file;
@@ -177,7 +177,7 @@ void SpillSpace::punch_free(std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   for (Range& range : ranges) {
-    // Where the file system cannot, the range counts on.
+    // If the file system cannot punch, the range still counts as used.
     if (!io_.punch(range.file->fd.get(), range.offset, range.bytes).is_ok()) range.bytes = 0;
   }
   lock.lock();
@@ -189,8 +189,8 @@ void SpillSpace::punch_free(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// How large a new file in this folder may be; at least `bytes`. One for large copies has room for whole ones of that
-// size, so that nothing is left over when all are of one size.
+// Size of a new file in this directory; at least `bytes`. For large copies, a multiple of that size, so that nothing is
+// left over if all have the same size.
 Result<std::uint64_t> SpillSpace::admit_file(std::size_t folder, std::uint64_t bytes,
                                              std::unique_lock<std::mutex>& lock) {
   if (files_.size() >= kMostFiles) {
@@ -238,7 +238,7 @@ Status SpillSpace::grow(std::size_t folder, std::uint64_t bytes, std::unique_loc
   return Status::ok();
 }
 
-// One that is gone is, however long ago it was tried: what is at its path may be somebody else's.
+// A directory that is gone is always skipped, however long ago it was tried: its path may belong to somebody else.
 bool SpillSpace::is_shy(std::size_t folder) const {
   return gone_until_ns_[folder] != 0 || shy_[folder].until_ns > os::monotonic_ns();
 }
@@ -264,7 +264,7 @@ Result<std::shared_ptr<SpillFile>> SpillSpace::make_file(std::size_t folder, std
   return file;
 }
 
-// kMostFiles is below the range of numbers, so there is one.
+// kMostFiles is below the range of numbers, so there is always a free one.
 std::uint16_t SpillSpace::free_number() {
   do {
     next_number_ = next_number_ == UINT16_MAX ? 1 : static_cast<std::uint16_t>(next_number_ + 1);

@@ -1,14 +1,14 @@
-// SpillSpace: which parts of the spill files hold copies. Files are made ahead of need (their space on disk taken),
-// used again and again, and removed when they have held nothing for a minute: to give space back costs the disk more
-// than to write it.
+// SpillSpace: allocation of space in spill files. Files are created ahead of need (with their disk space allocated),
+// reused, and removed after a minute of holding nothing: returning space costs the disk more than writing it.
 //
-// A file:  made ──▶ open (extents come and go) ──empty for long, or its room is needed──▶ removed
-//                     └──an I/O error while writing──▶ abandoned (no new extents; copies in it stay readable)
-//                                                        └──empty──▶ removed
-// When the quota has no room for another file though copies take less, free ranges are punched: they cost nothing then,
-// and count again when a copy is laid over them. The folders take turns. A folder whose disk is full or fails is left
-// alone for half a minute. One that somebody removed is made again before the next copy is written: what it held stays
-// readable by the open descriptors, and goes with the daemon.
+//   file:  created ──▶ open (extents come and go) ──empty for long, or its room is needed──▶ removed
+//                        └──an I/O error while writing──▶ abandoned (no new extents; its copies stay readable)
+//                                                           └──empty──▶ removed
+//
+// When the quota has no room for another file although copies take less, free ranges are punched: they then count as
+// unused, and count again when a copy is placed over them. Directories are used round-robin. A directory whose disk is
+// full or fails is skipped for half a minute. One that was removed is recreated before the next copy is written: what
+// it held stays readable through open descriptors, and is lost when the daemon ends.
 #pragma once
 
 #include <cstdint>
@@ -38,63 +38,63 @@ struct SpillFile {
   std::uint64_t bytes = 0;
   // Guarded by the space's mutex:
   ExtentAllocator extents;
-  HoleSet holes;  // of what is free
+  HoleSet holes;  // within free ranges
   std::uint64_t empty_since_ns = 0;
   bool abandoned = false;
 };
 
 struct SpillExtent {
-  std::shared_ptr<SpillFile> file;  // keeps the descriptor open while I/O is under way
+  std::shared_ptr<SpillFile> file;  // keeps the descriptor open during I/O
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 
 struct SpillLimits {
-  std::uint64_t quota_bytes = 0;                    // of the files together, without holes
+  std::uint64_t quota_bytes = 0;                    // of all files together, not counting holes
   std::uint64_t reserve_bytes = 0;                  // of each disk, left free
-  std::uint64_t keep_empty_ns = 60'000'000'000ULL;  // how long a file that holds nothing is kept
-  std::uint64_t shy_ns = 30'000'000'000ULL;         // how long a folder that failed is left alone
+  std::uint64_t keep_empty_ns = 60'000'000'000ULL;  // how long an empty file is kept
+  std::uint64_t shy_ns = 30'000'000'000ULL;         // how long a directory that failed is skipped
 };
 
-// Any thread; allocate() and sweep() do I/O and are for the workers.
+// Any thread; allocate() and sweep() do I/O and are for workers only.
 class SpillSpace {
  public:
   SpillSpace(os::FileIo& io, std::vector<SpillFolder> folders, SpillLimits limits);
 
-  // Before the first allocation: takes the files that lie in the folders; all of them is free until adopted. A file
-  // that cannot be used is logged and left.
+  // Call before the first allocation: opens the files found in the directories; all their space is free until adopted.
+  // An unusable file is logged and ignored.
   [[nodiscard]] Status open_found();
-  // The extent of a copy that is there. kObjectLost if it is outside of its file; kCorruptData if two copies claim it.
+  // Claims the extent of an existing copy. kObjectLost if it is outside its file; kCorruptData if two copies claim it.
   [[nodiscard]] Status adopt(const SpillPlace& place, std::uint64_t bytes);
   void adopt_end();
 
-  // kStoreFull: quota, reserve or disk, with the figures. kInternal and others: no folder can be written.
+  // kStoreFull: quota, reserve or disk, with figures. kInternal and others: no directory can be written.
   [[nodiscard]] Result<SpillExtent> allocate(std::uint64_t bytes);
-  // Would allocate() refuse it whatever the disks say?
+  // Whether allocate() would refuse it whatever the state of the disks.
   [[nodiscard]] Status check_quota(std::uint64_t bytes) const;
-  // kInternal, and nothing changed, if it is not in use.
+  // kInternal, and no change, if it is not in use.
   [[nodiscard]] Status release(const SpillPlace& place, std::uint64_t bytes);
-  // Only the first `bytes` of the extent were needed.
+  // Frees all but the first `bytes` of the extent.
   void shrink(const SpillExtent& extent, std::uint64_t bytes);
-  // A write to the extent failed: its range is free again; unless the disk was merely full, its file is abandoned.
+  // Reports a failed write: frees the extent, and abandons its file unless the disk was merely full.
   void write_failed(const SpillExtent& extent, const Status& why);
 
   [[nodiscard]] Result<SpillExtent> find(const SpillPlace& place, std::uint64_t bytes) const;
   [[nodiscard]] bool is_used(const SpillPlace& place) const;
 
-  // Removes from the disk what is to be removed. When to be called again (of the monotonic clock); UINT64_MAX: when
+  // Removes retired files from the disk. Returns when to call it again (monotonic clock); UINT64_MAX: when
   // wants_sweep() says so.
   [[nodiscard]] std::uint64_t sweep();
   [[nodiscard]] bool wants_sweep() const;
-  void remove_all();  // every file and every subfolder; the last call
+  void remove_all();  // every file and every subdirectory; the last call
 
   [[nodiscard]] std::uint64_t used_bytes() const;  // in extents
   [[nodiscard]] std::uint64_t file_bytes() const;
   [[nodiscard]] const SpillLimits& limits() const { return limits_; }
   [[nodiscard]] const std::vector<SpillFolder>& folders() const { return folders_; }  // before the workers start
-  // Since the last call: is the first folder another than it was, without the manifest?
+  // Whether, since the last call, the first directory (the manifest's) was recreated.
   [[nodiscard]] bool take_first_made_again();
-  [[nodiscard]] std::string note() const;  // why the last write found no place; empty once one did
+  [[nodiscard]] std::string note() const;  // why the last write found no space; empty if it did
 
  private:
   using Files = std::map<std::uint16_t, std::shared_ptr<SpillFile>>;
@@ -115,7 +115,7 @@ class SpillSpace {
   [[nodiscard]] std::uint64_t retire_old();
   void retire_all_empty();
   [[nodiscard]] Status quota_refusal(std::uint64_t bytes) const;
-  // A folder that failed is left alone for a while.
+  // Back-off of a directory that failed.
   struct Shy {
     std::uint64_t until_ns = 0;
     std::string why;
@@ -124,22 +124,22 @@ class SpillSpace {
   void leave_alone(std::size_t folder, const Status& why);
 
   os::FileIo& io_;
-  // Paths stay as they are; the rest of one that is made again changes under growing_.
+  // Paths never change; the other fields of a recreated directory change under growing_.
   std::vector<SpillFolder> folders_;
   const SpillLimits limits_;
-  const std::uint64_t usual_bytes_;  // of a file
+  const std::uint64_t usual_bytes_;  // default size of a file
 
   mutable std::mutex mutex_;  // guards all below
-  std::mutex growing_;        // one worker makes files at a time; taken before mutex_
-  // By folder, under growing_: one that is gone is tried again then; 0: it is there.
+  std::mutex growing_;        // serializes file creation; taken before mutex_
+  // By directory, under growing_: when to retry one that is gone; 0: it exists.
   std::vector<std::uint64_t> gone_until_ns_;
   Files files_;
   std::vector<std::shared_ptr<SpillFile>> retired_;
-  std::set<std::uint16_t> busy_numbers_;  // being made, or retired and not yet removed
-  std::vector<Shy> shy_;                  // by folder
-  bool adopting_ = false;                 // open_found() without adopt_end(): what looks empty may be somebody's
+  std::set<std::uint16_t> busy_numbers_;  // being created, or retired and not yet removed
+  std::vector<Shy> shy_;                  // by directory
+  bool adopting_ = false;                 // open_found() without adopt_end(): files that look empty may hold copies
   bool has_new_empty_ = false;            // since the last sweep
-  std::uint64_t file_bytes_ = 0;          // of all files, without holes
+  std::uint64_t file_bytes_ = 0;          // of all files, not counting holes
   std::uint64_t used_bytes_ = 0;
   bool first_made_again_ = false;
   std::size_t next_folder_ = 0;

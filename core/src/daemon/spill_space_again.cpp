@@ -1,4 +1,4 @@
-// A folder that somebody removes while the store runs: a cleaner of old files, or a user who needs the room.
+// Recreation of directories removed while the store runs, by a cleaner of old files or a user who needs the space.
 #include <utility>
 
 #include "base/log.h"
@@ -8,14 +8,14 @@
 
 namespace entrepot {
 
-// Of a worker that has growing_. One that cannot be made again is left alone as any that fails.
+// Called by a worker that holds growing_. A directory that cannot be recreated is skipped like any that fails.
 void SpillSpace::make_again_what_is_gone() {
   for (std::size_t folder = 0; folder < folders_.size(); ++folder) {
     if (is_still_there(folders_[folder])) {
       gone_until_ns_[folder] = 0;
       continue;
     }
-    // However a write failed before: at once, for that may have been because the folder is gone.
+    // Whatever happened to earlier writes, try at once: they may have failed because the directory is gone.
     if (gone_until_ns_[folder] > os::monotonic_ns()) continue;
     auto made = open_spill_folder_again(io_, folders_[folder], limits_.reserve_bytes);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -35,7 +35,7 @@ void SpillSpace::make_again_what_is_gone() {
   }
 }
 
-// No new copies in files that no daemon after this one would find.
+// No new copies in files that the next daemon would not find.
 void SpillSpace::give_up_removed_files(std::size_t folder) {
   std::vector<std::shared_ptr<SpillFile>> gone;
   for (const auto& [number, file] : files_) {

@@ -1,4 +1,4 @@
-// When spill files go: what is empty is kept for a while, then retired, then removed from the disk by a sweep.
+// Removal of spill files: empty ones are kept for a while, then retired, then removed from disk by a sweep.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace entrepot {
 
-// An empty file is kept for the next copies for a while.
+// An empty file is kept for a while, for the next copies.
 void SpillSpace::emptied(const std::shared_ptr<SpillFile>& file) {
   if (file->extents.used_bytes() != 0) return;
   file->empty_since_ns = os::monotonic_ns();
@@ -19,7 +19,7 @@ void SpillSpace::emptied(const std::shared_ptr<SpillFile>& file) {
   }
 }
 
-// When the next one is old enough.
+// Returns when the next one is old enough.
 std::uint64_t SpillSpace::retire_old() {
   if (adopting_) return UINT64_MAX;
   const std::uint64_t now = os::monotonic_ns();
@@ -67,13 +67,13 @@ std::uint64_t SpillSpace::sweep() {
   lock.unlock();
   std::vector<std::uint16_t> gone;
   for (std::shared_ptr<SpillFile>& file : retired) {
-    // One that cannot be removed keeps its number: a new file of that name could not be made either.
+    // One that cannot be removed keeps its number: a new file of that name could not be created either.
     if (const Status removed = io_.remove(file->path); removed.is_ok()) {
       gone.push_back(file->number);
     } else {
       log_warning("a spill file stays on disk: ", removed.message());
     }
-    file.reset();  // the last descriptor: the disk has its space again
+    file.reset();  // the last descriptor: frees its disk space
   }
   lock.lock();
   for (const std::uint16_t number : gone)

@@ -14,13 +14,13 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kLongestWaitNs = 60'000'000'000ULL;  // far times would overflow the clock
+constexpr std::uint64_t kLongestWaitNs = 60'000'000'000ULL;  // distant times would overflow the clock
 
 }  // namespace
 
 void SpillWorkers::start(int event_fd, std::uint32_t threads) {
   event_fd_ = event_fd;
-  // Signals are the event loop's: block them here by starting the threads from where they are blocked already.
+  // Signals belong to the event loop: the threads inherit the mask in which they are already blocked.
   for (std::uint32_t i = 0; i < threads; ++i)
     threads_.emplace_back([this] { run(); });
 }
@@ -119,7 +119,7 @@ void SpillWorkers::run_chore(std::unique_lock<std::mutex>& lock) {
   if (chore_wanted_) changed_.notify_one();
 }
 
-// Reads are whole before the first write goes on.
+// Reads are finished before writes continue.
 std::optional<SpillWorkers::Piece> SpillWorkers::next_piece() {
   auto& queue = reads_.empty() ? writes_ : reads_;
   if (queue.empty()) return std::nullopt;
@@ -178,7 +178,7 @@ void SpillWorkers::move_piece(const Piece& piece, std::unique_lock<std::mutex>& 
   --job.running;
   if (!moved.is_ok()) {
     if (job.failure.is_ok()) job.failure = moved;
-    if (!job.all_handed_out) {  // the rest is not worth the while
+    if (!job.all_handed_out) {  // the rest is pointless
       auto& queue = transfer.is_read ? reads_ : writes_;
       queue.erase(std::find(queue.begin(), queue.end(), piece.job));
       job.all_handed_out = true;
@@ -190,7 +190,7 @@ void SpillWorkers::move_piece(const Piece& piece, std::unique_lock<std::mutex>& 
 void SpillWorkers::finish(Job& job, std::unique_lock<std::mutex>& lock, SpillBuffers& buffers) {
   SpillTransfer& transfer = *job.transfer;
   lock.unlock();
-  Status status = job.failure;  // nobody else has this job any more
+  Status status = job.failure;  // no other thread has this job any more
   SpillCompletion completion{transfer.ticket, transfer.is_read, {}, 0};
   std::uint64_t stored = transfer.length;
   if (transfer.is_read) {

@@ -1,9 +1,9 @@
-// The threads of spilling. A transfer's pieces are taken by whichever worker is free, those of reads first, so that a
-// large copy moves on all of them at once.
+// Spill worker threads. A transfer's pieces are taken by any free worker, reads first, so that a large copy is moved by
+// all of them at once.
 //
 //   queued ──a worker finds it an extent (writes)──▶ moving (pieces handed out one by one)
-//     moving ──all pieces back, header written or checked──▶ finished     └──a piece failed, the others back──▶
-//     finished
+//   moving ─┬─all pieces done, header written or checked──▶ finished
+//           └─a piece failed, the others done─────────────▶ finished with its error
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ namespace entrepot {
 
 struct SpillTotals {
   std::uint64_t written_bytes = 0;  // of payload
-  std::uint64_t stored_bytes = 0;   // of it on disk, without headers: less if some was packed
+  std::uint64_t stored_bytes = 0;   // on disk, without headers: less than written_bytes if some was compressed
   std::uint64_t read_bytes = 0;
   std::uint32_t pending_writes = 0;
   std::uint32_t pending_reads = 0;
@@ -33,8 +33,8 @@ struct SpillTotals {
 
 class SpillWorkers {
  public:
-  // Small work beside the transfers, never twice at a time. Returns when it is wanted again by itself (of the monotonic
-  // clock; UINT64_MAX: never).
+  // Maintenance task run beside the transfers, never twice at a time. Returns when to run it again (monotonic clock;
+  // UINT64_MAX: only when requested).
   using Chore = std::function<std::uint64_t()>;
 
   SpillWorkers(os::FileIo& io, SpillSpace& space, SpillPacking packing, Chore chore)
@@ -43,16 +43,16 @@ class SpillWorkers {
   SpillWorkers(const SpillWorkers&) = delete;
   SpillWorkers& operator=(const SpillWorkers&) = delete;
 
-  // `event_fd` is signalled when take_finished() has something; it outlives the workers.
+  // `event_fd` is signalled when take_finished() has results; it must outlive the workers.
   void start(int event_fd, std::uint32_t threads);
-  void stop();  // waits for the pieces under way; what is queued is dropped
+  void stop();  // waits for the pieces in progress; drops what is queued
 
   void add(std::unique_ptr<SpillTransfer> transfer);
   void want_chore();
   [[nodiscard]] bool chore_is_pending() const;  // wanted or running
   struct Finished {
     SpillCompletion completion;
-    std::uint64_t extent_used = 0;  // of a packed copy that was written; else 0
+    std::uint64_t extent_used = 0;  // of a compressed copy that was written; otherwise 0
   };
   [[nodiscard]] std::vector<Finished> take_finished();
   [[nodiscard]] SpillTotals totals() const;
@@ -61,9 +61,9 @@ class SpillWorkers {
   struct Job {
     std::unique_ptr<SpillTransfer> transfer;
     std::uint64_t next = 0;     // first byte not handed out
-    std::uint32_t running = 0;  // pieces under way
+    std::uint32_t running = 0;  // pieces in progress
     bool all_handed_out = false;
-    Status failure;  // the first
+    Status failure;  // the first one
   };
   struct Piece {
     std::shared_ptr<Job> job;

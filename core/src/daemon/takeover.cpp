@@ -15,7 +15,7 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kSayMs = 5'000;  // for a program to say which formats it has
+constexpr std::uint64_t kSayMs = 5'000;  // for a program to report its formats
 constexpr std::uint64_t kMostSaid = 4096;
 constexpr std::uint64_t kShebangBytes = 80;
 constexpr std::string_view kTakesOver = " takes over ";
@@ -26,7 +26,7 @@ std::string formats() {
   return concat("layout ", kLayoutVersion, " stamp ", AbiStamp::layout(kAbiStamp), " keeper ", kKeeperMagic);
 }
 
-// A script would be run by its interpreter, which does not find it: it has no path here, only a descriptor.
+// Scripts are refused: the interpreter could not find the script, which has no path here, only a descriptor.
 Status check_binary(const std::string& path, const UniqueFd& program) {
   const Result<std::string> start = os::read_file(concat("/proc/self/fd/", program.get()), kShebangBytes);
   RETURN_IF_ERROR(start);

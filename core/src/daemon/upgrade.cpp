@@ -1,4 +1,4 @@
-// The daemon's part of an upgrade in place; takeover.h tells the whole of it.
+// The daemon's part of an upgrade in place, which takeover.h describes as a whole.
 #include <utility>
 
 #include "base/log.h"
@@ -23,15 +23,15 @@ void ServerState::upgrade(const std::string& path, UpgradeDone done) {
   if (!started.is_ok()) done(started);
 }
 
-// Before anybody is told: whoever connects after that would be cut off. They wait in the socket's queue, which the
-// keeper keeps open, and the next daemon accepts them.
+// Call before answering the request: a client that connects afterwards would be cut off. New clients wait in the
+// socket's queue, which the keeper keeps open, and the next daemon accepts them.
 void ServerState::step_down() {
   stopping = true;
   handing_over = true;
   poller.remove(link.fd({HeldKind::kListenSocket, 0}));
 }
 
-// What lies now where this program was started from: a newer version, if it was installed in place.
+// Upgrades to the program now at the path this one was started from: a newer version, if installed in place.
 void ServerState::upgrade_to_own_path() {
   constexpr std::string_view kReplaced = " (deleted)";
   const auto tell = [](const Result<std::string>& done) {
