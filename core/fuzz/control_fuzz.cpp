@@ -1,6 +1,6 @@
-// Garbage in the control memory. A client that reads it, and a daemon that takes it over, get objects, none, or an
-// error; neither reads outside of its mappings nor runs without end. The first byte says who reads; the rest are
-// patches: region, place, bytes.
+// Corrupt control memory. A client that reads it, and a daemon that adopts it, must get objects, none, or an error;
+// neither may read outside its mappings or loop forever. The first byte selects the reader; the rest are patches:
+// region, position, bytes.
 #include <array>
 
 #include "client/pinned_set.h"
@@ -15,7 +15,7 @@ using testing::numbered_id;
 
 constexpr std::uint64_t kObjects = 6;
 
-// A client's view of segments: memory of the right size for those that are there.
+// A client's view of segments: memory of the right size for those that exist.
 class Segments : public Rpc {
  public:
   explicit Segments(const Store& store) {
@@ -44,7 +44,8 @@ class Segments : public Rpc {
   std::map<std::uint32_t, SegmentReply> known_;
 };
 
-// A little of everything: blobs, a shared one, inline payload, one on disk, names, sets, consumers, a deleted one.
+// Creates some of everything: blobs, a shared one, inline payload, a spilled one, names, sets, consumers, a deleted
+// one.
 void fill(World& world) {
   Store& store = *world.store;
   const std::uint32_t client = store.begin_client().take();
@@ -109,9 +110,9 @@ std::uint64_t used_bytes(const World& world, RegionKind kind) {
   }
 }
 
-// Where one input's bytes go. Only in pages that are there: what reads a page that never was reads zeros.
+// Applies an input's patches. Only to existing pages: reading a page that was never written yields zeros anyway.
 void patch(World& world, FuzzInput& input) {
-  std::array<std::uint64_t, kAllRegions.size()> used{};  // before any of them changes the marks
+  std::array<std::uint64_t, kAllRegions.size()> used{};  // computed before any patch changes the marks
   for (std::size_t i = 0; i < used.size(); ++i)
     used[i] = used_bytes(world, kAllRegions[i]);
   const std::uint64_t index_word = world.memory.root().index_word.load();
@@ -126,7 +127,7 @@ void patch(World& world, FuzzInput& input) {
       begin += (1ULL << IndexWord::log2(index_word)) * 8;
       bytes = (1ULL << IndexWord::log2(index_word)) * 8;
     }
-    if ((length & 0x80U) != 0) {  // the header and the marks behind it
+    if ((length & 0x80U) != 0) {  // the header and the marks after it
       begin = region.entries() - kRegionHeaderBytes;
       bytes = sizeof(RegionHeader) + sizeof(RegionMarks);
     }
@@ -137,7 +138,7 @@ void patch(World& world, FuzzInput& input) {
   }
 }
 
-// Every byte that a reader is given can be read.
+// Reads every byte of `bytes`, so that a sanitizer or a fault detects one that is not readable.
 template <class Range>
 void touch(const Range& bytes) {
   std::uint64_t sum = 0;
@@ -251,7 +252,7 @@ void run(FuzzInput input) {
 }  // namespace
 
 std::vector<Bytes> seeds() {
-  std::vector<Bytes> all = {{0}, {1}};  // nothing changed
+  std::vector<Bytes> all = {{0}, {1}};  // no change
   for (std::uint8_t who = 0; who < 2; ++who) {
     for (std::uint8_t region = 0; region < kAllRegions.size(); ++region) {
       for (const unsigned place : {0U, 8U, 40U, 128U, 136U, 700U}) {

@@ -1,5 +1,5 @@
-// Whatever bytes and descriptors come over a socket, in whatever pieces: FrameSocket gives whole frames or an error,
-// owns every descriptor that came, and each body is read or refused by every message there is.
+// Arbitrary bytes and descriptors on a socket, in arbitrary pieces: FrameSocket must yield whole frames or an error,
+// own every descriptor received, and every message type must decode or reject each body.
 #include "fuzz/fuzz_input.h"
 #include "net/frame_socket.h"
 #include "os/memfd.h"
@@ -8,7 +8,7 @@
 namespace entrepot::fuzz {
 namespace {
 
-// A body that can be read is the same after it was written and read once more.
+// A body that decodes must be unchanged by another round of encoding and decoding.
 template <class Body>
 void read_body(const Bytes& bytes) {
   Body body;
@@ -33,7 +33,8 @@ void read_as_all(const Bytes& bytes) {
       bytes);
 }
 
-// The input of a stream: pieces, each a head of two bytes (how many bytes / 4; how many descriptors) and its bytes.
+// Input as a stream of pieces, each with a head of two bytes (number of bytes / 4, number of descriptors) and its
+// bytes.
 void run(FuzzInput input) {
   auto pair = os::socket_pair(os::SocketKind::kStream);
   require(pair.is_ok(), "a socket pair can be made");

@@ -1,10 +1,10 @@
-// What a fuzz target is made of. Each target is one file that defines
+// Interface of a fuzz target. Each target is one file that defines
 //
-//   LLVMFuzzerTestOneInput(data, size)   one input; it aborts, or a sanitizer does, where something is wrong
-//   entrepot::fuzz::seeds()              inputs to begin with, made by the project's own encoders
+//   LLVMFuzzerTestOneInput(data, size)   runs one input; aborts (or a sanitizer does) if something is wrong
+//   entrepot::fuzz::seeds()              initial inputs, produced by the project's own encoders
 //
-// libFuzzer drives it (`make fuzz`), or replay_main.cpp, with any compiler, over seeds, mutations of them, and what
-// was found before (corpus/<target>/).
+// It is driven by libFuzzer (`make fuzz`) or, with any compiler, by replay_main.cpp: with seeds, mutations of them, and
+// earlier findings (corpus/<target>/).
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ using Bytes = std::vector<std::uint8_t>;
 
 [[nodiscard]] std::vector<Bytes> seeds();
 
-// What must hold whatever the input is.
+// Checks an invariant that must hold for every input.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "fuzz: this does not hold: %s\n", what);
   std::abort();
 }
 
-// Takes an input apart; what is beyond its end is zeros.
+// Consumes an input piecewise; reads beyond its end return zeros.
 class FuzzInput {
  public:
   FuzzInput(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}

@@ -1,6 +1,6 @@
-// A spill folder's manifest and the header of a copy, edited by anybody: what is read is what a checksum covers, and
-// an edited file gives an error or fewer objects. Checksums are made right first where the input says so: behind them
-// lies what damage alone never reaches.
+// Manifest and copy headers edited by anybody: everything read must be covered by a checksum, and an edited file must
+// yield an error or fewer objects. Where the input says so, checksums are corrected first, to reach code that mere
+// damage never would.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ constexpr std::uint8_t kMendChecksums = 1;
 constexpr std::uint8_t kOfACopy = 2;
 constexpr std::uint8_t kWholeFile = 4;
 
-// One file in memory under whatever name; the rest of the disk is not there.
+// One file in memory under any name; no other file exists.
 class MemoryIo : public os::FileIo {
  public:
   explicit MemoryIo(int file) : file_(file) {}
@@ -63,7 +63,7 @@ void read_records(std::string_view text) {
   }
 }
 
-// As the daemon opens it: twice, for the second must find what the first left.
+// Opens it like the daemon, twice: the second time must find what the first left.
 void open_file(const std::string& text) {
   const int file = ::memfd_create("fuzz-manifest", 0);
   require(file >= 0, "a file can be made in memory");

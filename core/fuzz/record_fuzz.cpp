@@ -1,4 +1,4 @@
-// The record of an object: any bytes are refused, or every part that is given lies inside of them.
+// Object records: arbitrary bytes are rejected, or every part returned lies within them.
 #include "base/crc32c.h"
 #include "fuzz/fuzz_input.h"
 #include "os/mapping.h"
@@ -13,7 +13,7 @@ bool inside(std::span<const std::byte> whole, const void* data, std::size_t byte
 }
 
 void run(const Bytes& bytes) {
-  // At a multiple of the alignment, and with nothing readable behind it.
+  // Aligned, with at most eight bytes of padding behind it.
   std::vector<std::uint64_t> memory(bytes.size() / 8 + 1);
   if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
   const std::span<const std::byte> whole(reinterpret_cast<const std::byte*>(memory.data()), bytes.size());

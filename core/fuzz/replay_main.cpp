@@ -1,9 +1,9 @@
-// Drives a fuzz target without libFuzzer: its seeds, mutations of them, and the files and folders that are named.
+// Drives a fuzz target without libFuzzer: with its seeds, mutations of them, and the given files and directories.
 //
 //   <target> [--write-seeds FOLDER] [--mutations N] [--seed S] [FILE|FOLDER ...]
 //
-// Mutations are the same for the same seed. Before an input runs it is written to the file that ENTREPOT_FUZZ_LAST
-// names, if it does, so that whatever ends the process leaves the input that did it.
+// The same seed gives the same mutations. If ENTREPOT_FUZZ_LAST names a file, each input is written to it before it
+// runs, so that the input that ended the process remains.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -29,7 +29,7 @@ void write_input(const std::filesystem::path& path, const Bytes& input) {
 
 void replay_one(const Bytes& input) {
   if (const char* last = std::getenv("ENTREPOT_FUZZ_LAST")) write_input(last, input);
-  // A copy of exactly its size: the address sanitizer sees every byte beyond.
+  // A copy of exactly this size, so that the address sanitizer sees every access beyond it.
   const Bytes exact(input);
   (void)LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
@@ -56,7 +56,7 @@ Bytes mutated(const std::vector<Bytes>& from, std::mt19937_64& random) {
       case 3:
         input.resize(at);
         break;
-      case 4: {  // a piece of another
+      case 4: {  // a piece of another input
         const Bytes& other = from[random() % from.size()];
         if (other.empty()) break;
         const std::size_t begin = random() % other.size();

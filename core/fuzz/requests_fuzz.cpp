@@ -1,6 +1,6 @@
-// The daemon's dispatch: arbitrary frames, and well-formed requests with arbitrary contents, from several connections,
-// in between which memory comes or does not, disks fail, time passes and clients die. When all are gone nothing may be
-// in use.
+// The daemon's request dispatch: arbitrary frames, and well-formed requests with arbitrary contents, from several
+// connections, while memory is provided or refused, disks fail, time passes and clients die. When all are gone, nothing
+// may be in use.
 #include <poll.h>
 
 #include <deque>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::numbered_id;
 
-// Fills a message with what the input says, out of numbers that mean something more often than not.
+// Fills a message from the input, mostly with values that mean something, such as known handles.
 class Filler {
  public:
   Filler(FuzzInput& input, const std::deque<std::uint64_t>& known) : input_(input), known_(known) {}
@@ -64,7 +64,7 @@ class Filler {
   const std::deque<std::uint64_t>& known_;
 };
 
-// Segments have a descriptor each, so that leases and mappings are answered as they are by the daemon.
+// Gives each segment a descriptor, so that leases and mappings are answered as by the daemon.
 class HeldSource : public testing::FakeSource {
  public:
   explicit HeldSource(KeeperLink& link) : link_(link) {}
@@ -110,7 +110,7 @@ class Session {
     UniqueFd socket;
     std::uint64_t owner = 0;
     std::vector<UniqueFd> fds;
-    Bytes came;  // of answers, not cut yet
+    Bytes came;  // answers received, not split into frames yet
   };
 
   void connect(bool greet) {
@@ -133,7 +133,7 @@ class Session {
         return connect(false);
       case 1:
         return connect(true);
-      case 2:  // hangs up
+      case 2:  // disconnects
         peer.socket.reset();
         return serve(peer);
       case 3:  // dies
@@ -154,12 +154,12 @@ class Session {
         world_.cold.read_failure = (how & 24U) == 8 ? Status(Code::kCorruptData, "bad disk") : Status::ok();
         return world_.cold.finish_all();
       }
-      case 7: {  // whatever bytes
+      case 7: {  // arbitrary bytes
         const auto bytes = input_.take(input_.byte());
         (void)os::send_some(peer.socket.get(), bytes);
         return serve(peer);
       }
-      case 8: {  // a whole frame with whatever body
+      case 8: {  // a whole frame with an arbitrary body
         const auto type = static_cast<MessageType>(input_.byte() % 64);
         const std::size_t fds = input_.byte() % 4;
         const auto body = input_.take(input_.byte());
@@ -306,7 +306,7 @@ class Session {
       clients.push_back(client);
     for (const std::uint32_t client : clients)
       state_.client_died(client);
-    world_.store.reset(&store_);  // lent: the check is the world's
+    world_.store.reset(&store_);  // borrowed: require_no_leak() is a member of World
     held_.at_once = true;
     held_.failure = Status::ok();
     held_.finish_all();
@@ -341,7 +341,7 @@ std::vector<Bytes> seeds() {
     Bytes input;
     append(input, open);
     append(input, lease);
-    // one object: id, session, replace, no blobs, no buffers, tree, payload, name, set, consumers
+    // One object: id, session, replace, no blobs, no buffers, tree, payload, name, set, consumers
     append(input, {15, 1, 1, known, 1, 0, 0, 1, 2, 3, 0, 1, 1});
     append(input, {15, 1, 2, known, 0, 1, known, static_cast<std::uint8_t>(known + 1), 0x50, 0, 1, 2, 3, 0, 0, 1});
     append(input, {18, 1, 1, 10, 0, 1});

@@ -1,4 +1,4 @@
-// A store for fuzz targets: real control memory in memfds, the tests' clock, and memory and disk that hold no bytes.
+// Store for fuzz targets: real control memory in memfds, the tests' clock, and a memory source and disk without bytes.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace entrepot::fuzz {
 
-// Small tables: an input is to reach their ends, and a store is made for each input.
+// Small tables, so that inputs reach their ends, and because each input gets a new store.
 [[nodiscard]] inline std::map<RegionKind, std::uint64_t> small_tables() {
   return {{RegionKind::kSlots, 512},       {RegionKind::kBlobs, 512},   {RegionKind::kIndex, 4ULL << 12},
           {RegionKind::kRecords, 4 << 20}, {RegionKind::kSegments, 64}, {RegionKind::kSessions, 32},
@@ -20,8 +20,8 @@ namespace entrepot::fuzz {
 
 struct World {
   World() : memory(ControlMemory::create(testing::numbered_instance(1), small_tables()).take()) {
-    GTEST_FLAG_SET(break_on_failure, true);  // of what the fakes expect
-    set_log_level(LogLevel::kOff);           // a hundred thousand lines say nothing
+    GTEST_FLAG_SET(break_on_failure, true);  // for expectations in the fakes
+    set_log_level(LogLevel::kOff);           // a hundred thousand lines would be noise
     options.capacity_bytes = 8 * testing::kMiB;
     options.host = "host";
     options.version = "1";
@@ -35,7 +35,7 @@ struct World {
     source.store = store.get();
   }
 
-  // Everybody dies and all sessions go: then nothing may be in use.
+  // Ends all clients and sessions; afterwards nothing may be in use.
   void require_no_leak() {
     source.at_once = cold.at_once = true;
     source.failure = cold.write_failure = cold.read_failure = Status::ok();
