@@ -35,7 +35,7 @@ bool match_set(std::string_view pattern, std::size_t at, char c, std::size_t& en
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
-  // where to backtrack to: the last `*`, and the text position it started at
+  // Where to backtrack to: the last `*`, and the text position it started at
   std::size_t star = std::string_view::npos;
   std::size_t star_text = 0;
   while (t < text.size()) {

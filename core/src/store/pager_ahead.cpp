@@ -7,11 +7,10 @@
 namespace entrepot {
 namespace {
 
-// fraction of the capacity that may be read ahead, for all runs together
-constexpr std::uint64_t kShareOfCapacity = 16;
+constexpr std::uint64_t kShareOfCapacity = 16;  // 1/n of the capacity may be read ahead, for all runs together
 constexpr std::uint64_t kMostAheadBytes = 256U << 20;
-constexpr std::uint64_t kShareForTwo = 4;               // two objects always, if they take no more than this fraction
-constexpr std::size_t kMostAhead = 64;                  // objects
+constexpr std::uint64_t kShareForTwo = 4;  // two objects always, if they take no more than 1/n of the capacity
+constexpr std::size_t kMostAhead = 64;     // objects
 constexpr std::uint64_t kMostReadingBytes = 96U << 20;  // at once: bounds the delay of a requested load
 constexpr std::uint64_t kLookNs = 2'000'000;            // polling interval right after a step
 constexpr std::uint64_t kLongestLookNs = 64'000'000;

@@ -321,7 +321,7 @@ void SegmentPool::free_range(std::uint32_t segment, std::uint64_t offset, std::u
 
 void SegmentPool::take_for_blob(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t extent = blob_extent_bytes(offset, length);
-  // recorded by sealed(): until then it counts as leased, in case the daemon dies
+  // Recorded by sealed(): until then it counts as leased, in case the daemon dies
   remove_leased(info(segment), offset, extent);
   ++info(segment).blobs;
   blob_bytes_ += extent;

@@ -81,7 +81,7 @@ class SessionTable {
   [[nodiscard]] bool is_live(std::uint32_t index) const;
   [[nodiscard]] bool is_known(std::uint32_t index) const;  // live or dead
   [[nodiscard]] std::vector<std::uint32_t> expired() const;
-  // of sessions that nobody has open; UINT64_MAX: none expires
+  // Of sessions that nobody has open; UINT64_MAX: none expires
   [[nodiscard]] std::uint64_t next_expiry_unix_ns() const;
   [[nodiscard]] std::vector<std::uint32_t> live() const;  // sorted by scope and name
 
@@ -105,7 +105,7 @@ class SessionTable {
   std::map<Key, std::uint32_t, std::less<>> by_name_;  // live ones
   std::unordered_map<std::uint32_t, SessionUse> use_;
   static constexpr std::size_t kMostGone = 256;
-  // handles and descriptions of the most recently removed sessions
+  // Handles and descriptions of the most recently removed sessions
   std::deque<std::pair<std::uint32_t, std::string>> gone_;
   // The objects of a session form a list through their slots: eight bytes per object, no allocation on seal.
   struct Links {
