@@ -1,5 +1,5 @@
-"""The API server of a Kubernetes cluster: a small client, what Entrepot keeps there, and where objects are.
+"""A small client for a Kubernetes API server, the resources that Entrepot keeps there, and the locations of objects.
 
-Plain HTTP by the standard library: whatever stands beside every daemon must be small. Importing this package imports
-nothing else.
+It uses plain HTTP and only the standard library, because the process that runs beside every daemon must be small.
+Importing this package imports nothing else.
 """

@@ -1,4 +1,4 @@
-"""Where the API server is and who asks: in a pod by its service account, elsewhere by a kubeconfig."""
+"""Address and credentials of the API server: in a pod from its service account, elsewhere from a kubeconfig."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from entrepot_io.cluster.exec_credentials import Given, run_plugin
 from entrepot_io.cluster.impersonation import Impersonated
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TOKEN_SECONDS = 60.0  # a projected token is renewed long before it ends; it is read again this often
+TOKEN_SECONDS = 60.0  # how often the token is reread; projected tokens are renewed long before they expire
 
 
 @dataclass
 class Access:
-    """How one cluster is reached. Never printed whole: it holds secrets.
+    """How to reach one cluster. Holds secrets, which its repr omits.
 
     Attributes:
         server: URL of the API server.
-        namespace: where requests go that name none.
-        ca: PEM of the certificate authority; None: those of the machine.
+        namespace: default namespace of requests.
+        ca: PEM of the certificate authority; None: the machine's.
         certificate, key: files of a client certificate.
         token: bearer token.
-        token_file: where it is read from, again and again.
-        plugin: what prints credentials, as in a kubeconfig under ``exec``. A token that is given counts before its own.
-        plugin_cluster: what the plugin is told about the cluster if it asks for that.
+        token_file: file the token is read from, repeatedly.
+        plugin: credential plugin, as under ``exec`` in a kubeconfig. An explicit token takes precedence over the
+            plugin's.
+        plugin_cluster: what the plugin is told about the cluster, if it asks for that.
         verify: whether the server's certificate is checked.
         tls_name: the name that the certificate is checked against; None: the server's host.
-        proxy_url: the proxy on the way, of ``http://``; None: by HTTPS_PROXY and NO_PROXY.
-        impersonated: whom requests are made as; None: whoever the credentials are of.
+        proxy_url: an ``http://`` proxy; None: as HTTPS_PROXY and NO_PROXY say.
+        impersonated: the identity to impersonate; None: the credentials' own.
     """
 
     server: str
@@ -67,29 +68,30 @@ class Access:
 
     @property
     def prefix(self) -> str:
-        """What stands before each path, for servers behind a proxy."""
+        """Path prefix of all requests, for servers behind a reverse proxy."""
         return urlsplit(self.server).path.rstrip("/")
 
     @property
     def identity(self) -> object:
-        """Changes where connections made before show another client certificate than one made now."""
+        """Changes when connections made earlier present an outdated client certificate."""
         return self._given.certificate
 
     def proxy(self) -> proxies.Proxy | None:
-        """The proxy on the way to the server; None: there is none.
+        """The proxy to the server; None: there is none.
 
         Raises:
-            InvalidArgument: the one that is named cannot be used.
+            InvalidArgument: the configured proxy cannot be used.
         """
         if self.proxy_url is not None:
             return proxies.parse(self.proxy_url, "proxy-url of the kubeconfig")
         return proxies.from_environment(self.server)
 
     def headers(self) -> list[tuple[str, str]]:
-        """Who asks, for a request. Names may repeat. Call it before a connection is made: it gets the certificate too.
+        """Authentication headers of a request; names may repeat. Call before connecting: it also obtains the client
+        certificate.
 
         Raises:
-            InvalidArgument: the token's file cannot be read, or the plugin failed.
+            InvalidArgument: the token file cannot be read, or the plugin failed.
         """
         if self.token_file is not None and (not self.token or time.monotonic() - self._token_read > TOKEN_SECONDS):
             self._read_token()
@@ -100,7 +102,7 @@ class Access:
         return found + (self.impersonated.headers() if self.impersonated is not None else [])
 
     def refresh(self) -> bool:
-        """Get the credentials anew after they were refused, and say whether they are others."""
+        """Obtain new credentials after the current ones were rejected; returns whether they differ."""
         before = self.token, self._given
         if self.token_file is not None:
             self._read_token()
@@ -115,7 +117,7 @@ class Access:
     def _run_plugin(self) -> None:
         assert self.plugin is not None
         given = run_plugin(self.plugin, self.server, self.plugin_cluster)
-        # Connections are made again where the certificate is another one: an equal one stays the one that it was.
+        # Keep the old object if equal: a different object causes reconnects.
         self._given = self._given if given == self._given else given
 
     def _read_token(self) -> None:
@@ -127,7 +129,7 @@ class Access:
         self._token_read = time.monotonic()
 
     def tls(self) -> ssl.SSLContext:
-        """How the connection is secured.
+        """The TLS context of a connection.
 
         Raises:
             InvalidArgument: a certificate cannot be used.
@@ -147,15 +149,15 @@ class Access:
 
 
 def _load(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Have a context show a certificate that is no file: OpenSSL takes it from one only, which is gone at once."""
-    with tempfile.NamedTemporaryFile(prefix="entrepot-", suffix=".pem") as file:  # the owner's alone
+    """Load a certificate that is not in a file into a context, through a temporary file: OpenSSL reads only files."""
+    with tempfile.NamedTemporaryFile(prefix="entrepot-", suffix=".pem") as file:  # readable only by the owner
         file.write(f"{certificate.rstrip()}\n{key.rstrip()}\n".encode())
         file.flush()
         context.load_cert_chain(file.name)
 
 
 def in_cluster() -> Access | None:
-    """Access by the service account of the pod that this process runs in; None: it has none.
+    """Access through the service account of this process's pod; None: there is none.
 
     Raises:
         InvalidArgument: the account's files cannot be read.
@@ -173,14 +175,14 @@ def in_cluster() -> Access | None:
 
 
 def find(kubeconfig: str | None = None, context: str | None = None) -> Access:
-    """Access as ``kubectl`` would find it: a kubeconfig that is named, the pod's own account, the user's kubeconfig.
+    """Find access as ``kubectl`` does: an explicit kubeconfig, the pod's service account, the user's kubeconfig.
 
     Args:
         kubeconfig: a file; default: KUBECONFIG, or ``~/.kube/config``.
-        context: which context of it; default: its current one.
+        context: which of its contexts; default: the current one.
 
     Raises:
-        InvalidArgument: there is none, or it cannot be used; the message says what is wrong with it.
+        InvalidArgument: none is found, or it cannot be used; the message says why.
     """
     from entrepot_io.cluster import kubeconfig as files
 
@@ -192,10 +194,10 @@ def find(kubeconfig: str | None = None, context: str | None = None) -> Access:
 
 
 def decoded(text: str, what: str) -> bytes:
-    """What stands in base64 in a kubeconfig.
+    """Decode a base64 value of a kubeconfig.
 
     Raises:
-        InvalidArgument: it is no base64.
+        InvalidArgument: it is not base64.
     """
     try:
         return base64.b64decode(text, validate=True)

@@ -1,4 +1,4 @@
-"""Requests to the API server: read, watch, write. One connection, kept open, for one thread."""
+"""Requests to the API server: read, watch, write. One persistent connection, for one thread."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from entrepot_io.cluster.access import Access
 from entrepot_io.cluster.connecting import Connection, encoded
 from entrepot_io.cluster.errors import ClusterUnavailable, ListExpired, ResourceNotFound, refused
 
-REQUEST_SECONDS = 15.0  # for one try
-PATIENCE_SECONDS = 30.0  # for all tries of a request together
-WATCH_SECONDS = 300  # after which the server ends a watch, and another begins where it ended
-SILENCE_SECONDS = 100.0  # the server says something every minute; a connection that is quiet for longer is dead
+REQUEST_SECONDS = 15.0  # for one attempt
+PATIENCE_SECONDS = 30.0  # for all attempts of a request together
+WATCH_SECONDS = 300  # after which the server ends a watch; the next one resumes there
+SILENCE_SECONDS = 100.0  # the server sends something every minute; a connection silent for longer is dead
 PAGE = 500
 LIST_TRIES = 3
 MAX_ANSWER_BYTES = 256 << 20
@@ -39,8 +39,8 @@ class Api:
     """The API server of one cluster.
 
     Args:
-        access: where it is, and who asks.
-        patience: seconds for which a request that may succeed later is tried again; 0: once only.
+        access: its address and credentials.
+        patience: seconds for which a request with a transient error is retried; 0: never.
     """
 
     def __init__(self, access: Access, *, patience: float = PATIENCE_SECONDS) -> None:
@@ -48,16 +48,16 @@ class Api:
         self._patience = patience
         self._connection: Connection | None = None
         self._watched: socket.socket | None = None
-        self._aborted = False  # written by another thread, before it looks for what is watched
+        self._aborted = False  # written by another thread, before it reads _watched
         self._server_time: tuple[datetime, float] | None = None
 
     @property
     def access(self) -> Access:
-        """Where the server is, and who asks."""
+        """Address and credentials of the server."""
         return self._access
 
     def now(self) -> datetime:
-        """The time by the server's clock where it has said it, else by this machine's."""
+        """Current time by the server's clock if known, else by this machine's."""
         if self._server_time is None:
             return datetime.now(timezone.utc)
         said, at = self._server_time
@@ -70,9 +70,9 @@ class Api:
             path: such as ``/api/v1/nodes/a``.
 
         Raises:
-            ResourceNotFound: it is not there.
-            AccessDenied: whoever asks may not.
-            ClusterRefused, ClusterUnavailable: anything else that went wrong.
+            ResourceNotFound: it does not exist.
+            AccessDenied: the credentials lack permission.
+            ClusterRefused, ClusterUnavailable: any other failure.
         """
         return self._ask("GET", path)
 
@@ -91,10 +91,10 @@ class Api:
     def through(
         self, take: Callable[[Iterator[dict[str, Any]]], T], path: str, *, labels: str = "", fields: str = ""
     ) -> T:
-        """Have all resources of a collection read by a function that need not hold them; returns what it returns.
+        """Read a collection with a function that need not hold all of it; returns the function's result.
 
         Args:
-            take: reads them. It is called again, with all of them, if it took so long that the list expired.
+            take: consumes the resources. It is called again from the start if it took so long that the list expired.
             path, labels, fields: as for :meth:`read_all`.
 
         Raises:
@@ -105,22 +105,22 @@ class Api:
             pages = self.pages(path, labels=labels, fields=fields)
             try:
                 return take(one for page in pages for one in page["items"])
-            except ListExpired:  # a change that was compacted away meanwhile: begin again
+            except ListExpired:  # the list's version was compacted away meanwhile: start again
                 tries -= 1
                 if not tries:
                     raise
 
     def pages(self, path: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
-        """Read a collection page by page, for those who do not want to hold all of it.
+        """Read a collection page by page, without holding all of it.
 
         Args:
             path, labels, fields: as for :meth:`read_all`.
 
         Yields:
-            The pages: ``items``, and ``metadata`` with the ``resourceVersion`` of all of them.
+            The pages: ``items``, and ``metadata`` with the ``resourceVersion`` of the whole list.
 
         Raises:
-            ListExpired: it took too long: begin again. As :meth:`get` besides.
+            ListExpired: reading took too long; start again. Otherwise as :meth:`get`.
         """
         query: dict[str, Any] = {"limit": PAGE, "labelSelector": labels, "fieldSelector": fields}
         while True:
@@ -134,20 +134,20 @@ class Api:
     def watch(
         self, path: str, version: str, *, labels: str = "", fields: str = "", seconds: int = WATCH_SECONDS
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Changes of a collection as they happen, until the server ends the watch. Nothing is tried again.
+        """Yield changes of a collection as they happen, until the server ends the watch. Never retries.
 
         Args:
             path, labels, fields: as for :meth:`read_all`.
-            version: the ``resourceVersion`` from which on.
-            seconds: after which the server ends it.
+            version: the ``resourceVersion`` to start from.
+            seconds: after which the server ends the watch.
 
         Yields:
-            ``ADDED``, ``MODIFIED`` or ``DELETED`` with the resource; ``BOOKMARK`` with one that has nothing but a
-            ``resourceVersion``, the first at once, when the watch has begun.
+            ``ADDED``, ``MODIFIED`` or ``DELETED`` with the resource; ``BOOKMARK`` with a resource that has only a
+                ``resourceVersion``, the first one as soon as the watch has started.
 
         Raises:
-            ListExpired: the server does not remember that version: read the collection again.
-            ClusterUnavailable: the connection broke, or said nothing for too long.
+            ListExpired: the server no longer has that version: read the collection again.
+            ClusterUnavailable: the connection broke, or was silent for too long.
             AccessDenied, ClusterRefused, ResourceNotFound: as :meth:`get`.
         """
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": seconds}
@@ -159,7 +159,7 @@ class Api:
             headers = self._headers()
             self._connection = connection = Connection(self._access, SILENCE_SECONDS)
             connection.http.connect()
-            self._watched = connection.http.sock  # the connection lets go of it where the server ends it
+            self._watched = connection.http.sock  # the connection drops its reference when the server ends it
             if self._aborted:
                 raise ClusterUnavailable(f"WATCH {path}: it was given up before it began")
             connection.send("GET", target, headers)
@@ -185,7 +185,7 @@ class Api:
             self.close()
 
     def abort(self) -> None:
-        """Break a watch from another thread, so that whoever reads from it stops. None begins afterwards."""
+        """Abort a watch from another thread, so that its reader stops. No watch can start afterwards."""
         self._aborted = True
         sock = self._watched
         if sock is not None:
@@ -193,49 +193,49 @@ class Api:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a resource that is not there yet.
+        """Create a resource.
 
         Args:
             path: of the collection.
             manifest: of the resource.
 
         Raises:
-            As :meth:`get`; ``ClusterRefused`` with the status 409 if it is there already, by a lost answer also if this
-            request made it.
+            As :meth:`get`; ``ClusterRefused`` with status 409 if it exists already, which, after a lost response, may
+                be due to this very request.
         """
         return self._ask("POST", path, {}, manifest)
 
     def replace(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Write a whole resource, if it still is as it was read.
+        """Replace a resource, if it is unchanged since it was read.
 
         Args:
             path: of the resource.
             manifest: with the ``resourceVersion`` that was read.
 
         Raises:
-            As :meth:`get`; ``ClusterRefused`` with the status 409 if it was changed since.
+            As :meth:`get`; ``ClusterRefused`` with status 409 if it has changed.
         """
         return self._ask("PUT", path, {}, manifest)
 
     def edit(self, path: str, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Change places of a resource, all or nothing, by a JSON patch (RFC 6902).
+        """Change a resource atomically with a JSON patch (RFC 6902).
 
         Args:
             path: of the resource.
-            steps: the patch. Its ``test`` steps say what must be as it was.
+            steps: the patch. Its ``test`` operations state the preconditions.
 
         Raises:
-            As :meth:`get`; ``ClusterRefused`` with the status 422 if a test failed or the result is not allowed.
+            As :meth:`get`; ``ClusterRefused`` with status 422 if a test failed or the result is invalid.
         """
         return self._ask("PATCH", path, {}, steps, "application/json-patch+json")
 
     def apply(self, path: str, manifest: Mapping[str, Any], manager: str) -> dict[str, Any]:
-        """Server-side apply: what the manifest has becomes so, and belongs to the manager.
+        """Server-side apply: the manager sets, and comes to own, the fields in the manifest.
 
         Args:
             path: of the resource, or of its status.
             manifest: with ``apiVersion``, ``kind`` and the name.
-            manager: the field manager. Fields that others own are taken over.
+            manager: the field manager. Fields owned by others are taken over.
 
         Raises:
             As :meth:`get`.
@@ -244,14 +244,14 @@ class Api:
         return self._ask("PATCH", path, query, manifest, "application/apply-patch+yaml")
 
     def delete(self, path: str, *, version: str | None = None) -> bool:
-        """Delete one resource, and say whether it was there.
+        """Delete one resource and return whether it existed.
 
         Args:
             path: of the resource.
-            version: only if its ``resourceVersion`` still is this one.
+            version: delete only this ``resourceVersion``.
 
         Raises:
-            As :meth:`get`; ``ClusterRefused`` with the status 409 if it has another version.
+            As :meth:`get`; ``ClusterRefused`` with status 409 if it has another version.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if version is not None:
@@ -263,7 +263,7 @@ class Api:
         return True
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -276,7 +276,7 @@ class Api:
         body: Body | None = None,
         kind: str = "application/json",
     ) -> dict[str, Any]:
-        """One request, tried again while that makes sense: each of these may be done twice."""
+        """Send one request, with retries on transient errors: repeating any of these requests is safe."""
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         end = time.monotonic() + self._patience
         pause = _FIRST_PAUSE_SECONDS
@@ -320,7 +320,7 @@ class Api:
             data = encoded(body)
             headers.append(("Content-Type", kind))
         if self._connection is not None and self._connection.identity is not self._access.identity:
-            self.close()  # it was made with a client certificate that is not ours any more
+            self.close()  # made with an outdated client certificate
         connection = self._connection or Connection(self._access, REQUEST_SECONDS)
         self._connection = connection
         connection.send(method, self._access.prefix + target, headers, data)
@@ -338,7 +338,7 @@ class Api:
 
     @staticmethod
     def _way(connection: Connection | None) -> str:
-        """Through what a connection goes, for messages."""
+        """Describe a connection's proxy, for messages."""
         return f" through {connection.proxy}" if connection is not None and connection.proxy is not None else ""
 
     def _note_time(self, text: str | None) -> None:
@@ -347,14 +347,14 @@ class Api:
         try:
             said = parsedate_to_datetime(text)
         except ValueError:
-            return  # a proxy's own idea of a date; this machine's clock will do
-        # A Date has whole seconds: what it says of the same second leaves our time alone, or that would go back.
+            return  # a proxy's malformed date; this machine's clock will do
+        # A Date header has whole seconds: one within the same second is ignored, or our time would go back.
         if self._server_time is None or not 0 <= (self.now() - said).total_seconds() < 1:
             self._server_time = (said, time.monotonic())
 
 
 def _read(answer: http.client.HTTPResponse) -> tuple[bool, Any]:
-    """The body of an answer, and whether it was JSON."""
+    """Whether a response body is JSON, and the body."""
     text = answer.read(MAX_ANSWER_BYTES + 1)
     if len(text) > MAX_ANSWER_BYTES:
         raise http.client.HTTPException(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
@@ -365,11 +365,11 @@ def _read(answer: http.client.HTTPResponse) -> tuple[bool, Any]:
 
 
 def _failure(method: str, path: str, status: int, said: Any) -> EntrepotError:
-    """The error for an answer that is no success."""
+    """The error for a failed response."""
     failure = refused(method, path, status, said)
     return ClusterUnavailable(str(failure)) if status in _LATER else failure
 
 
 def _seconds(text: str | None) -> float:
-    """What ``Retry-After`` says; dates are not used by the API server."""
+    """Parse ``Retry-After``; the API server never sends dates."""
     return float(text) if text is not None and text.isdecimal() else 0.0

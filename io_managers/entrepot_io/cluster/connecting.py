@@ -1,4 +1,4 @@
-"""Connections to the API server: straight or through a proxy, and the name under which its certificate is checked."""
+"""Connections to the API server, direct or through a proxy, with the name that its certificate is checked against."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Connection:
-    """One connection of HTTP/1.1 to an API server.
+    """One HTTP/1.1 connection to an API server.
 
     Args:
         access: which server.
-        timeout: seconds for which it may say nothing.
+        timeout: seconds of silence before it fails.
 
     Raises:
         InvalidArgument: a certificate or the proxy cannot be used.
@@ -49,12 +49,12 @@ class Connection:
                 self._for_proxy = self.proxy.headers
 
     def send(self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None = None) -> None:
-        """Send a request; names of headers may repeat.
+        """Send a request; header names may repeat.
 
         Args:
             method, target: such as ``GET`` and ``/api/v1/nodes?limit=5``.
-            headers: besides ``Host`` and the body's length.
-            body: None: there is none.
+            headers: in addition to ``Host`` and ``Content-Length``.
+            body: None: no body.
 
         Raises:
             OSError, http.client.HTTPException: it could not be sent.
@@ -68,14 +68,14 @@ class Connection:
         self.http.endheaders(body)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.http.close()
 
 
 class _Secured(http.client.HTTPConnection):
-    """A connection under TLS whose certificate is checked against a name of its own, in a tunnel if there is one.
+    """A TLS connection whose certificate is checked against an explicit name, optionally through a tunnel.
 
-    ``http.client.HTTPSConnection`` would check against the host that it connects to.
+    ``http.client.HTTPSConnection`` would check it against the host that it connects to.
     """
 
     default_port = 443
@@ -86,11 +86,11 @@ class _Secured(http.client.HTTPConnection):
         self._secured_as = name
 
     def connect(self) -> None:
-        """Connect, ask the proxy for a tunnel, and begin TLS with the API server."""
+        """Connect, open the proxy's tunnel if there is one, and start TLS with the API server."""
         super().connect()
         self.sock = self._secured_by.wrap_socket(self.sock, server_hostname=self._secured_as)
 
 
 def encoded(body: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
-    """A body as JSON."""
+    """Encode a body as JSON."""
     return json.dumps(body, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""What the API server answered, as errors that say what to do."""
+"""Failed responses of the API server, as errors with a remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from entrepot.errors import AccessDenied, EntrepotError
 
-CONFLICT = 409  # the status where a resource is there already, or is not any more what it was read as
+CONFLICT = 409  # status if a resource exists already, or has changed since it was read
 
 
 class ClusterUnavailable(EntrepotError, ConnectionError):
@@ -16,11 +16,11 @@ class ClusterUnavailable(EntrepotError, ConnectionError):
 
 
 class ClusterRefused(EntrepotError):
-    """The API server refused a request, and would again.
+    """The API server rejected a request, and would reject it again.
 
     Attributes:
-        status: of HTTP.
-        reason: the server's word for it, such as ``"Invalid"``.
+        status: the HTTP status.
+        reason: the server's reason, such as ``"Invalid"``.
     """
 
     code: ClassVar[str] = "cluster_refused"
@@ -35,24 +35,24 @@ class ClusterRefused(EntrepotError):
 
 
 class ResourceNotFound(ClusterRefused):
-    """It is not there: the resource, its namespace, or its kind."""
+    """The resource, its namespace, or its kind does not exist."""
 
     code: ClassVar[str] = "resource_not_found"
 
 
 class ListExpired(ClusterRefused):
-    """A list was read too slowly and has to be begun again."""
+    """A list was read too slowly and must be read again from the start."""
 
     code: ClassVar[str] = "list_expired"
 
 
 def refused(method: str, path: str, status: int, said: Any) -> EntrepotError:
-    """The error for an answer that is no success and cannot become one.
+    """The error for a failed response that retries cannot fix.
 
     Args:
         method, path: of the request.
-        status: of the answer.
-        said: its body, a Status of Kubernetes as a rule.
+        status: of the response.
+        said: its body, usually a Kubernetes Status.
     """
     reason, message = "", ""
     if isinstance(said, dict):

@@ -1,4 +1,4 @@
-"""Programs that print credentials (``exec`` in a kubeconfig), as the clouds use them."""
+"""Credential plugins (``exec`` in a kubeconfig), as used by cloud providers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KEYS = frozenset({"command", "args", "env", "apiVersion", "installHint", "provi
 
 @dataclass(frozen=True)
 class Given:
-    """What a program printed.
+    """Credentials printed by a plugin.
 
     Attributes:
-        token: bearer token; None: it gave a certificate only.
-        certificate: PEM of certificate and key; None: it gave a token only.
-        ends: when both end; None: it did not say.
+        token: bearer token; None: only a certificate.
+        certificate: PEM of certificate and key; None: only a token.
+        ends: when they expire; None: not stated.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -33,20 +33,20 @@ class Given:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be asked for again."""
+        """Whether the credentials have expired."""
         return self.ends is not None and datetime.now(timezone.utc) >= self.ends
 
 
 def check_plugin(plugin: Any, where: str) -> dict[str, Any]:
-    """The mapping under ``exec``, if it can be used here.
+    """Validate the mapping under ``exec``.
 
     Args:
         plugin: the mapping.
         where: the file, for messages.
 
     Raises:
-        InvalidArgument: it cannot: no command, an interface of another version, a program that needs a terminal, or an
-            entry that is not known.
+        InvalidArgument: no command, an unsupported interface version, a program that needs a terminal, or an unknown
+            entry.
     """
     if not isinstance(plugin, dict) or not isinstance(plugin.get("command"), str) or not plugin["command"]:
         raise InvalidArgument(f"{where}: exec of a user is a mapping with a command")
@@ -67,15 +67,15 @@ def check_plugin(plugin: Any, where: str) -> dict[str, Any]:
 
 
 def run_plugin(plugin: Mapping[str, Any], server: str, cluster: Mapping[str, Any] | None = None) -> Given:
-    """Run the program, and return what it prints: a token, a client certificate, or both.
+    """Run the plugin and return the token, the client certificate, or both that it prints.
 
     Args:
         plugin: the mapping under ``exec``.
         server: for messages.
-        cluster: what the program is told about the cluster where ``provideClusterInfo`` says so.
+        cluster: what the plugin is told about the cluster if ``provideClusterInfo`` is set.
 
     Raises:
-        InvalidArgument: it cannot be run, failed, or printed neither.
+        InvalidArgument: it cannot be run, failed, or printed no credentials.
     """
     command = [str(plugin.get("command") or ""), *(str(one) for one in plugin.get("args") or [])]
     environment = dict(os.environ)

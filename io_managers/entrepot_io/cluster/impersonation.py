@@ -1,5 +1,7 @@
-"""Asking as somebody else (``as`` in a kubeconfig): the API server checks whether the caller may, then grants no more
-than that other has."""
+"""Impersonation (``as`` in a kubeconfig).
+
+The API server checks that the caller may impersonate the other identity, then grants only that identity's permissions.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ _PLAIN = frozenset(b"!#$&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHI
 
 @dataclass(frozen=True)
 class Impersonated:
-    """Whom requests are made as.
+    """The impersonated identity.
 
     Attributes:
         user: the name.
         uid: empty: none.
-        groups: all of them; the caller's own do not count.
+        groups: all of its groups; the caller's own are ignored.
         extra: values by key.
     """
 
@@ -30,7 +32,7 @@ class Impersonated:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def headers(self) -> list[tuple[str, str]]:
-        """What says so in a request."""
+        """The request headers."""
         found = [("Impersonate-User", self.user)]
         if self.uid:
             found.append(("Impersonate-Uid", self.uid))
@@ -41,14 +43,14 @@ class Impersonated:
 
 
 def read(user: Mapping[str, Any], where: str) -> Impersonated | None:
-    """Whom a kubeconfig's user is to act as; None: nobody else.
+    """Parse whom a kubeconfig's user impersonates; None: nobody.
 
     Args:
         user: the mapping under ``user``.
         where: the file, for messages.
 
     Raises:
-        InvalidArgument: these entries have the wrong form, or say more about a user than who it is.
+        InvalidArgument: these entries are malformed, or give details of an identity without naming it.
     """
     name, uid = _text(user.get("as"), where, "as"), _text(user.get("as-uid"), where, "as-uid")
     groups = _texts(user.get("as-groups"), where, "as-groups")
@@ -84,5 +86,5 @@ def _texts(said: Any, where: str, key: str) -> tuple[str, ...]:
 
 
 def _escaped(key: str) -> str:
-    """A key as part of a header's name: what may not stand there as ``%`` and two digits, as Go's client does."""
+    """Escape a key for a header name, as Go's client does: other bytes become ``%`` and two digits."""
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in key.encode())

@@ -1,4 +1,4 @@
-"""Kubeconfig files, as far as a program without a terminal can use them."""
+"""Kubeconfig files, to the extent that a program without a terminal can use them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from entrepot_io.cluster.access import Access, decoded
 from entrepot_io.cluster.exec_credentials import check_plugin
 from entrepot_io.placement import manifests
 
-# What of kubeconfig's version 1 is supported. Whatever else stands in an entry may say who asks or how the server is
-# reached, so it is an error: skipping it could send requests with more rights than the file gives, or another way.
+# The supported part of kubeconfig version 1. Any other entry may change the identity or how the server is reached, so
+# it is an error: ignoring it could send requests with more permissions than the file grants, or over another route.
 _CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"}) | {
     *("tls-server-name", "proxy-url", "disable-compression", "extensions")
 }
@@ -24,19 +24,19 @@ _USER = frozenset({"client-certificate", "client-certificate-data", "client-key"
     *("token", "tokenFile", "exec", "extensions", *impersonation.KEYS)
 }
 _CONTEXT = frozenset({"cluster", "user", "namespace", "extensions"})
-_PLUGIN_CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is meant for plugins
+_PLUGIN_CONFIG = "client.authentication.k8s.io/exec"  # the cluster extension meant for plugins
 
 
 def read(path: str | None = None, context: str | None = None) -> Access:
-    """Access by a kubeconfig.
+    """Read access from a kubeconfig.
 
     Args:
-        path: the file; default: the files of KUBECONFIG, of which the first that has something wins, or
+        path: the file; default: the files in KUBECONFIG, where the first to define an entry wins, or
             ``~/.kube/config``.
         context: which context; default: the current one.
 
     Raises:
-        InvalidArgument: there is no such file or context, or it needs what is not supported; the message says which.
+        InvalidArgument: there is no such file or context, or it needs an unsupported feature; the message says which.
     """
     named = path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     files = [Path(one) for one in ([named] if path else named.split(os.pathsep)) if one]
@@ -87,7 +87,7 @@ def read(path: str | None = None, context: str | None = None) -> Access:
 
 
 def _check(entry: dict[str, Any], known: frozenset[str], where: str) -> None:
-    """Whether all of an entry is known; what says nothing (null, empty) may stay."""
+    """Reject unknown keys of an entry; empty ones (null, "") are allowed."""
     unknown = sorted(str(key) for key, said in entry.items() if key not in known and said)
     if unknown:
         raise InvalidArgument(
@@ -101,7 +101,7 @@ def _text(entry: dict[str, Any], key: str, path: Path) -> str | None:
     if said is None or said == "":
         return None
     if not isinstance(said, str) or any(ord(one) < 32 or ord(one) == 127 for one in said):
-        raise InvalidArgument(f"{path}: {key} is a text of one line")  # not repeated: it may be a secret
+        raise InvalidArgument(f"{path}: {key} is a text of one line")  # the value is not shown: it may be a secret
     return said
 
 
@@ -116,7 +116,7 @@ def _plugin(user: dict[str, Any], path: Path) -> dict[str, Any] | None:
     if not user.get("exec"):
         return None
     plugin = check_plugin(user["exec"], str(path))
-    if os.sep in plugin["command"]:  # else it is looked for in PATH
+    if os.sep in plugin["command"]:  # otherwise it is looked up in PATH
         plugin = {**plugin, "command": str(_beside(path, plugin["command"]))}
     return plugin
 
@@ -177,10 +177,10 @@ def _authority(cluster: dict[str, Any], path: Path) -> str | None:
 
 
 def _file(user: dict[str, Any], key: str, path: Path) -> str | None:
-    """A certificate or key as a file, because OpenSSL takes these from files only."""
+    """The path of a certificate or key; inline data is written to a file, because OpenSSL reads only files."""
     if user.get(f"{key}-data"):
         said = decoded(user[f"{key}-data"], f"{path}: {key}-data")
-        # The name stays until the process ends; the file itself is the owner's alone.
+        # It stays until the process ends, readable only by the owner.
         handle, name = tempfile.mkstemp(prefix="entrepot-", suffix=".pem")
         with os.fdopen(handle, "wb") as file:
             file.write(said)
@@ -201,5 +201,5 @@ def _remove_at_end(name: str) -> None:
 
 
 def _beside(path: Path, name: str) -> Path:
-    """A path in a kubeconfig, which counts from the file's own folder."""
+    """Resolve a path in a kubeconfig, relative to the file's own directory."""
     return path.parent / Path(name).expanduser()

@@ -1,7 +1,7 @@
-"""What Entrepot keeps in a cluster's API: LocalObject, GlobalObject, and the Lease of a store's objects.
+"""Entrepot's resources in a cluster's API: LocalObject, GlobalObject, and the Lease of a store's objects.
 
-Small classes, equal if they say the same: whether something has to be written is a comparison. The schemas are with the
-package ``entrepot_operator``.
+Small value classes: whether something has to be written is a comparison for equality. The schemas are in the package
+``entrepot_operator``.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that holds of a resource, or does not.
+    """One condition of a resource.
 
     Attributes:
         type: such as ``"Available"``.
-        status: whether it holds; None: nobody knows.
-        reason: for programs, in CamelCase.
-        message: for people.
-        since: when ``status`` last changed. Two conditions that differ in this alone are equal.
+        status: whether it holds; None: unknown.
+        reason: machine-readable, in CamelCase.
+        message: human-readable.
+        since: when ``status`` last changed; ignored in comparisons.
     """
 
     type: str
@@ -55,12 +55,12 @@ class Condition:
     since: datetime = field(default=datetime.fromtimestamp(0, timezone.utc), compare=False)
 
     def following(self, before: Condition | None, now: datetime) -> Condition:
-        """This condition with the time since when it holds, given the one that stood there."""
+        """This condition with ``since`` carried over from the previous one if the status is unchanged."""
         since = before.since if before is not None and before.status == self.status else now
         return Condition(self.type, self.status, self.reason, self.message, since)
 
     def to_dict(self, generation: int | None = None) -> dict[str, Any]:
-        """As it stands in ``status.conditions``."""
+        """As an item of ``status.conditions``."""
         said: dict[str, Any] = {
             "type": self.type,
             "status": "Unknown" if self.status is None else str(self.status),
@@ -74,7 +74,7 @@ class Condition:
 
     @classmethod
     def among(cls, listed: Any, type_name: str) -> Condition | None:
-        """The condition of a type among those of a resource."""
+        """Find the condition of a type in a resource's list."""
         for one in listed or []:
             if isinstance(one, Mapping) and one.get("type") == type_name:
                 status = {"True": True, "False": False}.get(str(one.get("status")))
@@ -90,22 +90,22 @@ class Condition:
 
 @dataclass(frozen=True)
 class LocalObject:
-    """An object that the store of one node holds.
+    """An object held by the store of one node.
 
     Attributes:
         object_id: its ID.
-        node, store: of which node's store, and which Store that belongs to.
-        lease: the Lease without which this counts for nothing.
-        instance, generation: which daemon, which life of the ID.
-        bytes: its payload; of a collection, that of its members there.
+        node, store: the node, and the Store whose instance there holds it.
+        lease: the Lease without which this resource is ignored.
+        instance, generation: the store instance, and the generation of the ID.
+        bytes: its payload; for a collection, that of its members on this node.
         scope, session: where it belongs.
         type: the codec that wrote it.
         names: bound to it.
         persisted: whether its session is durable.
-        members: of a collection: how many; None: it is none.
-        member_of: the collection that it is a part of, and its place there.
-        state: where its bytes are; None: nobody has said yet.
-        available: the condition; None: nobody has said yet.
+        members: for a collection, the number of members; None: not a collection.
+        member_of: the collection that it belongs to, and its position there.
+        state: where its bytes are; None: not reported yet.
+        available: the condition; None: not reported yet.
     """
 
     object_id: ObjectID
@@ -127,11 +127,11 @@ class LocalObject:
 
     @property
     def name(self) -> str:
-        """Its name in the API: the ID, and what tells nodes and stores apart."""
+        """Its name in the API: the ID and a digest of store and node."""
         return f"{self.object_id}-{site_digest(self.store, self.node)}"
 
     def spec(self) -> dict[str, Any]:
-        """Its spec."""
+        """The resource's spec."""
         said: dict[str, Any] = {
             "objectID": str(self.object_id),
             "node": self.node,
@@ -157,10 +157,10 @@ class LocalObject:
 
     @classmethod
     def parse(cls, resource: Mapping[str, Any]) -> LocalObject:
-        """Read a resource.
+        """Parse a resource.
 
         Raises:
-            InvalidArgument: it is none that this version's schema allows.
+            InvalidArgument: it does not conform to this version's schema.
         """
         try:
             spec, status = resource["spec"], resource.get("status") or {}
@@ -192,13 +192,13 @@ class GlobalObject:
     """A collection.
 
     Attributes:
-        object_id: which one. Generations are each store's own, so there is none.
+        object_id: its ID. Generations are local to each store, so there is none.
         member_count, bytes: of all members.
         scope, session: where it belongs.
-        type: the codec of all members, if they have one in common.
+        type: the codec of all members, if they share one.
         names: bound to it.
-        members: in their order; None: left out, because they are too many.
-        complete: the condition; None: nobody has said yet.
+        members: in order; None: omitted, because they are too many.
+        complete: the condition; None: not reported yet.
     """
 
     object_id: ObjectID
@@ -217,7 +217,7 @@ class GlobalObject:
         return str(self.object_id)
 
     def spec(self) -> dict[str, Any]:
-        """Its spec."""
+        """The resource's spec."""
         said: dict[str, Any] = {
             "objectID": str(self.object_id),
             "memberCount": self.member_count,
@@ -235,10 +235,10 @@ class GlobalObject:
 
     @classmethod
     def parse(cls, resource: Mapping[str, Any]) -> GlobalObject:
-        """Read a resource.
+        """Parse a resource.
 
         Raises:
-            InvalidArgument: it is none that this version's schema allows.
+            InvalidArgument: it does not conform to this version's schema.
         """
         try:
             spec, status = resource["spec"], resource.get("status") or {}
@@ -260,12 +260,12 @@ class GlobalObject:
 
 @dataclass(frozen=True)
 class StoreLease:
-    """That the store of a node was there at some time, and for how long that counts.
+    """Records when the store of a node was last alive, and for how long that counts.
 
     Attributes:
         name: in its namespace.
         renewed: when; None: never.
-        seconds: how long.
+        seconds: duration.
     """
 
     name: str
@@ -273,12 +273,12 @@ class StoreLease:
     seconds: int
 
     def live(self, now: datetime) -> bool:
-        """Whether it has not run out."""
+        """Whether it has not expired."""
         return self.renewed is not None and now < self.renewed + timedelta(seconds=self.seconds)
 
     @classmethod
     def parse(cls, resource: Mapping[str, Any]) -> StoreLease:
-        """Read a Lease."""
+        """Parse a Lease."""
         spec = resource.get("spec") or {}
         return cls(
             str(resource["metadata"]["name"]), moment(spec.get("renewTime")), int(spec.get("leaseDurationSeconds") or 0)
@@ -286,7 +286,7 @@ class StoreLease:
 
 
 def site_digest(store: str, node: str) -> str:
-    """What tells the stores of a namespace apart, short enough for names and labels."""
+    """A digest that identifies a store and node within a namespace, short enough for names and labels."""
     return hashlib.sha256(f"{store}/{node}".encode()).hexdigest()[:10]
 
 
@@ -296,25 +296,25 @@ def lease_name(store: str, node: str) -> str:
 
 
 def resource_path(plural: str, namespace: str | None, name: str = "") -> str:
-    """The path of our resources in the API.
+    """The API path of Entrepot's resources.
 
     Args:
         plural: such as ``"localobjects"``.
-        namespace: None: all of them together.
-        name: of one; empty: the collection.
+        namespace: None: all namespaces.
+        name: of one resource; empty: the collection.
     """
     within = "" if namespace is None else f"/namespaces/{namespace}"
     return f"/apis/{API_VERSION}{within}/{plural}" + (f"/{name}" if name else "")
 
 
 def lease_path(namespace: str | None, name: str = "") -> str:
-    """The path of Leases in the API; as :func:`resource_path`."""
+    """The API path of Leases; as :func:`resource_path`."""
     within = "" if namespace is None else f"/namespaces/{namespace}"
     return f"/apis/coordination.k8s.io/v1{within}/leases" + (f"/{name}" if name else "")
 
 
 def moment(text: Any) -> datetime | None:
-    """A time as Kubernetes writes it, with or without fractions of a second; None: there is none, or it is none."""
+    """Parse a Kubernetes timestamp, with or without fractional seconds; None if missing or invalid."""
     if not isinstance(text, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where objects are, as the cluster's API says: LocalObjects whose lease has not run out, and the cluster's nodes."""
+"""Locations of objects according to the cluster's API: LocalObjects with a valid lease, and the cluster's nodes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ INSTALL = "entrepot crds | kubectl apply --server-side -f -"
 
 @dataclass
 class ClusterPlaces(Places):
-    """What the API says.
+    """What the API reports.
 
     Attributes:
-        objects: bytes by object and node. An object that is known, but that no live store holds, has no nodes.
-        nodes: the cluster's nodes; None: whoever asked may not list them.
+        objects: bytes by object and node. A known object that no live store holds has no nodes.
+        nodes: the cluster's nodes; None: the credentials do not allow listing them.
         locals: the LocalObjects that count.
         collections: the GlobalObjects, by ID.
-        expired: nodes whose store was not heard of in time, and that count for nothing.
+        expired: nodes whose store's lease has expired, and which are ignored.
     """
 
     locals: list[LocalObject] = field(default_factory=list[LocalObject])
@@ -45,10 +45,10 @@ class ClusterPlaces(Places):
     expired: list[str] = field(default_factory=list[str])
 
     def members(self, oid: ObjectID) -> list[ObjectID] | None:
-        """The members of a collection; None: no collection of this ID is known.
+        """The members of a collection; None: no collection with this ID is known.
 
         Raises:
-            InvalidArgument: it has so many that the API does not list them.
+            InvalidArgument: it has too many members for the API to list.
         """
         found = self.collections.get(str(oid))
         if found is None:
@@ -61,14 +61,14 @@ class ClusterPlaces(Places):
         return list(found.members)
 
     def named(self, name: str, *, scope: str | None = None, session: str | None = None) -> ObjectID:
-        """The object of a name.
+        """Look up an object by name.
 
         Args:
-            name: as it was bound in the store.
-            scope, session: only there; None: anywhere.
+            name: as bound in the store.
+            scope, session: restrict the search; None: any.
 
         Raises:
-            ObjectNotFound: no object that counts has it.
+            ObjectNotFound: no object that counts has this name.
             InvalidArgument: several have it.
         """
         fitting = {
@@ -90,16 +90,16 @@ class ClusterPlaces(Places):
 
 
 def read_cluster(api: Api, namespace: str | None = None) -> ClusterPlaces:
-    """Read where objects are.
+    """Read the locations of all objects.
 
     Args:
         api: the cluster's.
-        namespace: that the stores are in; None: all.
+        namespace: of the stores; None: all.
 
     Raises:
-        VersionMismatch: the cluster's CRDs are of another version, or not there.
-        AccessDenied: whoever asks may not list LocalObjects and Leases.
-        ClusterUnavailable: the API server does not answer.
+        VersionMismatch: the cluster's CRDs are missing, or of another version.
+        AccessDenied: the credentials do not allow listing LocalObjects and Leases.
+        ClusterUnavailable: the API server does not respond.
     """
     try:
         locals_ = api.read_all(resource_path("localobjects", namespace))
@@ -131,7 +131,7 @@ def read_cluster(api: Api, namespace: str | None = None) -> ClusterPlaces:
 
 
 def missing_kinds(api: Api) -> VersionMismatch:
-    """What is wrong where the API server does not know LocalObject in this version."""
+    """Diagnose why the API server does not know this version of LocalObject."""
     try:
         group = api.get(f"/apis/{GROUP}")
     except ResourceNotFound:
@@ -150,18 +150,18 @@ def missing_kinds(api: Api) -> VersionMismatch:
 
 
 def counts(resource: Mapping[str, Any], one: LocalObject) -> bool:
-    """Whether a pod may be drawn by an object, as long as the store that holds it lives.
+    """Whether an object attracts pods, as long as the store that holds it is alive.
 
     Args:
-        resource: as the API has it.
-        one: the same, read.
+        resource: as returned by the API.
+        one: the same, parsed.
     """
     gone = one.available is not None and one.available.status is False
     return not gone and one.state != "Lost" and not (resource.get("metadata") or {}).get("deletionTimestamp")
 
 
 def node_of(resource: Mapping[str, Any]) -> Node:
-    """What placement has to know of a Node of the API."""
+    """The part of an API Node that placement needs."""
     spec = resource.get("spec") or {}
     return Node(resource["metadata"].get("labels") or {}, spec.get("taints") or [], bool(spec.get("unschedulable")))
 
@@ -170,5 +170,5 @@ def _nodes(api: Api) -> dict[str, Node] | None:
     try:
         listed = api.read_all("/api/v1/nodes")
     except AccessDenied:
-        return None  # where objects are can be said without; only contradictions are found later, by the scheduler
+        return None  # locations work without nodes; contradictions are then found only by the scheduler
     return {str(one["metadata"]["name"]): node_of(one) for one in listed}

@@ -1,4 +1,4 @@
-"""Which proxy stands between this machine and the API server, found as ``kubectl`` finds it."""
+"""Finds the proxy between this machine and the API server, as ``kubectl`` does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy that speaks HTTP and tunnels by ``CONNECT``.
+    """An HTTP proxy that tunnels with ``CONNECT``.
 
     Attributes:
         host, port: of the proxy.
-        said_by: what names it, for messages.
-        authorization: value of ``Proxy-Authorization``; None: none is sent.
+        said_by: where it is configured, for messages.
+        authorization: value of ``Proxy-Authorization``; None: not sent.
     """
 
     host: str
@@ -30,7 +30,7 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the proxy itself gets."""
+        """Headers for the proxy itself."""
         return {"Proxy-Authorization": self.authorization} if self.authorization else {}
 
     def __str__(self) -> str:
@@ -38,14 +38,14 @@ class Proxy:
 
 
 def parse(url: str, said_by: str) -> Proxy:
-    """A proxy by its URL.
+    """Parse a proxy URL.
 
     Args:
         url: such as ``http://user:password@proxy:3128``.
-        said_by: what names it, for messages.
+        said_by: where it is configured, for messages.
 
     Raises:
-        InvalidArgument: it is no URL, or one of a kind that is not supported.
+        InvalidArgument: it is not a URL, or of an unsupported kind.
     """
     try:
         parts = urlsplit(url)
@@ -53,7 +53,7 @@ def parse(url: str, said_by: str) -> Proxy:
     except ValueError as error:
         raise InvalidArgument(f"{said_by}: the proxy's URL cannot be read: {error}") from error
     if parts.scheme != "http" or not host:
-        # The URL may hold a password: only its scheme is repeated.
+        # The URL may contain a password: show only its scheme.
         raise InvalidArgument(
             f"{said_by}: a proxy is a URL that begins with http:// (it tunnels by CONNECT, and TLS goes through it to "
             f"the API server), not {parts.scheme or 'none'!r}; neither SOCKS nor TLS to the proxy itself is supported"
@@ -66,15 +66,15 @@ def parse(url: str, said_by: str) -> Proxy:
 
 
 def from_environment(server: str) -> Proxy | None:
-    """The proxy for a server by ``HTTPS_PROXY`` (``HTTP_PROXY`` for ``http://``) and ``NO_PROXY``, as Go reads them.
+    """The proxy for a server from ``HTTPS_PROXY`` (``HTTP_PROXY`` for ``http://``) and ``NO_PROXY``, read as Go does.
 
-    Names in capitals win over those in small letters. This machine itself is never reached through a proxy.
+    Upper-case variables take precedence over lower-case ones. This machine itself is never reached through a proxy.
 
     Args:
         server: URL of the API server.
 
     Raises:
-        InvalidArgument: the variable that counts cannot be used.
+        InvalidArgument: the variable that applies cannot be used.
     """
     parts = urlsplit(server)
     variable = "HTTPS_PROXY" if parts.scheme == "https" else "HTTP_PROXY"
@@ -105,7 +105,7 @@ def _is_excepted(host: str, port: int, excepted: str) -> bool:
             try:
                 network = ipaddress.ip_network(one, strict=False)
             except ValueError:
-                continue  # neither a network nor the name of this host
+                continue  # neither a network nor this host's name
             if address in network:
                 return True
             continue
@@ -121,7 +121,7 @@ def _is_excepted(host: str, port: int, excepted: str) -> bool:
 
 
 def _host_and_port(entry: str) -> tuple[str, int | None]:
-    """An entry of NO_PROXY: ``*.name`` is ``.name``; an address of version 6 with a port has brackets."""
+    """Parse an entry of NO_PROXY: ``*.name`` means ``.name``; an IPv6 address with a port is in brackets."""
     if _address(entry) is not None:
         return entry, None
     name, colon, port = entry.rpartition(":")

@@ -1,7 +1,7 @@
-"""Codecs of the data libraries: NumPy, Arrow, pandas, Polars and PyTorch.
+"""Codecs of NumPy, Arrow, pandas, Polars and PyTorch.
 
-Importing this package imports none of them: the specs name types and codecs as strings, and the registry imports a
-codec's module when a value of its type is put or an object of that codec is read.
+Importing this package imports none of these libraries: the specs name types and codecs as strings, and the registry
+imports a codec's module when a value of its type is put or an object of that codec is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PANDAS_FRAMES = "entrepot_io.codecs.pandas_frames"
 _POLARS = "entrepot_io.codecs.polars_frames"
 _TORCH = "entrepot_io.codecs.torch_tensors"
 
-# pandas 3 gives its classes their public module; pandas 2 the module that defines them.
+# pandas 3 reports the public module of its classes; pandas 2 reports the module that defines them.
 _PANDAS_ARRAY_TYPES = (
     *(
         f"pandas.arrays:{kind}"

@@ -1,4 +1,4 @@
-"""The physical layouts of Arrow's types."""
+"""Physical layouts of Arrow types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kind(Enum):
         self.is_binary = is_binary
 
     def child_types(self, type_: Any) -> list[Any]:
-        """The types of the children that an array of this layout and type has."""
+        """The types of an array's children, for this layout and type."""
         if self in (Kind.STRUCT, Kind.SPARSE_UNION, Kind.DENSE_UNION):
             return [type_.field(index).type for index in range(type_.num_fields)]
         if types.is_map(type_):
@@ -49,7 +49,7 @@ class Kind(Enum):
 
 
 def view_bits(type_: Any) -> int:
-    """Bits of an offset and of a size in a list view."""
+    """Width in bits of a list view's offsets and sizes."""
     return 64 if types.is_large_list_view(type_) else 32
 
 
@@ -88,14 +88,14 @@ def _classify(type_: Any) -> Kind:
     return Kind.FIXED_WIDTH
 
 
-_by_id: dict[int, Kind] = {}  # type id -> layout, where the id alone decides it
+_by_id: dict[int, Kind] = {}  # type id -> layout, where the id alone determines it
 
 
 def kind_of(type_: Any) -> Kind:
     """The layout of a type.
 
     Raises:
-        UnsupportedType: a type that this version does not know.
+        UnsupportedType: this version does not know the type.
     """
     kind = _by_id.get(type_.id)
     if kind is None:

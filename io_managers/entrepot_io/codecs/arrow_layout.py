@@ -1,14 +1,14 @@
-"""Arrow arrays as plain descriptions over buffers, and back, without Arrow's IPC and without copying a buffer.
+"""Arrow arrays as plain descriptions over buffers, and back, without Arrow's IPC and without copying buffers.
 
-An array is described by ``[length, offset, null count, buffers, children, dictionary]``. A buffer is its position in
-the node's list of buffers, a short byte string itself, or None; null count -1 means "not counted". Types are not
-repeated in the description: it is read along with the type.
+An array is described by ``[length, offset, null count, buffers, children, dictionary]``. A buffer is an index into the
+node's list of buffers, an inlined short byte string, or None; null count -1 means "not counted". Types are not repeated
+in the description: the reader gets the type separately.
 
 **Sharing and trimming.** A slice of an array points into its parent's buffers. Normally the whole parent buffer is
-handed over with the slice's offset, because the encoder stores equal buffers once however many chunks point into them.
-Where the slices of a column need less than half of what they point into, they are *trimmed*: only the range in use is
-handed over (rounded to 8 elements, since validity is a bit per element), and offsets of variable-width data are
-rewritten from zero; views of text are copied to fresh text. List views, unions, run-end-encoded arrays and dictionaries
+passed on with the slice's offset, because the encoder stores equal buffers once however many chunks point into them. If
+the slices of a column need less than half of what they point into, they are *trimmed*: only the range in use is passed
+on (rounded to 8 elements, since validity is a bit per element), and offsets of variable-width data are rewritten to
+start at zero; string views are copied to new, compact text. List views, unions, run-end-encoded arrays and dictionaries
 are never trimmed.
 """
 
@@ -24,44 +24,44 @@ from entrepot.errors import UnsupportedType
 from entrepot_io.codecs.arrow_kinds import Kind, kind_of, view_bits
 from entrepot_io.codecs.checks import MAX_INT64, damaged, size
 
-# Its functions are made at import, unseen by type checkers.
+# The module's functions are created at import, which type checkers cannot see.
 pc: Any = pyarrow.compute
 
-# Shorter buffers travel in the description: a buffer of its own costs more than it holds.
+# Shorter buffers are inlined in the description: a separate buffer costs more than it holds.
 INLINE_BYTES = 128
-# Only buffers of arrays no larger than this: what travels in the description is checked value by value, because damage
-# to a description must not be able to crash a reader.
+# Inline only for arrays no larger than this: inlined data is validated value by value, because a damaged description
+# must not be able to crash a reader.
 _INLINE_ARRAY_BYTES = 64 * 1024
-# Trimming must save at least this much.
+# Minimum saving for trimming.
 _TRIM_BYTES = 64 * 1024
 _MAX_NESTING = 64
 
 
 def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether an array uses less than half of the buffers that it points into."""
+    """Whether an array uses less than half of the buffers it points into."""
     try:
         whole = array.get_total_buffer_size()
         if whole < _TRIM_BYTES:
             return False
         if kind_of(array.type) is Kind.VIEW:
-            # nbytes would count all the text that any of the views might point to.
+            # nbytes would count all text that the views could point to.
             chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
             used = sum(16 * len(chunk) + _text_bytes(chunk) for chunk in chunks)
         else:
             used = array.nbytes
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-        return False  # older releases of Arrow cannot tell for every type
+        return False  # older Arrow releases do not support this for every type
     return bool(whole > 2 * used and whole - used >= _TRIM_BYTES)
 
 
 class ArrayWriter:
-    """Describes the arrays of one node. Used once."""
+    """Describes the arrays of one node. Single use."""
 
     def __init__(self, encoder: Encoder, node: Node) -> None:
         self._encoder = encoder
         self._node = node
         self._position: dict[int, int] = {}  # index of a buffer in the object -> its position in the node
-        self._inline = False  # whether the array being written is small enough for buffers in its description
+        self._inline = False  # whether the current array is small enough to inline buffers
 
     def write(self, array: pa.Array, *, trim: bool = False) -> list[Any]:
         """The description of ``array``.
@@ -73,7 +73,7 @@ class ArrayWriter:
         return self._write(array, array.offset, len(array), trim, 0)
 
     def _write(self, array: pa.Array, start: int, length: int, trim: bool, depth: int) -> list[Any]:
-        """Describe elements ``start`` to ``start + length``, counted from the beginning of the array's buffers."""
+        """Describe elements ``start`` to ``start + length``, counted from the start of the array's buffers."""
         if depth > _MAX_NESTING:
             raise UnsupportedType(f"an Arrow type is nested more than {_MAX_NESTING} levels deep: flatten it")
         kind = kind_of(array.type)
@@ -88,7 +88,7 @@ class ArrayWriter:
         trim = trim and kind not in (Kind.VIEW, Kind.LIST_VIEW, Kind.SPARSE_UNION, Kind.DENSE_UNION, Kind.RUN_END)
         exact = start == array.offset and length == len(array)
         null_count = array.null_count if exact else -1
-        # Where the described buffers begin, and the array's offset from there.
+        # Where the described buffers start, and the array's offset relative to that.
         base = start - start % 8 if trim else 0
         offset = start - base
         end = offset + length
@@ -160,7 +160,7 @@ class ArrayWriter:
         return position
 
     def _offsets(self, buffer: pa.Buffer | None, base: int, end: int, bits: int, trim: bool) -> tuple[Any, int, int]:
-        """The offsets' description, and in a trimmed array the first and the last offset in use."""
+        """Describe the offsets; for a trimmed array, also return the first and last offset in use."""
         if not trim or buffer is None:
             return self._buffer(buffer), 0, 0
         kind = pa.int32() if bits == 32 else pa.int64()
@@ -168,24 +168,26 @@ class ArrayWriter:
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         if first:
             offsets = pc.subtract(offsets, pa.scalar(first, kind))
-        # Past an own offset, because the result may be a fresh array of its own or still the parent's.
+        # Respect the result's own offset: it may be a new array or still the parent's.
         data = offsets.buffers()[1].slice(offsets.offset * bits // 8, (end + 1) * bits // 8)
         return self._buffer(data), first, last
 
 
 def _text_bytes(array: pa.Array) -> int:
-    """Bytes of the text that an array of views shows: the sum of the lengths, the first of four words in each view."""
+    """Bytes of text shown by an array of views: the sum of the lengths, which are the first of four words in each
+    view.
+    """
     words = pa.Array.from_buffers(pa.int32(), 4 * (array.offset + len(array)), [None, array.buffers()[1]])
     views = pa.FixedSizeListArray.from_arrays(words, 4).slice(array.offset)
     return pc.sum(pc.list_element(views, 0)).as_py() or 0
 
 
 def _compact_views(array: pa.Array) -> pa.Array:
-    """The same views over no more text than they show."""
+    """The same views over only the text that they show."""
     plain = pa.large_string() if pa.types.is_string_view(array.type) else pa.large_binary()
     try:
         return array.cast(plain).cast(array.type)
-    except pa.ArrowException:  # text beyond the 2 GiB that one view can reach
+    except pa.ArrowException:  # text beyond the 2 GiB that a view can address
         return array
 
 
@@ -197,23 +199,23 @@ def _empty_like(array: pa.Array) -> pa.Array:
 
 
 class ArrayReader:
-    """Rebuilds the arrays of one node over the object's buffers. Used once.
+    """Rebuilds the arrays of one node over the object's buffers. Single use.
 
-    Every length is compared with the buffer it reads before Arrow sees it; ``validate()`` then checks what needs the
-    first and last offsets. The values themselves are not read, except where they lie in the description.
+    Every length is compared with the buffer it covers before Arrow sees it; ``validate()`` then checks what depends on
+    the first and last offsets. The values themselves are not read, except inlined ones.
     """
 
     def __init__(self, node: Node, decoder: Decoder) -> None:
         self._node = node
         self._decoder = decoder
         self._buffers: dict[int, pa.Buffer] = {}
-        self._met_inline = False  # whether the array being read has a buffer in its description
+        self._met_inline = False  # whether the current array has an inlined buffer
 
     def read(self, kind: pa.DataType, described: Any) -> pa.Array:
         """The array of type ``kind`` that ``described`` describes.
 
         Raises:
-            CorruptData: the description does not fit the type or the buffers.
+            CorruptData: the description does not match the type or the buffers.
         """
         self._met_inline = False
         try:

@@ -1,4 +1,4 @@
-"""Arrow types, fields and schemas as bytes: Arrow's own IPC message of a schema, checked to come back equal."""
+"""Arrow types, fields and schemas as bytes: Arrow's IPC schema message, verified to round-trip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def describe_schema(schema: pa.Schema) -> list[Any]:
     """The schema as [IPC bytes, names of its extension types].
 
     Raises:
-        UnsupportedType: an extension type that is not registered in this process, so that nothing could rebuild it.
+        UnsupportedType: an extension type is not registered in this process, so it could not be restored.
     """
     data = schema.serialize()
     extensions = _extensions(schema)
@@ -32,7 +32,7 @@ def describe_schema(schema: pa.Schema) -> list[Any]:
 
 
 def restore_schema(node: Node, described: Any) -> pa.Schema:
-    """The schema that :func:`describe_schema` described.
+    """Restore the schema that :func:`describe_schema` described.
 
     Raises:
         UnsupportedType: it has an extension type that is not registered in this process.
@@ -60,7 +60,7 @@ def describe_type(type_: pa.DataType) -> list[Any]:
 
 
 def restore_type(node: Node, described: Any) -> pa.DataType:
-    """The type that :func:`describe_type` described."""
+    """Restore the type that :func:`describe_type` described."""
     schema = restore_schema(node, described)
     if len(schema) != 1:
         raise damaged(node, f"its schema has {len(schema)} fields, expected one")

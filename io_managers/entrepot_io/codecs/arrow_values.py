@@ -1,4 +1,4 @@
-"""Codecs of Arrow values: buffers are shared as they are, chunk by chunk (``arrow_layout`` says how)."""
+"""Codecs of Arrow values: buffers are shared unchanged, chunk by chunk (see ``arrow_layout``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from entrepot_io.codecs.checks import CheckedCodec, damaged, fields, size
 
 
 class BufferCodec(CheckedCodec):
-    """``pyarrow.Buffer`` (a ``ResizableBuffer`` comes back as a plain one). params: inline bytes or None."""
+    """``pyarrow.Buffer`` (a ``ResizableBuffer`` is restored as a plain one). params: inline bytes or None."""
 
     name = "arrow.buffer"
 
@@ -156,7 +156,7 @@ class RecordBatchCodec(CheckedCodec):
 
 
 class TableCodec(CheckedCodec):
-    """``pyarrow.Table``, chunk by chunk, with the schema's metadata. params: [schema, rows, descriptions by column]."""
+    """``pyarrow.Table``, chunk by chunk, including schema metadata. params: [schema, rows, descriptions by column]."""
 
     name = "arrow.table"
 

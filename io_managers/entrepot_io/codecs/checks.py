@@ -1,4 +1,4 @@
-"""Reading a node's params without believing them: what does not fit is ``CorruptData``, never a crash."""
+"""Reads a node's params without trusting them: anything inconsistent is ``CorruptData``, never a crash."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def damaged(node: Node, what: str) -> CorruptData:
 
 @contextmanager
 def reading(node: Node) -> Iterator[None]:
-    """Turns what libraries raise for nonsense into ``CorruptData``; the errors of this project pass unchanged."""
+    """Translate libraries' errors for invalid data into ``CorruptData``; Entrepot's own errors pass unchanged."""
     try:
         yield
     except (EntrepotError, MemoryError):
         raise
     except ImportError as error:
         raise UnsupportedType(f"to read a {node.codec} node, install what is missing here: {error}") from error
-    except Exception as error:  # constructors of other libraries raise types of their own
+    except Exception as error:  # constructors of other libraries raise their own types
         raise damaged(node, f"{type(error).__name__}: {error}") from error
 
 
 class CheckedCodec(Codec):
-    """A codec whose :meth:`rebuild` may leave it to the libraries to refuse what does not fit."""
+    """A codec whose :meth:`rebuild` may rely on the libraries to reject invalid data."""
 
     def decode(self, node: Node, decoder: Decoder) -> Any:
         with reading(node):
@@ -40,7 +40,7 @@ class CheckedCodec(Codec):
 
     @abstractmethod
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
-        """What ``decode`` of :class:`entrepot.codec.Codec` does. Must refuse by itself what would crash a library."""
+        """Implements ``decode`` of :class:`entrepot.codec.Codec`; must itself reject what would crash a library."""
 
 
 def fields(node: Node, count: int) -> list[Any]:

@@ -1,7 +1,7 @@
-"""NumPy arrays and scalars: the bytes as they lie in memory, order of axes kept, no copy for dense arrays.
+"""NumPy arrays and scalars: bytes as they are in memory, axis order preserved, dense arrays not copied.
 
-What comes back: an array over the stored bytes, read-only with ``copy="never"``. ``numpy.memmap`` comes back as
-``numpy.ndarray`` (its bytes are no longer that file's); ``numpy.matrix`` and ``numpy.recarray`` come back as such.
+The result is an array over the stored bytes, read-only with ``copy="never"``. ``numpy.memmap`` is restored as
+``numpy.ndarray`` (its bytes are no longer that file's); ``numpy.matrix`` and ``numpy.recarray`` are restored as such.
 Arrays of Python objects and of variable-width text (``StringDType``) are left to pickle.
 """
 
@@ -17,21 +17,21 @@ from entrepot.errors import UnsupportedType
 from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, sizes
 from entrepot_io.codecs.numpy_dtypes import describe_dtype, restore_dtype
 
-# Arrays up to this many bytes travel in the node: a buffer of its own would cost more than it holds.
+# Arrays up to this many bytes are inlined in the node: a separate buffer would cost more than it holds.
 INLINE_BYTES = 512
-# Contiguous arrays inside a pickled object, and small ones, are left to pickle, which keeps them just as well.
+# Small or contiguous arrays inside a pickled object are left to pickle, which preserves them just as well.
 _PICKLE_BYTES = 4096
 
 _MAX_DIMENSIONS = 64
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
-    """Where the array's first element lies."""
+    """Address of the array's first element."""
     return int(array.__array_interface__["data"][0])
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of a C-contiguous array, whatever its dtype, without a copy."""
+    """The bytes of a C-contiguous array of any dtype, without a copy."""
     if array.nbytes == 0:
         return memoryview(b"")
     flat: Any = array.reshape(-1).view(np.uint8)
@@ -39,15 +39,15 @@ def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def dense_axes(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    """The axes in the order in which they lie in memory, outermost first; among equals the original order."""
+    """The axes in memory order, outermost first; ties keep their original order."""
     return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
 
 
 class ArrayCodec(CheckedCodec):
     """``numpy.ndarray`` and its standard subclasses.
 
-    params: [class, dtype, shape, axes, broadcast, inline bytes or None]. ``axes`` lists the axes as they lie in memory
-    (None for C order); ``broadcast`` lists the axes that repeat one element (stride 0), stored once.
+    params: [class, dtype, shape, axes, broadcast, inline bytes or None]. ``axes`` lists the axes in memory order (None
+    for C order); ``broadcast`` lists the axes that repeat one element (stride 0), stored once.
     """
 
     name = "numpy.ndarray"
@@ -112,7 +112,7 @@ class ArrayCodec(CheckedCodec):
                 raise damaged(node, "it has neither bytes nor a buffer")
             data = decoder.buffer(node.buffers[0])
         elif isinstance(inline, bytes):
-            # Zero bytes give NumPy no memory to point at; one spare byte does.
+            # NumPy needs memory to point at even for zero bytes, so give it a spare byte.
             data = bytearray(inline or b"\0") if decoder.writable else inline or b"\0"
         else:
             raise damaged(node, "its bytes are not bytes")
@@ -157,11 +157,11 @@ class ScalarCodec(CheckedCodec):
         dtype = restore_dtype(described)
         if len(data) != dtype.itemsize:
             raise damaged(node, f"{dtype} needs {dtype.itemsize} bytes, it has {len(data)}")
-        # A structured scalar is a view of its array; a private bytearray keeps it as writable as it was.
+        # A structured scalar is a view of its array; a private bytearray keeps it writable, as it was.
         return np.ndarray((1,), dtype, buffer=bytearray(data or b"\0"))[0]
 
     def wanted_in_pickle(self, value: Any) -> bool:
-        """Pickle keeps scalars exactly and shorter."""
+        """Pickle preserves scalars exactly, and in less space."""
         return False
 
 
@@ -202,7 +202,7 @@ class MaskedArrayCodec(CheckedCodec):
 
 
 def decode_ndarray(node: Node, decoder: Decoder) -> np.ndarray[Any, Any]:
-    """A child that must be an array."""
+    """Decode a child that must be an array."""
     array = decoder.decode(node)
     if not isinstance(array, np.ndarray):
         raise damaged(node, f"expected an array, found {type(array).__name__}")

@@ -1,6 +1,6 @@
 """NumPy dtypes as plain data, and back, exactly.
 
-A simple dtype is its array-protocol string (``"<f8"``, ``"<M8[25s]"``). A dtype whose string is read back as another C
+A simple dtype is its array-protocol string (``"<f8"``, ``"<M8[25s]"``). A dtype whose string is parsed as another C
 type of the same layout (``longlong`` and ``int64``) is ``{"char": ..., "order": ...}``. A sub-array is ``{"base": ...,
 "shape": ...}``; a structured dtype lists its fields with their offsets.
 """
@@ -28,16 +28,16 @@ def describe_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def restore_dtype(described: Any) -> np.dtype[Any]:
-    """The dtype that :func:`describe_dtype` described.
+    """Restore the dtype that :func:`describe_dtype` described.
 
     Raises:
-        CorruptData: nothing describes a dtype like that, or one that holds Python objects.
+        CorruptData: it does not describe a dtype, or one that holds Python objects.
     """
     try:
         dtype = _restore(described, 0)
     except (TypeError, ValueError, KeyError, SyntaxError, OverflowError) as error:
         raise CorruptData(f"{described!r} does not describe a NumPy dtype: {error}") from error
-    # Bytes taken for object references would be followed: this check is what keeps a damaged object from crashing.
+    # Bytes interpreted as object references would be dereferenced: this check keeps a damaged object from crashing us.
     if dtype.hasobject or dtype.kind not in "?biufcmMSUV":
         raise CorruptData(f"{described!r} describes a dtype of kind {dtype.kind!r}, which is never stored as bytes")
     return dtype
@@ -51,7 +51,7 @@ def _unsupported(dtype: np.dtype[Any]) -> UnsupportedType:
 
 
 def _describe(dtype: np.dtype[Any]) -> Any:
-    # kind "b" is bool; dtypes of other packages (bfloat16) and variable-width text have kinds "V" and "T".
+    # Kind "b" is bool; dtypes of other packages (bfloat16) and variable-width text have kinds "V" and "T".
     if dtype.hasobject or dtype.metadata is not None or dtype.kind not in "biufcmMSUV":
         raise _unsupported(dtype)
     if dtype.subdtype is not None:
@@ -88,7 +88,7 @@ def _describe(dtype: np.dtype[Any]) -> Any:
 
 def _restore(described: Any, depth: int) -> np.dtype[Any]:
     if isinstance(described, str):
-        if described[:1] not in ("<", ">", "|") or described[1:2] == "a":  # other spellings would be guessed at
+        if described[:1] not in ("<", ">", "|") or described[1:2] == "a":  # NumPy would guess at other spellings
             raise ValueError("not an array-protocol string")
         return np.dtype(described)
     if not isinstance(described, dict) or depth > _MAX_NESTING:

@@ -1,8 +1,8 @@
 """pandas' own arrays, and NumPy arrays of objects as pandas uses them for text.
 
-An array is a child for each of the plain arrays that it is made of: codes and categories, values and mask, ordinals.
-All of them come back over the stored bytes. pandas has no public accessor for the values and mask of nullable arrays;
-``_data`` and ``_mask`` have been stable since pandas 1.0, and if they are ever gone the array goes to pickle.
+An array has one child for each plain array that it is made of: codes and categories, values and mask, ordinals. All of
+them are restored as views of the stored bytes. pandas has no public accessor for the values and mask of nullable
+arrays; ``_data`` and ``_mask`` have been stable since pandas 1.0, and should they disappear, the array is pickled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields
 from entrepot_io.codecs.numpy_arrays import decode_ndarray
 from entrepot_io.codecs.pandas_labels import decode_zone, encode_zone, pyarrow_installed
 
-# From this many elements on, text is worth an Arrow array; below it a list is smaller and faster.
+# From this many elements on, text is stored as an Arrow array; below, a list is smaller and faster.
 _ARROW_TEXT_LENGTH = 64
 _MISSING: dict[str, Any] = {"": None, "none": None, "nan": np.nan, "na": pd.NA}
 _MASKED = {
@@ -29,21 +29,21 @@ _MASKED = {
 
 
 def encode_values(values: Any, encoder: Encoder) -> Node:
-    """The values of a Series or Index: a NumPy array of any dtype, or an extension array."""
+    """Encode the values of a Series or Index: a NumPy array of any dtype, or an extension array."""
     if isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
         return _encode_objects(values, encoder)
     return encoder.encode(values)
 
 
 def values_of(series_or_index: Any) -> Any:
-    """The values without a copy: a NumPy array where the dtype is NumPy's, else the extension array."""
+    """The values without a copy: a NumPy array if the dtype is NumPy's, else the extension array."""
     if isinstance(series_or_index.dtype, np.dtype):
         return series_or_index.to_numpy(copy=False)
     return series_or_index.array
 
 
 def decode_values(node: Node, decoder: Decoder, length: int | None = None) -> Any:
-    """What :func:`encode_values` described: one dimension, and ``length`` elements if that is given."""
+    """Decode what :func:`encode_values` encoded: one dimension, and ``length`` elements if given."""
     values = decoder.decode(node)
     if not isinstance(values, (np.ndarray, pd.api.extensions.ExtensionArray)) or values.ndim != 1:
         raise damaged(node, f"expected an array of one dimension, found {type(values).__name__}")
@@ -71,7 +71,9 @@ def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
 
 
 def _missing_of_text(values: np.ndarray[Any, Any]) -> str:
-    """How absence is written in an array of text: "none", "nan" or "na"; empty if it holds something else as well."""
+    """How missing values are represented in an array of text: "none", "nan" or "na"; empty if it holds anything
+    else.
+    """
     kinds = set(map(type, values))
     kinds.discard(str)
     if not kinds or kinds == {type(None)}:
@@ -82,10 +84,11 @@ def _missing_of_text(values: np.ndarray[Any, Any]) -> str:
 
 
 class ObjectArrayCodec(CheckedCodec):
-    """A NumPy array of objects, of one dimension. params: [how absence is written, empty for "as it is"; length].
+    """A one-dimensional NumPy array of objects. params: [representation of missing values, empty for "as they are";
+    length].
 
-    The child is an Arrow array of text, or a list. Text comes back as new ``str`` objects (equal ones shared); other
-    elements as their own codecs give them.
+    The child is an Arrow array of text, or a list. Text is restored as new ``str`` objects (equal ones shared), other
+    elements as their own codecs restore them.
     """
 
     name = "pandas.objects"
@@ -111,7 +114,7 @@ class ObjectArrayCodec(CheckedCodec):
 
 
 class ArrayCodec(CheckedCodec):
-    """pandas' extension arrays. params: [kind, details]; the parts are children."""
+    """pandas' extension arrays. params: [kind, details]; the component arrays are children."""
 
     name = "pandas.array"
 
@@ -183,7 +186,7 @@ class ArrayCodec(CheckedCodec):
         else:
             try:
                 dtype = pd.StringDtype(storage, na_value=np.nan)
-            except TypeError as error:  # pandas 2.2 knows this dtype by another name, and only over Arrow
+            except TypeError as error:  # pandas 2.2 has another name for this dtype, and supports it only over Arrow
                 if storage == "python":
                     raise UnsupportedType(
                         "the dtype 'str' over Python strings needs pandas 2.3 or newer here"
@@ -220,12 +223,12 @@ def _categorical(node: Node, codes: Any, categories: Any, ordered: Any) -> Any:
     if not isinstance(codes, np.ndarray) or codes.dtype.kind != "i" or codes.ndim != 1:
         raise damaged(node, "its codes are not integers")
     dtype = pd.CategoricalDtype(categories, ordered=bool(ordered))
-    # from_codes reads all codes once: pandas follows them without looking, so that a wrong one would read wild memory.
+    # from_codes checks all codes once: pandas itself trusts them, so an invalid one would read arbitrary memory.
     return pd.Categorical.from_codes(codes, dtype=dtype)
 
 
 def decode_codes(node: Node, decoder: Decoder, categories: int) -> Any:
-    """Codes into ``categories`` labels: a child of integers from -1 on, every one checked."""
+    """Decode codes into ``categories`` labels: a child array of integers from -1 on, each checked."""
     codes = decode_ndarray(node, decoder)
     if codes.dtype.kind != "i" or codes.ndim != 1:
         raise damaged(node, "codes are not integers")

@@ -1,9 +1,8 @@
 """pandas Series and DataFrames.
 
-A DataFrame keeps columns of one dtype together in two-dimensional *blocks*. Which columns lie in one block is found out
-from their addresses: columns of one dtype that follow each other in memory at an even distance are one array, stored
-once and given back as one block, without a copy on either side. Columns that lie alone, and those of extension dtypes,
-are stored one by one.
+A DataFrame stores columns of the same dtype together in two-dimensional *blocks*. Which columns share a block is
+derived from their addresses: columns of one dtype at equal distances in memory form one array, stored once and restored
+as one block, without a copy on either side. Other columns, and those of extension dtypes, are stored individually.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from entrepot_io.codecs.pandas_arrays import decode_values, encode_values, value
 from entrepot_io.codecs.pandas_index import decode_index
 from entrepot_io.codecs.pandas_labels import encode_attributes, restore_attributes
 
-# From pandas 3 on, taking whole blocks in another order of columns gives views; before, it copies.
+# Since pandas 3, reordering the columns of whole blocks gives views; earlier versions copy.
 _TAKES_VIEWS = int(pd.__version__.partition(".")[0]) >= 3
 
 
@@ -52,7 +51,7 @@ class SeriesCodec(CheckedCodec):
 
 @dataclass
 class _Group:
-    """Columns that lie in one piece of memory."""
+    """Columns in one piece of memory."""
 
     first: np.ndarray[Any, Any]
     step: int  # bytes from one column to the next
@@ -60,11 +59,11 @@ class _Group:
     next_address: int
 
     def block(self) -> np.ndarray[Any, Any]:
-        """The columns as one array of (rows, columns)."""
+        """The columns as one array of shape (rows, columns)."""
         rows = len(self.first)
         if len(self.positions) == 1:
             return self.first.reshape(rows, 1)
-        # All addresses are those of columns of the frame, which lives as long as the put.
+        # All addresses belong to columns of the frame, which outlives the put.
         return np.lib.stride_tricks.as_strided(
             self.first, (rows, len(self.positions)), (self.first.strides[0], self.step), writeable=False
         )
@@ -72,7 +71,7 @@ class _Group:
 
 def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
     groups: list[_Group] = []
-    open_groups: dict[tuple[Any, int], _Group] = {}  # (dtype, stride) -> the group that may go on
+    open_groups: dict[tuple[Any, int], _Group] = {}  # (dtype, stride) -> the group that may be extended
     for position, values in columns:
         address, stride, item = address_of(values), values.strides[0], values.dtype.itemsize
         key = (values.dtype, stride)
@@ -81,7 +80,7 @@ def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
             group.positions.append(position)
             group.next_address += group.step
             continue
-        # Column by column: the next begins where this one ends. Row by row: at the next item.
+        # Column-major: the next column begins where this one ends. Row-major: at the next item.
         step = len(values) * item if stride == item else item
         group = open_groups[key] = _Group(values, step, [position], address + step)
         groups.append(group)
@@ -91,8 +90,8 @@ def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
 class DataFrameCodec(CheckedCodec):
     """``pandas.DataFrame``.
 
-    params: [rows, columns, positions of each block's columns, positions of the columns stored one by one]; children:
-    index, column labels, attributes, the blocks, the single columns.
+    params: [rows, columns, positions of each block's columns, positions of the columns stored individually]; children:
+    index, column labels, attributes, the blocks, the individual columns.
     """
 
     name = "pandas.DataFrame"

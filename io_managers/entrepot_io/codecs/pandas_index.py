@@ -1,4 +1,4 @@
-"""pandas indexes: a range by its three numbers, a MultiIndex by levels and codes, all others by their array."""
+"""pandas indexes: a RangeIndex as three numbers, a MultiIndex as levels and codes, all others as their array."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from entrepot_io.codecs.pandas_labels import decode_freq, encode_freq
 
 
 class IndexCodec(CheckedCodec):
-    """``pandas.Index`` and its kinds. params: [kind, details]; the first child holds the names."""
+    """``pandas.Index`` and its subclasses. params: [kind, details]; the first child holds the names."""
 
     name = "pandas.Index"
 
@@ -62,7 +62,7 @@ class IndexCodec(CheckedCodec):
         levels = [decoder.decode(item) for item in node.children[1 : 1 + count]]
         if not all(isinstance(level, pd.Index) for level in levels):
             raise damaged(node, "a level is not an index")
-        # Every code is checked here, at the cost of reading them once; pandas' own check would also hash the levels.
+        # Check every code here, reading each once; pandas' own check would also hash the levels.
         codes = [
             decode_codes(item, decoder, len(level))
             for item, level in zip(node.children[1 + count :], levels, strict=True)
@@ -73,7 +73,7 @@ class IndexCodec(CheckedCodec):
 
 
 def decode_index(node: Node, decoder: Decoder, length: int | None = None) -> Any:
-    """A child that must be an index, of ``length`` labels if that is given."""
+    """Decode a child that must be an index, of ``length`` labels if given."""
     index = decoder.decode(node)
     if not isinstance(index, pd.Index):
         raise damaged(node, f"expected an index, found {type(index).__name__}")

@@ -15,7 +15,7 @@ from entrepot_io.codecs.checks import damaged, reading
 
 
 def encode_zone(zone: Any, encoder: Encoder) -> Node:
-    """A time zone: by its kind and key where that gives back the same zone, else by whatever codec takes it."""
+    """Encode a time zone: by kind and key if that restores the same zone, else with any codec that accepts it."""
     described: list[Any] | None = None
     if zone is dt.timezone.utc:
         described = ["utc"]
@@ -34,7 +34,7 @@ def encode_zone(zone: Any, encoder: Encoder) -> Node:
 
 
 def decode_zone(node: Node, decoder: Decoder) -> Any:
-    """The zone that :func:`encode_zone` described."""
+    """Decode the zone that :func:`encode_zone` encoded."""
     described = decoder.decode(node)
     if isinstance(described, dt.tzinfo):
         return described
@@ -42,7 +42,7 @@ def decode_zone(node: Node, decoder: Decoder) -> Any:
         with reading(node):
             zone = _restore_zone(described)
     except CorruptData as error:
-        if isinstance(error.__cause__, KeyError):  # zoneinfo's and pytz' way to say that they do not know a key
+        if isinstance(error.__cause__, KeyError):  # zoneinfo and pytz raise KeyError for an unknown key
             raise UnsupportedType(f"the time zone {described!r} is not known here: install or update tzdata") from error
         raise
     if zone is None:
@@ -59,14 +59,14 @@ def _restore_zone(described: list[Any]) -> Any:
     if kind == "zoneinfo":
         return zoneinfo.ZoneInfo(described[1])
     if kind == "pytz":
-        import pytz  # only where the writer's zone came from it
+        import pytz  # needed only if the writer's zone came from it
 
         return pytz.timezone(described[1])
     return None
 
 
 def encode_freq(freq: Any, encoder: Encoder) -> Node:
-    """A frequency: its alias if pandas reads that back as the same offset, else the offset itself."""
+    """Encode a frequency: its alias if pandas parses that to the same offset, else the offset itself."""
     alias = freq.freqstr
     try:
         same = pd.tseries.frequencies.to_offset(alias) == freq
@@ -76,7 +76,7 @@ def encode_freq(freq: Any, encoder: Encoder) -> Node:
 
 
 def decode_freq(node: Node, decoder: Decoder) -> Any:
-    """The offset that :func:`encode_freq` described."""
+    """Decode the offset that :func:`encode_freq` encoded."""
     freq = decoder.decode(node)
     with reading(node):
         return pd.tseries.frequencies.to_offset(freq)
@@ -88,7 +88,7 @@ def encode_attributes(value: Any, encoder: Encoder) -> Node:
 
 
 def restore_attributes(value: Any, node: Node, decoder: Decoder) -> None:
-    """Set what :func:`encode_attributes` described."""
+    """Restore what :func:`encode_attributes` encoded."""
     described = decoder.decode(node)
     with reading(node):
         attrs, allows_duplicates = described

@@ -1,8 +1,8 @@
-"""Polars DataFrames and Series, through Arrow in Polars' own layout: no column is copied or encoded anew.
+"""Polars DataFrames and Series, through Arrow in Polars' own layout: no column is copied or re-encoded.
 
-Polars hands its columns to Arrow as they are (text as views, categories as dictionaries, with their settings in the
-field's metadata) and takes them back the same way. 128-bit integers, which Arrow does not know, and columns of Python
-objects are stored as lists. What does not come back with the same dtype is left to pickle.
+Polars exports its columns to Arrow unchanged (text as views, categories as dictionaries, with their settings in the
+field's metadata) and imports them the same way. 128-bit integers, which Arrow lacks, and columns of Python objects are
+stored as lists. Values that would not be restored with the same dtype are left to pickle.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from entrepot.errors import CorruptData, UnsupportedType
 
 from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size
 
-# dtypes that are stored as lists, by the name that is stored with them.
+# dtypes stored as lists, by their stored name.
 _AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
 _ASCENDING, _DESCENDING = 1, 2
-# A panic of Polars' engine derives from BaseException; it must not pass for an exit of the program.
+# A panic of Polars' engine derives from BaseException; it must not be mistaken for an exit of the program.
 _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
 
 
@@ -68,7 +68,7 @@ class DataFrameCodec(CheckedCodec):
         if not table.num_columns and not lists:
             return pl.DataFrame(height=rows) if rows else pl.DataFrame()
         for column in table.columns:
-            # Polars follows the codes and the words of categories while it takes them over, without looking.
+            # While importing, Polars trusts the codes and the strings of categories.
             if _has_dictionary(column.type):
                 column.validate(full=True)
         frame = _from_arrow(table) if table.num_columns else pl.DataFrame()
@@ -104,7 +104,7 @@ class SeriesCodec(CheckedCodec):
 
 
 class LazyFrameCodec(CheckedCodec):
-    """``polars.LazyFrame``: a plan, not data; it has no codec of its own, and is pickled where that is allowed."""
+    """``polars.LazyFrame``: a query plan, not data. It is never encoded, only pickled where that is allowed."""
 
     name = "polars.LazyFrame"
 
@@ -119,12 +119,12 @@ class LazyFrameCodec(CheckedCodec):
 
 
 def _encode_table(frame: pl.DataFrame, encoder: Encoder) -> Node:
-    """The columns as an Arrow table.
+    """Encode the columns as an Arrow table.
 
-    Releases before 2 hand over slices of nested columns with children that are too short; that shows in reading them
-    back, and a fresh copy of the columns does not have it.
+    Polars releases before 2 export slices of nested columns with children that are too short. Reading them back detects
+    that, and a fresh copy of the columns is free of it.
     """
-    # Not encoder.encode: if the table does not do, it is the DataFrame that must be pickled.
+    # Not encoder.encode: if the table is unsuitable, it is the DataFrame that must be pickled.
     codec = encoder.registry.by_name("arrow.table")
     if not any(dtype.is_nested() for dtype in frame.schema.values()):
         return codec.encode(_to_arrow(frame), encoder)
@@ -147,7 +147,7 @@ def _encode_checked(frame: pl.DataFrame, encoder: Encoder) -> Node:
 
 
 def _to_arrow(frame: pl.DataFrame) -> pa.Table:
-    """The frame's own buffers as an Arrow table, checked to come back with the same dtypes."""
+    """The frame's own buffers as an Arrow table, checked to be restored with the same dtypes."""
     try:
         table = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         same = not table.num_columns or _from_arrow(table.slice(0, 0)).schema == frame.schema
@@ -171,7 +171,7 @@ def _has_dictionary(type_: Any) -> bool:
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table, rechunk=False)
-    # Columns with an empty name are renamed, a single one is taken for a Series.
+    # Columns with an empty name are renamed on import, and a single column is imported as a Series.
     if isinstance(frame, pl.Series):
         frame = frame.to_frame()
     if frame.columns != table.column_names:

@@ -1,7 +1,7 @@
-"""PyTorch tensors in main memory, as the NumPy arrays that look at the same bytes.
+"""PyTorch tensors in main memory, as NumPy arrays over the same bytes.
 
-What comes back is, in every copy mode, a tensor over a private image of the stored bytes: PyTorch has no read-only
-tensors, and writing to shared memory would end the process. The kernel copies the pages that are written, no others.
+In every copy mode, the result is a tensor over a private copy-on-write mapping of the stored bytes: PyTorch has no
+read-only tensors, and writing to shared memory would kill the process. The kernel copies only pages that are written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import CorruptData, UnsupportedType
 
-# Element types that NumPy does not know, as whole numbers of their size.
+# Element types that NumPy lacks, viewed as integers of the same size.
 _STAND_INS = {
     name: stand_in
     for name, stand_in in (
@@ -29,7 +29,7 @@ _STAND_INS = {
 class TensorCodec(Codec):
     """``torch.Tensor``.
 
-    params: [element type, whether it requires a gradient]; the one child is an array.
+    params: [element type, whether it requires a gradient]; its only child is an array.
     """
 
     name = "torch.Tensor"

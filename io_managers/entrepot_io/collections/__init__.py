@@ -1,7 +1,7 @@
-"""Collections of tables and tensors as one value: readers, frames, scans, data sets.
+"""Collections of tables and tensors as one value: readers, frames, scans, datasets.
 
-The core finds this module by the entry-point group ``entrepot.collections``; the methods of ``entrepot.Collection``
-that have the names of these functions say what they do. Importing it imports no data library.
+The core finds this module through the entry-point group ``entrepot.collections``; each function is documented at the
+method of ``entrepot.Collection`` with the same name. Importing this module imports no data library.
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ def frame(collection: Collection) -> pl.DataFrame:
 
 
 def scan(collection: Collection) -> pl.LazyFrame:
-    """All tables as a lazy frame; each member is read when it is its turn, and none after the last row wanted."""
+    """All tables as a lazy frame; members are read one by one as needed, and none after the last requested row."""
     tables.check(collection)
 
     def source(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         left = n_rows
-        # Where rows are counted the end is near: a member got ahead may be one that nobody wants.
+        # With a row limit the end is near, so a prefetched member may never be needed.
         values = iter(collection) if n_rows is None else collection.iterate(prefetch=0)
         for value in values:
             made = _frame_of(value, with_columns)
@@ -47,7 +47,7 @@ def scan(collection: Collection) -> pl.LazyFrame:
 
 def _schema(collection: Collection) -> Any:
     if collection.type == "polars.DataFrame" and len(collection):
-        return collection[0].schema  # exact, where Arrow knows no such type
+        return collection[0].schema  # exact even for types that Arrow lacks
     return _frame_of(tables.schema_of(collection).empty_table(), None).schema
 
 

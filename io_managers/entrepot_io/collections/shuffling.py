@@ -1,8 +1,8 @@
-"""Orders of rows that are random enough to learn from, and read a collection from disk once a pass.
+"""Row orders that are random enough for training, yet read a collection from disk only once per pass.
 
-Rows in a wholly random order touch another member with each row. Where the members do not all fit in memory that brings
-a whole member back from disk for one row, again and again. Here the members are shuffled, so many of them at a time are
-open, and the rows of those are shuffled together: what a shuffle buffer does for a stream, in units of members.
+A completely random order touches a different member with each row. If not all members fit in memory, that reloads a
+whole member from disk for a single row, again and again. Instead, the members are shuffled, a fixed number of them is
+open at a time, and the rows of those are shuffled together: a shuffle buffer in units of members.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ BLOCKS = 8
 
 
 class BlockShuffle:
-    """Numbers of rows, each once, in a new order each time that it is iterated. A sampler for PyTorch's loaders.
+    """Row numbers, each once, in a new order at each iteration. A sampler for PyTorch's loaders.
 
     Args:
         counts: rows of each member.
-        blocks: how many members are open at a time; all of them: a wholly random order.
-        seed: the same seed gives the same orders, pass for pass; None: from the system.
+        blocks: how many members are open at a time; with all members, the order is completely random.
+        seed: the same seed gives the same sequence of orders; None: seeded by the system.
 
     Raises:
         InvalidArgument: ``blocks`` is less than 1.
@@ -40,7 +40,7 @@ class BlockShuffle:
         return sum(self._counts)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass the one of this number, as samplers of PyTorch do; else passes count up by themselves."""
+        """Set the number of the next pass, as PyTorch's samplers do; by default, passes are counted."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Collections of tables as Arrow: schema, stream, table, batches. One member at a time is in hand."""
+"""Collections of tables as Arrow: schema, stream, table, batches. Holds one member at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def check(collection: Collection) -> None:
-    """Refuse what is not tables.
+    """Reject a collection that does not hold tables.
 
     Raises:
-        InvalidArgument: the members are not tables, or there are none to say what columns they have.
+        InvalidArgument: the members are not tables, or there are none to define the columns.
     """
     if collection.kind == "table":
         return
@@ -28,7 +28,7 @@ def check(collection: Collection) -> None:
 
 
 def schema_of(collection: Collection) -> Any:
-    """The schema of all tables, as that of the first.
+    """The schema of all tables, taken from the first.
 
     Raises:
         InvalidArgument: the members are not tables.
@@ -45,7 +45,7 @@ def schema_of(collection: Collection) -> Any:
 
 
 def reader(collection: Collection, columns: Sequence[str] | None = None) -> Any:
-    """All tables as one ``pyarrow.RecordBatchReader``; ``columns`` as ``Collection.to_reader`` has it."""
+    """All tables as one ``pyarrow.RecordBatchReader``; ``columns`` as for ``Collection.to_reader``."""
     import pyarrow as pa
 
     wanted = projected(collection, columns)
@@ -53,7 +53,7 @@ def reader(collection: Collection, columns: Sequence[str] | None = None) -> Any:
 
 
 def table(collection: Collection) -> Any:
-    """All tables as one ``pyarrow.Table``; its chunks are the members'."""
+    """All tables as one ``pyarrow.Table`` with the members' chunks."""
     import pyarrow as pa
 
     schema = schema_of(collection)
@@ -61,13 +61,13 @@ def table(collection: Collection) -> Any:
 
 
 def batches(collection: Collection, rows: int) -> Iterator[Any]:
-    """Record batches of so many rows each, the last one smaller."""
+    """Record batches of ``rows`` rows each; the last one may be smaller."""
     schema = schema_of(collection)
     return _equal_batches(_record_batches(collection, schema, None), rows)
 
 
 def projected(collection: Collection, columns: Sequence[str] | None) -> Any:
-    """The schema of some columns.
+    """The schema of selected columns.
 
     Raises:
         InvalidArgument: there is no such column.
@@ -87,15 +87,15 @@ def projected(collection: Collection, columns: Sequence[str] | None) -> Any:
 
 
 def as_table(value: Any, schema: Any, columns: Sequence[str] | None = None) -> Any:
-    """A member as a ``pyarrow.Table``, without a copy where its library can do that.
+    """A member as a ``pyarrow.Table``, without a copy if its library supports that.
 
     Args:
         value: the member.
-        schema: what it must have; None: what it has.
-        columns: those to keep; None: all.
+        schema: the schema to cast to; None: its own.
+        columns: the columns to keep; None: all.
 
     Raises:
-        UnsupportedType: it has columns that are not data.
+        UnsupportedType: it has columns of Python objects.
     """
     import pyarrow as pa
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def check(collection: Collection, *, rows: bool) -> None:
-    """Refuse what is not tensors.
+    """Reject a collection that does not hold tensors.
 
     Args:
         collection: any.
         rows: whether the members must have rows, all of one shape.
 
     Raises:
-        InvalidArgument: they are not, or do not.
+        InvalidArgument: the members are not tensors, or lack such rows.
     """
     if collection.kind != "tensor":
         what = collection.type or "nothing"
@@ -35,7 +35,7 @@ def check(collection: Collection, *, rows: bool) -> None:
 
 
 def batches(collection: Collection, rows: int) -> Iterator[Any]:
-    """Tensors of so many rows each, the last one smaller."""
+    """Tensors of ``rows`` rows each; the last one may be smaller."""
     check(collection, rows=True)
     return _equal_batches(collection, rows)
 

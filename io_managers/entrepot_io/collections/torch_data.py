@@ -1,8 +1,8 @@
-"""Collections of tensors as PyTorch data sets.
+"""Collections of tensors as PyTorch datasets.
 
-PyTorch has no read-only tensors: writing to one that looks at shared memory of the store would end the process. So a
-row is a copy, and a member a private image of its pages, of which the kernel copies those that are written. A batch of
-rows of one member is copied once.
+PyTorch has no read-only tensors, and writing to the store's shared memory would kill the process. So a row is a copy,
+and a member is a private copy-on-write mapping, of which the kernel copies the pages that are written. A batch of rows
+of one member is copied once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Members(Dataset):  # type: ignore[misc]
-    """One item a member.
+    """Dataset with one item for each member.
 
     Args:
         collection: of tensors.
-        transform: called with each item; None: nothing is.
+        transform: called with each item; None: no transformation.
     """
 
     def __init__(self, collection: Collection, transform: Callable[[Any], Any] | None) -> None:
@@ -44,32 +44,32 @@ class Members(Dataset):  # type: ignore[misc]
 
 
 class Rows(Dataset):  # type: ignore[misc]
-    """One item a row, over all members. The member that was read last stays in hand; of a shuffled order, so many.
+    """Dataset with one item for each row of all members. Caches the last read member; for shuffled orders, several.
 
     Args:
         collection: of tensors whose rows have one shape.
-        transform: called with each item; None: nothing is.
+        transform: called with each item; None: no transformation.
     """
 
     def __init__(self, collection: Collection, transform: Callable[[Any], Any] | None) -> None:
         self._collection = collection
         self._transform = transform
         self._ends = list(accumulate(collection.row_counts or []))
-        self._held: OrderedDict[int, Any] = OrderedDict()  # members by number, the one that was read last at the end
+        self._held: OrderedDict[int, Any] = OrderedDict()  # members by number, least recently used first
         self._most_held = 1
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def shuffled(self, blocks: int = BLOCKS, seed: int | None = None) -> BlockShuffle:
-        """A sampler for a loader of this data set whose random order reads each member once a pass.
+        """A sampler for a loader of this dataset whose random order reads each member once per pass.
 
             DataLoader(data, sampler=data.shuffled(blocks=8), batch_size=64)
 
         Args:
-            blocks: how many members, in random order, have their rows shuffled together. Each worker holds so many in
-                memory, where nothing makes room for others, so choose it by the store's capacity.
-            seed: the same seed gives the same orders, pass for pass; None: from the system.
+            blocks: how many members, in random order, have their rows shuffled together. Each worker holds this many,
+                and they cannot be evicted meanwhile, so choose it according to the store's capacity.
+            seed: the same seed gives the same sequence of orders; None: seeded by the system.
 
         Raises:
             InvalidArgument: ``blocks`` is less than 1.
@@ -82,7 +82,7 @@ class Rows(Dataset):  # type: ignore[misc]
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """The items of a batch, as PyTorch's loader asks for them: each member is read once."""
+        """The items of a batch, for PyTorch's loader: each member is read once."""
         places: dict[int, list[tuple[int, int]]] = {}
         for at, index in enumerate(indexes):
             member, row = self._place(index)
@@ -90,7 +90,7 @@ class Rows(Dataset):  # type: ignore[misc]
         items: list[Any] = [None] * len(indexes)
         for member, wanted in places.items():
             value = self._member(member)
-            rows = value[[row for _, row in wanted]]  # one copy of all of them
+            rows = value[[row for _, row in wanted]]  # one copy for all rows
             copied = rows if isinstance(rows, torch.Tensor) else torch.from_numpy(np.asarray(rows))
             for (at, _), item in zip(wanted, copied, strict=True):
                 items[at] = item if self._transform is None else self._transform(item)
@@ -111,7 +111,7 @@ class Rows(Dataset):  # type: ignore[misc]
         if number in self._held:
             self._held.move_to_end(number)
         else:
-            while len(self._held) >= self._most_held:  # first let go, then get
+            while len(self._held) >= self._most_held:  # release before get
                 self._held.popitem(last=False)
             self._held[number] = self._collection.get(number)
         return self._held[number]

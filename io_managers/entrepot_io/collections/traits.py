@@ -1,4 +1,4 @@
-"""What a member is: a table with columns, a tensor with rows, or any other value."""
+"""Describes a member: a table with columns, a tensor with rows, or any other value."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from entrepot.views import TABLE, TENSOR, Traits
 
 from entrepot_io.describe import type_name
 
-# A layout is compared and shown; of wider tables it ends in a digest of the rest.
+# A layout is compared and displayed; for wider tables the rest is replaced by a digest.
 _LAYOUT_CHARACTERS = 2000
 
 
 def describe(value: Any) -> Traits:
-    """What a collection must know about a member.
+    """The traits of a member.
 
     Args:
-        value: anything; only the library that made it is used.
+        value: anything; imports no library but the value's own.
     """
     kind = type_name(value)
     root = type(value).__module__.partition(".")[0]
@@ -35,7 +35,7 @@ def describe(value: Any) -> Traits:
 
 
 def layout_of(schema: Any) -> str:
-    """An Arrow schema as text to compare: names and types of the columns, without metadata."""
+    """An Arrow schema as comparable text: names and types of the columns, without metadata."""
     return _shortened(f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema)
 
 
@@ -53,7 +53,7 @@ def _polars_table(value: Any, kind: str) -> Traits:
         return Traits(kind, TABLE, layout, value.height)
     try:
         message = value.clear().to_arrow().schema.serialize().to_pybytes()
-    except Exception:  # columns of any objects: Polars raises errors of several kinds
+    except Exception:  # columns of arbitrary objects: Polars raises several kinds of errors
         return Traits(kind, TABLE, layout, value.height)
     return Traits(kind, TABLE, layout, value.height, schema=message)
 
@@ -66,7 +66,7 @@ def _pandas_table(value: Any, kind: str) -> Traits:
         return Traits(kind, TABLE, columns, len(value))
     try:
         schema = pa.Schema.from_pandas(value)
-    except (pa.ArrowException, TypeError):  # columns of any objects: members all the same, but not one Arrow stream
+    except (pa.ArrowException, TypeError):  # columns of arbitrary objects: valid members, but not one Arrow stream
         return Traits(kind, TABLE, columns, len(value))
     return Traits(kind, TABLE, layout_of(schema), len(value), schema=schema.serialize().to_pybytes())
 

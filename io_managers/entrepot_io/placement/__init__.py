@@ -1,7 +1,7 @@
-"""Pods that follow the data: where objects are decides where the pods that read them run.
+"""Data-local scheduling: pods are placed where the objects that they read are.
 
-``inject`` puts node affinity, mounts and environment into one pod, ``inject_document`` into every pod of a manifest.
-Neither asks anybody anything: what they know of objects and nodes is given to them.
+``inject`` adds node affinity, mounts and environment to one pod, ``inject_document`` to every pod of a manifest.
+Neither does any I/O: everything they know about objects and nodes is passed in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from entrepot_io.placement.reasons import PlacementConflict as PlacementConflict
     from entrepot_io.placement.reasons import Reason as Reason
 
-# The command line imports this package for each of its verbs: the rest comes with the first use.
+# The command line imports this package for all of its subcommands, so the rest is loaded on first use.
 _HOME = {
     "Document": "documents",
     "Injection": "injecting",

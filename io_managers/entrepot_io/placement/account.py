@@ -1,4 +1,4 @@
-"""What an injection did, told to people."""
+"""Human-readable report of an injection."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from entrepot_io.placement.injecting import Injection, Nodes, explain
 from entrepot_io.placement.names import FIRST_ORDINAL, JOB_INDEX, Site
 from entrepot_io.placement.weighing import Locations
 
-SHOWN = 16  # nodes of one pod, pods of one set
+SHOWN = 16  # limit on the nodes listed for a pod, and on the pods listed for a set
 
 
 def lines(where: str, done: Injection, parts: Mapping[int, Injection] | None = None) -> list[str]:
-    """The account of one pod.
+    """The report for one pod.
 
     Args:
-        where: it stands.
-        done: what was done to it.
-        parts: what each pod of an indexed set will get, by ordinal.
+        where: the pod's location, e.g. in its document.
+        done: its injection.
+        parts: for an indexed set, the injection that each pod will get, by ordinal.
     """
     found = done.found
     needed = found.located + len(found.unknown) + len(found.lost)
@@ -46,10 +46,11 @@ def lines(where: str, done: Injection, parts: Mapping[int, Injection] | None = N
 
 
 def by_ordinal(done: Injection, locations: Locations, nodes: Nodes | None, site: Site | None) -> dict[int, Injection]:
-    """What the pods of an indexed set will get when they are made, by ordinal; of a large set the first few.
+    """The injections that the pods of an indexed set will get on creation, by ordinal; only the first few of a large
+    set.
 
     Args:
-        done: what was done to their template.
+        done: the injection of their template.
         locations, nodes, site: as for ``inject``.
     """
     if done.pods is None or done.ordinal is not None:

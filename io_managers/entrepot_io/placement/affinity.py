@@ -1,4 +1,4 @@
-"""Node affinity put into a pod beside what its user wrote, and the socket, memory and environment of a store."""
+"""Adds node affinity to a pod in addition to its user's, and a store's socket, memory and environment."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from entrepot_io.placement.record import PREFERRED, REQUIRED, Added, containers
 
 
 def required_terms(spec: dict[str, Any]) -> list[Any] | None:
-    """The required node selector terms of a pod; None: it demands none."""
+    """The required node selector terms of a pod; None: it requires nothing."""
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
     return None if required is None else required.get("nodeSelectorTerms") or []
 
 
 def prefer(spec: dict[str, Any], terms: Sequence[dict[str, Any]], added: Added) -> None:
-    """Add preferred terms behind those of the user."""
+    """Append preferred terms after the user's."""
     node = _node_affinity(spec, added)
     listed = _made(node, PREFERRED, list, "preferred", added)
     listed.extend(terms)
@@ -36,9 +36,9 @@ def prefer(spec: dict[str, Any], terms: Sequence[dict[str, Any]], added: Added) 
 
 
 def require(spec: dict[str, Any], expression: dict[str, Any], added: Added) -> None:
-    """Add an expression to every term, so that each of the user's alternatives stays one, only narrower.
+    """Add an expression to every term, so that each of the user's alternatives is preserved, only narrowed.
 
-    A term without any expression matches nothing; with ours it would match something, so it stays as it is.
+    A term without any expression matches nothing; with ours it would match something, so it is left unchanged.
     """
     terms = required_terms(spec)
     if terms is None:
@@ -62,17 +62,17 @@ def require(spec: dict[str, Any], expression: dict[str, Any], added: Added) -> N
 def mount(
     spec: dict[str, Any], site: Site, only: frozenset[str] | None, elsewhere: Collection[str], added: Added
 ) -> list[Reason]:
-    """Give containers the store's socket, shared memory and environment; what the user has there already stays.
+    """Give containers the store's socket, shared memory and environment; the user's own entries are kept.
 
     Args:
         spec: of the pod.
-        site: how the stores are set up.
-        only: names of the containers that get them; None: all.
-        elsewhere: names of volumes that the pod gets from somewhere else than its own list.
-        added: is told what was added.
+        site: configuration of the stores.
+        only: names of the containers to change; None: all.
+        elsewhere: names of volumes that the pod gets from outside its own list.
+        added: records what was added.
 
     Raises:
-        InvalidArgument: a container that was named is not there.
+        InvalidArgument: a named container does not exist.
     """
     named = containers(spec)
     if only is not None:
@@ -80,7 +80,7 @@ def mount(
         if missing:
             raise InvalidArgument(f"annotation {CONTAINERS} names {missing[0]!r}, but the pod has no such container")
         named = [(name, one) for name, one in named if name in only]
-    # The folder is made where it is missing: a pod that waits for a folder would wait for ever.
+    # The directory is created if missing: a pod waiting for it would wait forever.
     volumes: list[tuple[str, str, dict[str, Any]]] = [
         (SOCKET_VOLUME, site.socket_folder, {"hostPath": {"path": site.socket_folder, "type": "DirectoryOrCreate"}})
     ]
@@ -104,7 +104,7 @@ def mount(
         _append(container, "volumeMounts", mounts, f"mounts:{name}", added)
         known = {one.get("name") for one in container.get("env") or []}
         fresh = [dict(one) for one in variables if one["name"] not in known]
-        if fresh:  # in front, where the user's own may refer to them
+        if fresh:  # in front, so that the user's own variables may refer to them
             _made(container, "env", list, f"env:{name}", added)[:0] = fresh
         if mounts:
             added.mounts[name] = [str(one["mountPath"]) for one in mounts]

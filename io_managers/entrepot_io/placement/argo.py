@@ -1,7 +1,7 @@
-"""The pods of Argo's workflows: each template that runs containers is one.
+"""Pods of Argo workflows: each template that runs containers is one.
 
-A template's affinity takes the place of the workflow's. So what a template inherits is written into it before anything
-is added, and taken out again with it.
+A template's affinity replaces the workflow's. So the inherited affinity is copied into the template before anything is
+added, and removed again together with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entrepot_io.placement import record, shapes
 from entrepot_io.placement.injecting import Injection, Surroundings
 
 WORKFLOWS = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
-_MAIN = "main"  # what Argo names the container of a template
+_MAIN = "main"  # the name that Argo gives to a template's container
 _STEP: dict[str, Any] = {"name": str, "inline": {}}
 _TEMPLATE: dict[str, Any] = {
     "name": str,
@@ -49,10 +49,10 @@ Run = Callable[[dict[str, Any], Surroundings], Injection]
 
 
 def inject_workflow(document: dict[str, Any], named: str, run: Run) -> dict[str, Injection]:
-    """Inject every template of a workflow that runs containers, in place; returns what was done, by template.
+    """Inject every template of a workflow that runs containers, in place; returns the injections by template.
 
     Raises:
-        InvalidArgument: a part of the workflow has another form than Argo gives it.
+        InvalidArgument: a part of the workflow does not have the form that Argo defines.
     """
     path = ["spec", "workflowSpec"] if document.get("kind") == "CronWorkflow" else ["spec"]
     spec: Any = document
@@ -102,7 +102,7 @@ def _inject(
     if own is None and inherited is not None:
         pod["spec"]["affinity"] = copy.deepcopy(inherited)
         injection = run(copy.deepcopy(pod), Surroundings(volumes, annotations, (record.INHERITED,)))
-        if injection.pod["spec"].get("affinity") == inherited:  # nothing was added, so nothing need be written
+        if injection.pod["spec"].get("affinity") == inherited:  # nothing was added, so the copy is not needed
             injection = run(pod, around)
             injection.pod["spec"].pop("affinity", None)
     else:
@@ -126,7 +126,7 @@ def _write_back(template: dict[str, Any], containers: list[dict[str, Any]], pod:
 
 
 def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:
-    """What runs in the template's pod besides what starts it; empty: it makes no pod of its own."""
+    """Containers of the template's pod, except init containers; empty: it has no pod of its own."""
     found: list[Any] = []
     for key in ("container", "script"):
         if template.get(key) is not None:

@@ -1,4 +1,4 @@
-"""What a pod's annotations ask for, read and checked."""
+"""Parses and validates a pod's placement annotations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ StoreWish = Literal["preferred", "required", "off"]
 _LOCALITIES = ("preferred", "required", "off")
 _STORES = ("preferred", "required", "off")
 _ID = re.compile(r"[0-9a-f]{40}")
-_TEMPLATED = "{{"  # a workflow engine fills it in when the pod is made
+_TEMPLATED = "{{"  # filled in by a workflow engine when it creates the pod
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Asked:
     Attributes:
         requires: objects that it reads.
         partitioned: objects of which each pod of an indexed set reads its own part.
-        partitions: among how many pods they are dealt; None: one object a pod.
+        partitions: number of pods to distribute them over; None: one object for each pod.
         first_ordinal: the ordinal of the first of these pods.
-        locality: ``"preferred"``: rather where the inputs are; ``"required"``: only there; ``"off"``.
-        store: whether the pod should be on a node with a store: ``"preferred"``, ``"required"`` or ``"off"``.
-        mounts: whether socket, shared memory and environment are put into its containers.
-        containers: into which; None: all.
-        templated: annotations whose value is known only when the pod is made.
+        locality: ``"preferred"``: prefer nodes with the inputs; ``"required"``: only those; ``"off"``.
+        store: whether the pod should run on a node with a store: ``"preferred"``, ``"required"`` or ``"off"``.
+        mounts: whether its containers get the socket, shared memory and environment.
+        containers: which containers; None: all.
+        templated: annotations whose value is known only when the pod is created.
     """
 
     requires: tuple[str, ...] = ()
@@ -57,10 +57,10 @@ class Asked:
 
 
 def read(annotations: Mapping[str, Any]) -> Asked:
-    """What the annotations ask for.
+    """Parse the annotations.
 
     Raises:
-        InvalidArgument: one of them cannot be understood; the message names it and its value.
+        InvalidArgument: one is invalid; the message names it and its value.
     """
     templated = [key for key in (REQUIRES, PARTITIONED) if _TEMPLATED in str(annotations.get(key, ""))]
     named = None
@@ -82,16 +82,16 @@ def read(annotations: Mapping[str, Any]) -> Asked:
 
 
 def ids(values: Iterable[str | bytes | ObjectID], where: str) -> tuple[str, ...]:
-    """Object IDs as 40 hexadecimal digits each, every one once, in their order.
+    """Normalize object IDs to 40 hexadecimal digits, without duplicates, in order.
 
     Raises:
-        InvalidArgument: one is no object ID; the message says where it stood.
+        InvalidArgument: one is not an object ID; the message says where it was.
     """
     if isinstance(values, (str, bytes, ObjectID)):
         raise InvalidArgument(f"{where}: a list of object IDs is wanted, but got {type(values).__name__} {values!r}")
     found: dict[str, None] = {}
     for value in values:
-        if isinstance(value, str) and _ID.fullmatch(value):  # what nearly all are
+        if isinstance(value, str) and _ID.fullmatch(value):  # the common case
             found[value] = None
             continue
         try:

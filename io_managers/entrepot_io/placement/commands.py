@@ -1,4 +1,4 @@
-"""The verb ``entrepot inject``: manifests whose pods follow the data."""
+"""The subcommand ``entrepot inject``: manifests whose pods are scheduled near their data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EPILOG = (
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verb of this module."""
+    """Add this module's subcommand."""
     from entrepot._cli_common import add_connection_options
 
     from entrepot_io.placement.site_options import add_site_options
@@ -129,7 +129,7 @@ def run_inject(arguments: argparse.Namespace) -> int:
 
 
 class _Sources:
-    """Where locations come from, and the store behind names; it is connected to when it is first needed."""
+    """Sources of locations, and the store used to resolve names, which is connected to on first use."""
 
     def __init__(self, arguments: argparse.Namespace, open_stores: ExitStack) -> None:
         from entrepot_io.placement.locating import read_places
@@ -172,7 +172,7 @@ class _Sources:
         return self._connected
 
     def objects(self, texts: list[str], *, members: bool) -> list[ObjectID]:
-        """The objects that options name; of collections, if so wanted, their members."""
+        """The objects that options name; if ``members`` is true, collections are replaced by their members."""
         found: list[ObjectID] = []
         for text in (part.strip() for given in texts for part in given.split(",") if part.strip()):
             try:
@@ -204,7 +204,7 @@ class _Sources:
 
 
 class _WhenAsked(Mapping[str, Mapping[str, int]]):
-    """The store's locations; a manifest without any object needs no store."""
+    """The store's locations, connected to lazily: a manifest without objects needs no store."""
 
     def __init__(self, sources: _Sources) -> None:
         self._sources = sources
@@ -247,7 +247,7 @@ def _once_standard_input(names: list[str]) -> list[str]:
 
 
 def _text(name: str) -> tuple[str, str]:
-    """What a file holds, and its name for messages."""
+    """A file's content, and its name for messages."""
     try:
         if name == "-":
             return sys.stdin.read(), "standard input"

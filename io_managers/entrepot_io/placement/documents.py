@@ -1,4 +1,4 @@
-"""The pods in a Kubernetes document, whatever its kind, each injected."""
+"""Injects all pods in a Kubernetes document of any kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from entrepot_io.placement.names import (
 from entrepot_io.placement.reasons import Reason
 from entrepot_io.placement.weighing import Locations
 
-# Where the pod template of each kind is.
+# Path of the pod template in each kind.
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": (),
     "PodTemplate": ("template",),
@@ -39,11 +39,11 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Document:
-    """One document with its pods injected.
+    """A document with its pods injected.
 
     Attributes:
         content: the document.
-        pods: what was done to each pod, by where it stands (``"Job/train"``, ``"Workflow/nightly/score"``).
+        pods: the injection of each pod, by its location (``"Job/train"``, ``"Workflow/nightly/score"``).
     """
 
     content: Any
@@ -52,7 +52,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for all pods of a document; the attributes are the arguments of ``inject_document``."""
+    """Parameters for all pods of a document; the attributes are the arguments of ``inject_document``."""
 
     locations: Locations
     required: tuple[str, ...] | None
@@ -62,7 +62,9 @@ class Request:
     strict: bool
 
     def run(self, pod: dict[str, Any], around: Surroundings) -> Injection:
-        """Inject one pod, after writing on it what is asked for, so that it can be found there when the pod is made."""
+        """Inject one pod, after annotating it with the requested objects, so that they are known when the pod is
+        created.
+        """
         if self.required is not None or self.partitioned is not None:
             metadata = pod["metadata"] = _child(pod, "metadata")
             annotations = metadata["annotations"] = _child(metadata, "annotations")
@@ -93,15 +95,15 @@ def inject_document(
 
     Pods, Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets (mounts and environment only),
     Jobs, CronJobs, PodTemplates, Lists, and Argo's Workflow, WorkflowTemplate, ClusterWorkflowTemplate and
-    CronWorkflow; what is of another kind comes back as it is. In an Indexed Job and a StatefulSet partitioned objects
-    are dealt among its pods, which find their part when they are made.
+    CronWorkflow; other kinds are returned unchanged. In an Indexed Job and a StatefulSet, partitioned objects are
+    distributed over the pods, each of which finds its part when it is created.
 
     Args:
         document: as dictionaries and lists.
         locations, nodes, site, strict: as for ``inject``.
-        required: written into the pods' annotation ``entrepot.dev/requires`` first; None: what is there.
+        required: first written into the pods' annotation ``entrepot.dev/requires``; None: keep what is there.
         partitioned: the same for ``entrepot.dev/partitioned``.
-        only: ``"KIND/NAME"``: inject this workload alone.
+        only: ``"KIND/NAME"``: inject only this workload.
 
     Raises:
         As ``inject``; the message begins with the kind and name of the document.
@@ -121,7 +123,7 @@ def inject_document(
 
 
 def workload_name(document: Mapping[str, Any]) -> str:
-    """Kind and name of a document, as messages have them.
+    """Kind and name of a document, for messages.
 
     >>> workload_name({"kind": "Job", "metadata": {"generateName": "train-"}})
     'Job/train-'
@@ -176,7 +178,7 @@ def _inject_template(document: dict[str, Any], request: Request) -> Injection:
 
 
 def _deal(document: dict[str, Any], kind: str, pod: dict[str, Any], request: Request) -> int | None:
-    """Tell the pods of an indexed set among how many of them partitioned objects are dealt; returns that."""
+    """Annotate an indexed set with the number of pods that partitioned objects are distributed over; returns it."""
     annotations = _child(_child(pod, "metadata"), "annotations")
     if request.partitioned is None and PARTITIONED not in annotations:
         return None

@@ -1,7 +1,7 @@
-"""Pods that a host makes: what a task reads, where that is now, and the pod that follows it.
+"""Placement of pods created by an orchestrator: their inputs, where these are now, and the resulting pod.
 
-What cannot be known is told in the log, and the pod is made without it: a task never waits for its placement, and never
-fails by it, unless what its author wrote on the pod cannot be understood.
+What is unknown is logged, and the pod is created without it: a task never waits for its placement, and never fails
+because of it, unless an annotation written by the pod's author is invalid.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from entrepot_io.placement.sources import Source, open_source
 from entrepot_io.reference import Reference
 
 log = logging.getLogger(__name__)
-_TOLD = 3  # nodes in one line of a log
+_TOLD = 3  # nodes in one log line
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a deployment says of placement.
+    """A deployment's placement settings.
 
     Attributes:
-        locations: the source of locations, as :func:`~entrepot_io.placement.sources.open_source` takes it.
-        site: how its stores are set up.
+        locations: the source of locations, as for :func:`~entrepot_io.placement.sources.open_source`.
+        site: configuration of its stores.
     """
 
     locations: str
@@ -47,18 +47,18 @@ def setup(
     given: Mapping[str, Any] | None = None,
     default: str | None = None,
 ) -> Setup | None:
-    """The deployment's setup: what is given, then ``ENTREPOT_*``, then the host's configuration.
+    """Resolve a deployment's settings: arguments, then ``ENTREPOT_*``, then the orchestrator's configuration.
 
     Args:
-        configured: looks ``locations``, ``socket_folder`` and ``shared_memory`` up in the host's configuration.
+        configured: looks up ``locations``, ``socket_folder`` and ``shared_memory`` in the orchestrator's configuration.
         given: some of them as the user's arguments.
-        default: source of locations where none is set.
+        default: source of locations if none is configured.
 
     Returns:
         None: there is no source of locations, and pods are left alone.
 
     Raises:
-        InvalidArgument: a setting is out of its range.
+        InvalidArgument: a setting is out of range.
     """
 
     def find(name: str) -> str | None:
@@ -72,12 +72,12 @@ def setup(
 
 
 class Placer:
-    """Puts what is known into pods.
+    """Injects current locations into pods.
 
     Args:
-        source: of locations; None: there is only what references say.
-        hints: whether an object that the source does not know is taken to be on the host that its reference names.
-        site: how stores are set up.
+        source: of locations; None: only references are used.
+        hints: whether an object unknown to the source is assumed to be on the host that its reference names.
+        site: configuration of the stores.
     """
 
     def __init__(self, source: Source | None, hints: bool, site: Site) -> None:
@@ -87,7 +87,7 @@ class Placer:
 
     @classmethod
     def of(cls, said: Setup) -> Placer:
-        """The placer of a setup.
+        """Create the placer of a setup.
 
         Raises:
             InvalidArgument: there is no such source of locations.
@@ -95,18 +95,18 @@ class Placer:
         return cls(*open_source(said.locations), said.site)
 
     def place(self, pod: Any, references: Iterable[Reference] = (), ids: Iterable[str] = ()) -> Injection | None:
-        """A copy of a pod that is drawn to what it reads.
+        """A copy of a pod that is scheduled near its inputs.
 
         Args:
-            pod: a dictionary or an object of the Kubernetes client: pod or pod template.
-            references: of what it reads, besides its annotations.
-            ids: of more objects.
+            pod: pod or pod template, as a dictionary or an object of the Kubernetes client.
+            references: of its inputs, in addition to its annotations.
+            ids: of further objects.
 
         Returns:
-            What was done, with the pod; None: nothing, and the log says why.
+            The injection, with the pod; None: nothing was done, and the log says why.
 
         Raises:
-            InvalidArgument: an annotation about placement cannot be understood.
+            InvalidArgument: a placement annotation is invalid.
         """
         said = wishes.of_pod(pod)
         places = self._places()
@@ -127,7 +127,7 @@ class Placer:
             log.warning("Entrepot: a pod stays as it is: %s", error)
             return None
         for problem in done.problems:
-            # Not every object is published, and the pod's record says so too.
+            # Not every object is published, and the pod's record mentions it too.
             log.log(
                 logging.INFO if problem.code == "unknown-objects" else logging.WARNING, "Entrepot: %s", problem.text
             )
@@ -144,12 +144,12 @@ class Placer:
 
 
 def _usable(host: str, places: Places, bound: bool) -> bool:
-    """Whether a reference's host may stand for a node; one that is none must not be what a pod is bound to."""
+    """Whether a reference's host may stand for a node; a pod must not be bound to a host that is not a node."""
     return bool(host) and (host in places.nodes if places.nodes is not None else not bound)
 
 
 def brief(done: Injection) -> str:
-    """What was done to a pod, in one line."""
+    """One-line summary of an injection."""
     hosts = [pull for pull in done.pulls if pull.kind == "host"]
     if not hosts:
         return f"reads {done.found.located + len(done.found.unknown)} objects, and no node is known to draw it"
@@ -168,13 +168,13 @@ def placer(
     given: Mapping[str, Any] | None = None,
     default: str | None = None,
 ) -> Placer | None:
-    """This process's placer, made once for a setup; None: pods are left alone.
+    """This process's placer, created once for each setup; None: pods are left alone.
 
     Args:
         configured, given, default: as for :func:`setup`.
 
     Raises:
-        InvalidArgument: a setting is out of its range, or there is no such source of locations.
+        InvalidArgument: a setting is out of range, or there is no such source of locations.
     """
     said = setup(configured, given=given, default=default)
     if said is None:

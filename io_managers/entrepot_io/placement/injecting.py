@@ -1,4 +1,4 @@
-"""``inject``: a pod that is drawn to the nodes that hold its inputs, and finds the store there."""
+"""``inject``: makes a pod prefer the nodes that hold its inputs, and gives it access to the store there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ P = TypeVar("P")
 AnyID = str | bytes | ObjectID
 Nodes = Mapping[str, Node | Mapping[str, str]]
 
-# Beside the best node's 100: a node without a store draws less than one that has a store and none of the inputs.
+# Compared with the best node's 100: a store without any of the inputs counts, but less than the inputs.
 STORE_WEIGHT = 50
 MAX_NAMED = 10  # nodes in the record
 
@@ -37,11 +37,11 @@ class Surroundings:
     """What a pod gets from the workload that it is part of.
 
     Attributes:
-        volumes: names of volumes besides its own.
-        annotations: those that it inherits; its own go before.
-        created: what is written into it anew though it says what the workload said.
-        placed: whether its scheduler may choose its node; a DaemonSet's pods go to every one.
-        mounts: whether it may have the store's folder mounted; where hostPath volumes are forbidden it may not.
+        volumes: names of volumes in addition to its own.
+        annotations: inherited ones; its own take precedence.
+        created: entries that are created in the pod although they only repeat the workload's.
+        placed: whether the scheduler may choose its node; false for a DaemonSet, whose pods run on every node.
+        mounts: whether the store's directory may be mounted; false where hostPath volumes are forbidden.
     """
 
     volumes: Collection[str] = ()
@@ -53,16 +53,16 @@ class Surroundings:
 
 @dataclass
 class Injection:
-    """What one injection did.
+    """The result of one injection.
 
     Attributes:
-        pod: the pod, of the kind that was given.
+        pod: the pod, of the same kind as the argument.
         found: where its inputs are.
-        pulls: nodes and zones that draw it.
+        pulls: nodes and zones that attract it.
         required: nodes that it is bound to; empty: none.
-        store: how a store is demanded: ``"preferred"``, ``"required"`` or ``"off"``.
+        store: how a store is required: ``"preferred"``, ``"required"`` or ``"off"``.
         ordinal, pods: which part of the partitioned objects it reads; None: all of them.
-        reasons: what was done otherwise than one might expect, and why.
+        reasons: unexpected outcomes, and why.
         added: exactly what was added.
     """
 
@@ -78,7 +78,7 @@ class Injection:
 
     @property
     def problems(self) -> list[Reason]:
-        """The reasons that somebody should look at."""
+        """The reasons that need attention."""
         return [one for one in self.reasons if one.problem]
 
 
@@ -92,33 +92,33 @@ def inject(
     site: Site | None = None,
     strict: bool = False,
 ) -> P:
-    """A copy of a pod that prefers the nodes that hold the objects it reads; nothing is asked of anybody.
+    """A copy of a pod that prefers the nodes that hold the objects it reads. Does no I/O.
 
-    The pod's annotations (``entrepot.dev/...``, docs/kubernetes.md) say more: which objects it reads besides, whether
-    it may run elsewhere, which containers use the store. The user's own node affinity stays, term by term; what is
-    required is added to each of its terms. ``spec.nodeName`` is never set. Injecting again, with other locations too,
-    takes out first what was injected before.
+    The pod's annotations (``entrepot.dev/...``, docs/kubernetes.md) add to this: further objects that it reads, whether
+    it may run elsewhere, which containers use the store. The user's own node affinity is kept, term by term;
+    requirements are added to each of its terms. ``spec.nodeName`` is never set. Injecting again, even with other
+    locations, first removes the earlier injection.
 
     Args:
-        pod: a dictionary as Kubernetes' JSON has it (pod or pod template), or the Kubernetes client's object.
-        required: IDs of the objects that it reads, besides those of its annotation.
-        locations: bytes by object and node: ``{ID: {node: bytes}}``. An object without any entry is unknown, one with
-            an empty one is lost.
-        partitioned: objects that an indexed set of pods shares out: one each, or a block of neighbours each. The pod's
-            labels say which it is; a pod that does not know is drawn to all of them.
-        nodes: the cluster's nodes, as ``Node`` or their labels: they give zones, and tell what the pod's own
-            constraints exclude. None: only names are known, and what cannot be decided is taken to be possible.
-        site: how stores are set up; default: ``Site()``.
+        pod: a dictionary in Kubernetes' JSON form (pod or pod template), or an object of the Kubernetes client.
+        required: IDs of the objects that it reads, in addition to those of its annotation.
+        locations: bytes by object and node: ``{ID: {node: bytes}}``. An object without an entry is unknown, one with an
+            empty entry is lost.
+        partitioned: objects that an indexed set of pods divides up: one each, or a contiguous block each. The pod's
+            labels give its ordinal; a pod without one is attracted to all of them.
+        nodes: the cluster's nodes, as ``Node`` or their labels: they give zones, and determine what the pod's own
+            constraints exclude. None: only names are known, and whatever cannot be decided is assumed possible.
+        site: configuration of the stores; default: ``Site()``.
         strict: whether a problem is an error.
 
     Returns:
-        The pod, of the same kind; what was given is not changed.
+        The pod, of the same kind; the argument is not modified.
 
     Raises:
-        InvalidArgument: the pod, an annotation, an ID or the locations are not what they should be.
+        InvalidArgument: the pod, an annotation, an ID or the locations are invalid.
         PlacementConflict: with ``strict``: the pod's own constraints exclude all nodes with inputs, objects are unknown
-            or lost, locations are stale, or what was required cannot be had.
-        VersionMismatch: a newer version injected before.
+            or lost, locations are stale, or a requirement cannot be met.
+        VersionMismatch: the pod was injected by a newer version.
     """
     done = explain(pod, required, locations, partitioned=partitioned, nodes=nodes, site=site, strict=strict)
     found: P = done.pod
@@ -136,7 +136,7 @@ def explain(
     strict: bool = False,
     around: Surroundings | None = None,
 ) -> Injection:
-    """As :func:`inject`, with an account of what was done.
+    """Like :func:`inject`, but returns a full account of what was done.
 
     Args:
         pod, required, locations, partitioned, nodes, site, strict: as for ``inject``.
@@ -155,13 +155,13 @@ def explain(
 
 
 def needed(pod: Mapping[str, Any]) -> tuple[str, ...]:
-    """The IDs of all objects that a pod reads, as its annotations say: what it requires, and its own part.
+    """The IDs of all objects that a pod reads according to its annotations: required ones, and its own part.
 
     Args:
-        pod: a dictionary as Kubernetes' JSON has it.
+        pod: a dictionary in Kubernetes' JSON form.
 
     Raises:
-        InvalidArgument: an annotation cannot be understood; the message names it and its value.
+        InvalidArgument: an annotation is invalid; the message names it and its value.
     """
     wish = asked.read((pod.get("metadata") or {}).get("annotations") or {})
     if wish.templated:
@@ -223,7 +223,7 @@ def _ordinal(pod: dict[str, Any]) -> int | None:
     for value in (labels.get(JOB_INDEX), annotations.get(JOB_INDEX), labels.get(POD_INDEX)):
         if isinstance(value, str) and value.isascii() and value.isdigit():
             return int(value)
-    last = str(labels.get(STATEFUL_POD, "")).rpartition("-")[2]  # clusters before 1.28 have no index
+    last = str(labels.get(STATEFUL_POD, "")).rpartition("-")[2]  # clusters before 1.28 set no index
     return int(last) if last.isascii() and last.isdigit() else None
 
 
@@ -269,7 +269,7 @@ def _place(
 
 
 def _bind(spec: dict[str, Any], there: weighing.Candidates, site: Site, done: Injection) -> set[str]:
-    """Require the nodes that hold all that is located; returns them. None do: the pod stays free."""
+    """Require, and return, the nodes that hold everything located. If there are none, the pod is only attracted."""
     whole = {
         name: node.labels[site.hostname_label]
         for name, node in there.known.items()
@@ -297,7 +297,7 @@ def _demand_store(
     site: Site,
     done: Injection,
 ) -> list[dict[str, Any]]:
-    """Demand a node with a store as far as that leaves the pod a node; returns the terms that prefer one."""
+    """Require a store if that leaves the pod a node; returns the terms that prefer one."""
     label, value = site.store_label, site.store_value
     done.store = wish.store
     if nodes is None:
@@ -321,7 +321,7 @@ def _demand_store(
             f"{STORE} is 'required', but no node where the pod may run has the label {label}={value}: it is preferred"
         )
         done.reasons.append(Reason("no-store", text))
-    # Where every node has a store, a term that all of them match would only make the others count for less.
+    # If every node has a store, a term that they all match would only dilute the others.
     return [] if everywhere else [weighing.preferred_term(STORE_WEIGHT, label, [value])]
 
 

@@ -1,7 +1,6 @@
-"""Where locations come from: a file, the store of this node, or both.
+"""Sources of locations: a file, this node's store, or both.
 
-Each source is a mapping ``{ID: {node: bytes}}``, which is all that ``inject`` asks for; another source is another
-mapping.
+Each source is a mapping ``{ID: {node: bytes}}``, the only interface that ``inject`` needs.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _UNITS |= {f"{unit}i": 1024 ** (place + 1) for place, unit in enumerate("KMGTPE"
 
 @dataclass
 class Places:
-    """What a file says.
+    """The content of a locations file.
 
     Attributes:
         objects: bytes by object and node.
-        nodes: the cluster's nodes; None: it says nothing about them.
+        nodes: the cluster's nodes; None: not given.
     """
 
     objects: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
@@ -43,18 +42,18 @@ class Places:
 
 
 def read_places(text: str, name: str) -> Places:
-    """Read a file of locations, YAML or JSON.
+    """Parse a locations file, YAML or JSON.
 
     Either ``{ID: {node: bytes}}`` alone, or that under ``objects`` beside ``nodes: {NAME: {labels, taints,
-    unschedulable}}`` and ``version: 1``. Bytes are numbers, or texts such as ``1.5Gi``.
+    unschedulable}}`` and ``version: 1``. Bytes are numbers, or strings such as ``1.5Gi``.
 
     Args:
-        text: what the file holds.
+        text: the file's content.
         name: of the file, for messages.
 
     Raises:
-        InvalidArgument: it holds something else; the message names the place in it.
-        VersionMismatch: a newer version wrote it.
+        InvalidArgument: the content is invalid; the message gives the position.
+        VersionMismatch: it was written by a newer version.
     """
     contents = [part.content for part in manifests.read(text, name).parts if part.content is not None]
     if len(contents) != 1 or not isinstance(contents[0], dict):
@@ -91,7 +90,7 @@ def read_places(text: str, name: str) -> Places:
 
 
 class StoreLocations(Mapping[str, Mapping[str, int]]):
-    """What the store of one node holds; it is asked when an object is looked up, once for each.
+    """Locations in one node's store; the store is queried once for each object, on first lookup.
 
     Args:
         store: connected.
@@ -126,7 +125,7 @@ class StoreLocations(Mapping[str, Mapping[str, int]]):
 
 
 class Merged(Mapping[str, Mapping[str, int]]):
-    """Several sources as one: an object is where any of them says; two that speak of one node: the larger count.
+    """Merges sources; for duplicate nodes the larger byte count wins.
 
     Args:
         sources: the sources.
@@ -153,7 +152,7 @@ class Merged(Mapping[str, Mapping[str, int]]):
 
 
 def node_name() -> str:
-    """The name of this node: ENTREPOT_NODE, which an injected pod has, or else the host's name."""
+    """The name of this node: ENTREPOT_NODE, which an injected pod has, else the host's name."""
     return os.environ.get(NODE_VARIABLE) or socket.gethostname()
 
 

@@ -1,6 +1,6 @@
-"""Files of Kubernetes documents: read, changed, written again with their comments and their order.
+"""Files of Kubernetes documents: parsed, modified, and written back with comments and order preserved.
 
-A document that does not change is written exactly as it was read.
+An unchanged document is written exactly as it was read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Part:
 
     Attributes:
         source: its text.
-        separator: the line above it, with its end; empty for a first document without one.
-        tree: with comments, for YAML.
-        content: plain; None: nothing but comments.
-        changed: what it is to become; None: it stays as it is.
+        separator: the separator line above it, with its line ending; empty for a first document without one.
+        tree: the parsed YAML with comments.
+        content: plain data; None: only comments.
+        changed: its new content; None: unchanged.
     """
 
     source: str
@@ -44,7 +44,7 @@ class Manifest:
 
     Attributes:
         name: of the file, for messages.
-        form: what it is written in.
+        form: its syntax.
         parts: the documents.
     """
 
@@ -54,14 +54,14 @@ class Manifest:
 
 
 def read(text: str, name: str) -> Manifest:
-    """The documents in a text.
+    """Parse the documents in a text.
 
     Args:
         text: YAML or JSON.
         name: of the file, for messages.
 
     Raises:
-        InvalidArgument: it is neither, or YAML cannot be read here; the message has name and line.
+        InvalidArgument: it is neither, or YAML support is not installed; the message has name and line.
     """
     if text.lstrip()[:1] in ("{", "["):
         try:
@@ -87,11 +87,11 @@ def read(text: str, name: str) -> Manifest:
 
 
 def write(manifests: list[Manifest], form: Form | None) -> str:
-    """The documents of all files as one text.
+    """Serialize the documents of all files as one text.
 
     Args:
         manifests: the files.
-        form: what to write; None: as the first file is written.
+        form: the syntax; None: that of the first file.
     """
     parts = [part for manifest in manifests for part in manifest.parts]
     if (form or manifests[0].form) == "json":
@@ -120,11 +120,11 @@ def _text(part: Part) -> str:
     text = _dump(part.tree, part.source)
     if _means(text, part.changed):
         return text
-    return _dump(trees.fresh(part.changed), part.source)  # what a document means goes before its comments
+    return _dump(trees.fresh(part.changed), part.source)  # a document's content takes precedence over its comments
 
 
 def _means(text: str, content: Any) -> bool:
-    """Whether a text reads as it should; comments in odd places can mislead what writes them."""
+    """Whether a text parses to this content; comments in odd places can confuse the YAML writer."""
     try:
         return bool(trees.plain(_load(text, "what was written", 1)) == content)
     except InvalidArgument:
@@ -158,7 +158,7 @@ def _load(source: str, name: str, line: int) -> Any:
         mark = error.problem_mark
         at = f"{name}, line {line + mark.line}, column {mark.column + 1}" if mark is not None else name
         raise InvalidArgument(f"{at}: {error.problem or error.context or 'not valid YAML'}") from None
-    except Exception as error:  # a date that is none, a depth beyond Python's, and what else a parser stumbles over
+    except Exception as error:  # an invalid date, excessive nesting, or whatever else breaks a parser
         raise InvalidArgument(f"{name}, in the document at line {line}: {type(error).__name__}: {error}") from error
 
 
@@ -167,7 +167,7 @@ def _yaml() -> Any:
 
     yaml = YAML(typ="rt", pure=True)
     yaml.preserve_quotes = True
-    yaml.width = 1 << 20  # nothing is folded
+    yaml.width = 1 << 20  # never wrap lines
     return yaml
 
 
@@ -181,7 +181,7 @@ def _has_yaml() -> bool:
 
 
 def _split(text: str) -> list[tuple[str, str]]:
-    """Each document's text with the line that separates it from what is above; a text begins with one or not."""
+    """Split a text into documents, each with the separator line above it; the first may have none."""
     found: list[tuple[str, list[str]]] = [("", [])]
     for line in text.splitlines(keepends=True):
         if _SEPARATOR.match(line.rstrip("\r\n")):
@@ -194,7 +194,7 @@ def _split(text: str) -> list[tuple[str, str]]:
 
 
 def _indents(source: str) -> tuple[int, int, int]:
-    """How far mappings, and the texts and dashes of lists, are indented; what most of the document does."""
+    """The indentation of mappings, list items and their dashes that most of the document uses."""
     mappings: dict[int, int] = {}
     dashes: dict[int, int] = {}
     parent: int | None = None

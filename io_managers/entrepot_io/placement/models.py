@@ -1,7 +1,7 @@
-"""Pods of the Kubernetes client's classes as dictionaries, and back. The client itself is never imported here.
+"""Converts pods between the Kubernetes client's classes and dictionaries. The client itself is never imported here.
 
-Both generations of the client are understood (plain classes, and Pydantic models from version 36 on), and its
-asynchronous twins: each class has ``openapi_types`` and ``attribute_map``, and lies beside the others in its package.
+Supports both generations of the client (plain classes, and Pydantic models from version 36 on) and its asynchronous
+variants: each class has ``openapi_types`` and ``attribute_map``, and is in the same package as the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_model(value: Any) -> bool:
 
 
 def to_plain(value: Any) -> Any:
-    """A private copy of a pod as dictionaries and lists, with the names of Kubernetes' JSON.
+    """A copy of a pod as dictionaries and lists, with the names of Kubernetes' JSON.
 
     Raises:
         InvalidArgument: it is neither a dictionary nor an object of the Kubernetes client.
@@ -49,17 +49,17 @@ def _plain(value: Any) -> Any:
 
 
 def back(original: Any, plain: Any) -> Any:
-    """``plain`` as the kind of thing that ``original`` is, which stays as it was.
+    """Convert ``plain`` to the type of ``original``, which is not modified.
 
     Args:
-        original: what was given to ``to_plain``.
-        plain: what it returned, changed.
+        original: the argument of ``to_plain``.
+        plain: its result, modified.
     """
     return _back(original, plain, type(original).__name__, type(original).__module__) if is_model(original) else plain
 
 
 def _back(original: Any, plain: Any, kind: str, module: str) -> Any:
-    """A value of the given type of the API; where it was a dictionary before, it stays one."""
+    """Convert a value to the given API type; what was a dictionary stays one."""
     if isinstance(plain, dict):
         if isinstance(original, Mapping):
             item = _item(kind)
@@ -93,7 +93,9 @@ def _model(cls: Any, original: Any, plain: dict[str, Any], module: str) -> Any:
 
 
 def _twin(before: list[Any], place: int, plain: Any) -> Any:
-    """What stood at this place, if it is the same thing; it tells whether dictionaries or objects are wanted."""
+    """The original element at this index if it is the same entity; determines whether to build dictionaries or
+    objects.
+    """
     found = before[place] if place < len(before) else None
     if found is None or not isinstance(plain, dict) or not is_model(found):
         return found

@@ -1,4 +1,4 @@
-"""Labels, annotations and names that pods and nodes carry. They are part of the interface: manifests name them."""
+"""Labels, annotations and names on pods and nodes. They are a public interface: users' manifests contain them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from entrepot.errors import InvalidArgument
 
 GROUP = "entrepot.dev"
 
-# What a user writes on a pod.
+# Written on a pod by its user.
 REQUIRES = f"{GROUP}/requires"
 PARTITIONED = f"{GROUP}/partitioned"
 PARTITIONS = f"{GROUP}/partitions"
@@ -17,7 +17,7 @@ LOCALITY = f"{GROUP}/locality"
 STORE = f"{GROUP}/store"
 MOUNTS = f"{GROUP}/mounts"
 CONTAINERS = f"{GROUP}/containers"
-# What a host's plugin makes IDs of when it makes the pod: its tasks, and keys of a session.
+# Resolved to IDs by an orchestrator's plugin when it creates the pod: its tasks, and keys of a session.
 READS = f"{GROUP}/reads"
 KEYS = f"{GROUP}/keys"
 SCOPE = f"{GROUP}/scope"
@@ -27,21 +27,21 @@ ASKED = (
     *(READS, KEYS, SCOPE, SESSION),
 )
 
-# What an injection writes.
+# Written by an injection.
 INJECTED = f"{GROUP}/injected"
 
-# A scheduling gate: the pod is held until the objects that it requires are there, for at most so long.
+# Scheduling gate: holds the pod until the objects that it requires are available, at most until a timeout.
 GATE = f"{GROUP}/objects"
 GATE_TIMEOUT = f"{GROUP}/objects-timeout"
 
-# The label of a node that has a store; whoever runs the stores keeps it.
+# Label of a node that has a store, maintained by whoever runs the stores.
 STORE_LABEL = f"{GROUP}/store"
 STORE_READY = "ready"
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
-# Where Kubernetes says which pod of several this one is.
+# Kubernetes' labels with the ordinal of a pod in a set.
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 STATEFUL_POD = "statefulset.kubernetes.io/pod-name"
@@ -52,24 +52,24 @@ SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108
 ADDRESS_VARIABLE = "ENTREPOT_ADDRESS"
 NODE_VARIABLE = "ENTREPOT_NODE"
 
-ANNOTATIONS_MAX_BYTES = 256 * 1024  # of all annotations of one object together; the API server refuses more
+ANNOTATIONS_MAX_BYTES = 256 * 1024  # limit on all annotations of one object together, enforced by the API server
 
 
 @dataclass(frozen=True)
 class Site:
-    """How the stores of a cluster are set up.
+    """How the stores of a cluster are configured.
 
     Attributes:
-        socket_folder: folder of the store's socket, the same on every node and in the pods.
+        socket_folder: directory of the store's socket, the same on every node and in the pods.
         socket: name of the socket in it.
-        shared_memory: limit of the memory mounted at ``/dev/shm``, as Kubernetes writes sizes (``"1Gi"``); ``""``: only
-            the pod's own memory limit holds; None: nothing is mounted there.
+        shared_memory: size limit of the memory mounted at ``/dev/shm``, as a Kubernetes quantity (``"1Gi"``); ``""``:
+            only the pod's own memory limit applies; None: nothing is mounted there.
         store_label, store_value: the label of a node that has a store.
-        hostname_label: the label by which a pod is drawn to one node.
-        zone_label: the label that says in which zone a node is.
+        hostname_label: the label used to select a single node.
+        zone_label: the label with a node's zone.
 
     Raises:
-        InvalidArgument: a folder that is not absolute, a socket that is a path.
+        InvalidArgument: the directory is not absolute, or the socket is not a plain file name.
     """
 
     socket_folder: str = "/run/entrepot"
@@ -91,5 +91,5 @@ class Site:
 
     @property
     def address(self) -> str:
-        """What a client connects to."""
+        """The address that a client connects to."""
         return f"unix://{self.socket_folder}/{self.socket}"

@@ -1,4 +1,4 @@
-"""Whether a pod's own constraints let it run on a node, as far as the node is known: yes, no, or nobody can say."""
+"""Whether a pod's own constraints allow a node, given what is known about the node: yes, no, or undecidable."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KEPT_OFF = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True)
 class Node:
-    """What is known of one node.
+    """What is known about one node.
 
     Attributes:
         labels: its labels.
         taints: its taints, as in its spec.
-        unschedulable: it was cordoned.
-        complete: whether ``labels`` are all that it has; if not, what a label says that is not among them is unknown.
+        unschedulable: whether it was cordoned.
+        complete: whether ``labels`` are all of its labels; if not, those missing are unknown.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -30,11 +30,11 @@ class Node:
 
 
 class Constraints:
-    """What a pod's own spec demands of its node: node selector, required node affinity, tolerations.
+    """What a pod's own spec requires of its node: node selector, required node affinity, tolerations.
 
     Args:
         spec: the pod's spec.
-        terms: its required node selector terms; None: it has none, every node will do.
+        terms: its required node selector terms; None: it has none, and any node will do.
     """
 
     def __init__(self, spec: Mapping[str, Any], terms: Sequence[Any] | None) -> None:
@@ -43,10 +43,10 @@ class Constraints:
         self._tolerations = spec.get("tolerations") or []
 
     def allow(self, name: str, node: Node) -> bool | None:
-        """Whether the pod may run on the node; None: it depends on labels that are not known.
+        """Whether the pod may run on the node; None: it depends on unknown labels.
 
         Raises:
-            InvalidArgument: an operator that Kubernetes does not know.
+            InvalidArgument: an operator that Kubernetes does not have.
         """
         if node.unschedulable or not self._tolerates(node):
             return False

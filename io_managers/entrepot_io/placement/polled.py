@@ -1,8 +1,8 @@
-"""A source that takes time, such as an API server, for processes that must not wait for it, such as a scheduler.
+"""Wraps a slow source, such as an API server, for processes that must not wait for it, such as a scheduler.
 
-asked --nothing known--> a thread reads, the caller waits a little
-asked --known, not too old--> answered at once; the thread reads again from time to time
-nobody asks any more --> the thread ends
+call, nothing known --> a thread reads, the caller waits briefly
+call, known and fresh --> answered at once; the thread rereads periodically
+no more calls --> the thread ends
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from entrepot_io.placement.sources import LocationsUnavailable
 
 
 class Polled:
-    """What a function says, read in a thread of its own.
+    """The result of a function, refreshed by a background thread.
 
     Args:
-        read: reads; what it raises counts as not knowing.
-        what: it reads, for messages.
+        read: the function; an error it raises means that nothing is known.
+        what: what it reads, for messages.
         every: seconds between two reads.
         patience: seconds that a caller waits while nothing is known.
-        oldest: seconds after which what was read is not told any more.
-        idle: seconds without a caller after which the thread ends.
+        oldest: seconds after which a result is no longer used.
+        idle: seconds without a call after which the thread ends.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class Polled:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None  # this and what follows: guarded by _changed
-        self._known: tuple[float, Places] | None = None  # when the read began
+        self._thread: threading.Thread | None = None  # this and the following: guarded by _changed
+        self._known: tuple[float, Places] | None = None  # time at which the read began, and its result
         self._error: EntrepotError | None = None  # of the last read
         self._reads = 0
         self._asked = 0.0
 
     def places(self) -> Places:
-        """What is known now.
+        """What is currently known.
 
         Raises:
-            LocationsUnavailable: nothing is, or only what is too old; the message says why.
+            LocationsUnavailable: nothing, or only outdated results; the message says why.
         """
         if self._pid != os.getpid():
-            self._begin()  # a fork: the thread is the parent's, and it may have held the condition
+            self._begin()  # after a fork: the thread exists only in the parent, and may have held the condition
         with self._changed:
             self._asked = time.monotonic()
             if self._thread is None or not self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""What an injection could not do, or did otherwise than one might expect, and why."""
+"""Unexpected outcomes of an injection, and their reasons."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import ClassVar
 
 from entrepot.errors import EntrepotError
 
-# Reasons that somebody should look at; the others only explain.
+# Codes that need attention; the others only explain.
 PROBLEMS = frozenset({"unknown-objects", "lost-objects", "stale-nodes", "conflict", "no-holder", "no-store"})
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that is worth telling.
+    """One outcome worth reporting.
 
     Attributes:
-        code: for programs, such as ``"conflict"``.
-        text: for people.
+        code: machine-readable, such as ``"conflict"``.
+        text: human-readable.
     """
 
     code: str
@@ -25,12 +25,12 @@ class Reason:
 
     @property
     def problem(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether it needs attention."""
         return self.code in PROBLEMS
 
 
 class PlacementConflict(EntrepotError):
-    """The pod's own constraints, or the state of the data, contradict what was asked for; nothing was changed."""
+    """The pod's own constraints, or the state of the data, contradict the request; nothing was changed."""
 
     code: ClassVar[str] = "placement_conflict"
 

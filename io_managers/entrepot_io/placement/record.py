@@ -1,7 +1,7 @@
-"""What an injection leaves behind in an annotation: what was done, why, and exactly what was added.
+"""The annotation that an injection leaves behind: what was done, why, and exactly what was added.
 
-The last part makes injecting idempotent: whoever injects again, with other locations perhaps, first takes out what the
-record names, and nothing else.
+The last part makes injection idempotent: injecting again, possibly with other locations, first removes what the record
+lists, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from entrepot_io.placement.names import INJECTED
 VERSION = 1
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-INHERITED = "inherited-affinity"  # among what was created: a copy of what the pod would have inherited
+INHERITED = "inherited-affinity"  # in ``created``: a copy of the affinity that the pod would have inherited
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Added:
 
     Attributes:
         preferred: preferred scheduling terms.
-        required: required expressions, each with the places of the terms that it was added to.
+        required: required expressions, each with the indexes of the terms that it was added to.
         volumes: names of volumes.
         mounts: mount paths by container.
         env: names of variables by container.
-        created: lists and mappings that were not there before.
+        created: lists and mappings that did not exist before.
     """
 
     preferred: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -43,7 +43,7 @@ class Added:
 
     @property
     def nothing(self) -> bool:
-        """Whether the pod is as it was."""
+        """Whether nothing was added."""
         return not (self.preferred or self.required or self.volumes or self.mounts or self.env)
 
 
@@ -51,19 +51,19 @@ def text(facts: Mapping[str, Any], added: Added) -> str:
     """The annotation's text.
 
     Args:
-        facts: what was done and why, for people.
-        added: what strip() takes out again.
+        facts: what was done and why, for display.
+        added: what strip() removes again.
     """
     kept = {one.name: value for one in fields(added) if (value := getattr(added, one.name))}
     return json.dumps({"version": VERSION, **facts, "added": kept}, separators=(",", ":"))
 
 
 def strip(pod: dict[str, Any]) -> None:
-    """Take out of a pod what an earlier injection put in, and its record; nothing if there was none.
+    """Remove an earlier injection and its record from a pod; does nothing if there was none.
 
     Raises:
         InvalidArgument: the record is damaged.
-        VersionMismatch: a newer version wrote it.
+        VersionMismatch: it was written by a newer version.
     """
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
@@ -89,9 +89,10 @@ def is_in(pod: Mapping[str, Any]) -> bool:
 
 
 def unchanged(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether injecting again came to the same, but for the order of volumes, mounts, variables and preferred terms.
+    """Whether injecting again gave the same result, except for the order of volumes, mounts, variables and preferred
+    terms.
 
-    Others put things behind ours, and variables may refer to those in front: so the order that is there stays.
+    The existing order is kept: others append after our entries, and variables may refer to preceding ones.
     """
     left, right = _preferred(before), _preferred(after)
     if left != right and _sorted(left) != _sorted(right):
@@ -112,7 +113,7 @@ def _comparable(pod: Mapping[str, Any]) -> Any:
     annotations = {**(metadata.get("annotations") or {})}
     data = json.loads(annotations.pop(INJECTED, "{}"))
     added = data.get("added", {})
-    # Others may have put something into the lists that were made for ours.
+    # Others may have added to the lists created for our entries.
     added["created"] = [one for one in added.get("created", []) if one == INHERITED]
     spec = {**pod["spec"], "volumes": _by_name(pod["spec"].get("volumes"), "name")}
     for kind in ("containers", "initContainers"):
@@ -141,7 +142,7 @@ def _by_name(listed: list[dict[str, Any]] | None, key: str) -> list[dict[str, An
 
 
 def created(pod: Mapping[str, Any]) -> list[str]:
-    """What an earlier injection noted as not having been there before; empty if there was none.
+    """What an earlier injection recorded as created; empty if there was none.
 
     Raises:
         As :func:`strip`.
@@ -151,7 +152,7 @@ def created(pod: Mapping[str, Any]) -> list[str]:
 
 
 def containers(spec: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The containers of a pod, those that start it last, with their names or, without one, their places."""
+    """The containers of a pod, init containers last, with their names or, if unnamed, their indexes."""
     found: list[tuple[str, dict[str, Any]]] = []
     for kind in ("containers", "initContainers"):
         listed = spec.get(kind) or []

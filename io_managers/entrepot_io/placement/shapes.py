@@ -1,4 +1,4 @@
-"""Whether a pod has the shape that Kubernetes gives it, as far as an injection looks at it."""
+"""Validates a pod's structure, as far as an injection depends on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(pod: Mapping[str, Any]) -> None:
     """Check a pod.
 
     Raises:
-        InvalidArgument: it is none; the message names the place in it, and what is there.
+        InvalidArgument: it is not a valid pod; the message names the path and the value found.
     """
     kind = pod.get("kind")
     if kind not in (None, "Pod", "PodTemplate"):
@@ -53,16 +53,16 @@ def check(pod: Mapping[str, Any]) -> None:
 
 
 def walk(value: Any, shape: Any, path: str) -> None:
-    """Check a value against a shape; what is null counts as not there.
+    """Check a value against a shape; null counts as absent.
 
     Args:
         value: to check.
-        shape: a dictionary for a mapping with these keys, all of them optional; a list for a list of what is in it; a
+        shape: a dictionary for a mapping with these keys, all of them optional; a list for a list of such items; a
             type.
-        path: where the value stands, for messages.
+        path: of the value, for messages.
 
     Raises:
-        InvalidArgument: it has another shape; the message names the place.
+        InvalidArgument: it has another shape; the message names the path.
     """
     wanted: Any = shape if isinstance(shape, type) else type(shape)
     if not isinstance(value, wanted):

@@ -1,4 +1,4 @@
-"""How stores are set up, as options and settings say it."""
+"""Command-line options and settings for how stores are configured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_SHARED_MEMORY = "none"
 
 
 def add_site_options(parser: argparse._ActionsContainer) -> None:
-    """Add ``--socket-folder`` and ``--shared-memory`` to a verb or to a group of its options."""
+    """Add ``--socket-folder`` and ``--shared-memory`` to a subcommand or a group of its options."""
     usual = Site()
     parser.add_argument(
         "--socket-folder",
@@ -29,14 +29,14 @@ def add_site_options(parser: argparse._ActionsContainer) -> None:
 
 
 def site_of(socket_folder: str | None, shared_memory: str | None) -> Site:
-    """The site that is set up so.
+    """The site with these settings.
 
     Args:
-        socket_folder: as in ``Site``; None: the usual one.
-        shared_memory: as in ``Site``, but ``"none"``: nothing is mounted there; None: the usual limit.
+        socket_folder: as in ``Site``; None: the default.
+        shared_memory: as in ``Site``, but ``"none"``: nothing is mounted there; None: the default.
 
     Raises:
-        InvalidArgument: a value is out of its range.
+        InvalidArgument: a value is out of range.
     """
     usual = Site()
     memory = usual.shared_memory if shared_memory is None else shared_memory

@@ -1,9 +1,9 @@
-"""Sources of locations by name, for what runs for long: each look tells what is known then.
+"""Named sources of locations for long-running processes: each call returns what is known at that time.
 
 A source is an object whose ``places()`` returns :class:`~entrepot_io.placement.locating.Places`. Files are built in;
-packages add others by the entry-point group ``entrepot.locations``: a name, and a function that takes what stands
-behind the colon and returns a source. One that takes time is wrapped (:class:`~entrepot_io.placement.polled.Polled`):
-whoever makes pods must not wait.
+packages add others through the entry-point group ``entrepot.locations``: a name, and a function that takes the text
+after the colon and returns a source. A slow one should be wrapped in :class:`~entrepot_io.placement.polled.Polled`:
+code that creates pods must not wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFERENCES = "references"
 
 
 class LocationsUnavailable(EntrepotError):
-    """Nobody can say now where objects are; pods are made without it."""
+    """Locations are currently unknown; pods are created without them."""
 
     code: ClassVar[str] = "locations_unavailable"
 
@@ -32,19 +32,19 @@ class Source(Protocol):
     """Where objects are."""
 
     def places(self) -> Places:
-        """What is known now.
+        """What is currently known.
 
         Raises:
-            EntrepotError: nothing can be known now.
+            EntrepotError: nothing is known at the moment.
         """
         ...
 
 
 class FileSource:
-    """A file of locations (docs/formats/placement.md), read again when it changed.
+    """A locations file (docs/formats/placement.md), reread when it changes.
 
     Args:
-        path: of the file; it need not be there yet.
+        path: of the file; it need not exist yet.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -53,12 +53,12 @@ class FileSource:
         self._known: tuple[tuple[int, int, int], Places] | None = None  # guarded by _lock
 
     def places(self) -> Places:
-        """What the file says now.
+        """The file's current content.
 
         Raises:
             LocationsUnavailable: it cannot be read.
-            InvalidArgument: it holds something else; the message names the place in it.
-            VersionMismatch: a newer version wrote it.
+            InvalidArgument: its content is invalid; the message gives the position.
+            VersionMismatch: it was written by a newer version.
         """
         try:
             with self._path.open(encoding="utf-8") as file:
@@ -77,17 +77,18 @@ class FileSource:
 
 
 def open_source(said: str) -> tuple[Source | None, bool]:
-    """The source of a setting.
+    """Open the source that a setting names.
 
     Args:
         said: ``references`` (objects are on the host that their reference names), the absolute path of a file, or
-            ``NAME:REST`` for the source NAME of a package; or ``references`` and one of the others, with a comma.
+            ``NAME:REST`` for the source NAME of a package; or ``references`` and one of the others, separated by a
+            comma.
 
     Returns:
-        The source, None if there is only ``references``; and whether references count where it knows nothing.
+        The source, None if there is only ``references``; and whether references are used for objects unknown to it.
 
     Raises:
-        InvalidArgument: there is no such source; the message names those that there are.
+        InvalidArgument: there is no such source; the message lists those that exist.
     """
     parts = [part.strip() for part in said.split(",") if part.strip()]
     others = [part for part in parts if part != REFERENCES]

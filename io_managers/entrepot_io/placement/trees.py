@@ -1,7 +1,7 @@
-"""Changes put into a YAML tree that remembers its comments, its order and its quotes.
+"""Changes a YAML tree while preserving comments, order and quoting.
 
-The tree is one of ruamel.yaml's. What did not change is not touched. What is added comes behind what was there, and
-before the comments that follow it, which belong to what comes next.
+The tree is one of ruamel.yaml's. Unchanged parts are not touched. Additions are placed after existing entries, and
+before the comments that follow, which belong to what comes next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from entrepot.errors import InvalidArgument
 
-# Plain words that are no texts, to Kubernetes' YAML 1.1 or to YAML 1.2.
+# Unquoted words that YAML 1.1 (as used by Kubernetes) or YAML 1.2 does not read as strings.
 _WORDS = frozenset({"", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 MAX_VALUES = 200_000
 MAX_DEPTH = 100
@@ -21,11 +21,11 @@ _TRUE, _FALSE = ("yes", "on"), ("no", "off")
 
 
 def plain(node: Any) -> Any:
-    """What Kubernetes understands by a tree: YAML 1.1, where ``0644`` is octal and ``yes`` is true.
+    """The tree as Kubernetes reads it: YAML 1.1, where ``0644`` is octal and ``yes`` is true.
 
     Raises:
-        InvalidArgument: there is something in it that Kubernetes has no use for, such as a tag, or it has so many
-            values as only aliases of aliases make.
+        InvalidArgument: it contains something that Kubernetes does not support, such as a tag, or so many values as
+            only nested aliases produce.
     """
     return _plain(node, iter(range(MAX_VALUES)), 0)
 
@@ -65,11 +65,11 @@ def _plain(node: Any, left: Iterator[int], depth: int) -> Any:
 
 
 def update(tree: Any, changed: Any) -> None:
-    """Change a tree into what ``changed`` says, where that differs from ``plain(tree)``.
+    """Change a tree to ``changed`` where that differs from ``plain(tree)``.
 
     Args:
         tree: a mapping.
-        changed: the same mapping, plain, changed.
+        changed: the same mapping as plain data, modified.
     """
     _flatten(tree)
     counts: dict[int, int] = {}
@@ -121,12 +121,12 @@ def _update_seq(tree: Any, changed: list[Any], shared: set[int]) -> None:
 
 
 def _own(holder: Any, key: Any, shared: set[int]) -> Any:
-    """What is at a place; if an alias shows it elsewhere too, a copy of it, which takes its place."""
+    """The value at ``key``; if aliases share it, first replace it here by a copy."""
     if id(holder[key]) not in shared:
         return holder[key]
     made = copy.deepcopy(holder[key])
     _without_anchors(made)
-    made.ca.comment = None  # it stood beside the anchor
+    made.ca.comment = None  # it belonged to the anchor
     tokens = holder.ca.items.get(key)
     if tokens is not None:
         holder.ca.items[key] = [*tokens[:3], None]
@@ -135,7 +135,7 @@ def _own(holder: Any, key: Any, shared: set[int]) -> Any:
 
 
 def _changed(node: Any, value: Any, shared: set[int]) -> Any:
-    """A node brought to a value."""
+    """Change a node to a value."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
     if not (isinstance(node, CommentedMap) and isinstance(value, dict)) and not (
@@ -150,7 +150,7 @@ def _changed(node: Any, value: Any, shared: set[int]) -> Any:
 
 
 def _flatten(node: Any) -> None:
-    """Write out what merge keys bring: a change of what they refer to would reach further than it should."""
+    """Expand merge keys: changing what they refer to would affect other places."""
     if not isinstance(node, (dict, list)):
         return
     for value in node.values() if isinstance(node, dict) else node:
@@ -163,7 +163,9 @@ def _flatten(node: Any) -> None:
 
 
 def _count(node: Any, counts: dict[int, int]) -> None:
-    """How often each collection is met; what lies in one that is met twice is too, so that its copy is deep."""
+    """Count how often each collection occurs. Collections nested in a repeated one count as repeated too, so that
+    copies are deep.
+    """
     if not isinstance(node, (dict, list)):
         return
     counts[id(node)] = counts.get(id(node), 0) + 1
@@ -180,7 +182,7 @@ def _without_anchors(node: Any) -> None:
 
 
 def fresh(value: Any) -> Any:
-    """A tree of plain values; texts are put in quotes where a reader of YAML might take them for something else."""
+    """A tree of plain values; strings that a YAML parser could read as something else are quoted."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString, SingleQuotedScalarString
 
@@ -200,7 +202,7 @@ def fresh(value: Any) -> Any:
 
 
 def _last(node: Any) -> tuple[Any, Any]:
-    """The innermost collection at a block collection's end, and the last key or place in it."""
+    """The innermost collection at the end of a block collection, and the last key or index in it."""
     key: Any = list(node)[-1] if isinstance(node, dict) else len(node) - 1
     child: Any = node[key]
     inner = bool(child) and isinstance(child, (dict, list)) and not child.fa.flow_style()  # type: ignore[union-attr]
@@ -208,12 +210,12 @@ def _last(node: Any) -> tuple[Any, Any]:
 
 
 def _beside(holder: Any) -> int:
-    """Where a collection keeps the comment beside one of its values."""
+    """Index of the comment beside a value in a collection's comment tokens."""
     return 2 if isinstance(holder, dict) else 0
 
 
 def _take_head(node: Any) -> str:
-    """Take away the lines of comment above a list's first entry, and return them."""
+    """Remove and return the comment lines above a list's first entry."""
     beside, above = (*(node.ca.comment or ()), None, None)[:2]
     text = ""
     if beside is not None and not isinstance(beside, list):
@@ -221,13 +223,13 @@ def _take_head(node: Any) -> str:
         beside.value = first + newline
     if above:
         text += "".join(" " * token.start_mark.column + token.value for token in above)
-        above.clear()  # whoever holds the list has the same
+        above.clear()  # the holder of the list shares this token list
         node.ca.comment = None if beside is None else [beside, None]
     return text
 
 
 def _take_tail(node: Any) -> str | None:
-    """Take away the lines of comment behind a collection, and return them; what stands beside its last value stays."""
+    """Remove and return the comment lines after a collection; a comment beside its last value stays."""
     if node.fa.flow_style():
         return None
     holder, key = _last(node)

@@ -1,4 +1,4 @@
-"""Where the bytes are that a pod needs, and how strongly each node and zone draws it."""
+"""Sums up the bytes of a pod's inputs by node, and computes weights for nodes and zones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from entrepot_io.placement.reasons import Reason, some
 
 Locations = Mapping[Any, Mapping[str, int]]
 
-HOST_WEIGHT = 100  # of the node with the most bytes; Kubernetes takes 1 to 100
-# A zone decides among nodes that hold about the same: it makes up for a fifth of the best node's bytes and no more.
+HOST_WEIGHT = 100  # of the node with the most bytes; Kubernetes accepts 1 to 100
+# A zone decides among nodes with similar amounts: it offsets at most a fifth of the best node's bytes.
 ZONE_WEIGHT = 20
-MAX_NODES = 100  # in one pod's terms: a manifest stays readable, and a node that holds little draws nobody
-MAX_REQUIRED = 1000  # that a pod is bound to; annotations have 256 KiB, and the record names them once more
+MAX_NODES = 100  # in one pod's terms: keeps manifests readable, and nodes with few bytes hardly count
+MAX_REQUIRED = 1000  # that a pod is bound to; annotations are limited to 256 KiB, and the record names the nodes again
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Found:
     """Where required objects are.
 
     Attributes:
-        located: objects with a place.
+        located: number of objects with a location.
         unknown: objects that no source of locations knows.
-        lost: objects that are known, and nowhere.
+        lost: objects that are known, but exist nowhere.
         nbytes: bytes of these objects on each node.
-        holds: how many of them each node holds.
+        holds: number of them on each node.
     """
 
     located: int = 0
@@ -42,14 +42,14 @@ class Found:
 
 
 def locate(required: Iterable[str], locations: Locations) -> Found:
-    """Add up the bytes of the required objects by node.
+    """Sum up the bytes of the required objects by node.
 
     Args:
         required: object IDs, 40 hexadecimal digits each.
-        locations: bytes by object and node; keys are such texts or ``ObjectID``.
+        locations: bytes by object and node; keys are such strings or ``ObjectID``.
 
     Raises:
-        InvalidArgument: locations of another form.
+        InvalidArgument: the locations have another form.
     """
     if not isinstance(locations, Mapping):
         raise InvalidArgument(f"locations are {{ID: {{node: bytes}}}}, but got {type(locations).__name__}")
@@ -80,7 +80,7 @@ def locate(required: Iterable[str], locations: Locations) -> Found:
 
 
 def part(partitioned: Sequence[str], ordinal: int, pods: int) -> Sequence[str]:
-    """The objects of one of several pods: as many as pods, one each; else blocks of neighbours, as equal as can be.
+    """The objects of one of several pods: contiguous blocks of equal size, as far as possible.
 
     >>> [part("abcde", pod, 2) for pod in range(2)], part("ab", 7, 2)
     (['ab', 'cde'], '')
@@ -93,7 +93,7 @@ def part(partitioned: Sequence[str], ordinal: int, pods: int) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Pull:
-    """How strongly one node or zone draws the pod.
+    """How strongly one node or zone attracts the pod.
 
     Attributes:
         kind: ``"host"`` or ``"zone"``.
@@ -110,13 +110,13 @@ class Pull:
 
 @dataclass
 class Candidates:
-    """Nodes that hold inputs, and where the pod may run.
+    """Nodes that hold inputs and where the pod may run.
 
     Attributes:
-        nbytes: bytes by node; most first.
-        known: what is known of each of them.
-        zones: bytes by zone, those on nodes where the pod may not run among them: it can still run beside.
-        reasons: why other nodes with inputs are not among them.
+        nbytes: bytes by node, in descending order.
+        known: what is known about each of them.
+        zones: bytes by zone, including nodes where the pod may not run: it can still run close to them.
+        reasons: why other nodes with inputs are excluded.
     """
 
     nbytes: dict[str, int]
@@ -126,13 +126,13 @@ class Candidates:
 
 
 def candidates(found: Found, nodes: Mapping[str, Node] | None, constraints: Constraints, site: Site) -> Candidates:
-    """The nodes with inputs that are still there and that the pod's own constraints do not exclude.
+    """The nodes with inputs that still exist and that the pod's own constraints allow.
 
     Args:
         found: where the inputs are.
-        nodes: the cluster's nodes; None: not known.
+        nodes: the cluster's nodes; None: unknown.
         constraints: the pod's own.
-        site: which label names a node.
+        site: defines the label that names a node.
     """
     known: dict[str, Node] = {}
     stale: list[str] = []
@@ -164,7 +164,7 @@ def candidates(found: Found, nodes: Mapping[str, Node] | None, constraints: Cons
 
 
 def pulls(there: Candidates, site: Site) -> tuple[list[Pull], list[Reason]]:
-    """The pull of each node, by its bytes against those of the best node; then of each zone, in the same way."""
+    """The pull of each node, proportional to its bytes relative to the best node's; then likewise of each zone."""
     reasons: list[Reason] = []
     names = [name for name, count in there.nbytes.items() if count > 0]
     if len(names) > MAX_NODES:
@@ -185,7 +185,7 @@ def pulls(there: Candidates, site: Site) -> tuple[list[Pull], list[Reason]]:
 def _weighed(kind: str, nbytes: Mapping[str, int], top_weight: int) -> list[Pull]:
     top = max(nbytes.values(), default=0)
     ordered = sorted(nbytes.items(), key=lambda one: (-one[1], one[0]))
-    # Whole numbers: the sum of bytes may exceed what a float counts exactly.
+    # Integers: the sum of bytes may exceed what a float represents exactly.
     return [Pull(kind, value, count, max(1, (2 * top_weight * count + top) // (2 * top))) for value, count in ordered]
 
 
@@ -204,5 +204,5 @@ def preferred_term(weight: int, key: str, values: Sequence[str]) -> dict[str, An
 
 
 def expression(key: str, values: Sequence[str]) -> dict[str, Any]:
-    """That a label has one of these values."""
+    """A match expression: the label has one of these values."""
     return {"key": key, "operator": "In", "values": list(values)}

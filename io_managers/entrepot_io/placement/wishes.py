@@ -1,4 +1,4 @@
-"""The annotations of a pod, made and read for the hosts: what a task's author says about where its pods should run."""
+"""Builds and parses pod annotations for the orchestrators: a task author's instructions about where its pods run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from entrepot_io.placement import asked, names
 from entrepot_io.placement.asked import Locality, StoreWish
 
 NOTHING = "none"
-_KEPT = "/:[]@.~"  # of a name, in an annotation: all but what separates names
+_KEPT = "/:[]@.~"  # characters of a name not escaped in an annotation: all but those that separate names
 
 
 @dataclass(frozen=True)
 class Keyed:
-    """Objects by their logical keys.
+    """Objects named by logical keys.
 
     Attributes:
         keys: within the session.
         scope: of the deployment that writes them.
-        session: that they are in; None: that of the run, which the host knows.
+        session: the one that contains them; None: the run's, which the orchestrator knows.
     """
 
     keys: tuple[str, ...]
@@ -35,10 +35,10 @@ class Keyed:
         """Their IDs.
 
         Args:
-            run: the session of the run; None: the host has none of that kind.
+            run: the session of the run; None: the orchestrator has none of that kind.
 
         Raises:
-            InvalidArgument: neither the annotations nor the host say which session.
+            InvalidArgument: neither the annotations nor the orchestrator determine the session.
         """
         session = run if self.session is None else self.session
         if session is None:
@@ -61,21 +61,22 @@ def annotate(
     mounts: bool | None = None,
     containers: Iterable[str] | None = None,
 ) -> dict[str, str]:
-    """The annotations that say this; what is None is left out.
+    """Build annotations; arguments that are None are omitted.
 
     Args:
-        reads: whose outputs the pod reads, in the host's words; default: what the host's graph says. ``[]``: nobody's.
-        requires: IDs of more objects that it reads.
-        keys: logical keys of more objects, in ``session`` of ``scope``.
-        scope: of ``keys``; needed with them.
-        session: of ``keys``; default: that of the run, where the host knows it.
+        reads: tasks whose outputs the pod reads, by the orchestrator's names; default: according to the orchestrator's
+            graph. ``[]``: none.
+        requires: IDs of further objects that it reads.
+        keys: logical keys of further objects, in ``session`` of ``scope``.
+        scope: of ``keys``; required with them.
+        session: of ``keys``; default: that of the run, if the orchestrator knows it.
         locality: ``"preferred"`` (default), ``"required"`` or ``"off"``.
-        store: whether only nodes with a store will do: ``"preferred"`` (default), ``"required"`` or ``"off"``.
-        mounts: whether socket, shared memory and environment are put into the containers; default: True.
-        containers: into which; default: all.
+        store: whether the pod needs a node with a store: ``"preferred"`` (default), ``"required"`` or ``"off"``.
+        mounts: whether its containers get the socket, shared memory and environment; default: True.
+        containers: which containers; default: all.
 
     Raises:
-        InvalidArgument: an argument is out of its range; the message names it and its value.
+        InvalidArgument: an argument is out of range; the message names it and its value.
     """
     made: dict[str, str] = {}
     if reads is not None:
@@ -102,19 +103,19 @@ def annotate(
 
 
 def reads(said: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Whose outputs a pod reads; None: its annotations do not say.
+    """Names of the tasks whose outputs a pod reads; None: not stated in its annotations.
 
     Raises:
-        InvalidArgument: the annotation is no text.
+        InvalidArgument: the annotation is not a string.
     """
     return _listed(said, names.READS)
 
 
 def keyed(said: Mapping[str, Any]) -> Keyed | None:
-    """The objects that a pod's annotations name by keys; None: they name none.
+    """The objects that a pod's annotations name by keys; None: none.
 
     Raises:
-        InvalidArgument: an annotation is no text, or the scope is missing.
+        InvalidArgument: an annotation is not a string, or the scope is missing.
     """
     keys = _listed(said, names.KEYS)
     if not keys:
@@ -126,12 +127,12 @@ def keyed(said: Mapping[str, Any]) -> Keyed | None:
 
 
 def asks(said: Mapping[str, Any]) -> bool:
-    """Whether annotations say anything about placement."""
+    """Whether annotations contain anything about placement."""
     return any(key in said for key in names.ASKED)
 
 
 def of_pod(pod: Any) -> Mapping[str, Any]:
-    """The annotations of a pod, dictionary or object of the Kubernetes client."""
+    """The annotations of a pod (a dictionary or an object of the Kubernetes client)."""
     if isinstance(pod, Mapping):
         found = (pod.get("metadata") or {}).get("annotations")
     else:
