@@ -102,16 +102,16 @@ class KeeperChannel {
   // Sends as much as there is room for. On error, nothing can be sent any more.
   [[nodiscard]] Status flush();
   [[nodiscard]] bool all_sent() const { return unsent_.empty(); }
-  [[nodiscard]] bool is_unsent(const HeldTag& tag) const;  // its Hold
+  [[nodiscard]] bool is_unsent(const HeldTag& tag) const;  // whether its Hold is still queued
   // wants_write(): flush when the socket is writable. again_ns(): flush at that time instead, because the system has no
   // room for more descriptors in flight.
   [[nodiscard]] bool wants_write() const { return !unsent_.empty() && again_ns_ == 0; }
-  [[nodiscard]] std::uint64_t again_ns() const { return again_ns_; }  // 0: not by time
+  [[nodiscard]] std::uint64_t again_ns() const { return again_ns_; }  // 0: no retry is scheduled
 
   // Does not wait. kTimeout: nothing pending. kStoreUnavailable: the other side closed its end, and everything it sent
   // was received. Other errors: the message is not of this version.
   [[nodiscard]] Result<ReceivedMessage> receive();
-  [[nodiscard]] Result<ReceivedMessage> receive(os::Deadline deadline);  // waits
+  [[nodiscard]] Result<ReceivedMessage> receive(os::Deadline deadline);  // waits until the deadline
 
  private:
   struct Unsent {

@@ -95,7 +95,7 @@ class KeeperLink {
   State state_ = State::kLinked;
   KeeperChannel channel_;  // open until its keeper is known to have ended
   os::ProcessHandle keeper_;
-  std::optional<os::Poller> poller_;  // of channel_ and keeper_
+  std::optional<os::Poller> poller_;  // watches channel_ and keeper_
   bool watches_write_ = false;
   std::uint64_t state_until_ns_ = UINT64_MAX;  // ending: killed then; starting: given up then; alone: retried then
   std::vector<std::string> keeper_arguments_;

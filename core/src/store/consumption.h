@@ -31,7 +31,7 @@ class ConsumptionTable {
 
  private:
   EntryTable<Consumption> table_;
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> by_slot_;  // entries
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> by_slot_;  // indexes into table_
 };
 
 }  // namespace entrepot

@@ -205,7 +205,7 @@ std::optional<std::uint32_t> ObjectTable::find(const IdBytes& id) const {
   return slot;
 }
 
-// ---- the end of an object ----
+// ---- deletion ----
 
 void ObjectTable::unlink(std::uint32_t slot) {
   const Slot& entry = directory_.at(slot);

@@ -342,7 +342,7 @@ void Pager::write_ahead() {
   if (spared && !writes) next_write_ahead_ns_ = now + kWriteAheadNs;
 }
 
-// ---- time ----
+// ---- completions and pending work ----
 
 void Pager::take_completions() {
   if (!enabled()) return;

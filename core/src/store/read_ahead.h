@@ -1,9 +1,10 @@
 // Read-ahead: predicts which objects will be read next. It follows runs of uses in the order of sealing within a
 // locality set, forward or backward, by one reader or by several that share the work.
 //
-//   a run:
-//   begun (one use) ─┬─two steps to neighbors───────▶ known: reads ahead ──┬─its reader is elsewhere──▶ unproven again
-//                    └─its set is declared a scan──▶ (known at once)      └─no use for two seconds───▶ inactive
+//   a run: begun (one use) ─┬─two steps to neighbors──────▶ known: reads ahead
+//                           └─its set is declared a scan──▶ known at once
+//          known ─┬─its reader is elsewhere──▶ has to be confirmed again
+//                 └─no use for two seconds───▶ inactive
 //
 // A reader may be on two runs at a time (two inputs read side by side), and up to four readers on one run. This class
 // only predicts; the pager loads.

@@ -92,7 +92,7 @@ Result<std::optional<LeaseGrant>> SegmentPool::lease(const SegmentWriterRef& cli
     size = std::max(least_segment, std::min(size, available_bytes() / kSegmentAlign * kSegmentAlign));
   }
   ASSIGN_OR_RETURN(wait.segment, start_segment(size, true));
-  if (wait.segment == kNoSegment) return lease(client, min_bytes, want_bytes, wait);  // for less, or for nothing
+  if (wait.segment == kNoSegment) return lease(client, min_bytes, want_bytes, wait);  // now for less memory, or none
   info(wait.segment).reserved = true;
   if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<LeaseGrant>();
   return lease(client, min_bytes, want_bytes, wait);  // the source answered at once

@@ -1,7 +1,6 @@
 // Session table: namespaces of objects and names, with limits and a time to live.
 //
-//   free --open--> live --remove or expiry--> dead (its objects and names are being removed) --all gone--> free
-//                                                                                               (generation + 1)
+//   free --open--> live --remove or expiry--> dead --all its objects and names removed--> free (generation + 1)
 //
 // `dead` is written before the first object is removed, so that an adopting daemon completes a removal that was begun.
 // Limits of a live session are changed through a redo record in its reserved bytes: a crash midway leaves the old or
@@ -46,7 +45,7 @@ class SessionTable {
 
   struct Adoption {
     std::vector<std::uint32_t> dead;  // removal was under way: complete it
-    std::uint32_t damaged = 0;        // freed
+    std::uint32_t damaged = 0;        // entries that were damaged, and freed
   };
   [[nodiscard]] Adoption adopt();
 
@@ -62,7 +61,7 @@ class SessionTable {
                                            std::uint64_t default_ttl_seconds);
   [[nodiscard]] const std::uint32_t* find(std::string_view scope, std::string_view name) const;
 
-  void touch(std::uint32_t index);  // used now
+  void touch(std::uint32_t index);  // records that it was used now
   // Whether an object is deleted as soon as its last consumer has consumed it.
   void set_deletes_consumed(std::uint32_t index, bool on);
   [[nodiscard]] bool deletes_consumed(std::uint32_t index) const;

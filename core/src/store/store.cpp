@@ -288,7 +288,7 @@ void Store::rescan() {
   next_rescan_ns_ = clock_->monotonic_ns() + kRescanNs;
 }
 
-// ---- time ----
+// ---- deadlines ----
 
 std::uint64_t Store::next_deadline_ns() const {
   std::uint64_t next = std::min(waiters_.next_deadline_ns(), next_expiry_ns_);
