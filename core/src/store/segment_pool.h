@@ -117,7 +117,7 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t blob_bytes() const { return blob_bytes_; }
   [[nodiscard]] std::uint64_t leased_bytes() const { return leased_; }
   [[nodiscard]] std::uint64_t leased_by(std::uint32_t client) const;
-  [[nodiscard]] std::map<std::uint32_t, std::uint64_t> held_by_client() const;  // whole segments with a writer
+  [[nodiscard]] std::map<std::uint32_t, std::uint64_t> held_by_client() const;  // leased bytes by writer
   [[nodiscard]] std::uint64_t warm_bytes() const;  // free segments, and free ranges in others
   [[nodiscard]] std::uint64_t provisioning_bytes() const;
   [[nodiscard]] std::uint64_t largest_free() const;
