@@ -1,4 +1,4 @@
-// The C interface over Client: checks sizes and pointers, and keeps exceptions in.
+// C API on top of ReconnectingClient: checks sizes and pointers, and stops exceptions.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +20,7 @@ using entrepot::Status;
 
 namespace {
 
-// The 32-bit numbers by which the C interface names sessions and sets: those of the store, as long as they are unique.
+// The C API's 32-bit numbers of sessions and sets: the store's own numbers, as long as they are unique.
 class Numbers {
  public:
   std::uint32_t of(std::uint64_t handle) {
@@ -28,7 +28,7 @@ class Numbers {
     auto number = static_cast<std::uint32_t>(handle);
     for (auto known = handles_.find(number); known != handles_.end() && known->second != handle;
          known = handles_.find(number))
-      --number;  // a number of a store that is gone
+      --number;  // taken by a store that is gone
     handles_[number] = handle;
     return number;
   }
@@ -88,7 +88,7 @@ int32_t report(const Status& status, entrepot_error* error) {
   return static_cast<int32_t>(status.code());
 }
 
-// Runs `work`, which gives a Status; what it throws (memory, threads) becomes one.
+// Runs `work`, which returns a Status; converts exceptions (memory, threads) to a Status.
 template <class Work>
 int32_t guarded(entrepot_error* error, Work&& work) noexcept {
   try {
@@ -130,7 +130,7 @@ Status convert(Access& access, const entrepot_item* item, entrepot::PutItem& out
   return Status::ok();
 }
 
-// Its place among the names; the names are those of the enumeration, in order.
+// Sets `out` to the position of `text` in `names`, which are those of the enumeration, in order.
 template <class Attribute>
 Status choose(const char* what, const char* text, std::initializer_list<const char*> names, entrepot::SetField field,
               entrepot::SetChange& change, Attribute& out) {

@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
 
 Status unavailable(const std::string& path, const Status& cause) {
-  // Somebody listens: to start another store would be the wrong advice.
+  // Somebody listens: advice to start another store would be wrong.
   if (cause.code() == Code::kTimeout) {
     return {Code::kStoreUnavailable, concat("the store at ", path, ": ", cause.message()), true};
   }
@@ -96,7 +96,7 @@ Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> 
   }
   RETURN_IF_ERROR(check_versions(greeting.reply));
   if (frame.lost_fds()) {
-    connected = false;  // it is this process that has to do something
+    connected = false;  // the problem is in this process
     return no_place_for_descriptors();
   }
   greeting.connection->set_daemon(greeting.reply.daemon_pid);
@@ -111,7 +111,7 @@ Status Client::open(const Interrupt& interrupt) {
   const auto deadline = os::Deadline::after_ms(options_.connect_ms);
   bool connected = false;
   auto greeting = greet(hello, {}, deadline, interrupt, connected);
-  // Somebody listens but the daemon died before it answered: the keeper starts another, which the same socket reaches.
+  // Somebody listens, but the daemon died before it answered: the keeper starts another one behind the same socket.
   for (std::uint64_t back_off = kFirstBackOffMs; !greeting.is_ok() && connected && !deadline.passed();
        back_off = std::min(back_off * 2, kMaxBackOffMs)) {
     if (greeting.code() != Code::kStoreUnavailable || interrupt.requested()) break;
@@ -217,7 +217,7 @@ Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::
       lose(done);
       return done;
     }
-    if (!connected && os::is_out_of_descriptors(done)) return done;  // waiting does not help; later calls may
+    if (!connected && os::is_out_of_descriptors(done)) return done;  // waiting does not help; later calls may succeed
     if (connected) nobody_since = os::Deadline::after_ms(nobody_ms);
     if (limit.passed()) return {Code::kTimeout, done.message(), true};
     if (deadline.passed() || nobody_since.passed()) return unavailable(options_.path, done);
@@ -288,7 +288,7 @@ void Client::close() {
     const std::lock_guard lock(mutex_);
     if (state_ == State::kClosing || state_ == State::kClosed) return;
     if (state_ == State::kConnected) current = connection_;
-    state_ = State::kClosing;  // from here on nobody reconnects
+    state_ = State::kClosing;  // no reconnects from here on
     usable_.store(false, std::memory_order_relaxed);
   }
   if (current && !current->broken()) leases_.return_idle({});
@@ -298,7 +298,7 @@ void Client::close() {
   reason_ = reason;
   if (!connection_) return;
   connection_->close(reason);
-  connection_.reset();  // its socket goes with the last thread that waits on it, and the daemon sees that
+  connection_.reset();  // closed when the last waiting thread is done; the daemon sees that
 }
 
 bool Client::closed() const {

@@ -1,10 +1,10 @@
 // Client: one process's access to one store. Thread-safe.
 //
 //   connected ──socket broke──▶ reconnecting ──Hello with token──▶ connected
-//       │                          └──time over, or another store there──▶ lost (for good: the reason is kept)
-//       └──close()──▶ closed        values that were got stay readable in every state
+//       │                          └──timeout, or another store there──▶ lost (for good; the reason is kept)
+//       └──close()──▶ closed        values already returned stay readable in every state
 //
-// A client that is lost stays so: ReconnectingClient, which hosts use, makes another one for the next store.
+// A lost client stays lost: ReconnectingClient, which the bindings use, creates another one for the next store.
 #pragma once
 
 #include <atomic>
@@ -34,15 +34,15 @@
 namespace entrepot {
 
 struct ConnectOptions {
-  std::string path;     // of the unix socket
+  std::string path;     // the unix socket
   std::string label;    // shown in status; empty: the program's name
   std::string version;  // of the client, for messages
   std::uint64_t connect_ms = 10'000;
   std::uint64_t reconnect_ms = 30'000;
-  // How long it goes on while nobody listens: keeper and daemon hold the socket open for each other, so then both are
-  // gone, or their socket's name is.
+  // How long to retry while nobody listens. Keeper and daemon hold the socket open for each other, so then both are
+  // gone, or the socket's file is.
   std::uint64_t nobody_ms = 500;
-  std::uint32_t load_ms = 300'000;  // how long a get waits for what lies in cold storage
+  std::uint32_t load_ms = 300'000;  // limit of a get's wait for objects to be reloaded from disk
 };
 
 struct ServerInfo {
@@ -60,18 +60,18 @@ struct SourceBuffer {
 };
 
 struct PutItem : ObjectSpec {
-  // As users of ReconnectingClient name session and set; it turns them into `session` and `locality_set`.
+  // Handles used by callers of ReconnectingClient, which resolves them into `session` and `locality_set`.
   std::uint64_t session_handle = 0;
   std::uint64_t set_handle = 0;
   bool fresh_id = false;              // random: nobody else can have sealed it
-  std::vector<SourceBuffer> buffers;  // unchanged until the put returns
+  std::vector<SourceBuffer> buffers;  // must not change until the put returns
 };
 
 struct PutResult {
   Status status;
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
-  bool existed = false;  // the same content was sealed under this ID before
+  bool existed = false;  // the same content was already sealed under this ID
 };
 
 class WritableBlob;
@@ -83,38 +83,39 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   ~Client() override;
 
   // --- objects
-  // kObjectNotFound at once, or, with a time-out, kTimeout after waiting for the seal, and for what is on disk.
+  // kObjectNotFound at once; with a timeout, waits for the seal and for reloads from disk, then kTimeout.
   [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(std::span<const IdBytes> ids, const Wait& wait,
                                                                        const Interrupt& interrupt);
-  // The same for one small object that is in the directory, without allocation, lock or system call; false: use get.
-  // `object` must end before this client and before the next fork of this process.
+  // The same for one small object found in the directory, without allocation, lock or system call; false: use get.
+  // `object` must be destroyed before this client and before the next fork of this process.
   [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object) const {
     return usable_.load(std::memory_order_relaxed) && pinned_->peek(id, object);
   }
-  // What an object is, wherever its payload lies; nothing is brought back for that. kObjectNotFound, kObjectLost.
+  // Describes an object wherever its payload is, without reloading it. kObjectNotFound, kObjectLost.
   [[nodiscard]] Result<ObjectTree> tree(const IdBytes& id, const Interrupt& interrupt);
   [[nodiscard]] Result<std::optional<std::uint32_t>> generation_of(const IdBytes& id, const Interrupt& interrupt);
-  // One result an item; each is stored wholly or not at all.
+  // Returns one result per item; each item is stored completely or not at all.
   [[nodiscard]] std::vector<PutResult> put(std::span<const PutItem> items, std::uint32_t wait_ms,
                                            const Interrupt& interrupt);
-  // A writable range of nbytes, this process's alone until it is sealed.
+  // Creates a writable range of nbytes, private to this process until it is sealed.
   [[nodiscard]] Result<std::shared_ptr<WritableBlob>> create(std::uint64_t nbytes, std::uint32_t wait_ms,
                                                              const Interrupt& interrupt);
-  // Seals it as the only buffer of an object (item.buffers is ignored). Its pages become read-only here.
+  // Seals the blob as the only buffer of an object (item.buffers is ignored). Its pages become read-only here.
   [[nodiscard]] PutResult seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt);
-  // Seals an object whose buffers lie in these blobs, each within one, or in sealed objects that this process pins:
-  // for whoever knows tree and buffers beforehand and writes the bytes where they stay. Pages become read-only here.
+  // Seals an object whose buffers are in these blobs, each within one, or in sealed objects that this process pins; for
+  // callers that know tree and buffers beforehand and write the bytes in place. Unlike seal(), does not make pages
+  // read-only.
   [[nodiscard]] PutResult seal_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, const PutItem& item,
                                      const Interrupt& interrupt);
   [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt);
-  // Begins to bring objects back to memory, and does not wait for it. What does not exist is ignored.
+  // Starts reloading objects into memory, without waiting. Ignores objects that do not exist.
   [[nodiscard]] Status load(std::span<const IdBytes> ids, const Interrupt& interrupt);
-  // Moves objects out of memory, in the background where they must be written first; what is pinned stays.
+  // Moves objects out of memory; those not on disk yet are written in the background first. Pinned objects stay.
   [[nodiscard]] Result<std::vector<Status>> evict(std::span<const IdBytes> ids, const Interrupt& interrupt);
 
   // --- sessions and names
   struct SessionLimits {
-    std::uint64_t ttl_seconds = 0;  // after the last use; 0: for ever
+    std::uint64_t ttl_seconds = 0;  // after the last use; 0: never expires
     std::uint64_t bytes = 0;        // 0: none
     std::uint64_t objects = 0;      // 0: none
   };
@@ -126,19 +127,19 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                                    const std::optional<SessionLimits>& limits,
                                                    const Interrupt& interrupt,
                                                    std::optional<bool> deletes_consumed = std::nullopt);
-  // Makes or changes a set of the session: by its handle if that is not 0, else by its name.
+  // Creates or changes a set of the session, identified by its handle if nonzero, else by its name.
   [[nodiscard]] Result<LocalitySetInfo> define_set(std::uint32_t session, const std::string& name, std::uint32_t set,
                                                    const SetChange& change, const Interrupt& interrupt);
   [[nodiscard]] Result<std::string> sets(std::uint32_t session, const Interrupt& interrupt);  // JSON
-  // Priority, user's pin, locality set of objects; `ids` of the request are ignored. The first error, if any.
+  // Sets priority, user's pin or locality set of objects; ignores the request's `ids`. Returns the first error, if any.
   [[nodiscard]] Status hint(std::span<const IdBytes> ids, HintRequest request, const Interrupt& interrupt);
-  // The consumer has had the objects; how many of each are still to come.
+  // Marks the objects as consumed; returns for each how many consumers are not done yet.
   [[nodiscard]] Result<std::vector<std::uint32_t>> consumed(std::span<const IdBytes> ids, const std::string& consumer,
                                                             const Interrupt& interrupt);
-  // One user less; after the last the session may expire. Never waits for a daemon to come back.
+  // Releases one use; after the last one the session may expire. Never waits for a reconnect.
   void close_session(const std::string& scope, const std::string& session);
   [[nodiscard]] Status remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt);
-  // The same, unless a connection has it open or it was used after that time (0: whenever it was).
+  // The same, unless a connection has it open or it was used after `last_used_unix_ns` (0: regardless of last use).
   [[nodiscard]] Result<RemoveUnusedReply> remove_unused_session(const std::string& scope, const std::string& session,
                                                                 std::uint64_t last_used_unix_ns,
                                                                 const Interrupt& interrupt);
@@ -148,30 +149,30 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                              const Interrupt& interrupt);
   [[nodiscard]] Status unbind_name(std::uint32_t session, const std::string& name, const Interrupt& interrupt);
 
-  // --- about the store; JSON as the daemon writes it
+  // --- store status, as JSON written by the daemon
   [[nodiscard]] Result<std::string> list(const ListRequest& request, const Interrupt& interrupt);
   [[nodiscard]] Result<std::string> info(const IdBytes& id, const Interrupt& interrupt);
   [[nodiscard]] Result<std::string> status(const Interrupt& interrupt);
   [[nodiscard]] Result<std::string> sessions(const Interrupt& interrupt);
   [[nodiscard]] Status wait_provisioned(const Wait& wait, const Interrupt& interrupt);
   [[nodiscard]] Status shutdown(const Interrupt& interrupt);
-  // Another entrepotd takes the store over; its version. Calls after this one reach it.
+  // Has another entrepotd take over the store; returns its version. Later calls reach the new daemon.
   [[nodiscard]] Result<std::string> upgrade(const std::string& program, const Interrupt& interrupt);
 
   void close();
   [[nodiscard]] bool closed() const;
-  // Whether the connection stands, as far as the kernel knows: one system call, and nothing is asked of the daemon.
+  // Whether the connection is up as far as the kernel knows: one system call, no request to the daemon.
   [[nodiscard]] bool stands() const;
-  // Whether its store is gone for good: another one listens there, or this one does not take the client back.
+  // True if the store is gone for good: another one listens there, or the store does not accept this client any more.
   [[nodiscard]] bool lost() const;
   [[nodiscard]] ServerInfo server() const;
   [[nodiscard]] std::uint32_t pins_in_use() const { return pinned_->pins_in_use(); }
-  // Its generation as far as shared memory tells: without lock or system call. None: ask generation_of.
+  // Generation of the object according to shared memory, without lock or system call. nullopt: use generation_of.
   [[nodiscard]] std::optional<std::uint32_t> peek_generation(const IdBytes& id) const {
     if (!usable_.load(std::memory_order_relaxed)) return std::nullopt;
     return pinned_->generation_of(id);
   }
-  // Hashes of the IDs of all objects that were in the store, for whoever has to say later that they were.
+  // Hashes of the IDs of all objects in the store, to tell later that they existed.
   [[nodiscard]] std::vector<std::uint64_t> fingerprints() const { return pinned_->fingerprints(); }
 
   // --- Rpc
@@ -200,7 +201,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   };
   [[nodiscard]] Result<Greeting> greet(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
                                        const Interrupt& interrupt, bool& connected) const;
-  [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // or why there is none
+  [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
                                  const Interrupt& interrupt);
@@ -220,16 +221,16 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] PutResult settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
   [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object, const Interrupt& interrupt);
   [[nodiscard]] Status place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, Planned& planned);
-  void tidy_leases(const Interrupt& interrupt);  // after each put: what the store wants back, or nobody uses
+  void tidy_leases(const Interrupt& interrupt);  // after a put: returns leases that the store wants or that are idle
 
   const ConnectOptions options_;
   SegmentViews views_{*this};
   LeasePool leases_{*this};
-  std::shared_ptr<PinnedSet> pinned_;  // set by open(), never changed
+  std::shared_ptr<PinnedSet> pinned_;  // set by open(), then constant
 
   mutable std::mutex mutex_;
   State state_ = State::kConnected;         // guarded by mutex_
-  std::atomic<bool> usable_ = true;         // state_ is kConnected; for those who do not take the mutex
+  std::atomic<bool> usable_ = true;         // state_ is kConnected; readable without the mutex
   Status reason_;                           // guarded by mutex_: why it is closed or lost
   std::shared_ptr<Connection> connection_;  // guarded by mutex_
   HelloReply server_;                       // guarded by mutex_
@@ -241,7 +242,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   SharedAttempt reconnecting_;
 
   std::mutex blobs_mutex_;
-  std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed creations, for fork
+  std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed blobs, for fork
 
   std::atomic<bool> janitor_running_ = false;  // see janitor.cpp
   std::atomic<std::uint64_t> last_put_ns_ = 0;
@@ -250,10 +251,11 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   std::unique_ptr<ForkPlan> fork_plan_;  // between before_fork and after_fork_*
 };
 
-// A creation that is not sealed yet.
+// A blob being written.
 //
-//   open ──Client::seal──▶ sealed (read-only)      open ──drop / end──▶ dropped      open ──fork, in the child──▶
-//   orphan
+//   open ──Client::seal──▶ sealed (read-only)
+//     ├──drop, destroyed──▶ dropped
+//     └──fork, in the child──▶ orphan
 class WritableBlob {
  public:
   ~WritableBlob();
@@ -278,8 +280,8 @@ class WritableBlob {
   State state_ = State::kOpen;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
-  std::optional<LeasedRange> range_;  // in the store, or
-  os::Mapping private_;               // small: of this process, sent inline
+  std::optional<LeasedRange> range_;  // in the store
+  os::Mapping private_;               // or, if small, process-private and sent inline
 };
 
 }  // namespace entrepot

@@ -1,4 +1,4 @@
-// Getting and deleting: the directory first, then the daemon.
+// Get and delete: the directory first, then the daemon.
 #include <algorithm>
 
 #include "base/text.h"
@@ -27,7 +27,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     for (std::size_t i = 0; i < batch; ++i)
       request.ids.push_back(ids[missing[i]]);
     request.timeout_ms = wait.left_ms();
-    // 0 would say that it stays where it is.
+    // 0 would leave objects on disk.
     request.load_ms =
         wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(request.timeout_ms, 1, options_.load_ms);
     ASSIGN_OR_RETURN(const LookupReply reply,
@@ -37,7 +37,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     for (std::size_t i = 0; i < batch; ++i) {
       const LookupResult& found = reply.results[i];
       const IdBytes& id = ids[missing[i]];
-      if (found.code == Code::kObjectNotFound && wait.left_ms() > 0) {  // deleted while it was brought back
+      if (found.code == Code::kObjectNotFound && wait.left_ms() > 0) {  // deleted while it was being reloaded
         still.push_back(missing[i]);
         continue;
       }
@@ -45,11 +45,11 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
       if (found.resident != 0) {
         ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));
       } else if (batch > 1) {
-        // All are on their way by now. Waited for one by one, each is pinned before the next could push it out.
+        // All are being reloaded by now. Waiting one by one pins each before the next can evict it.
         ASSIGN_OR_RETURN(auto one, get(std::span(&id, 1), wait, interrupt));
         objects[missing[i]] = std::move(one[0]);
       }
-      if (!objects[missing[i]]) still.push_back(missing[i]);  // replaced, deleted or moved out meanwhile
+      if (!objects[missing[i]]) still.push_back(missing[i]);  // replaced, deleted or evicted meanwhile
     }
     missing = std::move(still);
     if (!missing.empty() && tries >= kGetTries) {
@@ -68,7 +68,7 @@ Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {
     ASSIGN_OR_RETURN(auto known, pinned_->tree(id));
     if (known) return *std::move(known);
     LookupRequest request;
-    request.ids.push_back(id);  // load_ms stays 0: where it lies is where it stays
+    request.ids.push_back(id);  // load_ms stays 0: do not reload it
     ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
     if (reply.results.size() != 1) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
     const LookupResult& found = reply.results[0];

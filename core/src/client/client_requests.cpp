@@ -1,4 +1,4 @@
-// Requests that are one question and one answer: sessions, names, and what the store says about itself.
+// Simple requests, one question and one answer: sessions, names, status.
 #include <algorithm>
 
 #include "client/client.h"
@@ -54,10 +54,10 @@ void Client::close_session(const std::string& scope, const std::string& session)
     const auto open = sessions_.find({scope, session});
     if (open == sessions_.end()) return;
     opened_meanwhile = open->second.users > 0;
-    if (!opened_meanwhile) sessions_.erase(open);  // a daemon that comes later is not told that it is open
+    if (!opened_meanwhile) sessions_.erase(open);  // so that it is not reopened after a reconnect
   }
   if (!opened_meanwhile) return;
-  // Whether the closing came before that opening or after it: from here on it is open.
+  // It must be open from here on, in whichever order the daemon saw the close and the concurrent open.
   OpenSessionRequest again;
   again.scope = scope;
   again.session = session;
@@ -160,14 +160,14 @@ Result<std::vector<std::uint32_t>> Client::consumed(std::span<const IdBytes> ids
   return left;
 }
 
-// --- memory and cold storage ----------------------------------------------------------------------------------------
+// --- memory and disk ------------------------------------------------------------------------------------------------
 
 Status Client::load(std::span<const IdBytes> ids, const Interrupt& interrupt) {
   for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
     const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
     LookupRequest request;
     request.ids.assign(part.begin(), part.end());
-    request.load_ms = 1;  // begun, not waited for
+    request.load_ms = 1;  // starts reloading without waiting
     RETURN_IF_ERROR(ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
   }
   return Status::ok();

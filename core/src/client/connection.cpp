@@ -13,9 +13,9 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kSendLimitMs = 30'000;   // a daemon that takes nothing for so long is stuck
-constexpr std::uint64_t kSpinNs = 30'000;        // what a daemon needs for a small request, and more
-constexpr std::size_t kJoinedBytes = 64U << 10;  // larger bodies are not copied to follow their header
+constexpr std::uint64_t kSendLimitMs = 30'000;   // a daemon that accepts nothing for this long is stuck
+constexpr std::uint64_t kSpinNs = 30'000;        // longer than the daemon needs for a small request
+constexpr std::size_t kJoinedBytes = 64U << 10;  // larger bodies are not copied behind their header
 
 os::Deadline slice_of(os::Deadline deadline) {
   const auto slice = os::Deadline::after_ms(kWaitSliceMs);
@@ -90,7 +90,7 @@ void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
   if (!body.empty()) std::memcpy(frame.data() + sizeof(header), body.data(), body.size());
   const auto sent = os::send_some(socket_.get(), frame);
   if (sent.is_ok() && !sent->would_block && sent->bytes < frame.size()) {
-    // Part of it went: the rest must follow, or the next frame would be garbage.
+    // Part of the frame was sent: the rest must follow, or the next frame would be garbage.
     const Status rest =
         os::send_all(socket_.get(), std::span(frame).subspan(sent->bytes), {}, os::Deadline::after_ms(kSendLimitMs));
     if (!rest.is_ok()) close(rest);

@@ -1,5 +1,5 @@
-// Copies into shared memory that others will read: large ones past the caches, so that the copy neither reads the
-// destination's old lines nor throws out the caller's own data.
+// Copies into shared memory for others to read. Large copies bypass the caches, so that they neither read the
+// destination's old lines nor evict the caller's own data.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace entrepot {
 
-// Smaller ones may well be read again while they are in the caches.
+// Below this size, the data may well be read again while it is still in the caches.
 inline constexpr std::size_t kStreamingMinBytes = 4U << 20;
 
 void copy_payload(void* to, const void* from, std::size_t bytes);
 
-// "avx2", "sse2" or "memcpy": what large copies use on this CPU.
+// Returns "avx2", "sse2" or "memcpy": the method for large copies on this CPU.
 [[nodiscard]] std::string_view copy_kind();
 
 }  // namespace entrepot

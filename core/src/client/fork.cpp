@@ -1,7 +1,7 @@
-// Fork: the parent asks for a registration of the child's own before it forks and clones its pins into it, so that at
-// no time a value of the child is unpinned. The child inherits no lease; of unsealed creations it gets private copies.
-// Where there is no registration to be had (the store is closed or lost, the daemon does not answer), parent and child
-// live by one pin table, so what is pinned then stays pinned.
+// Fork handling: before forking, the parent requests a registration for the child and clones its pins into it, so that
+// the child's values are pinned at all times. The child inherits no lease; it gets private copies of unsealed blobs. If
+// no registration is available (the store is closed or lost, or the daemon does not answer), parent and child share one
+// pin table, so what is pinned then stays pinned.
 
 #include <algorithm>
 #include <cstring>
@@ -21,11 +21,11 @@ constexpr std::uint64_t kForkAnswerMs = 5'000;
 struct Watched {
   std::mutex mutex;
   std::vector<std::weak_ptr<ForkWatcher>> watchers;   // guarded by mutex
-  std::vector<std::shared_ptr<ForkWatcher>> forking;  // guarded by mutex, which is held from before a fork to after it
+  std::vector<std::shared_ptr<ForkWatcher>> forking;  // guarded by mutex, which is held across a fork
 };
 
 Watched& watched() {
-  static Watched* const all = new Watched;  // never freed: a fork may come during exit
+  static Watched* const all = new Watched;  // never freed: a fork may happen during exit
   return *all;
 }
 
@@ -55,7 +55,7 @@ void in_child() { finish(&ForkWatcher::after_fork_in_child); }
 
 void watch_forks(const std::shared_ptr<ForkWatcher>& watcher) {
   static const Status registered = os::at_fork(prepare, in_parent, in_child);
-  // Out of memory is all that it can say: then a child shares the parent's pins, as without any handler.
+  // Its only error is lack of memory: then a child shares the parent's pins, as without any handler.
   static_cast<void>(registered.is_ok());
   Watched& all = watched();
   const std::lock_guard lock(all.mutex);
@@ -96,7 +96,7 @@ void Client::before_fork() {
       plan.socket = std::move(frame->fds[2]);
     }
   }
-  // In the order in which other code takes them.
+  // Same order as in all other code.
   blobs_mutex_.lock();
   leases_.lock();
   views_.lock();
@@ -110,9 +110,9 @@ void Client::before_fork() {
   }
   if (!plan.pins) pinned_->share_pins_with_child();
   for (const auto& [blob, unused] : blobs_) {
-    if (!blob->range_) continue;  // a private page: copied by the fork itself
+    if (!blob->range_) continue;  // process-private pages: copied by the fork itself
     auto memory = os::Mapping::anonymous(blob->range_->length);
-    if (!memory.is_ok()) continue;  // touching it in the child is then SIGSEGV, as for all leased memory
+    if (!memory.is_ok()) continue;  // touching it in the child then raises SIGSEGV, as for all leased memory
     std::memcpy(memory->data(), blob->data_, blob->bytes_);
     plan.copies.push_back({blob, memory.take()});
   }
@@ -131,14 +131,14 @@ void Client::after_fork_in_child() {
   ForkPlan& plan = *fork_plan_;
   if (connection_) {
     connection_->discard_in_child();
-    // Its locks may be held by threads that are not here: it is never touched nor destroyed again.
+    // Its locks may be held by threads that do not exist here: never touch or destroy it again.
     static_cast<void>(new std::shared_ptr<Connection>(std::move(connection_)));
     connection_.reset();
   }
   reconnecting_.after_fork_in_child();
   for (ForkPlan::Copy& copy : plan.copies) {
     std::byte* const at = copy.blob->data_;
-    static_cast<void>(os::move_mapping(copy.memory, at));  // refused: touching the blob there faults
+    static_cast<void>(os::move_mapping(copy.memory, at));  // on failure, touching the blob faults
   }
   for (const auto& [blob, unused] : blobs_)
     blob->state_ = WritableBlob::State::kOrphan;
@@ -150,8 +150,8 @@ void Client::after_fork_in_child() {
     connection_ = std::make_shared<Connection>(std::move(plan.socket));
     server_ = plan.server;
   } else if (state_ == State::kConnected) {
-    // Without a registration of its own the child holds on to the parent's, and its values to the pins that they
-    // share; every call says why.
+    // Without its own registration, the child keeps the parent's, and its values rely on the shared pins; every call
+    // reports why.
     state_ = State::kLost;
     usable_.store(false, std::memory_order_relaxed);
     reason_ = plan.failure;

@@ -1,4 +1,4 @@
-// ForkPlan: what before_fork prepares for the child; see client/fork.cpp.
+// ForkPlan: prepared by before_fork for the child; see client/fork.cpp.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 namespace entrepot {
 
 struct Client::ForkPlan {
-  Status failure;  // the child has no client, for this reason
+  Status failure;  // why the child gets no client
   HelloReply server;
   UniqueFd socket;
   UniqueFd liveness;

@@ -1,4 +1,4 @@
-// What has locks and registrations that a fork of this process must not cut in two.
+// Interface for objects with locks or registrations that must be consistent across a fork of this process.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class ForkWatcher {
   ForkWatcher(ForkWatcher&&) = delete;
   ForkWatcher& operator=(ForkWatcher&&) = delete;
 
-  virtual void before_fork() = 0;  // takes the locks; in the order in which the watchers came to be
+  virtual void before_fork() = 0;  // takes the locks; called in the order of registration
   virtual void after_fork_in_parent() = 0;
   virtual void after_fork_in_child() = 0;
 };

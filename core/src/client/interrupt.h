@@ -1,4 +1,4 @@
-// What lets a host language interrupt a wait: asked between slices of at most kWaitSliceMs, without any lock held.
+// Interrupt: lets a host language interrupt a wait; checked at least every kWaitSliceMs, with no lock held.
 #pragma once
 
 #include <cstdint>

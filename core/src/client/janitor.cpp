@@ -1,6 +1,5 @@
-// The janitor: a thread that lives for as long as this process has leased memory that it does not use, and returns it
-// when nothing was put for kIdleMs. Without it a process that has put once and then idles would keep others from a
-// segment.
+// Janitor: a thread that runs while this process has unused leased memory, and returns it when nothing was put for
+// kIdleMs. Otherwise a process that has put once and is idle would keep others from using a segment.
 #include <chrono>
 #include <system_error>
 #include <thread>
@@ -28,13 +27,13 @@ void Client::start_janitor() {
         if (!client || client->closed()) return;
         const std::uint64_t idle_ns = os::monotonic_ns() - client->last_put_ns_.load(std::memory_order_relaxed);
         if (idle_ns < kIdleMs * 1'000'000U) continue;
-        client->janitor_running_.store(false);  // a put from here on starts another
+        client->janitor_running_.store(false);  // from here on, a put starts another one
         client->leases_.return_idle({});
         return;
       }
     }).detach();
   } catch (const std::system_error&) {
-    janitor_running_.store(false);  // no thread to be had: the next put tries again, close() returns all
+    janitor_running_.store(false);  // cannot create a thread: the next put tries again, close() returns all
   }
 }
 

@@ -12,12 +12,12 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint32_t kLeaseTries = 8;  // at least; then till the time is over
-// What is left of a lease for one large value is too little for another, and in the way of the daemon, which has then
-// no range of the old length to lease when that value is gone.
+constexpr std::uint32_t kLeaseTries = 8;  // minimum; then until the timeout
+// The rest of a lease for one large value is too small for another, and prevents the daemon from leasing a range of the
+// old length again when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
 
-// What of a range can be given back; length 0: nothing. The rest goes with its segment.
+// The part of a range that can be returned; length 0: none. The rest is returned with its segment.
 UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t first = round_up(offset, kReturnGranule);
   const std::uint64_t end = (offset + length) & ~(kReturnGranule - 1);
@@ -72,7 +72,7 @@ bool LeasePool::carve(std::uint64_t length, std::uint64_t align, LeasedRange& ou
 Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
                           const Interrupt& interrupt) {
   const std::shared_ptr<void> leasing = begin_lease();
-  Era era{rpc_.link(), 0};  // before the epoch: a snapshot between the two belongs to a connection that is broken
+  Era era{rpc_.link(), 0};  // before the epoch: a snapshot in between belongs to a broken connection
   if (era.link && era.link->broken()) {
     RETURN_IF_ERROR(rpc_.replace_link(era.link, interrupt));
     era.link = rpc_.link();
@@ -89,7 +89,7 @@ Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std
   auto frame = rpc_.call(MessageType::kLease, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options);
   if (frame.is_ok()) return accept(frame.take(), era, interrupt);
   if (!era.link || !era.link->broken()) return frame.status();
-  return rpc_.replace_link(era.link, interrupt);  // and the caller asks again
+  return rpc_.replace_link(era.link, interrupt);  // the caller tries again
 }
 
 std::shared_ptr<void> LeasePool::begin_lease() {
@@ -105,7 +105,7 @@ std::shared_ptr<void> LeasePool::begin_lease() {
 Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply& lease, Frame& frame, const Era& era,
                                                                 const Interrupt& interrupt) {
   if (frame.fds.empty()) {
-    // The descriptor came with an answer that another thread has not taken yet, or that nobody took.
+    // The descriptor came with an answer that another thread has not processed yet, or that nobody processed.
     CallOptions options;
     options.interrupt = interrupt;
     options.only_on = era.link;
@@ -140,13 +140,13 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
     const auto found = segments_.find(lease.segment);
     if (found == segments_.end()) return nullptr;
     if (found->second->generation == lease.segment_generation) return found->second;
-    if (found->second->in_use == 0) segments_.erase(found);  // it was freed by the daemon and made anew
+    if (found->second->in_use == 0) segments_.erase(found);  // the daemon freed it and created it again
     return nullptr;
   };
   std::shared_ptr<WritableSegment> fresh;
   {
     std::unique_lock lock(mutex_);
-    if (era.epoch != epoch_) return Status::ok();  // unknown to the snapshot that the daemon was given: not ours
+    if (era.epoch != epoch_) return Status::ok();  // not in the snapshot given to the daemon: not ours
     if (!known()) {
       lock.unlock();
       auto mapped = map_segment(lease, frame, era, interrupt);
@@ -168,7 +168,7 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
     if (!fresh) return {Code::kInternal, concat("segment ", lease.segment, " was given back while it was leased")};
     memory = segments_.emplace(lease.segment, std::move(fresh)).first->second;
   }
-  if (memory->was_protected) {  // parts of it may be read-only and freed since
+  if (memory->was_protected) {  // parts may be read-only from an earlier use
     const std::uint64_t page = os::page_bytes();
     const std::uint64_t first = lease.offset & ~(page - 1);
     const std::uint64_t last = std::min(round_up(lease.offset + lease.length, page), memory->mapping.bytes());
@@ -226,7 +226,7 @@ bool LeasePool::forget_if_empty(std::uint32_t segment) {
 void LeasePool::send_done(std::uint32_t segment, const Interrupt& interrupt) {
   CallOptions options;
   options.interrupt = interrupt;
-  // Should it fail, the daemon learns of it at the latest when this client goes.
+  // If this fails, the daemon learns of it at the latest when this client is gone.
   static_cast<void>(rpc_.call(MessageType::kUnlease, to_wire(UnleaseRequest{segment, 0, 0, 1}), options).is_ok());
   const std::lock_guard lock(mutex_);
   finishing_ -= 1;
@@ -262,7 +262,7 @@ Status LeasePool::protect(const LeasedRange& range) {
 }
 
 void LeasePool::give_back_protected(const LeasedRange& range) {
-  // Best effort: the kernel may refuse to split a mapping further; others cannot write it in any case.
+  // Best effort: the kernel may refuse to split a mapping further; other processes cannot write to it in any case.
   static_cast<void>(protect(range).is_ok());
   Era era{rpc_.link(), 0};
   {
@@ -285,8 +285,8 @@ void LeasePool::send_back(const Returning& range, const Era& era, const Interrup
   {
     const std::lock_guard lock(mutex_);
     range.memory->in_use -= 1;
-    // Not said, and known to the snapshot that the next daemon is given: still ours. In all other cases of failure the
-    // daemon takes it back with the segment, or has it back already.
+    // If the return was not sent and the range was in the snapshot given to the next daemon, it is still ours. In all
+    // other cases of failure the daemon takes it back with the segment, or already has it.
     const bool ours = !told && era.link && era.link->broken() && era.epoch == epoch_ && range.reusable;
     if (ours) add_free(segment, range.request.offset, range.request.length);
     done = forget_if_empty(segment);
@@ -360,7 +360,7 @@ std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {
   return held;
 }
 
-// What is not named to the daemon is not leased any more, and is leased anew when it is wanted.
+// Ranges not reported to the daemon are no longer leased; they are leased again when needed.
 void LeasePool::forget_smallest_free() {
   const std::size_t room = kMaxHeldRanges - std::min<std::size_t>(in_use_.size(), kMaxHeldRanges);
   std::vector<std::pair<std::uint64_t, Key>> smallest;
@@ -374,18 +374,18 @@ void LeasePool::forget_smallest_free() {
 }
 
 void LeasePool::clear_in_child() {
-  // The mappings are not there in the child: leak the owners, so that nothing unmaps addresses that may be in use anew.
+  // The mappings do not exist in the child: leak their owners, so that nothing unmaps addresses that may be reused.
   for (auto& [number, memory] : segments_)
     memory->mapping.leak();
   segments_.clear();
   free_.clear();
   in_use_.clear();
-  // Their connections' locks may be held by threads that are not here.
+  // Their connections' locks may be held by threads that do not exist here.
   static_cast<void>(new std::vector<std::pair<Era, Returning>>(std::move(left_over_)));
   left_over_.clear();
   leasing_ = 0;
   finishing_ = 0;
-  new (&finished_) std::condition_variable;  // the parent's other threads, which may have waited, are not here
+  new (&finished_) std::condition_variable;  // threads of the parent that may have waited do not exist here
 }
 
 }  // namespace entrepot

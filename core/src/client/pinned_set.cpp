@@ -76,7 +76,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
     pins_.unpin(position);
     return std::shared_ptr<SealedObject>();
   }
-  std::shared_ptr<SealedObject> object(new SealedObject);  // from here on its end takes the pin back
+  std::shared_ptr<SealedObject> object(new SealedObject);  // from here on its destructor removes the pin
   object->id_ = id;
   object->slot_ = found.slot;
   object->generation_ = found.generation();
@@ -85,7 +85,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
   RETURN_IF_ERROR(resolve(*object, views, interrupt));
   if (!object->record_.blobs().empty()) pins_.note(found.slot, found.generation());  // small ones never leave memory
 
-  std::shared_ptr<SealedObject> faster;  // let go of outside of the lock
+  std::shared_ptr<SealedObject> faster;  // released outside the lock
   {
     const std::lock_guard lock(mutex_);
     Entry& entry = objects_[key];
@@ -258,7 +258,7 @@ void PinnedSet::release(SealedObject& object) {
   tell_released();
 }
 
-// An object whose last reference just went is left out: the thread that ends it is not there in the child.
+// Omits objects whose last reference is gone: the thread that destroys them does not exist in the child.
 Status PinnedSet::copy_pins_to(PinTable& table) const {
   std::vector<std::uint32_t> positions;
   positions.reserve(objects_.size());

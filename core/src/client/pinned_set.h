@@ -1,5 +1,5 @@
-// PinnedSet: all objects that this process pins, found by place (so that there is one pin each) and by address (so that
-// a put can refer to bytes that are in the store already). Outlives the connection for as long as a value does.
+// PinnedSet: all objects pinned by this process, indexed by slot (so that each is pinned once) and by address (so that
+// a put can refer to bytes already in the store). Outlives the connection as long as any value exists.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace entrepot {
 
-// A range of sealed bytes, as a Seal request refers to it.
+// A range of sealed bytes, as referenced by a Seal request.
 struct SharedRange {
   std::uint32_t blob = 0;
   std::uint32_t generation = 0;
@@ -34,15 +34,15 @@ struct SharedRange {
 
 class PinnedSet;
 
-// What an object is, without its payload.
+// Description of an object without its payload.
 struct ObjectTree {
   std::string tree;
   std::uint64_t payload_bytes = 0;
   std::uint32_t generation = 0;
 };
 
-// A small object, pinned and read in place: its tree and payload lie in its record. Made without allocation, lock or
-// system call; ends before its PinnedSet does, and before the next fork.
+// A small object, pinned and read in place: tree and payload are in its record. Created without allocation, lock or
+// system call; must be destroyed before its PinnedSet and before the next fork.
 class InlineObject {
  public:
   InlineObject() = default;
@@ -66,54 +66,55 @@ class InlineObject {
 
 class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
  public:
-  // `liveness` is kept open and never used: its end tells the daemon that this process is gone.
+  // `liveness` is kept open and never used: its end-of-file tells the daemon that this process is gone.
   PinnedSet(ControlView control, PinTable pins, UniqueFd liveness);
 
-  // The sealed object of this ID, pinned. None: not found, ask the daemon.
+  // Returns the sealed object with this ID, pinned. Null: not found; ask the daemon.
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id, SegmentViews& views,
                                                            const Interrupt& interrupt);
-  // The same where the daemon said that it is.
+  // The same at the location given by the daemon.
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> at(std::uint32_t slot, std::uint32_t generation,
                                                          const IdBytes& id, SegmentViews& views,
                                                          const Interrupt& interrupt);
-  // Pins the object of this ID if it is in the directory and wholly in its record. False: use find, which also says
-  // what is wrong. The hot path of a small get.
+  // Pins the object if it is in the directory and entirely in its record. False: use find, which also reports errors.
+  // The hot path of a small get.
   [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object);
-  // What an object is, its payload in memory or in cold storage, where it stays. None: not found, ask the daemon; or
-  // it went since the daemon said where it is.
+  // Describes an object in memory or on disk, without reloading it. nullopt: not found, ask the daemon; or it is gone
+  // since the daemon gave its location.
   [[nodiscard]] Result<std::optional<ObjectTree>> tree(const IdBytes& id);
   [[nodiscard]] Result<std::optional<ObjectTree>> tree_at(std::uint32_t slot, std::uint32_t generation,
                                                           const IdBytes& id);
-  // Its generation, as far as the directory tells without asking the daemon.
+  // Generation of the object according to the directory, without asking the daemon.
   [[nodiscard]] std::optional<std::uint32_t> generation_of(const IdBytes& id) const;
 
-  // A hash of the ID of each object that is in the directory, sorted.
+  // Hashes of the IDs of all objects in the directory, sorted.
   [[nodiscard]] std::vector<std::uint64_t> fingerprints() const;
   [[nodiscard]] static std::uint64_t fingerprint(const IdBytes& id);
 
-  // Whether [data, data + length) lies in a blob of an object that is pinned here.
+  // Finds the blob that contains [data, data + length), if it belongs to an object pinned here.
   [[nodiscard]] std::optional<SharedRange> locate(const void* data, std::uint64_t length);
 
   [[nodiscard]] const ControlView& control() const { return control_; }
   [[nodiscard]] int pin_table_fd() const { return pins_.fd(); }
   [[nodiscard]] std::uint32_t pins_in_use() const { return pins_.in_use(); }
 
-  // Called after a pin went while the daemon wants memory; set once, before the first pin.
+  // Sets the callback for a removed pin while the daemon wants memory. Call once, before the first pin.
   void on_released(std::function<void()> hint);
 
-  // Asks the daemon for places for so many pins; how many there are then. Set once, before the first pin.
+  // Sets the callback that requests a number of pin places from the daemon and returns the new number. Call once,
+  // before the first pin.
   using Grow = std::function<Result<std::uint32_t>(std::uint32_t)>;
   void on_full(Grow grow) { grow_ = std::move(grow); }
 
-  // Around fork.
+  // Locked around fork.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
-  // Of all that a value holds, to the child's own table. Locked.
+  // Copies the pins of all live values to the child's own table. Requires the lock.
   [[nodiscard]] Status copy_pins_to(PinTable& table) const;
-  // The child gets no table of its own: both processes' values live by the pins that there are now, so neither takes
-  // one back. They end with the last process that holds the liveness socket. Locked.
+  // For a child without its own table: both processes' values rely on the existing pins, so neither process removes
+  // them. They end with the last process that holds the liveness socket. Requires the lock.
   void share_pins_with_child();
-  void switch_in_child(PinTable pins, UniqueFd liveness);  // locked
+  void switch_in_child(PinTable pins, UniqueFd liveness);  // requires the lock
 
  private:
   friend class SealedObject;
@@ -121,26 +122,26 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   struct Entry {
     const SealedObject* object = nullptr;
     std::weak_ptr<SealedObject> reference;
-    bool shared = false;  // its pin is a forked process' too
+    bool shared = false;  // the pin is shared with a forked process
   };
   struct BlobAt {
     std::uint64_t length = 0;
     std::uint32_t blob = 0;
     std::uint32_t generation = 0;
-    std::uint32_t objects = 0;  // that are pinned and count on it
+    std::uint32_t objects = 0;  // pinned objects that reference it
   };
 
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const Found& found, const IdBytes& id, SegmentViews& views,
                                                           const Interrupt& interrupt);
-  // Of a slot that is pinned.
+  // For a pinned slot only.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
     return read_record(control_, directory_.slot(slot));
   }
   [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const Found& found, const IdBytes& id);
-  // The position of a new pin; asks for more places where all are taken.
+  // Returns the position of a new pin; requests more places if all are used.
   [[nodiscard]] Result<std::uint32_t> take_pin(const Found& found);
   void unpin(std::uint32_t position);
-  void tell_released();  // after a pin went, where the daemon wants to know
+  void tell_released();  // after a pin was removed, if the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
   void release(SealedObject& object);
 

@@ -1,4 +1,4 @@
-// What put.cpp and writable_blob.cpp share: an object on its way to the daemon.
+// Planned: an object being put; shared by put.cpp and writable_blob.cpp.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct Client::Planned {
   std::size_t index = 0;  // of the item and its result
   const PutItem* item = nullptr;
   SealObject seal;
-  std::vector<std::uint8_t> shared;  // by buffer: it refers to a sealed blob
-  std::uint64_t copy_bytes = 0;      // what is to be copied into leased memory
+  std::vector<std::uint8_t> shared;  // per buffer: 1 if it refers to a sealed blob
+  std::uint64_t copy_bytes = 0;      // bytes to copy into leased memory
   std::vector<LeasedRange> ranges;   // one for each of seal.blobs
 };
 

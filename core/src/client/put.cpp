@@ -1,4 +1,4 @@
-// Putting: refer to what is in the store already, copy the rest once, seal.
+// Put: reference what is already in the store, copy the rest once, seal.
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
@@ -13,8 +13,8 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // larger blobs are not pinned for less than a half of them
-constexpr std::uint64_t kBatchBytes = 8U << 20;     // of trees and inline payloads in one Seal
+constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // a larger blob is not kept for less than half of it
+constexpr std::uint64_t kBatchBytes = 8U << 20;     // limit of trees and inline payloads in one Seal
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
 
 }  // namespace
@@ -64,7 +64,7 @@ void Client::plan(const PutItem& item, Planned& planned) {
   std::uint64_t total = 0;
   for (const SourceBuffer& buffer : item.buffers)
     total += buffer.length;
-  if (total <= kInlineMaxBytes) return;  // small enough to be copied for nothing
+  if (total <= kInlineMaxBytes) return;  // small enough that copying costs nothing
 
   std::unordered_map<std::uint64_t, std::uint64_t> used;  // bytes by (blob, generation)
   std::vector<std::uint64_t> blob_bytes(item.buffers.size(), 0);
@@ -82,7 +82,7 @@ void Client::plan(const PutItem& item, Planned& planned) {
     if (planned.shared[i] != 0) {
       const SealBuffer& at = planned.seal.buffers[i];
       if (blob_bytes[i] <= kTrimBlobBytes || used[Pin::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
-      planned.shared[i] = 0;  // a slice that would keep a much larger parent
+      planned.shared[i] = 0;  // a slice that would keep a much larger parent alive
     }
     planned.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);
   }
@@ -201,7 +201,7 @@ bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& resul
     reply = Status(Code::kInternal, "the daemon's answer to a seal is too short");
   }
   if (!reply.is_ok()) {
-    // It may have been sealed all the same (a broken connection, an interruption): those ranges are not written again.
+    // It may have been sealed anyway (broken connection, interrupt), so these ranges must not be written again.
     for (Planned* next : batch) {
       for (const LeasedRange& range : next->ranges)
         leases_.sealed(range);
@@ -221,8 +221,9 @@ bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& resul
     }
     if (sealed.code == Code::kObjectExists) {
       result = settle_existing(*batch[i]->item, sealed, interrupt);
-      // After a reconnect the other object may be this very one, sealed by the request that was sent before: then its
-      // blobs lie in these ranges. Whether they do shows in the addresses of the segments, so nothing is written again.
+      // After a reconnect, the existing object may be this very one, sealed by the request sent before; its blobs are
+      // then in these ranges. Only the segments' addresses would tell, so if the content is the same, the ranges are
+      // not written again.
       for (const LeasedRange& range : batch[i]->ranges) {
         if (result.existed) {
           leases_.sealed(range);
@@ -244,7 +245,7 @@ PutResult Client::settle_existing(const PutItem& item, const SealResult& sealed,
   const Status refusal(sealed.code, sealed.message);
   auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
   if (other.is_ok() && !*other) {
-    // In cold storage, or not an object of this ID: the name is taken, or the object went meanwhile.
+    // It is on disk, or not an object with this ID: the name is taken, or the object was deleted meanwhile.
     auto found = get(std::span(&item.id, 1), 0, interrupt);
     if (found.is_ok() && (*found)[0]->generation() == sealed.generation) *other = (*found)[0];
   }

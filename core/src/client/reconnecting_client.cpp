@@ -8,9 +8,9 @@
 namespace entrepot {
 namespace {
 
-// A store that is started on demand is not waited for: nobody else will start it.
+// Timeout if nobody listens, for a store started on demand: nobody else will start it.
 constexpr std::uint64_t kOwnNobodyMs = 50;
-constexpr std::size_t kMostGone = 4U << 20;  // objects of dead stores that are remembered, at 8 bytes each
+constexpr std::size_t kMostGone = 4U << 20;  // limit of remembered objects of dead stores, at 8 bytes each
 
 Status closed_status() { return {Code::kStoreUnavailable, "this store was closed by close(): connect again"}; }
 
@@ -51,7 +51,7 @@ bool ReconnectingClient::closed() const {
 
 Status ReconnectingClient::renew(LifePtr& life, const Status& failure, os::Deadline limit, const Interrupt& interrupt) {
   RETURN_IF_ERROR(renewing_.run(interrupt, limit, [&] { return renew_in_turn(life, failure, limit, interrupt); }));
-  // The life that is let go may be the last of its client, which ends here: not under the mutex.
+  // The previous life may hold the last reference to its client, which is then destroyed here: not under the mutex.
   life = this->life();
   return Status::ok();
 }
@@ -64,8 +64,8 @@ Status ReconnectingClient::renew_in_turn(const LifePtr& over, const Status& fail
     if (life_ != over) return Status::ok();  // another thread was faster
   }
   if (!over->client->lost()) {
-    // Nobody listened, or not in time. Whoever has a store of their own starts it, and asks the same client again,
-    // which is then lost, or finds the store that it had after all.
+    // Nobody listened, or not in time. With a start hook, the store is started and the same client is used again; it
+    // then turns out to be lost, or finds its own store after all.
     if (!hooks_.start) return failure;
     return hooks_.start();
   }
@@ -96,7 +96,7 @@ Status ReconnectingClient::renew_in_turn(const LifePtr& over, const Status& fail
 
 void ReconnectingClient::remember(std::vector<std::uint64_t> gone) {
   if (gone.size() > kMostGone) gone.resize(kMostGone);
-  if (gone_.size() + gone.size() > kMostGone) gone_.clear();  // the older losses
+  if (gone_.size() + gone.size() > kMostGone) gone_.clear();  // forget older losses
   std::vector<std::uint64_t> all;
   all.reserve(gone_.size() + gone.size());
   std::ranges::set_union(gone_, gone, std::back_inserter(all));
@@ -108,7 +108,7 @@ Status ReconnectingClient::refuse_lost(std::span<const IdBytes> ids) const {
   if (gone_.empty()) return Status::ok();
   for (const IdBytes& id : ids) {
     if (!std::ranges::binary_search(gone_, PinnedSet::fingerprint(id))) continue;
-    // Of several objects another may be the one that was not found, and this one have been made again since.
+    // With several objects, another may be the missing one, and this one may have been recomputed since.
     if (ids.size() > 1 && life_->client->peek_generation(id)) continue;
     return {
         Code::kObjectLost,

@@ -1,13 +1,13 @@
-// ReconnectingClient: a process's access to whichever store is at an address, beyond the death of one.
+// ReconnectingClient: access to whichever store is at an address; survives the death of a store.
 //
 //   life 0 ──its Client is lost, a request needs the store──▶ life 1 ──▶ life 2 ...        close() ──▶ closed
 //
-// A life is a Client, to one instance of the store, and a number. A dead store is noticed by a request that fails, and
-// by nothing else: what lies in the dead store's memory can be read until then, and values that were got for ever, as
-// they hold that memory themselves. The request is then made again in the next life, which asks a store that has
-// nothing of the old one; so it cannot have been done twice. What only the dead store knew cannot be asked of the next:
-// that is kInstanceLost (unsealed blobs, locality sets by number) or kObjectLost (objects). Sessions are opened again
-// by their names, when they are used.
+// A life is a Client, connected to one instance of the store, and a number. A dead store is noticed only when a request
+// fails; until then the dead store's memory can still be read, and values already returned stay readable for good,
+// because they hold that memory. The request is then repeated in the next life; its store has nothing from the old one,
+// so the request cannot take effect twice. State that only the dead store had is not available in the next: such
+// requests fail with kInstanceLost (unsealed blobs, locality sets by number) or kObjectLost (objects). Sessions are
+// reopened by name when they are used.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +36,16 @@ class ReconnectingClient : public ForkWatcher {
   };
   using LifePtr = std::shared_ptr<const Life>;
 
-  // What became of a store, for whoever tells people.
+  // The replacement of a store by another one, to be reported to the user.
   struct Succession {
     InstanceId before{};
     InstanceId after{};
-    std::uint64_t objects = 0;  // that were in the store before
+    std::uint64_t objects = 0;  // number of objects in the previous store
   };
   struct Hooks {
-    // Starts the store if it does not run. Not set: that is for somebody else to do.
+    // Starts the store if it is not running. If unset, the store is not started here.
     std::function<Status()> start;
-    // Called once for each life after the first, by the thread that began it.
+    // Called once for each new life whose store is another instance, by the thread that began it.
     std::function<void(const Succession&)> succeeded;
   };
 
@@ -56,9 +56,9 @@ class ReconnectingClient : public ForkWatcher {
   void close();
   [[nodiscard]] bool closed() const;
 
-  // What `work` gives, which asks the store through the Client of a Life and returns a Status, Result, PutResult or
-  // several of these. It is called again in the next life where its own turned out to be over; `life` is then that one.
-  // No store is waited for beyond `limit`.
+  // Returns the result of `work`, which uses the store through a Life's Client and returns a Status, Result, PutResult
+  // or several of these. If that life turns out to be over, `work` is called again in the next one; `life` is then that
+  // one. Does not wait for a store beyond `limit`.
   template <class Work>
   auto run(LifePtr& life, os::Deadline limit, const Interrupt& interrupt, Work&& work)
       -> std::invoke_result_t<Work&, const Life&> {
@@ -78,7 +78,8 @@ class ReconnectingClient : public ForkWatcher {
     return run(current, os::Deadline::never(), interrupt, std::forward<Work>(work));
   }
 
-  // --- sessions and locality sets: numbers of a store are named by handles that say in which life they were given
+  // --- sessions and locality sets: identified by handles, which combine a store's number with the life that assigned
+  // it
   [[nodiscard]] static constexpr std::uint64_t handle(const Life& life, std::uint32_t number) {
     return number == 0 ? 0 : (std::uint64_t{life.number} << 32) | number;
   }
@@ -87,8 +88,8 @@ class ReconnectingClient : public ForkWatcher {
                                                    const std::optional<Client::SessionLimits>& limits,
                                                    std::optional<bool> deletes_consumed, const Interrupt& interrupt);
   void close_session(const std::string& scope, const std::string& session);
-  void forget_session(const std::string& scope, const std::string& session);  // it was removed
-  // The session's number in this life, in which it is opened if it was not.
+  void forget_session(const std::string& scope, const std::string& session);  // after it was removed
+  // Returns the session's number in this life; opens the session if necessary.
   [[nodiscard]] Result<std::uint32_t> session_number(const Life& life, std::uint64_t session,
                                                      const Interrupt& interrupt) {
     if ((session >> 32) == life.number || session == 0) return static_cast<std::uint32_t>(session);
@@ -96,12 +97,12 @@ class ReconnectingClient : public ForkWatcher {
   }
   // kInstanceLost for a set of an earlier life.
   [[nodiscard]] static Result<std::uint32_t> set_number(const Life& life, std::uint64_t set);
-  // kInstanceLost for a blob that is being written in an earlier life.
+  // kInstanceLost for a blob created in an earlier life.
   [[nodiscard]] static Status check_blob(const Life& life, const WritableBlob& blob);
-  // Fills in the numbers of all items.
+  // Replaces the handles in all items by numbers of this life.
   [[nodiscard]] Status aim(const Life& life, std::span<PutItem> items, const Interrupt& interrupt);
 
-  // For objects that were not found: kObjectLost if one of them had been in a store that is gone.
+  // For objects that were not found: kObjectLost if one of them was in a store that is gone.
   [[nodiscard]] Status refuse_lost(std::span<const IdBytes> ids) const;
 
   // --- ForkWatcher
@@ -113,12 +114,12 @@ class ReconnectingClient : public ForkWatcher {
   static constexpr int kTries = 3;
   struct OpenSession {
     std::uint32_t users = 0;
-    std::optional<Client::SessionLimits> limits;  // as they were last given
+    std::optional<Client::SessionLimits> limits;  // as last set
     std::optional<bool> deletes_consumed;
-    std::uint32_t life = 0;              // in which `number` means it
-    std::uint32_t number = 0;            // 0: in none
-    std::uint32_t times = 0;             // opened in that life's Client
-    std::vector<std::uint64_t> handles;  // that were given out
+    std::uint32_t life = 0;              // the life that `number` belongs to
+    std::uint32_t number = 0;            // 0: not open
+    std::uint32_t times = 0;             // number of opens in that life's Client
+    std::vector<std::uint64_t> handles;  // handles returned to callers
   };
   using SessionName = std::pair<std::string, std::string>;  // scope, name
 
@@ -126,7 +127,7 @@ class ReconnectingClient : public ForkWatcher {
   [[nodiscard]] Status renew(LifePtr& life, const Status& failure, os::Deadline limit, const Interrupt& interrupt);
   [[nodiscard]] Status renew_in_turn(const LifePtr& over, const Status& failure, os::Deadline limit,
                                      const Interrupt& interrupt);
-  void remember(std::vector<std::uint64_t> gone);  // mutex_ held
+  void remember(std::vector<std::uint64_t> gone);  // requires mutex_
   [[nodiscard]] Result<std::uint32_t> reopened(const Life& life, std::uint64_t session, const Interrupt& interrupt);
 
   static const Status* failure_of(const Status& status) { return status.is_ok() ? nullptr : &status; }
@@ -135,7 +136,7 @@ class ReconnectingClient : public ForkWatcher {
   static const Status* failure_of(const Result<T>& result) {
     return failure_of(result.status());
   }
-  // Of those that failed because the store could not be reached, if any: what the others did went with the store.
+  // First of those that failed because the store was unreachable, if any: the others' results went with the store.
   static const Status* failure_of(const std::vector<PutResult>& results);
   static void fail(Status& done, const Status& why) { done = why; }
   static void fail(PutResult& done, const Status& why) { done.status = why; }
@@ -149,7 +150,7 @@ class ReconnectingClient : public ForkWatcher {
   const Hooks hooks_;
   SharedAttempt renewing_;
 
-  mutable std::mutex mutex_;                              // never held while anything is asked of the store
+  mutable std::mutex mutex_;                              // never held during a request to the store
   LifePtr life_;                                          // guarded by mutex_
   bool closed_ = false;                                   // guarded by mutex_
   std::map<SessionName, OpenSession> sessions_;           // guarded by mutex_

@@ -1,4 +1,4 @@
-// Rpc: requests to the daemon as the parts of the client see them. Reconnecting is the implementer's matter.
+// Rpc: requests to the daemon, as seen by the parts of the client. The implementation handles reconnecting.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 
 namespace entrepot {
 
-// For an answer that the daemon need not wait for, where the caller gave no time-out.
+// Time for an answer that the daemon can give at once, if the caller set no timeout.
 inline constexpr std::uint64_t kAnswerMs = 30'000;
-// The daemon keeps time-outs itself, and says what it waited for; so long its answer may take on its way.
+// Extra time for the answer: the daemon applies timeouts itself, and reports what it waited for.
 inline constexpr std::uint64_t kGraceMs = 1'000;
 
-// How long a caller waits, from when this was made on, however often the question is asked again meanwhile.
+// How long a caller waits in total, from construction, however often the request is repeated.
 struct Wait {
-  // NOLINTNEXTLINE(google-explicit-constructor): a number of milliseconds is one
+  // NOLINTNEXTLINE(google-explicit-constructor): implicit conversion from milliseconds is intended
   Wait(std::uint32_t wait_ms)
       : ms(wait_ms),
         end(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(wait_ms)),
@@ -33,22 +33,22 @@ struct Wait {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(end.remaining_ns() / 1'000'000U, ms));
   }
 
-  std::uint32_t ms;  // 0: no time-out was given
+  std::uint32_t ms;  // 0: no timeout
   os::Deadline end;
-  os::Deadline limit;  // after which the caller has waited enough, whoever is silent; never without a time-out
+  os::Deadline limit;  // end of the wait even if nobody answers; never without a timeout
 };
 
 struct CallOptions {
-  os::Deadline deadline = os::Deadline::after_ms(kAnswerMs);  // for the answer itself; reconnecting has its own limit
-  os::Deadline limit = os::Deadline::never();                 // for all of it, reconnecting too: the caller's time-out
+  os::Deadline deadline = os::Deadline::after_ms(kAnswerMs);  // for the answer; reconnecting has its own limit
+  os::Deadline limit = os::Deadline::never();                 // the caller's timeout, including reconnects
   Interrupt interrupt;
   Connection::Abandoned abandoned;
-  // Sent on this connection or not at all: for what must not be sent again after a reconnect, because what it says
-  // may not be true any more. Null: on whichever there is, as often as it takes.
+  // Send on this connection or not at all: for requests that must not be repeated after a reconnect, because they may
+  // no longer be true. Null: on any connection, as often as needed.
   std::shared_ptr<Connection> only_on;
 };
 
-// For a request that the daemon may take `wait_ms` to answer, besides the time that any answer may take.
+// For a request that the daemon may take `wait_ms` to answer, in addition to the usual time.
 [[nodiscard]] inline CallOptions waiting(std::uint64_t wait_ms, const Interrupt& interrupt) {
   CallOptions options;
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
@@ -56,7 +56,7 @@ struct CallOptions {
   return options;
 }
 
-// For a request that waits as long as its caller said; without a time-out, as above.
+// For a request that waits as long as its caller specified; without a timeout, as above.
 [[nodiscard]] inline CallOptions waiting(const Wait& wait, std::uint64_t otherwise_ms, const Interrupt& interrupt) {
   if (wait.ms == 0) return waiting(otherwise_ms, interrupt);
   CallOptions options;
@@ -78,9 +78,9 @@ class Rpc {
                                            const CallOptions& options) = 0;
   virtual void post(MessageType type) = 0;
 
-  // The connection in use, which may be broken; null where there is none.
+  // The current connection, which may be broken; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<Connection> link() = 0;
-  // Waits until `broken` is replaced by another, or says why it cannot be.
+  // Waits until `broken` is replaced, or returns why it cannot be.
   [[nodiscard]] virtual Status replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) = 0;
 
   template <class Reply, class Request>

@@ -1,7 +1,7 @@
-// SealedObject: an object that this process pins, its buffers as addresses. One for each (slot, generation) and
-// process; copies of the shared pointer are the private counts.
+// SealedObject: an object pinned by this process, with its buffers as addresses. One per (slot, generation) and
+// process; shared pointers to it count its users.
 //
-//   made (pinned, re-checked) ──last pointer gone──▶ unpinned
+//   created (pinned, rechecked) ──last pointer gone──▶ unpinned
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace entrepot {
 
 class PinnedSet;
 
-// Where a buffer's bytes are. Valid as long as its object.
+// Location of a buffer's bytes. Valid as long as its object.
 struct BufferPlace {
   const std::byte* data = nullptr;
   std::uint64_t length = 0;
@@ -42,8 +42,8 @@ class SealedObject {
   [[nodiscard]] const std::vector<BufferPlace>& buffers() const { return buffers_; }
   [[nodiscard]] std::uint64_t payload_bytes() const;
 
-  // A private, writable image of buffer `index`: the kernel copies what is written, page by page. The object must stay
-  // as long as the mapping. `data` is where the buffer begins in it.
+  // Maps a private, writable image of buffer `index`: the kernel copies each page on write. The object must live as
+  // long as the mapping. `data` is the start of the buffer in it.
   struct Private {
     os::Mapping mapping;
     std::byte* data = nullptr;
@@ -54,11 +54,11 @@ class SealedObject {
   friend class PinnedSet;
   SealedObject() = default;
 
-  std::shared_ptr<PinnedSet> owner_;  // unpins; holds the pin table and the control memory
+  std::shared_ptr<PinnedSet> owner_;  // unpins; keeps pin table and control memory alive
   IdBytes id_{};
   std::uint32_t slot_ = 0;
   std::uint32_t generation_ = 0;
-  std::uint32_t position_ = 0;  // of the pin
+  std::uint32_t position_ = 0;  // position of the pin
   RecordView record_;
   std::vector<BufferPlace> buffers_;
   std::vector<std::shared_ptr<const SegmentView>> views_;

@@ -1,6 +1,7 @@
-// SegmentViews: the read-only mappings of segments that this process has, mapped at first need.
+// SegmentViews: this process's read-only mappings of segments, created on first use.
 //
-// A mapping lives for as long as an object that uses it, so values stay readable whatever becomes of the connection. A
+// A mapping lives as long as any object that uses it, so values stay readable whatever happens to the connection. A
+// segment number may be reused for another memfd (another generation); it is then mapped in addition to the old one.
 // number can come back with another memfd behind it (another generation); then the new one is mapped beside the old.
 #pragma once
 
@@ -19,7 +20,7 @@ namespace entrepot {
 struct SegmentView {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
-  UniqueFd fd;  // read-only; private mappings of parts are made from it
+  UniqueFd fd;  // read-only; used for private mappings of parts
   os::Mapping mapping;
 
   [[nodiscard]] const std::byte* at(std::uint64_t offset) const { return mapping.data() + offset; }
@@ -29,11 +30,12 @@ class SegmentViews {
  public:
   explicit SegmentViews(Rpc& rpc) : rpc_(rpc) {}
 
-  // The mapping of that generation of the segment, asked from the daemon if it is not there yet.
+  // Returns the mapping of this generation of the segment; requests the descriptor from the daemon if it is not mapped
+  // yet.
   [[nodiscard]] Result<std::shared_ptr<const SegmentView>> get(std::uint32_t segment, std::uint32_t generation,
                                                                const Interrupt& interrupt);
 
-  // Around fork, so that the child finds a table that nobody was changing.
+  // Locked around fork, so that the child gets a consistent table.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 

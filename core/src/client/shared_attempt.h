@@ -1,7 +1,7 @@
-// SharedAttempt: threads that need the same thing done at once have it done by one of them, and share its failure.
+// SharedAttempt: when several threads need the same action at once, one performs it and all share its failure.
 //
-// Whoever comes while another is at it waits, and then either finds it done or fails as the other did: eight threads
-// that all wait for a daemon that is gone wait once, not one after another.
+// A thread that arrives during an attempt waits, and then finds the action done or fails with the same error: eight
+// threads that wait for a dead daemon wait once in total, not one after another.
 #pragma once
 
 #include <atomic>
@@ -20,13 +20,13 @@ namespace entrepot {
 
 class SharedAttempt {
  public:
-  // `work` gives a Status, and success at once where it was done before. Nobody waits for another beyond `limit`, and
-  // what failed because the time of the one who tried was over has not failed for others.
+  // `work` returns a Status; it must return success at once if the action was already done. Nobody waits for another
+  // thread beyond `limit`. A failure because one thread's own time was up does not count for the others.
   template <class Work>
   [[nodiscard]] Status run(const Interrupt& interrupt, os::Deadline limit, Work&& work) {
     constexpr std::chrono::milliseconds kLook(5);
     const std::uint64_t before = failures_.load(std::memory_order_acquire);
-    // Looked at now and then, not waited for: an interrupt must end this, and whoever has the turn may take long.
+    // Polled rather than waited for: an interrupt must end this wait, and the thread that has the turn may take long.
     std::unique_lock turn(mutex_, std::try_to_lock);
     while (!turn.owns_lock()) {
       if (interrupt.requested()) return interrupted_status();
@@ -43,14 +43,14 @@ class SharedAttempt {
     return done;
   }
 
-  // In the child of a fork: the thread that had the turn is not there, and may have been writing its failure.
+  // In the child of a fork, the thread that had the turn does not exist; it may have been writing failure_.
   void after_fork_in_child() {
     new (&mutex_) std::mutex;
     new (&failure_) Status;
   }
 
  private:
-  std::mutex mutex_;  // held by whoever has the turn
+  std::mutex mutex_;  // held by the thread that has the turn
   std::atomic<std::uint64_t> failures_ = 0;
   Status failure_;  // guarded by mutex_
 };

@@ -12,7 +12,8 @@
 namespace entrepot {
 namespace {
 
-// The state that proc(5) names, if this process is one of a store: a number of another container's may be anybody here.
+// State from /proc (see proc(5)), if this process belongs to a store: the number may come from another container and
+// mean any process here.
 std::optional<char> state_of(std::uint32_t pid) {
   if (pid == 0) return std::nullopt;
   const std::string folder = concat("/proc/", pid);
@@ -28,7 +29,7 @@ std::optional<char> state_of(std::uint32_t pid) {
 std::vector<std::uint32_t> children_of(std::uint32_t pid) {
   std::vector<std::uint32_t> found;
   const auto text = os::read_file(concat("/proc/", pid, "/task/", pid, "/children"));
-  if (!text.is_ok()) return found;  // this kernel does not say
+  if (!text.is_ok()) return found;  // not supported by this kernel
   std::istringstream numbers(*text);
   for (std::uint32_t child = 0; numbers >> child;)
     found.push_back(child);

@@ -1,4 +1,4 @@
-// What is said when the daemon did not answer in time: which process that was, whether it is stopped, what to do.
+// Error for a daemon that did not answer in time: which process it was, whether it is stopped, what to do.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace entrepot {
 
-// `peer`: who listens, as the kernel says (SO_PEERCRED); `daemon`: who answered before. 0: not known.
+// `peer`: the process that listens, from the kernel (SO_PEERCRED); `daemon`: the process that answered before. 0:
+// unknown.
 [[nodiscard]] Status silence(std::uint32_t peer, std::uint32_t daemon, std::uint64_t waited_ms);
 
 }  // namespace entrepot

@@ -1,4 +1,4 @@
-// Blobs that are written in place and sealed afterwards.
+// Blobs that are written in place and then sealed.
 #include <algorithm>
 
 #include "base/text.h"
@@ -57,7 +57,7 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
     planned[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
     planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
     planned[0].ranges = {*blob.range_};
-    // Read-only before it is visible: what is sealed is what everybody sees.
+    // Read-only before it becomes visible: sealed bytes must be what everybody sees.
     result.status = leases_.protect(*blob.range_);
   } else {
     planned[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
@@ -89,7 +89,7 @@ PutResult Client::seal_parts(std::span<const std::shared_ptr<WritableBlob>> blob
     for (const auto& blob : blobs)
       blobs_.erase(blob.get());
   }
-  // Unlike a blob of create(), whose view its user may keep, these are not made read-only: see decision 5.
+  // Unlike create()'s blobs, whose view the user may keep, these are not made read-only: see decision 5.
   seal_planned(planned, results, interrupt);
   for (const auto& blob : blobs)
     blob->state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
@@ -138,7 +138,7 @@ WritableBlob::~WritableBlob() { drop(); }
 void WritableBlob::drop() {
   if (state_ != State::kOpen) return;
   state_ = State::kDropped;
-  if (!client_) return;  // there was no memory for it
+  if (!client_) return;  // its creation failed for lack of memory
   {
     const std::lock_guard lock(client_->blobs_mutex_);
     client_->blobs_.erase(this);
