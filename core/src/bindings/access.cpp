@@ -11,7 +11,7 @@ namespace entrepot::bindings {
 
 void Access::connect(const ConnectOptions& options) {
   ReconnectingClient::Hooks hooks;
-  // Borrowed: this object outlives the layer.
+  // Borrowed reference: this object outlives the layer.
   if (!start_.is_none()) {
     hooks.start = [callable = nb::handle(start_)]() -> Status {
       const GilHeld gil;
@@ -19,7 +19,7 @@ void Access::connect(const ConnectOptions& options) {
         callable();
       } catch (nb::python_error& error) {
         if (!error.matches(PyExc_Exception)) {
-          error.restore();  // KeyboardInterrupt and the like are raised as they are
+          error.restore();  // propagate KeyboardInterrupt and the like unchanged
           return interrupted_status();
         }
         return {Code::kStoreUnavailable, nb::cast<std::string>(nb::str(error.value()))};

@@ -1,4 +1,4 @@
-// Access: what a Python object Client holds, and how calls reach the store through it.
+// Access: the state behind a Python Client object, through which its calls reach the store.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,30 +14,30 @@ namespace entrepot::bindings {
 class Access {
  public:
   Access(nb::object start, nb::object succeeded) : start_(std::move(start)), succeeded_(std::move(succeeded)) {}
-  void connect(const ConnectOptions& options);  // once, first; throws the Python error
+  void connect(const ConnectOptions& options);  // call once, first; throws the Python error
 
   [[nodiscard]] ReconnectingClient& layer() const { return *layer_; }
-  // For what is done with the GIL held throughout, and so before this life can end.
+  // For work done with the GIL held throughout, which this life therefore outlives.
   [[nodiscard]] const Client& here() const { return *life_->client; }
   [[nodiscard]] const ReconnectingClient::Life& life() const { return *life_; }
 
-  // Runs `work`, which takes a Life, without the GIL; again where the store turned out to be another one by now.
+  // Runs `work`, which takes a Life, without the GIL; runs it again if the store turns out to be another one now.
   template <class Work>
   auto run(Work&& work) {
     return run(os::Deadline::never(), std::forward<Work>(work));
   }
-  // No store is waited for beyond `limit`.
+  // Does not wait for a store beyond `limit`.
   template <class Work>
   auto run(os::Deadline limit, Work&& work) {
     ReconnectingClient::LifePtr used = life_;
     auto done = without_gil([&] { return layer_->run(used, limit, signals(), work); });
-    if (used != life_) life_ = layer_->life();  // with the GIL: nobody is looking at the one before
+    if (used != life_) life_ = layer_->life();  // with the GIL: nobody is using the previous one
     return done;
   }
 
  private:
-  nb::object start_;      // None, or what starts the store
-  nb::object succeeded_;  // told of each next store
+  nb::object start_;      // None, or starts the store
+  nb::object succeeded_;  // None, or called for each new store
   std::shared_ptr<ReconnectingClient> layer_;
   ReconnectingClient::LifePtr life_;  // guarded by the GIL
 };

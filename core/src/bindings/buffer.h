@@ -1,4 +1,4 @@
-// Buffer: bytes of an object for Python, by the buffer protocol; keeps what it shows alive.
+// Buffer: exposes an object's bytes to Python by the buffer protocol, and keeps their memory alive.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ struct FreeBytes {
 };
 
 struct Buffer {
-  std::shared_ptr<SealedObject> object;       // pinned as long as the bytes are the store's
+  std::shared_ptr<SealedObject> object;       // pinned while the bytes are the store's
   os::Mapping private_image;                  // copy="on_write"
-  std::unique_ptr<std::byte, FreeBytes> own;  // copy="always", and small ones of copy="on_write"
+  std::unique_ptr<std::byte, FreeBytes> own;  // copy="always", and small buffers with copy="on_write"
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   bool writable = false;
@@ -26,7 +26,7 @@ struct Buffer {
 
 enum class CopyMode : int { kNever = 0, kOnWrite = 1, kAlways = 2 };
 
-// Buffer `index` of the object. The GIL is held, and released while much is copied.
+// Returns buffer `index` of the object. Call with the GIL held; large copies release it.
 [[nodiscard]] Buffer make_buffer(const std::shared_ptr<SealedObject>& object, std::size_t index, CopyMode mode);
 
 }  // namespace entrepot::bindings

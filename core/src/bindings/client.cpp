@@ -21,7 +21,7 @@ namespace {
 using Life = ReconnectingClient::Life;
 using ObjectPtr = std::shared_ptr<SealedObject>;
 
-// Holds the exports of all buffers of a put.
+// Holds the buffer exports of a put.
 class Exports {
  public:
   Exports() = default;
@@ -63,7 +63,7 @@ PutItem item_from(const nb::tuple& fields, Exports& exports) {
   return item;
 }
 
-// slot, generation, the same content was there before, bytes of payload
+// Slot, generation, whether the same content existed before, bytes of payload.
 using Sealed = std::tuple<std::uint32_t, std::uint32_t, bool, std::uint64_t>;
 
 Sealed sealed(const PutResult& result, std::uint64_t bytes) {
@@ -163,7 +163,7 @@ void add_methods(nb::class_<Access>& cls) {
           "generation_of",
           [](Access& client, const nb::bytes& id) -> std::optional<std::uint32_t> {
             const IdBytes wanted = id_from(id);
-            if (const auto known = client.here().peek_generation(wanted)) return known;  // no wait: the GIL is kept
+            if (const auto known = client.here().peek_generation(wanted)) return known;  // no wait: keeps the GIL
             return check(client.run([&](const Life& life) { return life.client->generation_of(wanted, signals()); }));
           },
           nb::arg("id"))
@@ -274,19 +274,19 @@ void add_about(nb::class_<Access>& cls) {
       .def(
           "upgrade",
           [](Access& client, const std::string& program) {
-            const auto life = client.layer().life();  // this store, and no other
+            const auto life = client.layer().life();  // this store and no other
             return to_text(check(without_gil([&] { return life->client->upgrade(program, signals()); })));
           },
           nb::arg("program"))
       .def("shutdown",
            [](Access& client) {
-             const auto life = client.layer().life();  // this store, and no other
+             const auto life = client.layer().life();  // this store and no other
              check(without_gil([&] { return life->client->shutdown(signals()); }));
            })
       .def("look",
            [](Access& client) {
              if (client.here().stands()) return;
-             // Any question will do: its answer comes from the store that is there now.
+             // Any request will do: its answer comes from the store that is there now.
              check(client.run([&](const Life& life) { return life.client->generation_of({}, signals()); }));
            })
       .def("close", [](Access& client) { without_gil([&] { client.layer().close(); }); })

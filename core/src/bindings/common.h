@@ -1,4 +1,4 @@
-// What the parts of the extension share: from Status to Python's errors, and Python's signals during waits.
+// Shared by the parts of the extension: conversion of Status to Python errors, and Python's signals during waits.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,7 +20,8 @@ namespace nb = nanobind;
 
 class Access;
 
-// Throws the Python error of the Status (entrepot.errors), or the one that a signal handler raised during the wait.
+// Throws the Python error for the Status (entrepot.errors), or the exception raised by a signal handler during the
+// wait.
 [[noreturn]] void raise(const Status& status);
 inline void check(const Status& status) {
   if (!status.is_ok()) raise(status);
@@ -31,7 +32,7 @@ T check(Result<T> result) {
   return result.take();
 }
 
-// Lets handlers of signals run while the GIL is released; KeyboardInterrupt ends the wait.
+// Lets signal handlers run while the GIL is released; KeyboardInterrupt ends the wait.
 [[nodiscard]] Interrupt signals();
 
 // Runs `work` without the GIL.
@@ -51,7 +52,7 @@ auto without_gil(Work&& work) {
 }
 [[nodiscard]] std::uint32_t milliseconds(double seconds);
 
-// Text that the store sent. Bytes that are no UTF-8, as an older store or a damaged one may have them, become `\xff`.
+// Converts text sent by the store. Invalid UTF-8, from an older or damaged store, becomes `\xff`.
 [[nodiscard]] nb::str to_text(std::string_view text);
 [[nodiscard]] inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 [[nodiscard]] inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }

@@ -21,8 +21,8 @@ nb::str to_text(std::string_view text) {
   return nb::steal<nb::str>(made);
 }
 
-// Python runs handlers in its main thread only. Others do not ask for the GIL while they wait, so that the
-// interpreter's end meets them as seldom as can be.
+// Python runs signal handlers in its main thread only. Other threads do not acquire the GIL while they wait, so that
+// interpreter shutdown meets them there as rarely as possible.
 Interrupt signals() {
   return {[](void*) {
             if (!may_run_handlers()) return false;
@@ -41,7 +41,7 @@ std::uint32_t milliseconds(double seconds) {
     raise(Status(Code::kInvalidArgument, concat("a timeout is a number of seconds, 0 or more, but got ", seconds)));
   }
   const double wanted = std::ceil(seconds * 1000);
-  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max() / 2;  // some 24 days
+  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max() / 2;  // about 24 days
   return wanted > kMost ? kMost : static_cast<std::uint32_t>(wanted);
 }
 

@@ -8,7 +8,7 @@
 namespace entrepot::bindings {
 namespace {
 
-bool main_is_first = false;  // written at import, under the GIL
+bool main_is_first = false;  // set at import, under the GIL
 
 }  // namespace
 

@@ -1,9 +1,9 @@
-// Letting go of the GIL and taking it again, in threads that the interpreter's end may overtake.
+// Releasing and acquiring the GIL in threads that may outlive the interpreter.
 //
-// Up to Python 3.13 a thread that asks for the GIL after that is ended where it stands, by unwinding its stack. The
-// first function on the way that is noexcept, as every destructor is, makes std::terminate of it: the whole process
-// aborts, at the end of a program that did nothing wrong. Such a thread waits here for the end of the process instead,
-// as it does in Python 3.14. It holds none of our locks then.
+// Up to Python 3.13, a thread that acquires the GIL after interpreter shutdown is ended in place by unwinding its
+// stack. The first noexcept function on the way (every destructor is one) turns this into std::terminate: the process
+// aborts at the end of a correct program. Here such a thread instead waits until the process exits, as in Python 3.14.
+// It holds none of our locks then.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,8 +21,8 @@ class GilReleased {
   PyThreadState* state_;
 };
 
-// Whether this may be Python's main thread. Called where the module is imported, it finds out whether that is the
-// process's first thread, as it is unless Python is embedded in another program.
+// May this thread be Python's main thread? Called at import, learn_main_thread() finds out whether that is the
+// process's first thread, which it is unless Python is embedded in another program.
 void learn_main_thread();
 [[nodiscard]] bool may_run_handlers();
 

@@ -1,4 +1,4 @@
-// Locality sets, hints and consumers: what a program says about how its objects are used.
+// Locality sets, hints and consumers: how a program declares the use of its objects.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// entrepot._core: the client for Python. core/python/entrepot/_core.pyi is its signature.
+// entrepot._core: the client for Python; typed in core/python/entrepot/_core.pyi.
 #include <nanobind/nanobind.h>
 
 #include "base/crc32c.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kReleaseGilBytes = 64U << 10;
 
-// Its Py_buffer is held without the GIL, so the bytes stay; whether they change meanwhile is the caller's affair.
+// The Py_buffer is held without the GIL, so the bytes stay valid; whether they change meanwhile is up to the caller.
 std::uint32_t crc32c_of(nanobind::handle data, std::uint32_t seed) {
   Py_buffer view{};
   if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nanobind::python_error();
@@ -31,7 +31,7 @@ std::uint32_t crc32c_of(nanobind::handle data, std::uint32_t seed) {
 
 NB_MODULE(_core, module) {
   namespace nb = nanobind;
-  // At the interpreter's end values may still hold pins; the process's end returns them.
+  // Values may still hold pins at interpreter shutdown; they are released when the process exits.
   nb::set_leak_warnings(false);
   entrepot::bindings::learn_main_thread();
   entrepot::bindings::add_buffers(module);

@@ -5,7 +5,7 @@
 namespace entrepot::bindings {
 namespace {
 
-// msgpack: bin 8, bin 16 and bin 32, each with its length in big-endian.
+// msgpack bin 8, bin 16 and bin 32, each with a big-endian length.
 constexpr std::uint8_t kBin8 = 0xc4;
 constexpr std::array<std::size_t, 3> kLengthBytes = {1, 2, 4};
 

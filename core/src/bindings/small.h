@@ -1,7 +1,7 @@
 // Small byte strings without the general codec machinery.
 //
-// The codec of `bytes` keeps a short value inside the tree: a prefix that is always the same, msgpack's header of a
-// binary string, the bytes, a suffix that is always the same. Python, which owns that codec, says what the two are.
+// The codec of `bytes` stores a short value inside the tree: a constant prefix, msgpack's header of a binary string,
+// the bytes, a constant suffix. Python, which owns that codec, sets prefix and suffix.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class SmallBytes {
   SmallBytes() = default;
   SmallBytes(std::string prefix, std::string suffix) : prefix_(std::move(prefix)), suffix_(std::move(suffix)) {}
 
-  // The value of a tree of that form; none if it has another.
+  // Returns the value of a tree of this form; nullopt for any other tree.
   [[nodiscard]] std::optional<std::string_view> value_of(std::string_view tree) const;
-  // The tree of a value.
+  // Builds the tree of a value.
   [[nodiscard]] std::string tree_of(std::string_view value) const;
 
  private:
-  std::string prefix_;  // empty: none was said, nothing fits
+  std::string prefix_;  // empty: not set, matches nothing
   std::string suffix_;
 };
 

@@ -1,4 +1,4 @@
-// The paths of Client for short byte strings, without general codecs on the way.
+// Client's fast paths for short byte strings, which bypass the general codecs.
 #include <nanobind/nanobind.h>
 
 #include <cstring>
@@ -13,11 +13,11 @@ namespace entrepot::bindings {
 namespace {
 
 SmallBytes& small() {
-  static SmallBytes known;  // set once while the package is imported, read under the GIL
+  static SmallBytes known;  // set once while the package is imported; read under the GIL
   return known;
 }
 
-// The bytes, or None: not such an object, or not in the directory. The GIL is held: nothing here waits.
+// Returns the bytes; None if it is another kind of object or not in the directory. Keeps the GIL: nothing here waits.
 nb::object get_small(const Client& client, nb::handle id) {
   char* data = nullptr;
   Py_ssize_t length = 0;
