@@ -1,6 +1,6 @@
 // CRC-32C of large data at memory speed, by carry-less multiplication in 256-bit registers (AVX2 and VPCLMULQDQ).
-// x86_64 only. Source: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel,
-// 2009.
+// x86_64 only.
+// Source: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
 #pragma once
 
 #include <cstddef>

@@ -78,8 +78,7 @@ class ReconnectingClient : public ForkWatcher {
     return run(current, os::Deadline::never(), interrupt, std::forward<Work>(work));
   }
 
-  // --- sessions and locality sets: identified by handles, which combine a store's number with the life that assigned
-  // it
+  // --- sessions and locality sets: handles combine a store's number with the life that assigned it
   [[nodiscard]] static constexpr std::uint64_t handle(const Life& life, std::uint32_t number) {
     return number == 0 ? 0 : (std::uint64_t{life.number} << 32) | number;
   }

@@ -2,7 +2,6 @@
 //
 // A mapping lives as long as any object that uses it, so values stay readable whatever happens to the connection. A
 // segment number may be reused for another memfd (another generation); it is then mapped in addition to the old one.
-// number can come back with another memfd behind it (another generation); then the new one is mapped beside the old.
 #pragma once
 
 #include <cstdint>

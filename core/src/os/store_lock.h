@@ -6,7 +6,6 @@
 //
 // A process that closes any descriptor of the file loses the lock. Therefore the holder has exactly one descriptor of
 // it, never duplicates it, and keeps it open for life.
-// descriptor of it, makes no others, and keeps it open for as long as it lives.
 #pragma once
 
 #include "base/status.h"
