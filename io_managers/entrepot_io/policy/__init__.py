@@ -1,4 +1,4 @@
-"""Failover and checkpoints by a policy in YAML, for all hosts.
+"""Failover and checkpoints according to a YAML policy, for all orchestrators.
 
     version: 1
     checkpoint:
@@ -8,8 +8,8 @@
     failover:
       - {on: object_lost, do: [reload_checkpoint, rerun_upstream, fail]}
 
-A host plugin makes a :class:`PolicyRuntime` once in a process, a :class:`TaskRun` for each task, and reads and writes
-through it; ``docs/policy.md`` has the whole. Importing this package imports neither PyYAML nor fsspec.
+An orchestrator's plugin creates one :class:`PolicyRuntime` per process and one :class:`TaskRun` per task, and reads and
+writes through it; see ``docs/policy.md``. Importing this package imports neither PyYAML nor fsspec.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The catalog of a target: which checkpoints were written under it, found by object without knowing their folders.
+"""The catalog of a target: finds the checkpoints of an object without knowing their directories.
 
     BASE/.entrepot/catalog/objects/<2 digits>/<ID>/<time>-<random>.json   an entry for each checkpoint of an object
     BASE/.entrepot/catalog/outputs/<digest>/<time>-<random>.json          for rules with keep: by output, over all runs
 
-Files are written once and removed, never changed, so that nobody needs a lock. The entry comes after the checkpoint:
-what it names is whole. Both are synced together, so that a crash of the machine in the middle may leave an entry
-without its checkpoint, which then counts as damaged.
+Files are written once and removed, never modified, so no locks are needed. The entry is written after the checkpoint,
+so the checkpoint it names is complete. Both are synced together, so a crash of the machine in between may leave an
+entry without its checkpoint, which then counts as damaged.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Entry:
     Attributes:
         url: of the checkpoint.
         scope: of the object.
-        ref: the object, in the life that was saved.
+        ref: the object, in the generation that was saved.
         task: that made it.
         nbytes: of its payload.
         created: seconds since 1970.
-        rule: that asked for it, as file and line.
+        rule: that requested it, as file and line.
     """
 
     url: str
@@ -54,7 +54,7 @@ class Entry:
     rule: str
 
     def to_bytes(self) -> bytes:
-        """As the file has it."""
+        """Serialize the entry."""
         ref, task = self.ref, self.task
         said = {
             MARKER: FORMAT_VERSION,
@@ -74,10 +74,10 @@ class Entry:
 
     @classmethod
     def from_bytes(cls, data: bytes, url: str) -> Entry:
-        """Read what :meth:`to_bytes` made.
+        """Parse what :meth:`to_bytes` produced.
 
         Raises:
-            VersionMismatch: a newer version wrote it.
+            VersionMismatch: it was written by a newer version.
             CorruptData: it is something else.
         """
         try:
@@ -112,7 +112,7 @@ class Catalog:
     """The catalog at the base of a target. Thread-safe.
 
     Args:
-        target: whose.
+        target: the target.
     """
 
     def __init__(self, target: Target) -> None:
@@ -120,12 +120,12 @@ class Catalog:
         self._place = open_place(target.base, target.options)
 
     def add(self, entry: Entry, *, kept: bool, unsettled: Unsettled) -> None:
-        """Enter a checkpoint, unless it is entered, and settle it together with its entry.
+        """Add an entry for a checkpoint unless it exists, and sync both.
 
         Args:
-            entry: of it.
-            kept: whether it counts for a rule's ``keep``.
-            unsettled: folders of the checkpoint, as ``save`` gave them.
+            entry: of the checkpoint.
+            kept: whether it counts towards a rule's ``keep``.
+            unsettled: directories of the checkpoint, as collected by ``save``.
 
         Raises:
             AccessDenied, StoreFull, StoreUnavailable, InvalidArgument: it cannot be written.
@@ -133,22 +133,22 @@ class Catalog:
         file = f"{time.time_ns():020d}-{secrets.token_hex(4)}.json"
         data = entry.to_bytes()
         if any(known.url == entry.url for known in self.find(entry.ref.id)):
-            # A process got as far, and may have been killed before it settled this.
+            # Another process may have got this far and been killed before it synced this.
             if kept:
                 self._place.unsettle(f"{_output_folder(entry)}/{file}", unsettled, folders=5)
             self._place.unsettle(f"{_object_folder(entry.ref.id)}/{file}", unsettled, folders=6)
         else:
-            if kept:  # first: a checkpoint that is found and never pruned would stay for ever
+            if kept:  # first: a checkpoint that can be found but is never pruned would stay forever
                 self._place.write(f"{_output_folder(entry)}/{file}", data, unsettled=unsettled)
             self._place.write(f"{_object_folder(entry.ref.id)}/{file}", data, unsettled=unsettled)
         self._place.settle(unsettled)
 
     def find(self, oid: ObjectID) -> list[Entry]:
-        """The checkpoints of an object, newest first; entries that cannot be read are left out.
+        """The checkpoints of an object, newest first; unreadable entries are skipped.
 
         Raises:
             AccessDenied, StoreUnavailable: the target cannot be read.
-            VersionMismatch: a newer version wrote the newest entry, and there is none that can be read.
+            VersionMismatch: the newest entry was written by a newer version, and no entry is readable.
         """
         names = sorted((one.name for one in self._place.files(_object_folder(oid))), reverse=True)
         found: list[Entry] = []
@@ -157,7 +157,7 @@ class Catalog:
             try:
                 entry = Entry.from_bytes(self._place.read(name), f"{self._place.url}/{name}")
             except (FileNotFoundError, CorruptData):
-                continue  # pruned meanwhile, or a write of a driver that does not write whole files
+                continue  # pruned meanwhile, or written by a driver without atomic writes
             except VersionMismatch as error:
                 newer = newer or error
                 continue
@@ -168,14 +168,14 @@ class Catalog:
         return found
 
     def prune(self, like: Entry, keep: int) -> list[str]:
-        """Remove the oldest checkpoints of an output until ``keep`` are left; their chunks go with the next sweep.
+        """Remove the oldest checkpoints of an output until ``keep`` are left; the next sweep removes their chunks.
 
         Args:
             like: a checkpoint of the output.
-            keep: how many stay.
+            keep: how many to keep.
 
         Returns:
-            The URLs of those that were removed.
+            The URLs of the removed checkpoints.
         """
         names = sorted(one.name for one in self._place.files(_output_folder(like)))
         leaving = names[: max(0, len(names) - keep)]
@@ -185,11 +185,11 @@ class Catalog:
         removed: list[str] = []
         for name in leaving:
             entry = self._read(name)
-            if entry is None or entry.url in staying:  # two processes entered the same checkpoint
+            if entry is None or entry.url in staying:  # two processes added the same checkpoint
                 self._place.remove(name)
                 continue
             root, checkpoint = self._open(entry.url).split()
-            # The entry first: who finds none does not try to load half a checkpoint.
+            # The entry first, so that nobody tries to load a partially removed checkpoint.
             self._place.remove(f"{_object_folder(entry.ref.id)}/{name.rpartition('/')[2]}")
             remove_checkpoint(root, checkpoint)
             self._place.remove(name)
@@ -197,28 +197,28 @@ class Catalog:
         return removed
 
     def _read(self, name: str) -> Entry | None:
-        """An entry; None: another process removed it, or it is none."""
+        """Read an entry; None: removed by another process, or not an entry."""
         try:
             return Entry.from_bytes(self._place.read(name), f"{self._place.url}/{name}")
         except (FileNotFoundError, CorruptData):
             return None
 
     def _open(self, url: str) -> Place:
-        # An entry is a file that somebody may have edited: nothing outside the target is ever removed.
+        # Somebody may have edited the entry: never remove anything outside the target.
         if not url.startswith(self._place.url + "/") or "/../" in url + "/":
             raise CorruptData(f"an entry of the catalog of {self._place.url} names {url}, which is not below it")
         return open_place(url, self.target.options)
 
 
 class Catalogs:
-    """The catalogs of several targets, opened when they are needed."""
+    """The catalogs of several targets, opened on demand."""
 
     def __init__(self, targets: tuple[Target, ...]) -> None:
         self._targets = targets
         self._open: dict[tuple[str, str], Catalog] = {}
 
     def forget(self) -> None:
-        """Open all anew when they are next needed: a child of a fork has none of its parent's connections."""
+        """Reopen all catalogs on next use: a forked child must not use its parent's connections."""
         self._open = {}
 
     def of(self, target: Target) -> Catalog:
@@ -229,7 +229,7 @@ class Catalogs:
         return self._open[key]
 
     def find(self, oid: ObjectID) -> tuple[list[tuple[Catalog, Entry]], list[EntrepotError]]:
-        """The checkpoints of an object under any target, newest first; and why a target could not be asked."""
+        """The checkpoints of an object under all targets, newest first; and the errors of targets that failed."""
         found: list[tuple[Catalog, Entry]] = []
         failed: list[EntrepotError] = []
         asked: set[int] = set()
@@ -241,7 +241,7 @@ class Catalogs:
                 asked.add(id(catalog))
                 found.extend((catalog, entry) for entry in catalog.find(oid))
             except EntrepotError as error:
-                failed.append(error.with_traceback(None))  # which knows this frame, and so the list
+                failed.append(error.with_traceback(None))  # its traceback refers to this frame, and so to the list
         return sorted(found, key=lambda one: one[1].created, reverse=True), failed
 
 
@@ -251,7 +251,9 @@ def _object_folder(oid: ObjectID) -> str:
 
 
 def _output_folder(entry: Entry) -> str:
-    """Of an output over all runs: its key does not have the run in it, and a random ID is an output of its own."""
+    """The directory of an output over all runs: its key does not contain the run. A random ID is an output of its
+    own.
+    """
     task = entry.task
     said = "\0".join((entry.scope, task.host, task.pipeline, task.name, entry.ref.key or str(entry.ref.id)))
     return f"{FOLDER}/outputs/{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

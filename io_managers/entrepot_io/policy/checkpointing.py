@@ -1,10 +1,10 @@
-"""Checkpoints by policy: whether an output gets one, written now or behind, found again when it is needed.
+"""Checkpoints by policy: decides whether an output gets one, and writes it at once or in the background.
 
-decided --sync--> written, entered in the catalog, older ones pruned
+decided --sync--> written, added to the catalog, older ones pruned
    |
-   `--async--> noted as pending in the store --behind--> written, ... and the note removed
+   `--async--> recorded as pending in the store --write-behind--> written, ... and the record removed
                         |
-                        `-- queue full, process killed, wait over: left to ``settle`` at the run's end, by any process
+                        `-- queue full, process killed, timeout: left to ``settle`` at the run's end, in any process
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _NAME_BYTES = 60
 
 @dataclass
 class SettleReport:
-    """What the end of a run did about checkpoints that were put off.
+    """What the end of a run did about pending checkpoints.
 
     Attributes:
-        written: how many are whole now.
+        written: how many are complete now.
         abandoned: keys of those that are not.
-        swept: how many chunks of pruned checkpoints were removed.
-        problems: what went wrong, in words.
+        swept: number of chunks of pruned checkpoints that were removed.
+        problems: error descriptions.
     """
 
     written: int = 0
@@ -69,12 +69,12 @@ class _Job:
 
 
 class Checkpoints:
-    """What one process does about checkpoints. Thread-safe.
+    """Checkpointing in one process. Thread-safe.
 
     Args:
-        policy: that decides.
-        statistics: told how fast targets are.
-        log: told what happened.
+        policy: makes the decisions.
+        statistics: receives the speed of targets.
+        log: receives events.
     """
 
     def __init__(self, policy: Policy, statistics: Statistics, log: EventLog) -> None:
@@ -83,13 +83,13 @@ class Checkpoints:
         self._log = log
         self.catalogs = Catalogs(policy.all_targets())
         self._lock = threading.Lock()
-        self._jobs: dict[ObjectID, _Job] = {}  # guarded by _lock, like the following
+        self._jobs: dict[ObjectID, _Job] = {}  # guarded by _lock, as are the following
         self._tries: dict[ObjectID, int] = {}
         self._behind = Behind(self._save_behind, "the targets of the policy", exit_seconds=policy.wait_seconds)
         os.register_at_fork(after_in_child=self._after_fork_in_child)
 
     def _after_fork_in_child(self) -> None:
-        # What the parent put off is its own affair; another thread of it may have held the lock.
+        # Pending writes are the parent's; another of its threads may have held the lock.
         self._lock = threading.Lock()
         self._jobs = {}
         self._tries = {}
@@ -98,16 +98,16 @@ class Checkpoints:
     # --- writing
 
     def write(self, store: Store, decision: Decision, subject: Subject, ref: ObjectRef) -> None:
-        """Do what was decided about an output that was just written.
+        """Carry out the decision about an output that was just written.
 
         Args:
             store: the session of the output.
             decision: of :func:`~entrepot_io.policy.conditions.decide`.
             subject: the output.
-            ref: the output, in the life that was just written; its lineage is written already.
+            ref: the output, in the generation just written; its lineage is already stored.
 
         Raises:
-            What saving raises, for a sync checkpoint where the policy says ``on_error: fail``.
+            Whatever saving raises, for a sync checkpoint whose policy says ``on_error: fail``.
         """
         rule = decision.rule
         if not decision.write or rule is None:
@@ -129,7 +129,7 @@ class Checkpoints:
                 ) from error
 
     def _put_off(self, store: Store, job: _Job) -> None:
-        # Noted first: from here on any process can write it, also after this one was killed.
+        # Recorded first: from here on any process can write it, even if this one is killed.
         records.put(store, PENDING + str(job.ref.id), _pending_out(job), name=PENDING + str(job.ref.id))
         with self._lock:
             full = len(self._jobs) >= self._policy.queue and job.ref.id not in self._jobs
@@ -158,7 +158,7 @@ class Checkpoints:
             with self._lock:
                 self._tries[oid] = self._tries.get(oid, 0) + 1
                 if self._tries[oid] < TRIES:
-                    raise  # tried again after a pause
+                    raise  # retried after a pause
             text = f"{error}. It stays pending until the run's end"
             self._tell("checkpoint_failed", job.subject, job.ref, job.rule, text=text)
         except ObjectNotFound:
@@ -174,18 +174,18 @@ class Checkpoints:
                 del self._jobs[oid]
 
     def _save(self, store: Store, job: _Job, why: str) -> bool:
-        """Write a checkpoint to the first target that takes it; False: the value was replaced meanwhile."""
+        """Write a checkpoint to the first target that accepts it; False: the value was replaced meanwhile."""
         failure: EntrepotError | None = None
         for target in job.rule.targets:
             try:
                 saved = self._save_to(store, job, target, why)
             except (ObjectNotFound, CorruptData):
-                raise  # the object's own trouble, which another target does not mend
+                raise  # a problem of the object itself, which another target does not fix
             except EntrepotError as error:
                 failure = error
                 self._tell("checkpoint_failed", job.subject, job.ref, job.rule, text=f"target {target.name!r}: {error}")
             else:
-                failure = None  # it knows this frame and all that called it: a cycle, which would keep their values
+                failure = None  # its traceback refers to this frame: a cycle that would keep values alive
                 return saved
         assert failure is not None, "a rule that writes has a target"
         try:
@@ -200,7 +200,7 @@ class Checkpoints:
 
         ref, task = job.ref, job.subject.task
         if parts.generation_of(store, ref.id) not in (None, ref.generation):
-            return False  # a later attempt wrote it again, and sees to its own checkpoint
+            return False  # rewritten by a later attempt, which takes care of its own checkpoint
         catalog = self.catalogs.of(target)
         root = target.root(task=task, scope=store.scope, session=store.session_name)
         url = f"{root}/{_checkpoint_name(ref)}"
@@ -221,37 +221,37 @@ class Checkpoints:
         if job.rule.keep is not None and (gone := catalog.prune(entry, job.rule.keep)):
             self._tell("checkpoint_pruned", job.subject, ref, job.rule, text=", ".join(gone))
             for one in dict.fromkeys(one.rpartition("/")[0] for one in gone):
-                # In the store, because the process that sees to the run's end may be another one.
+                # In the store, because another process may finish the run.
                 name = SWEEP + hashlib.sha256(one.encode()).hexdigest()[:32]
-                with suppress(EntrepotError):  # a full store: 'entrepot checkpoints prune' removes them as well
+                with suppress(EntrepotError):  # store full: 'entrepot checkpoints prune' removes them as well
                     records.put(store, name, {"root": one, "target": target.template}, name=name)
         return True
 
     def flush(self, wait_seconds: float | None = None) -> bool:
-        """Wait for what this process put off, and for nobody else's; for hosts that end processes without their exit.
+        """Wait for this process's own pending writes; for orchestrators that kill processes without a normal exit.
 
         Args:
-            wait_seconds: at most; None: as the policy says.
+            wait_seconds: timeout; None: as the policy says.
 
         Returns:
-            Whether all of it is written; what is not stays pending until the run's end.
+            Whether everything is written; the rest stays pending until the run's end.
         """
         try:
             self._behind.flush(self._policy.wait_seconds if wait_seconds is None else wait_seconds)
         except EntrepotError:
-            return False  # told in the event log by whoever failed; the note in the store stays
+            return False  # already in the event log; the record in the store stays
         return True
 
-    # --- the end of a run
+    # --- end of a run
 
     def settle(self, store: Store, wait_seconds: float | None = None) -> SettleReport:
-        """See to the checkpoints of a session that were put off: written, or safely abandoned.
+        """Write, or safely abandon, the pending checkpoints of a session.
 
-        Call it when the run is over, in any process; what another process left pending is written too.
+        Call it when the run is over, in any process; checkpoints left pending by other processes are written too.
 
         Args:
             store: the session.
-            wait_seconds: that it may take; None: as the policy says.
+            wait_seconds: timeout; None: as the policy says.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -295,18 +295,18 @@ class Checkpoints:
         subject, ref = _pending_in(said)
         rule = self._policy.checkpoint_rule(subject)
         if rule is None or not rule.targets:
-            records.remove(store, name)  # the policy of today has none for it
+            records.remove(store, name)  # the current policy has no rule for it
             return None
         return _Job(rule, subject, ref)
 
     def _sweep(self, store: Store, end: float, report: SettleReport) -> int:
-        """Remove chunks that no checkpoint names any more, under roots where something was pruned."""
+        """Remove unreferenced chunks under roots where something was pruned."""
         from entrepot_io.checkpoints.keeping import prune
 
         chunks = 0
         for name in _names(store, SWEEP):
             if time.monotonic() >= end:
-                break  # the note stays
+                break  # the record stays
             said = records.get(store, name) or {}
             root, template = str(said.get("root", "")), said.get("target")
             target = next((one for one in self._policy.all_targets() if one.template == template), None)
@@ -323,13 +323,13 @@ class Checkpoints:
 
 
 def recompute_seconds(store: Store, own_seconds: float, inputs: tuple[ObjectRef, ...], *, most: int = 256) -> float:
-    """What making a value again takes: its task, and the tasks before it whose outputs are in no checkpoint.
+    """Seconds to recompute a value: its task, and the preceding tasks whose outputs are in no checkpoint.
 
     Args:
         store: any session of the scope.
-        own_seconds: what its own task takes.
+        own_seconds: duration of its own task.
         inputs: what that task reads.
-        most: how many objects are looked at.
+        most: limit on the objects visited.
     """
     tasks: dict[Task, float] = {}
     seen: set[ObjectID] = set()
@@ -352,7 +352,7 @@ def _names(store: Store, prefix: str) -> list[str]:
 
 
 def _value_ids(store: Store, oid: ObjectID) -> list[ObjectID]:
-    """The objects that a value consists of: of a collection that a host was handed, the collection itself too."""
+    """The objects that make up a value; for a reference to a collection, that includes the collection itself."""
     from entrepot import Collection
 
     if parts.read(store, oid).type != COLLECTION_REFERENCE:

@@ -1,4 +1,4 @@
-"""What only the meaning shows: rules that contradict each other or themselves, and targets that cannot be written."""
+"""Semantic checks: rules that contradict each other or themselves, and targets that cannot be written."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from entrepot_io.policy.targets import Target, template_problem
 
 
 def target_problem(url: str) -> str:
-    """Why a target's template is impossible; empty: it is not."""
+    """Why a target's template is unusable; empty: it is usable."""
     return template_problem(url)
 
 
 def check(policy: Policy, said: Said, problems: Problems) -> None:
-    """Note what contradicts.
+    """Report contradictions.
 
     Args:
-        policy: as it was made.
-        said: what it was made of.
+        policy: the policy as constructed.
+        said: the parsed sections it was constructed from.
         problems: added to.
     """
     checkpoint: Said | None = said.get("checkpoint")
@@ -52,7 +52,7 @@ def probe(targets: Iterable[Target]) -> list[Problem]:
     """Try to write, read and remove a small file below the base of each target.
 
     Returns:
-        What does not work, with what the driver says: no credentials, no right, no such bucket, a full disk.
+        A problem for each failure, with the driver's error: no credentials, no permission, no such bucket, a full disk.
     """
     from entrepot_io.checkpoints.chunks import SHARED
     from entrepot_io.checkpoints.places import open_place
@@ -103,7 +103,7 @@ def _check_memory(policy: Policy, said: Said | None, problems: Problems) -> None
         written = index < len(policy.memory) - 1
         if written and rule.match.size and empty_range(rule.match.size):
             problems.append(Problem(rule.mark, f"no number keeps {_all(rule.match.size)}: this rule would never hold"))
-        if written or "recompute" in said.values:  # the section's own word counts only if it is said
+        if written or "recompute" in said.values:  # the section's own setting counts only if it is explicit
             _check_hidden(rule, policy.memory[:index], problems)
         if rule.recompute:
             _check_made_again(rule, policy.failover, problems)
@@ -113,7 +113,7 @@ def _check_memory(policy: Policy, said: Said | None, problems: Problems) -> None
 
 
 def _check_made_again(rule: MemoryRule, failover: tuple[FailoverRule, ...], problems: Problems) -> None:
-    """What is dropped has to come back: the rule that decides about it then must not say otherwise."""
+    """Dropped values must be restorable: the rule that applies to their loss must not prevent that."""
     for one in failover:
         if "object_dropped" not in one.events or not one.match.hides(rule.match):
             continue

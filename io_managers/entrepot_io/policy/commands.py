@@ -1,4 +1,4 @@
-"""Verbs of the command line: policy check, explain and schema; events."""
+"""Subcommands of the command line: policy check, explain and schema; events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOSTS = ("airflow", "dagster", "kedro")
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verbs of this module."""
+    """Add this module's subcommands."""
     family = verbs.add_parser("policy", help="check and explain the policy of checkpoints and failover")
     members = family.add_subparsers(dest="action", metavar="ACTION", required=True)
 

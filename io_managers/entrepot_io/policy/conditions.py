@@ -1,4 +1,4 @@
-"""Deciding whether an output is checkpointed: a rule's ``every`` and ``when``, with the reason in words."""
+"""Decides whether an output is checkpointed, by a rule's ``every`` and ``when``, with a reason."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Decision:
     """Whether an output is checkpointed.
 
     Attributes:
-        write: yes or no.
+        write: whether it is.
         rule: that decided; None: none matched.
-        reason: in words.
+        reason: for display.
     """
 
     write: bool
@@ -40,14 +40,14 @@ def decide(
     recompute: Callable[[], float],
     estimate: Callable[[], Estimate],
 ) -> Decision:
-    """Whether a rule has an output checkpointed.
+    """Decide whether a rule checkpoints an output.
 
     Args:
         rule: the first that matched.
-        subject: the output, its size known.
-        run_number: of the task, from 1 on; the first run is checkpointed, then each n-th.
-        recompute: seconds that making the value again would take; asked only if it counts.
-        estimate: costs, for ``auto``; asked only if they count.
+        subject: the output, with its size.
+        run_number: of the task, from 1 on; the first run is checkpointed, then every n-th.
+        recompute: seconds that recomputing the value would take; called only if needed.
+        estimate: costs, for ``auto``; called only if needed.
     """
     if rule is None:
         return Decision(False, None, "no rule matches it")

@@ -1,16 +1,16 @@
-"""When a checkpoint is worth its price: ``when: auto``.
+"""Cost model of checkpoints, for ``when: auto``.
 
-Young and Daly ask how often a long computation should write its state; an output is written once or not at all, so
-their question becomes that of Han et al. for workflows, one task at a time. Let, in seconds,
+Young and Daly determine how often a long computation should write its state; an output is written once or not at all,
+so the question becomes that of Han et al. for workflows, one task at a time. Let, in seconds,
 
-    R  what it takes to make the value again: the task, and the tasks before it whose outputs are in no checkpoint
-    W  what the checkpoint takes to write, L what it takes to load
-    p  the chance that the value is lost before its last use
+    R  time to recompute the value: the task, and the preceding tasks whose outputs are in no checkpoint
+    W  time to write the checkpoint, L time to load it
+    p  probability that the value is lost before its last use
 
-Without a checkpoint a loss is expected to cost p R, with one W + p L. The checkpoint pays if ``p R > W + p L``. Losses
-come independently at a rate, so a value that is needed for T seconds is lost with p = 1 - exp(-rate T). The rate is
-measured: n losses seen in t seconds of watching, with a prior that counts as one loss in ``1 / assumed`` seconds, give
-(n + 1) / (t + 1 / assumed), the mean of a gamma posterior.
+The expected cost is p R without a checkpoint, and W + p L with one. The checkpoint pays if ``p R > W + p L``. Losses
+are independent with a constant rate, so a value that is needed for T seconds is lost with p = 1 - exp(-rate T). The
+rate is measured: n losses in t seconds of observation, with a prior that counts as one loss in ``1 / assumed`` seconds,
+give (n + 1) / (t + 1 / assumed), the mean of a gamma posterior.
 
 Sources: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974; J. T. Daly, A
 higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006; L. Han, L.-C. Canon,
@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 
 DAY_SECONDS = 86400.0
-# Until a target was measured: what a disk of a small machine, or a connection to an object store, gives.
+# Until a target was measured: typical of a small machine's disk, or a connection to an object store.
 DEFAULT_BYTES_PER_SECOND = 100e6
 DEFAULT_LATENCY_SECONDS = 0.05
 DEFAULT_LIFETIME_SECONDS = 3600.0
@@ -32,7 +32,7 @@ DEFAULT_LIFETIME_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a checkpoint costs and saves, in seconds.
+    """Costs and benefit of a checkpoint, in seconds.
 
     Attributes:
         recompute, write, load: R, W and L.
@@ -48,12 +48,12 @@ class Estimate:
 
     @property
     def without(self) -> float:
-        """What a loss is expected to cost without a checkpoint."""
+        """Expected cost of a loss without a checkpoint."""
         return self.chance * self.recompute
 
     @property
     def with_one(self) -> float:
-        """What the checkpoint, and a loss, are expected to cost."""
+        """Expected cost of the checkpoint and of a loss."""
         return self.write + self.chance * self.load
 
     @property
@@ -68,12 +68,12 @@ class Estimate:
 
 
 def loss_rate(losses: int, watched_seconds: float, assumed_per_day: float) -> float:
-    """Losses a second, from what was seen and what is assumed before.
+    """Losses per second, from observation and a prior.
 
     Args:
-        losses: how often a value was lost.
-        watched_seconds: for how long somebody would have noticed.
-        assumed_per_day: the prior; 0: only what was seen counts.
+        losses: observed number of losses.
+        watched_seconds: duration of the observation.
+        assumed_per_day: the prior; 0: only observations count.
 
     >>> round(loss_rate(0, 0, 0.1) * DAY_SECONDS, 6), loss_rate(0, 1000.0, 0)
     (0.1, 0.0)
@@ -84,25 +84,25 @@ def loss_rate(losses: int, watched_seconds: float, assumed_per_day: float) -> fl
 
 
 def chance_of_loss(rate: float, seconds: float) -> float:
-    """The chance of at least one loss within some time."""
+    """Probability of at least one loss within ``seconds``."""
     return -math.expm1(-rate * max(0.0, seconds))
 
 
 def transfer_seconds(nbytes: int, bytes_per_second: float, latency: float) -> float:
-    """What moving some bytes takes."""
+    """Time to transfer ``nbytes``."""
     return latency + nbytes / max(1.0, bytes_per_second)
 
 
 def cheaper_to_recompute(
     recompute: float, nbytes: int, write_rate: float, read_rate: float, chance_of_use: float
 ) -> bool:
-    """Whether dropping a value and making it again is cheaper than spilling it and reading it back.
+    """Whether dropping and recomputing a value is cheaper than spilling it and reading it back.
 
     Args:
-        recompute: seconds to make it again.
+        recompute: seconds to recompute it.
         nbytes: of the value.
-        write_rate, read_rate: of the spill disk, in bytes a second.
-        chance_of_use: that anybody reads it again.
+        write_rate, read_rate: of the spill disk, in bytes per second.
+        chance_of_use: probability that it is read again.
     """
     spill = transfer_seconds(nbytes, write_rate, 0.0) + chance_of_use * transfer_seconds(nbytes, read_rate, 0.0)
     return chance_of_use * recompute < spill

@@ -1,4 +1,4 @@
-"""The definition of a policy, once: what is read, the JSON schema and the reference all come from here."""
+"""The definition of a policy: the single source of the parser, the JSON schema and the reference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVENTS = (
     "store_full",
 )
 STEPS = ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "evict", "fail")
-# Which steps can do anything about an event.
+# Steps that can handle each event.
 STEPS_OF = {
     "object_lost": ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "fail"),
     "object_dropped": ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "fail"),
@@ -54,7 +54,7 @@ DEFAULT_BACKOFF_SECONDS = 1.0
 DEFAULT_MAX_BACKOFF_SECONDS = 60.0
 DEFAULT_MAX_TASKS = 100
 DEFAULT_EVENT_BYTES = 16 << 20
-DEFAULT_OVERHEAD_SECONDS = 10.0  # of a host that starts a process for a task, and looks for it from time to time
+DEFAULT_OVERHEAD_SECONDS = 10.0  # of an orchestrator that starts a process for each task, and polls for it
 
 _GLOB = Text("a glob", example="train_*")
 _GLOBS = Several(_GLOB, bare=True)
@@ -241,12 +241,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """As the published file has it."""
+    """The text of the published schema file."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def reference() -> list[tuple[str, str, str]]:
-    """Every key with its default and its meaning, as the documentation lists them."""
+    """Every key with its default and its meaning, for the documentation."""
     rows: list[tuple[str, str, str]] = []
     _describe(POLICY, "", rows)
     return rows

@@ -1,8 +1,8 @@
-"""The event log: what happened, to which object, by which rule, how long it took.
+"""The event log: what happened, to which object, by which rule, and how long it took.
 
-One file for each scope and host, a JSON object a line, only ever appended to. At half of ``max_bytes`` the file becomes
-the older half and a new one is begun, so that both together stay within bounds. It is a file and not in the store,
-because it tells of the store's death too.
+One append-only file of JSON lines for each scope and host. At half of ``max_bytes`` the file becomes the older half and
+a new one is started, so that both together stay within the limit. It is a file rather than in the store, because it
+also records the store's death.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class Event:
 
     Attributes:
         kind: what happened, one of ``KINDS``.
-        task: to which task's value, or which task.
+        task: the task concerned, or whose value is concerned.
         object: ID of the object; empty: none.
         key: its key.
-        rule: by which rule, as file and line; empty: by none.
-        seconds: how long it took; None: it took no time.
-        nbytes: how many bytes; None: that does not apply.
-        text: the rest, in words.
+        rule: by which rule, as file and line; empty: none.
+        seconds: duration; None: instantaneous.
+        nbytes: number of bytes; None: not applicable.
+        text: further details.
         time: seconds since 1970.
         host, pid: where.
     """
@@ -87,14 +87,14 @@ class Event:
     pid: int = field(default_factory=os.getpid)
 
     def to_line(self) -> bytes:
-        """As the file has it."""
+        """Serialize the event."""
         said = {name: value for name, value in asdict(self).items() if value not in ("", None)}
         said["text"] = shorten(self.text, TEXT_MAX_BYTES)
         return json.dumps({"v": FORMAT_VERSION, **said}, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Event | None:
-        """Read a line; None: it is none that this version knows, or was cut short."""
+        """Parse a line; None: truncated, or not of a version that this one knows."""
         try:
             said = json.loads(line)
             if not isinstance(said, dict) or said.pop("v") > FORMAT_VERSION:
@@ -114,14 +114,14 @@ class Event:
 
 
 class EventLog:
-    """The log of one scope. Thread-safe, and safe for any number of processes.
+    """The log of one scope. Safe for any number of threads and processes.
 
-    A log that cannot be written never stops a task: that is said once, on standard error.
+    A log that cannot be written never stops a task: the error is reported once, on standard error.
 
     Args:
-        scope: whose.
-        folder: where; None: ENTREPOT_EVENTS, else that of the user's state.
-        max_bytes: what it may take.
+        scope: the deployment.
+        folder: its directory; None: ENTREPOT_EVENTS, else the default below the user's state directory.
+        max_bytes: maximum size.
         enabled: whether anything is written.
     """
 
@@ -140,19 +140,19 @@ class EventLog:
         self._watchers: tuple[Callable[[Event], object], ...] = ()
 
     def watch(self, watcher: Callable[[Event], object]) -> None:
-        """Have every further event of this process told to ``watcher`` too, be the log written or not.
+        """Pass all further events of this process to ``watcher`` too, whether or not the log is written.
 
         Args:
-            watcher: a host's own way to show it, such as the log of the task; must not raise.
+            watcher: an orchestrator's way to show them, such as the task's log; must not raise.
         """
         self._watchers = (*self._watchers, watcher)
 
     def add(self, kind: str, *, of: Task | None = None, **said: Any) -> Event:
-        """Write an event down, and return it.
+        """Write an event, and return it.
 
         Args:
             kind: what happened.
-            of: the task that it is about.
+            of: the task concerned.
             said: the other fields of :class:`Event`.
         """
         if of is not None:
@@ -181,13 +181,13 @@ class EventLog:
                 file = self._turned(file)
             os.write(file, line)
         finally:
-            os.close(file)  # lets go of the lock
+            os.close(file)  # releases the lock
 
     def _open(self) -> int:
         return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _turned(self, file: int) -> int:
-        """Begin a new file, unless somebody else did while we waited for the lock."""
+        """Start a new file, unless another process did while we waited for the lock."""
         there = os.stat(self.path)
         if (there.st_dev, there.st_ino) == (os.fstat(file).st_dev, os.fstat(file).st_ino):
             os.rename(self.path, older_file(self.path))
@@ -198,11 +198,11 @@ class EventLog:
 
 
 def read_events(path: Path, *, older_only: bool = False) -> Iterator[Event]:
-    """All events of a log, oldest first; lines that are none are left out.
+    """All events of a log, oldest first; invalid lines are skipped.
 
     Args:
         path: of the log.
-        older_only: only those of its older half, which :func:`follow` leaves out.
+        older_only: only those of the older half, which :func:`follow` omits.
     """
     for one in (older_file(path),) if older_only else (older_file(path), path):
         try:
@@ -213,7 +213,7 @@ def read_events(path: Path, *, older_only: bool = False) -> Iterator[Event]:
 
 
 def follow(path: Path, stop: float | None = None) -> Iterator[Event | None]:
-    """Events of the newer half of a log, then those that are written; None each time there is none, after a pause.
+    """Yield the events of a log's newer half, then new ones; yields None, after a pause, whenever there are none.
 
     Args:
         path: of the log.
@@ -224,7 +224,7 @@ def follow(path: Path, stop: float | None = None) -> Iterator[Event | None]:
         data = b""
         if _inode(path) != file:
             if file is not None:
-                data, _ = _tail(older_file(path), at)  # what came before the turn
+                data, _ = _tail(older_file(path), at)  # what was written before the rotation
             file, at = _inode(path), 0
         more, at = _tail(path, at)
         *lines, rest = (rest + data + more).split(b"\n")
@@ -236,12 +236,12 @@ def follow(path: Path, stop: float | None = None) -> Iterator[Event | None]:
 
 
 def log_file(scope: str, folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where the log of a scope is on this host."""
+    """Path of a scope's log on this host."""
     return Path(folder or default_folder()) / f"{_file_name(scope)}.jsonl"
 
 
 def default_folder() -> Path:
-    """ENTREPOT_EVENTS, or ``entrepot/events`` in the folder of the user's state."""
+    """ENTREPOT_EVENTS, or ``entrepot/events`` in the user's state directory."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     from entrepot._settings import state_folder
@@ -250,7 +250,7 @@ def default_folder() -> Path:
 
 
 def older_file(path: Path) -> Path:
-    """The older half of a log."""
+    """Path of the older half of a log."""
     return path.with_name(path.name + _OLDER)
 
 

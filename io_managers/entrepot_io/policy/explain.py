@@ -1,4 +1,4 @@
-"""What a policy would do about a task, in words: ``entrepot policy explain``."""
+"""Explains what a policy would do about a task: ``entrepot policy explain``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from entrepot_io.policy.trouble import DEFAULT_RULES
 
 
 def explain(policy: Policy, subject: Subject) -> list[str]:
-    """Lines for people.
+    """Lines of text to print.
 
     Args:
         policy: the rules.
-        subject: the task or output; what is empty is taken as it is.
+        subject: the task or output; empty fields are used as they are.
     """
     lines = [f"policy {policy.source}"]
     if not policy.enabled:

@@ -1,13 +1,13 @@
-"""What is done when a value cannot be read or written: a rule's steps, in order, until one helps.
+"""Handles a value that cannot be read or written: tries a rule's steps in order until one helps.
 
 A read fails --event--> rule --step--> helped: the value
                           ^      |
-                          |      `-- did not help: the next step; after the last one, again with back-off
-                          `-- no attempts left, or the step ``fail``: the first error again, with all that was tried
+                          |      `-- did not help: the next step; after the last one, start over with back-off
+                          `-- no attempts left, or step ``fail``: the first error again, with all that was tried
 
-All of it happens in the process that reads, because no host calls its hooks when a task is killed. Each step may be
-broken off at any point: a reload seals nothing before its checksums were compared, and what was loaded is there for the
-next attempt, be it another process's.
+All of it happens in the reading process, because no orchestrator calls its hooks when a task is killed. Each step may
+be interrupted at any point: a reload seals nothing before its checksums were compared, and whatever was loaded is there
+for the next attempt, even in another process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_EVICTED = 64
-MAX_DEPTH = 8  # of reruns within reruns
+MAX_DEPTH = 8  # of nested reruns
 
 
 class Failover:
@@ -54,16 +54,16 @@ class Failover:
 
     Args:
         policy: the rules.
-        restorer: brings values back without their tasks.
-        statistics: told of losses.
-        log: told of everything.
+        restorer: restores values without their tasks.
+        statistics: receives losses.
+        log: receives all events.
         graph: who made what.
         subject_of: an object as rules see it.
         open_session: a session of the scope by its name.
-        rerunner: of the host; None: a rerun is asked for by :class:`RerunNeeded`.
+        rerunner: of the orchestrator; None: reruns are requested by raising :class:`RerunNeeded`.
         sleep: waits some seconds.
-        shared_reruns: whether one rerun serves all readers that miss the same life of an object, as it does in a host
-            that clears tasks of the same run; then their asking counts once.
+        shared_reruns: whether one rerun serves all readers that miss the same generation of an object, as in an
+            orchestrator that clears tasks of the same run; then their requests count once.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Failover:
         self._open_session = open_session
         self._rerunner = rerunner
         self._sleep = sleep
-        self._reruns = threading.local()  # .depth: how many reruns this thread is inside of
+        self._reruns = threading.local()  # .depth: nesting depth of this thread's reruns
 
     def rule(self, event: str, subject: Subject) -> FailoverRule:
-        """The rule that decides: the policy's first that matches, else the default."""
+        """The rule that decides: the policy's first matching one, else the default."""
         return self._policy.failover_rule(event, subject) or DEFAULT_RULES[event]
 
     # --- reading and writing
@@ -110,16 +110,17 @@ class Failover:
         """Read a value; if that fails, do what the policy says.
 
         Args:
-            subject: the task that made the value, if the host knows it; None: its lineage is asked if the read fails.
+            subject: the task that made the value, if the orchestrator knows it; None: its lineage is consulted if the
+                read fails.
             ref: the value.
             open_store: its session.
-            read: the host's own way to read it; called again after a step that helped.
-            copy: how it is read where that way wants a life of the value that was since reloaded.
-            expected: whether the host knows that it was written. If not, and neither lineage nor a checkpoint knows
-                of it, it was never there, and nothing is done about that.
+            read: the orchestrator's way to read it; called again after a step that helped.
+            copy: copy mode for reading a reloaded value, if ``read`` insists on the original generation.
+            expected: whether the orchestrator knows that it was written. If not, and neither lineage nor a checkpoint
+                knows it, it never existed, and nothing is done.
 
         Raises:
-            RerunNeeded: the policy wants tasks to run again, and the host gave no :class:`Rerunner`.
+            RerunNeeded: the policy wants tasks to run again, and the orchestrator gave no :class:`Rerunner`.
             ObjectLost, ObjectNotFound, StoreUnavailable, ...: what ``read`` raised, with what was tried, when the
                 policy gives up.
         """
@@ -134,7 +135,7 @@ class Failover:
         try:
             return self._lost(trouble, ref, open_store, read)
         finally:
-            # Its error knows this frame and all that called it: a cycle, which would keep their values in memory.
+            # Its error refers to this frame and its callers: a cycle that would keep their values alive.
             del trouble
 
     def _lost(self, trouble: Trouble, ref: ObjectRef, open_store: Callable[[], Store], read: Callable[[], T]) -> T:
@@ -149,19 +150,19 @@ class Failover:
         try:
             return self._handled(trouble, read)
         finally:
-            del trouble  # as above
+            del trouble  # see read()
 
     def write(self, subject: Subject, open_store: Callable[[], Store], write: Callable[[], T]) -> T:
-        """Write a value; if the store is full or away, do what the policy says.
+        """Write a value; if the store is full or unavailable, do what the policy says.
 
         Args:
             subject: the task that writes.
             open_store: the session that it writes to.
-            write: the host's own way; called again.
+            write: the orchestrator's way to write; called again for each attempt.
 
         Raises:
             StoreFull, StoreUnavailable: what ``write`` raised, with what was tried, when the policy gives up.
-            And what else ``write`` raises.
+            Also whatever else ``write`` raises.
         """
         try:
             return write()
@@ -171,7 +172,7 @@ class Failover:
         try:
             return self._handled(trouble, write)
         finally:
-            del trouble  # as above
+            del trouble  # see read()
 
     def _never_written(self, ref: ObjectRef) -> bool:
         store = self._open_session(ref.session)
@@ -201,13 +202,13 @@ class Failover:
                     trouble.tell(self._log, "recovered", rule, seconds=time.monotonic() - begun, text=step.name)
                     return cast("T", value)
             if not trouble.may_pass:
-                break  # nothing more comes of doing the same again
+                break  # repeating the same would not help
         raise trouble.given_up(self._log, rule, "")
 
     # --- steps
 
     def _step(self, step: Step, trouble: Trouble, rule: FailoverRule, action: Callable[[], Any]) -> tuple[bool, Any]:
-        """Take a step; whether it helped, and the value."""
+        """Run a step; returns whether it helped, and the value."""
         try:
             if step.name == "retry":
                 return self._retry(step, trouble, rule, action)
@@ -231,7 +232,8 @@ class Failover:
         except RerunNeeded:
             raise
         except ObjectLost:
-            # The host's own way wants the very life of its reference; what came back is another life of the same value.
+            # ``action`` insists on the reference's own generation; what was reloaded has another generation of the same
+            # value.
             store = trouble.open_store()
             if trouble.ref is None or not lives.same_value(store, trouble.ref):
                 raise
@@ -254,7 +256,7 @@ class Failover:
                     and trouble.ref is not None
                     and not isinstance(error, StoreUnavailable)
                 ):
-                    # The daemon is back without the value: another event, with a rule of its own.
+                    # The daemon is back without the value: a different event, with a rule of its own.
                     event = self._event_of(error, trouble.ref, trouble.open_store)
                     after = Trouble(event, trouble.subject, trouble.ref, trouble.open_store, error, trouble.copy)
                     return True, self._through(after, action)
@@ -322,7 +324,7 @@ class Failover:
         trouble.tell(self._log, "rerun_done", rule, seconds=time.monotonic() - begun, text=str(plan))
         store = trouble.open_store()
         if ref.instance:
-            # The task's own new value is what its old reference means from now on.
+            # From now on the old reference means the task's own new value.
             lives.reloaded(store, ref, [(ref.instance, ref.generation)])
         return True
 
@@ -344,11 +346,11 @@ class Failover:
             ]
             if all(whole):
                 return plan
-            if len(trouble.damaged) == before:  # each further round knows of more damage, so they end
+            if len(trouble.damaged) == before:  # each further round excludes more damage, so this ends
                 raise NoPlan(f"inputs of {plan} are in checkpoints that cannot be loaded now")
 
     def _evict(self, trouble: Trouble, rule: FailoverRule) -> bool:
-        """Have objects of this session written out, the largest first, until what is missing may fit."""
+        """Evict objects of this session, largest first, until the missing bytes may fit."""
         store = trouble.open_store()
         found = [one for one in store.list() if one.state == "sealed" and not one.pins and one.nbytes]
         found.sort(key=lambda one: one.nbytes, reverse=True)
@@ -358,7 +360,7 @@ class Failover:
             return False
         try:
             store.evict(*(one.id for one in chosen))
-        except InvalidArgument as error:  # no folder to spill to
+        except InvalidArgument as error:  # no spill directory
             trouble.tried.append(f"evict: {error}")
             return False
         trouble.tell(
@@ -369,12 +371,12 @@ class Failover:
     # --- planning
 
     def plan(self, lost: Sequence[ObjectRef], max_tasks: int, damaged: Collection[str] = ()) -> Plan:
-        """The reruns that bring objects back; see :func:`~entrepot_io.policy.planning.plan_reruns`.
+        """Plan the reruns that restore objects; see :func:`~entrepot_io.policy.planning.plan_reruns`.
 
         Args:
             lost: the objects.
-            max_tasks: the most that may be rerun.
-            damaged: URLs of checkpoints that do not count.
+            max_tasks: limit on the tasks to rerun.
+            damaged: URLs of checkpoints to ignore.
         """
         return plan_reruns(
             lost,
@@ -385,15 +387,15 @@ class Failover:
         )
 
     def forbidden(self, ref: ObjectRef) -> str:
-        """Why a value that is lost is not made again, because its rule has no rerun_upstream; empty: it may be."""
+        """Why a lost value is not recomputed: its rule has no rerun_upstream; empty: it may be."""
         event = "object_dropped" if self._is_dropped(ref) else "object_lost"
         return self.forbids(event, self._subject_of(ref))
 
     def forbids(self, event: str, subject: Subject) -> str:
-        """Why a task is not run again because of an event; empty: it may be.
+        """Why an event may not cause a rerun of a task; empty: it may.
 
         Args:
-            event: that befell one of its outputs.
+            event: what happened to one of its outputs.
             subject: that output.
         """
         rule = self.rule(event, subject)
@@ -411,7 +413,7 @@ class Failover:
             return False
         return False
 
-    # --- telling
+    # --- events
 
     def _event_of(self, error: EntrepotError, ref: ObjectRef, open_store: Callable[[], Store]) -> str:
         if isinstance(error, StoreUnavailable):

@@ -1,6 +1,6 @@
-"""Kinds of values in a policy: each reads a node, says what is wrong with it, and describes itself as JSON schema.
+"""Kinds of values in a policy: each parses a node, reports problems, and describes itself as JSON schema.
 
-A policy's definition is made of these once (``definition``); what is read and what editors are told cannot differ.
+A policy's definition is built from these once (``definition``), so the parser and the schema for editors cannot differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from entrepot_io.policy.nodes import Listing, Node, Scalar, Table
 from entrepot_io.policy.problems import Problem
 
 SHOWN = 60
-MOST = 10**12  # of any number; nothing in a policy is larger
+MOST = 10**12  # upper limit of all numbers; nothing in a policy is larger
 
 Problems = list[Problem]
 Schema = dict[str, Any]
@@ -30,17 +30,17 @@ class Kind(ABC):
 
     @abstractmethod
     def schema(self) -> Schema:
-        """The same as JSON schema."""
+        """The equivalent JSON schema."""
 
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """A text.
+    """A string.
 
     Attributes:
-        what: it is, for messages: "a glob".
-        pattern: that it fits as a whole; in the part of regular expressions that Python and ECMAScript share.
-        example: one that fits.
+        what: its name in messages: "a glob".
+        pattern: that must match the whole string; in the subset of regular expressions common to Python and ECMAScript.
+        example: a valid string.
     """
 
     what: str
@@ -58,13 +58,13 @@ class Text(Kind):
         return None
 
     def schema(self) -> Schema:
-        # DOTALL has no letter in ECMAScript; [\s\S] means the same in both.
+        # ECMAScript has no inline flag for DOTALL; [\s\S] means the same in both languages.
         return {"type": "string", "pattern": whole(self.pattern.replace(".+", r"[\s\S]+"))}
 
 
 @dataclass(frozen=True)
 class Choice(Kind):
-    """One of some words."""
+    """One of several words."""
 
     words: tuple[str, ...]
 
@@ -94,7 +94,7 @@ class Switch(Kind):
 
 @dataclass(frozen=True)
 class Whole(Kind):
-    """A whole number from ``least`` on."""
+    """An integer from ``least`` to ``most``."""
 
     least: int = 0
     most: int = MOST
@@ -107,7 +107,7 @@ class Whole(Kind):
         return None
 
     def schema(self) -> Schema:
-        # JSON schema's "integer" takes 2.0 too, and so does read().
+        # JSON schema's "integer" accepts 2.0 too, and so does read().
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
@@ -130,12 +130,12 @@ class Number(Kind):
 
 @dataclass(frozen=True)
 class Measure(Kind):
-    """A number, or a text of a number and a unit.
+    """A number, or a string of a number and a unit.
 
     Attributes:
-        what: it is: "a time".
-        units: what a number with this unit is multiplied by.
-        example: a text.
+        what: its name in messages: "a time".
+        units: the factor of each unit.
+        example: a valid string.
     """
 
     what: str
@@ -144,7 +144,7 @@ class Measure(Kind):
 
     @property
     def pattern(self) -> str:
-        """Of the text form."""
+        """Of the string form."""
         names = "|".join(sorted((re.escape(unit) for unit in self.units), key=len, reverse=True))
         return rf"[0-9]{{1,12}}(\.[0-9]{{1,9}})? ?({names})"
 
@@ -158,7 +158,7 @@ class Measure(Kind):
         return None
 
     def parse(self, text: str) -> float:
-        """The number that a text of the right form means."""
+        """The number that a valid string means."""
         number = re.match(r"[0-9.]+", text)
         assert number is not None
         return float(number[0]) * self.units[text[number.end() :].strip()]
@@ -189,7 +189,7 @@ class Bound:
     Attributes:
         sign: ``>``, ``>=``, ``<`` or ``<=``.
         number: the limit.
-        text: as it was written.
+        text: as written.
     """
 
     sign: str
@@ -197,7 +197,7 @@ class Bound:
     text: str
 
     def holds(self, number: float) -> bool:
-        """Whether a number is on the right side."""
+        """Whether a number satisfies the bound."""
         if self.sign == ">":
             return number > self.number
         if self.sign == ">=":
@@ -207,7 +207,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Comparison(Kind):
-    """A text such as ``">60"`` or ``"<=1GiB"``."""
+    """A string such as ``">60"`` or ``"<=1GiB"``."""
 
     measure: Measure
 
@@ -231,7 +231,7 @@ class Comparison(Kind):
 
 @dataclass(frozen=True)
 class Several(Kind):
-    """A list with at least one item, or, with ``bare``, one item alone."""
+    """A list with at least one item, or, with ``bare``, a single item without a list."""
 
     item: Kind
     bare: bool = False
@@ -256,7 +256,7 @@ class Several(Kind):
 
 @dataclass(frozen=True)
 class Scalars(Kind):
-    """A mapping to texts, numbers and switches, nested as one likes: what is handed on as it is."""
+    """A mapping to strings, numbers and booleans, arbitrarily nested: passed on unchanged."""
 
     def read(self, node: Node, problems: Problems) -> dict[str, Any] | None:
         if isinstance(node, Table):
@@ -269,7 +269,7 @@ class Scalars(Kind):
 
 
 def whole(pattern: str) -> str:
-    """A pattern for the whole of a text, in Python as in ECMAScript (where ``$`` is the very end)."""
+    """A pattern anchored to the whole string, in Python and in ECMAScript (where ``$`` is the very end)."""
     return rf"^(?:{pattern})$(?!\n)"
 
 
@@ -289,7 +289,7 @@ def _python(node: Node) -> Any:
 
 
 def wrong(node: Node, problems: Problems, wanted: str) -> None:
-    """Note that a node is something else than what is wanted there."""
+    """Report that a node is not what is wanted there."""
     if isinstance(node, Scalar):
         shown = "nothing" if node.value is None else repr(node.value)
     else:

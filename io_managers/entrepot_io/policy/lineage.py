@@ -1,8 +1,8 @@
 """Lineage: which task made which object from which inputs, kept in the store beside the objects.
 
-A record is a small object in the session of the output, under an ID that follows from the output's: whoever has a
-reference finds its lineage, with no list and no database, and after the writer was killed. Many inputs take several
-pages. A checkpoint of an object holds its lineage too, because it is saved with it.
+A record is a small object in the session of the output, under an ID derived from the output's: whoever has a reference
+finds its lineage, without a list or database, even after the writer was killed. Many inputs are split into pages. A
+checkpoint of an object contains its lineage, because it is saved with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = "entrepot.lineage/"
 MAX_INPUTS = 4096
-PAGE_BYTES = 8_000  # of inputs, so that a page with all else is a record in any case
+PAGE_BYTES = 8_000  # of inputs, so that a page with everything else always fits in a record
 KEY_MAX_BYTES = 120
 TEXT_MAX_BYTES = 250
 TAG_MAX_BYTES = 100
@@ -34,13 +34,13 @@ MAX_TAGS = 16
 
 @dataclass(frozen=True)
 class ObjectRef:
-    """An object as lineage names it.
+    """An object as named in lineage.
 
     Attributes:
-        session: of the scope, in which it is.
+        session: of the scope, that contains it.
         id: its ID.
         key: its logical key, shortened; empty: a random ID.
-        instance, generation: which life of it; an empty instance: whichever there is.
+        instance, generation: which generation of it; an empty instance: any.
     """
 
     session: str
@@ -51,7 +51,7 @@ class ObjectRef:
 
     @classmethod
     def of(cls, reference: Reference) -> ObjectRef:
-        """What a host's reference names."""
+        """The object that an orchestrator's reference names."""
         return cls(reference.session, reference.id, reference.key or "", reference.instance, reference.generation)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class ObjectRef:
 
 @dataclass(frozen=True)
 class Lineage:
-    """How an object came to be.
+    """How an object was made.
 
     Attributes:
         output: the object.
@@ -70,7 +70,7 @@ class Lineage:
         seconds: that the task took until it wrote the object.
         created: seconds since 1970.
         checkpointed: whether the policy decided to checkpoint it.
-        asset, dataset, tags, type, nbytes: as rules match the output.
+        asset, dataset, tags, type, nbytes: properties of the output that rules match.
     """
 
     output: ObjectRef
@@ -113,7 +113,7 @@ class Lineage:
 
     @classmethod
     def from_dict(cls, said: dict[str, Any]) -> Lineage:
-        """Read what :meth:`to_dict` made.
+        """Parse what :meth:`to_dict` produced.
 
         Raises:
             CorruptData: it is something else.
@@ -139,11 +139,11 @@ class Lineage:
 
 
 def write(store: Store, lineage: Lineage) -> list[ObjectID]:
-    """Keep the lineage of an object in its session.
+    """Store the lineage of an object in its session.
 
     Args:
         store: the session of the output.
-        lineage: of it.
+        lineage: of the object.
 
     Returns:
         The IDs of the record's pages.
@@ -162,7 +162,7 @@ def write(store: Store, lineage: Lineage) -> list[ObjectID]:
 
 
 def read(store: Store, ref: ObjectRef) -> Lineage | None:
-    """The lineage of an object; None: nobody kept it, or it went with its session.
+    """Read the lineage of an object; None: never recorded, or ended with its session.
 
     Args:
         store: any session of its scope.
@@ -188,7 +188,7 @@ def read(store: Store, ref: ObjectRef) -> Lineage | None:
 
 
 def page_ids(store: Store, ref: ObjectRef) -> list[ObjectID]:
-    """The IDs of a lineage record's pages, which a checkpoint takes along; none if there is no record."""
+    """The IDs of a lineage record's pages, which a checkpoint includes; empty if there is no record."""
     key = key_of(ref.id)
     head = records.get(store, key, session=ref.session)
     if head is None:
@@ -198,7 +198,7 @@ def page_ids(store: Store, ref: ObjectRef) -> list[ObjectID]:
 
 
 def distinct(inputs: Sequence[ObjectRef]) -> tuple[tuple[ObjectRef, ...], bool]:
-    """Inputs, each once, as many as are kept, and whether that is all of them."""
+    """Inputs without duplicates, up to the limit, and whether these are all."""
     found: dict[ObjectID, ObjectRef] = {}
     for one in inputs:
         found.setdefault(one.id, one)
@@ -207,7 +207,7 @@ def distinct(inputs: Sequence[ObjectRef]) -> tuple[tuple[ObjectRef, ...], bool]:
 
 
 def key_of(oid: ObjectID) -> str:
-    """The key of an object's lineage record, which is its name too."""
+    """The key of an object's lineage record, also its name."""
     return f"{PREFIX}{oid}"
 
 
@@ -233,7 +233,7 @@ def _pages(head: dict[str, Any]) -> int:
 
 
 def _ref_out(ref: ObjectRef) -> list[Any]:
-    # A key is for people, and for hosts that find a task by it: those keys are short.
+    # For display, and for orchestrators that find a task by its key: those keys are short.
     return [ref.session, str(ref.id), shorten(ref.key, KEY_MAX_BYTES), ref.instance, ref.generation]
 
 

@@ -1,4 +1,4 @@
-"""Lives of one value: a reload gives it a new generation, and references to the old one still mean this value."""
+"""Generations of one value: a reload gives it a new generation, and references to the old one still mean this value."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ Life = tuple[str, int]  # instance, generation
 
 
 def same_value(store: Store, ref: ObjectRef) -> bool:
-    """Whether what is under this ID now is the value that a reference means, be it an earlier life of it.
+    """Whether the object now stored under this ID is the value that a reference means, possibly in an earlier
+    generation.
 
     Args:
         store: the session of the object.
         ref: with instance and generation.
 
     Raises:
-        CorruptData, VersionMismatch: the record of lives cannot be read.
+        CorruptData, VersionMismatch: the record of generations cannot be read.
         StoreUnavailable: the store cannot be reached.
     """
     generation = parts.generation_of(store, ref.id)
@@ -40,26 +41,26 @@ def same_value(store: Store, ref: ObjectRef) -> bool:
 
 
 def reloaded(store: Store, ref: ObjectRef, was: list[Life]) -> None:
-    """Note that what is under this ID now has the content of earlier lives.
+    """Record that the object now stored under this ID has the content of earlier generations.
 
     Args:
         store: the session of the object.
-        ref: which.
-        was: its lives before.
+        ref: the object.
+        was: its earlier generations.
     """
     generation = parts.generation_of(store, ref.id)
     if generation is None:
         return  # deleted meanwhile
     now, lives = _read(store, ref)
     current = (store.instance_id, generation)
-    # What an earlier note says is of this content only if its own life is among those that came back.
+    # An earlier record describes this content only if its own generation is among those reloaded.
     known = [*lives, now] if now in was else []
     every = [one for one in dict.fromkeys([*known, *was]) if one[0] and one != current]
     records.put(store, PREFIX + str(ref.id), {"now": list(current), "was": [list(one) for one in every[-KEPT:]]})
 
 
 def known_lives(store: Store, ref: ObjectRef) -> list[Life]:
-    """The lives that had the same content as the one that a reference means, itself included."""
+    """All generations with the same content as the one that a reference means, including itself."""
     now, lives = _read(store, ref)
     mine = (ref.instance, ref.generation)
     return [*lives, now] if mine in lives or mine == now else [mine]

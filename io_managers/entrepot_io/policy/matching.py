@@ -1,4 +1,4 @@
-"""Matching: which outputs and tasks a rule is about."""
+"""Matching: which outputs and tasks a rule applies to."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _WILD = frozenset("*?[")
 
 @dataclass(frozen=True)
 class Match:
-    """What has to fit; nothing said fits everything.
+    """Conditions of a match; without any, everything matches.
 
     Attributes:
-        globs: by key of the match; one of the globs of each key has to fit.
-        size: bounds on the bytes of the value, which all hold.
+        globs: by key; for each key, one of its globs must match.
+        size: bounds on the bytes of the value, all of which must hold.
     """
 
     globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     size: tuple[Bound, ...] = ()
 
     def covers(self, subject: Subject) -> bool:
-        """Whether a subject fits. A bound on the size does not fit what has no size."""
+        """Whether a subject matches. A bound on the size never matches a subject without a size."""
         if not all(
             any(fnmatchcase(text, glob) for text in _texts(subject, key) for glob in globs)
             for key, globs in self.globs.items()
@@ -34,14 +34,14 @@ class Match:
         return not self.size or (subject.nbytes is not None and all(one.holds(subject.nbytes) for one in self.size))
 
     def hides(self, later: Match) -> bool:
-        """Whether everything that ``later`` fits is sure to fit this one, so that ``later`` never decides.
+        """Whether this certainly matches everything that ``later`` matches, so that ``later`` never decides.
 
-        Only what is certain counts: two globs that mean the same in other words are not noticed.
+        Conservative: two differently written but equivalent globs are not detected.
         """
         for key, globs in self.globs.items():
             others = later.globs.get(key)
             if others is None:
-                # A key that every subject has some text for, and a glob that takes any text.
+                # A key for which every subject has a text, and a glob that matches any text.
                 if "*" in globs and key in ("task", "pipeline", "key", "type", "host"):
                     continue
                 return False
@@ -56,7 +56,7 @@ class Match:
 
 
 def empty_range(bounds: tuple[Bound, ...]) -> bool:
-    """Whether no number from 0 on keeps all bounds."""
+    """Whether no number from 0 on satisfies all bounds."""
     low, low_open, high, high_open = 0.0, False, float("inf"), False
     for one in bounds:
         strict = one.sign in (">", "<")
@@ -82,7 +82,7 @@ def _texts(subject: Subject, key: str) -> tuple[str, ...]:
 
 
 def _task_names(name: str) -> tuple[str, ...]:
-    """A mapped instance, ``train[3]``, goes by the name of its task too."""
+    """A mapped instance, ``train[3]``, also matches by the name of its task."""
     return (name, name.rpartition("[")[0]) if name.endswith("]") and not name.startswith("[") else (name,)
 
 
@@ -96,7 +96,7 @@ def _wider(glob: str, other: str) -> bool:
 
 
 def _stricter(one: Bound, than: Bound) -> bool:
-    """Whether every number that keeps ``one`` keeps ``than``."""
+    """Whether every number that satisfies ``one`` satisfies ``than``."""
     if one.sign[0] != than.sign[0]:
         return False
     if one.number == than.number:

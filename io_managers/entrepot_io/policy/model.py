@@ -1,4 +1,4 @@
-"""A policy that was read and found right: rules in the order of the file, each knowing its line."""
+"""A validated policy: rules in file order, each with its location."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class When:
     """The condition of a checkpoint rule.
 
     Attributes:
-        kind: ``"always"``, ``"never"``, ``"auto"``, or ``"bounds"``: all that follow hold.
-        recompute_seconds, size, fan_out: bounds; none: any.
+        kind: ``"always"``, ``"never"``, ``"auto"``, or ``"bounds"``: all of the following hold.
+        recompute_seconds, size, fan_out: bounds; empty: any.
     """
 
     kind: Literal["always", "never", "auto", "bounds"] = "always"
@@ -44,13 +44,13 @@ class CheckpointRule:
     """One rule of ``checkpoint``.
 
     Attributes:
-        mark: where it is.
-        match: which outputs it decides on.
-        every: only in every n-th run of the task.
-        when: on which condition.
+        mark: its location.
+        match: the outputs it applies to.
+        every: only every n-th run of the task.
+        when: its condition.
         mode: whether the task waits.
-        keep: how many checkpoints of an output stay; None: all.
-        targets: where to: the target and, after it, its fallbacks. Empty for ``never``.
+        keep: how many checkpoints of an output to keep; None: all.
+        targets: the target and, after it, its fallbacks. Empty for ``never``.
     """
 
     mark: Mark
@@ -67,9 +67,9 @@ class MemoryRule:
     """One rule of ``memory``.
 
     Attributes:
-        mark: where it is.
-        match: which outputs it decides on.
-        recompute: whether they may be dropped and made again.
+        mark: its location.
+        match: the outputs it applies to.
+        recompute: whether they may be dropped and recomputed.
     """
 
     mark: Mark
@@ -82,9 +82,9 @@ class Step:
     """One step of a failover rule.
 
     Attributes:
-        name: which.
+        name: which step.
         attempts, delay, factor, max_delay: of a retry.
-        reason: of a fail; empty: none was given.
+        reason: of a fail; empty: none given.
     """
 
     name: str
@@ -100,13 +100,13 @@ class FailoverRule:
     """One rule of ``failover``.
 
     Attributes:
-        mark: where it is.
-        events: on which.
-        match: whose.
+        mark: its location.
+        events: the events it applies to.
+        match: the subjects it applies to.
         steps: in order.
-        max_attempts: how often the steps are gone through.
-        backoff, max_backoff: seconds before the second attempt, doubled each time, up to the second number.
-        max_tasks: the most tasks that may be rerun for one loss.
+        max_attempts: how often to go through the steps.
+        backoff, max_backoff: seconds before the second attempt, doubled each time, up to the maximum.
+        max_tasks: limit on the tasks to rerun for one loss.
     """
 
     mark: Mark
@@ -121,12 +121,12 @@ class FailoverRule:
 
 @dataclass(frozen=True)
 class EventSettings:
-    """Where the event log is.
+    """Settings of the event log.
 
     Attributes:
         enabled: whether there is one.
-        folder: None: that of the user's state.
-        max_bytes: what it may take.
+        folder: None: the default below the user's state directory.
+        max_bytes: maximum size.
     """
 
     enabled: bool = True
@@ -136,22 +136,22 @@ class EventSettings:
 
 @dataclass(frozen=True)
 class Policy:
-    """What one file says, with the environment's overrides.
+    """The content of one file, with the environment's overrides.
 
     Attributes:
         source: the file.
         digest: of its text and the overrides; two processes with the same digest decide alike.
         targets: by name.
         checkpoints: the rules.
-        enabled: whether checkpoints are written; those that are there are read in any case.
+        enabled: whether checkpoints are written; existing ones are read in any case.
         failover: the rules.
-        queue: async: how many checkpoints may wait in a process.
+        queue: async: how many checkpoints may be pending in a process.
         wait_seconds: async: how long the end of a run waits.
-        fail_on_error: whether a task fails whose sync checkpoint fails.
-        failures_per_day: what ``auto`` assumes before it has seen any.
-        events: of the log.
-        memory: the rules of what may be dropped, the section's own ``recompute`` the last of them.
-        overhead: seconds that having a task run again takes beside its own; None: as the host does it.
+        fail_on_error: whether a task fails if its sync checkpoint fails.
+        failures_per_day: what ``auto`` assumes before any failure was observed.
+        events: settings of the log.
+        memory: rules on what may be dropped; the last one is the section's own ``recompute``.
+        overhead: seconds that rerunning a task takes in addition to its own time; None: the orchestrator's default.
     """
 
     source: str
@@ -169,7 +169,7 @@ class Policy:
     overhead: float | None = None
 
     def checkpoint_rule(self, subject: Subject) -> CheckpointRule | None:
-        """The first rule that matches an output; None: none does, or checkpoints are switched off."""
+        """The first rule that matches an output; None: none does, or checkpoints are disabled."""
         if not self.enabled:
             return None
         return next((rule for rule in self.checkpoints if rule.match.covers(subject)), None)
@@ -183,7 +183,7 @@ class Policy:
         return next((rule for rule in self.failover if event in rule.events and rule.match.covers(subject)), None)
 
     def all_targets(self) -> tuple[Target, ...]:
-        """Every target that a rule names, each once, in the order of the rules."""
+        """Every target that a rule names, without duplicates, in rule order."""
         found: dict[str, Target] = {}
         for rule in self.checkpoints:
             for target in rule.targets:

@@ -1,8 +1,8 @@
-"""YAML as nodes that know their place.
+"""YAML as nodes with locations.
 
-PyYAML composes the nodes: Airflow, Dagster and Kedro all bring it, and its nodes carry line and column. Its own
-conversion of values is left aside, because it follows YAML 1.1, where the key ``on`` is true and ``1:30`` is 90. What
-is a number here is one in YAML 1.2's core schema, hence for editors that check the file by the published JSON schema.
+PyYAML composes the nodes: Airflow, Dagster and Kedro all include it, and its nodes have line and column. Its own
+conversion of values is not used, because it follows YAML 1.1, where the key ``on`` is true and ``1:30`` is 90. Values
+are interpreted by YAML 1.2's core schema, as in editors that check the file against the published JSON schema.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from entrepot.errors import InvalidArgument
 from entrepot_io.policy.problems import Mark, PolicyError, Problem
 
 MAX_FILE_BYTES = 256 << 10
-MAX_NODES = 50_000  # aliases counted as often as they are used
+MAX_NODES = 50_000  # aliases count each time they are used
 MAX_DEPTH = 32
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-# What PyYAML gives to nodes without a tag; some are of YAML 1.1 alone, and make no difference here.
+# Tags that PyYAML gives to untagged nodes; some exist only in YAML 1.1, which makes no difference here.
 _IMPLICIT = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 _TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in _IMPLICIT)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -35,8 +35,8 @@ class Scalar:
     """A single value.
 
     Attributes:
-        mark: where it is.
-        value: what it is in YAML 1.2.
+        mark: its location.
+        value: its value in YAML 1.2.
     """
 
     mark: Mark
@@ -58,11 +58,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A mapping of texts to nodes.
+    """A mapping of strings to nodes.
 
     Attributes:
         mark: where it begins.
-        entries: its values, with the places of their keys.
+        entries: its values, with the locations of their keys.
     """
 
     mark: Mark
@@ -73,7 +73,7 @@ Node = Scalar | Listing | Table
 
 
 def plain_value(text: str) -> Plain:
-    """What an unquoted scalar is in YAML 1.2's core schema.
+    """The value of an unquoted scalar in YAML 1.2's core schema.
 
     >>> plain_value("on"), plain_value("12"), plain_value("true"), plain_value("1:30")
     ('on', 12, True, '1:30')
@@ -90,15 +90,15 @@ def plain_value(text: str) -> Plain:
 
 
 def compose(text: str, source: str) -> Node:
-    """Read one YAML document.
+    """Parse one YAML document.
 
     Args:
         text: the document.
         source: the file's name, for messages.
 
     Raises:
-        PolicyError: it is no YAML, empty, has several documents, a key twice, a key that is no text, a tag, a cycle of
-            aliases, or is too large or too deep.
+        PolicyError: it is not YAML, is empty, or has several documents, a duplicate key, a key that is not a string, a
+            tag, or a cycle of aliases, or is too large or too deep.
         InvalidArgument: PyYAML is not installed.
     """
     try:
@@ -118,7 +118,7 @@ def compose(text: str, source: str) -> Node:
         mark = Mark(source) if at is None else Mark(source, at.line + 1, at.column + 1)
         said = " ".join(str(part) for part in (error.context, error.problem) if part)
         raise PolicyError([Problem(mark, f"this is not YAML: {said}")]) from error
-    except yaml.YAMLError as error:  # a character that YAML does not have
+    except yaml.YAMLError as error:  # a character that YAML does not allow
         raise PolicyError([Problem(Mark(source), f"this is not YAML: {error}")]) from error
     except RecursionError as error:
         raise PolicyError([Problem(Mark(source), "the document is nested too deeply")]) from error
@@ -131,7 +131,7 @@ class _Converter:
     def __init__(self, source: str, yaml: Any) -> None:
         self._source = source
         self._yaml = yaml
-        self._open: set[int] = set()  # the nodes that we are inside of
+        self._open: set[int] = set()  # the nodes that contain the current one
         self._left = MAX_NODES
 
     def node(self, raw: Any, depth: int) -> Node:

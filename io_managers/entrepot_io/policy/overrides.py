@@ -1,7 +1,7 @@
-"""Overrides by the environment: ``ENTREPOT_POLICY__CHECKPOINT__MODE=async`` sets ``checkpoint.mode``.
+"""Overrides by environment variables: ``ENTREPOT_POLICY__CHECKPOINT__MODE=async`` sets ``checkpoint.mode``.
 
-Every key outside a list can be set so, in capitals, its parts joined by two underscores; the value is read as an
-unquoted YAML scalar. What is set here is checked like the file, and named by its variable where it is wrong.
+Every key outside a list can be set this way, in upper case, its parts joined by two underscores; the value is parsed as
+an unquoted YAML scalar. Overrides are checked like the file, and errors name the variable.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ PREFIX = "ENTREPOT_POLICY__"
 
 
 def overrides(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that override something, with their values."""
+    """The overriding variables with their values."""
     found = os.environ if environment is None else environment
     return {name: found[name] for name in sorted(found) if name.startswith(PREFIX)}
 
 
 def overridden(root: Node, set_by: Mapping[str, str]) -> Node:
-    """A policy's node with overrides put in.
+    """Apply overrides to a policy's node.
 
     Args:
         root: of the file.

@@ -1,8 +1,8 @@
-"""Which tasks have to run again so that lost objects come back: as few as possible, their inputs first, no loops.
+"""Plans which tasks must run again to restore lost objects: as few as possible, in dependency order, without cycles.
 
 A task is in the plan if and only if it makes an object that is wanted and gone; then its inputs are wanted. Since each
-object is made by one task, there is no choice, hence no smaller plan. What survives, in the store or in a checkpoint
-that can be loaded, ends the search.
+object is made by one task, there is no choice, hence no smaller plan. Objects that survive, in the store or in a
+loadable checkpoint, end the search.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ Survival = Literal["store", "checkpoint", "gone"]
 
 
 class Graph(Protocol):
-    """What is known of who made what from what.
+    """What is known about which task made what from what.
 
-    One that has ``subject(ref) -> Subject | None`` too is asked what rules may match of an object without lineage.
+    If a graph also has ``subject(ref) -> Subject | None``, it is asked for the properties that rules match of an object
+    without lineage.
     """
 
     def maker(self, ref: ObjectRef, /) -> Task | None:
-        """The task that makes an object; None: not known."""
+        """The task that makes an object; None: unknown."""
         ...
 
     def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
-        """What a task reads; None: not known.
+        """The inputs of a task; None: unknown.
 
         Args:
-            task: as :meth:`maker` named it.
+            task: as returned by :meth:`maker`.
             output: one of the objects that it made.
         """
         ...
@@ -42,11 +43,11 @@ class Graph(Protocol):
 
 @dataclass(frozen=True)
 class Rerun:
-    """A task that has to run again.
+    """A task that must run again.
 
     Attributes:
         task: which.
-        makes: the objects because of which it has to.
+        makes: the objects for which it must.
     """
 
     task: Task
@@ -55,11 +56,11 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Plan:
-    """What brings lost objects back.
+    """A plan that restores lost objects.
 
     Attributes:
-        wanted: the objects that somebody asked for.
-        reloads: what has to be loaded from checkpoints for the tasks to read.
+        wanted: the requested objects.
+        reloads: objects to load from checkpoints for the tasks to read.
         reruns: the tasks, each after those that make its inputs.
     """
 
@@ -77,15 +78,15 @@ class Plan:
 
 
 class NoPlan(ObjectLost):
-    """No rerun brings the objects back; the message says which object stands in the way."""
+    """No rerun restores the objects; the message names the object that prevents it."""
 
 
 class RerunNeeded(ObjectLost):
-    """A value comes back when some tasks have run again, which the host has to do.
+    """A value can be restored once some tasks have run again, which the orchestrator must do.
 
     Attributes:
         plan: what to run.
-        rule: the policy's rule that asks for it, as file and line.
+        rule: the policy's rule that requests it, as file and line.
     """
 
     def __init__(self, plan: Plan, rule: str) -> None:
@@ -101,7 +102,7 @@ class RerunNeeded(ObjectLost):
 
 
 class Graphs:
-    """Several graphs, the first that knows an answer has it."""
+    """Several graphs; the first one with an answer wins."""
 
     def __init__(self, *graphs: Graph | None) -> None:
         self._graphs = [one for one in graphs if one is not None]
@@ -123,25 +124,25 @@ def plan_reruns(
     max_tasks: int,
     forbidden: Callable[[ObjectRef], str] = lambda ref: "",
 ) -> Plan:
-    """The plan for some lost objects.
+    """Plan the restoration of lost objects.
 
     Args:
-        lost: what is wanted and gone.
+        lost: objects that are wanted and gone.
         graph: who made what.
-        survival: of an object that is an input; each is asked once.
-        max_tasks: the most that may be rerun.
-        forbidden: why an input must not be made again; empty: it may be.
+        survival: of an object that is an input; called once for each.
+        max_tasks: limit on the tasks to rerun.
+        forbidden: why an input must not be recomputed; empty: it may be.
 
     Raises:
-        NoPlan: nobody knows which task made an object, or what it reads; an input must not be made again; the lineage
-            goes in a circle; or there are more tasks.
+        NoPlan: the task that made an object, or its inputs, are unknown; an input must not be recomputed; the lineage
+            is cyclic; or more tasks are needed.
     """
     return _Planner(graph, survival, max_tasks, forbidden).plan(lost)
 
 
 @dataclass(slots=True)
 class _Work:
-    """A task while its inputs are looked at."""
+    """A task whose inputs are being visited."""
 
     task: Task
     makes: dict[ObjectID, ObjectRef]
@@ -150,7 +151,7 @@ class _Work:
 
 
 class _Planner:
-    """A depth-first search with a stack of its own: lineage may be deeper than Python's."""
+    """Depth-first search with an explicit stack: lineage may be deeper than Python's recursion limit."""
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class _Planner:
         self._order: list[_Work] = []
 
     def plan(self, lost: Sequence[ObjectRef]) -> Plan:
-        """The plan."""
+        """Compute the plan."""
         for ref in lost:
             self._known[ref.id] = "gone"
         for ref in lost:

@@ -1,4 +1,4 @@
-"""What is wrong with a policy, and where: every problem names its file, line and column."""
+"""Problems in a policy, each with file, line and column."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from entrepot.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a policy.
+    """A location in a policy.
 
     Attributes:
         source: the file, or the environment variable that set the value.
-        line, column: from 1 on; 0 for what has no lines.
+        line, column: from 1 on; 0 for sources without lines.
     """
 
     source: str
@@ -32,11 +32,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
-        mark: where.
-        text: what, with which value, and what to do.
+        mark: its location.
+        text: what is wrong, with which value, and what to do.
     """
 
     mark: Mark
@@ -50,7 +50,7 @@ class PolicyError(InvalidArgument):
     """A policy that cannot be used. The message has a line for each problem.
 
     Attributes:
-        problems: all that was found, in the order of the file.
+        problems: all problems, in file order.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:

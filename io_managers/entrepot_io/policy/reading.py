@@ -1,4 +1,4 @@
-"""From a file to a policy: read, overridden, checked, and all that is wrong said at once."""
+"""Loads a policy from a file: parses it, applies overrides, validates it, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_policy(path: str | os.PathLike[str] | None = None) -> Policy | None:
     """The policy in force.
 
     Args:
-        path: the file; None: what ENTREPOT_POLICY names. ``"off"`` and an empty text stand for none.
+        path: the file; None: the one named by ENTREPOT_POLICY. ``"off"`` and an empty string mean no policy.
 
     Raises:
         PolicyError: it cannot be used.
@@ -52,13 +52,13 @@ def find_policy(path: str | os.PathLike[str] | None = None) -> Policy | None:
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
-    """Read a policy file.
+    """Load a policy file.
 
     Args:
         path: of the file.
 
     Raises:
-        PolicyError: it cannot be used; the message names every problem with file, line and column.
+        PolicyError: it cannot be used; the message lists every problem with file, line and column.
         InvalidArgument: it cannot be read, or PyYAML is not installed.
     """
     file = Path(path)
@@ -74,7 +74,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
 
 
 def parse_policy(text: str, source: str = "policy", environment: Mapping[str, str] | None = None) -> Policy:
-    """Read a policy from a text.
+    """Parse a policy.
 
     Args:
         text: the YAML document.
@@ -101,7 +101,7 @@ def parse_policy(text: str, source: str = "policy", environment: Mapping[str, st
 
 
 def shape_problems(text: str, source: str = "policy") -> list[Problem]:
-    """What the JSON schema would complain about, and nothing of what only the meaning shows."""
+    """The problems that the JSON schema would report, without semantic ones."""
     problems: Problems = []
     try:
         POLICY.read(compose(text, source), problems)
@@ -111,7 +111,7 @@ def shape_problems(text: str, source: str = "policy") -> list[Problem]:
 
 
 def _check_version(root: Node) -> None:
-    """A newer format may look different everywhere: that is all that is said about it then."""
+    """A newer format may differ everywhere, so report only that."""
     if not isinstance(root, Table) or "version" not in root.entries:
         return
     mark, node = root.entries["version"]
@@ -128,7 +128,7 @@ def _check_version(root: Node) -> None:
 
 
 class _Maker:
-    """Makes rules of what the sections say; what does not fit together is noted."""
+    """Builds rules from parsed sections, and reports inconsistencies."""
 
     def __init__(self, said: Said, problems: Problems) -> None:
         self._said = said
@@ -151,7 +151,7 @@ class _Maker:
         overhead = None if memory is None else memory.get("overhead")
         if checkpoint is None:
             return Policy(source, digest, self._targets, failover=failover, events=log, memory=drops, overhead=overhead)
-        # Rules of checkpoints that are switched off are still checked: who switches them on finds them right.
+        # Disabled checkpoint rules are still checked, so that they are valid when enabled.
         rules = tuple(self._checkpoint_rule(rule, checkpoint) for rule in checkpoint.get("rules", ()))
         return Policy(
             source,
@@ -256,7 +256,7 @@ class _Maker:
 
     def _note(self, mark: Mark, text: str) -> None:
         problem = Problem(mark, text)
-        if problem not in self._problems:  # a default target is looked at for every rule
+        if problem not in self._problems:  # a default target is checked for every rule
             self._problems.append(problem)
 
 

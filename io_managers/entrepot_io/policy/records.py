@@ -1,6 +1,6 @@
-"""Small JSON records that the policy keeps in the store, beside the values that they are about.
+"""Small JSON records that the policy keeps in the store, beside the values they describe.
 
-They survive the writer's death as values do, and are read by any process. Nothing here goes to a durable tier.
+They survive the writer's death as values do, and any process can read them. They are never written to a durable tier.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 MARKER = "entrepot_record"
-# A record travels in the message that seals it; the rest is for its name and tree.
+# A record travels in the message that seals it; the rest of the limit is for its name and tree.
 MOST_BYTES = parts.SMALL_BYTES - 1024
 
 
 def record_id(scope: str, session: str, key: str) -> ObjectID:
-    """The ID of a record, which any process derives."""
+    """The ID of a record, derivable in any process."""
     return ObjectID.derive(scope, session, key)
 
 
 def put(store: Store, key: str, said: dict[str, Any], *, name: str = "") -> ObjectID:
-    """Write a record, in place of what was there.
+    """Write a record, replacing an existing one.
 
     Args:
-        store: the session that it belongs to.
-        key: from which its ID is derived.
-        said: JSON.
-        name: bound to it, so that it can be listed; empty: none.
+        store: the session it belongs to.
+        key: its ID is derived from this.
+        said: a JSON object.
+        name: bound to it, to make it listable; empty: none.
 
     Raises:
-        InvalidArgument: it is larger than a record may be.
+        InvalidArgument: it exceeds the size limit of a record.
         StoreFull, StoreUnavailable: it cannot be written.
     """
     data = encoded(said)
@@ -48,7 +48,7 @@ def put(store: Store, key: str, said: dict[str, Any], *, name: str = "") -> Obje
 
 
 def encoded(said: dict[str, Any]) -> bytes:
-    """A record's bytes."""
+    """Serialize a record."""
     text = json.dumps({MARKER: FORMAT_VERSION, **said}, separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8", "replace")
 
@@ -59,11 +59,11 @@ def get(store: Store, key: str, *, session: str | None = None) -> dict[str, Any]
     Args:
         store: of the scope.
         key: as it was written.
-        session: where it belongs; None: to the store's own.
+        session: the session it belongs to; None: the store's own.
 
     Raises:
-        CorruptData: it is no record.
-        VersionMismatch: a newer version wrote it.
+        CorruptData: it is not a record.
+        VersionMismatch: it was written by a newer version.
         StoreUnavailable: the store cannot be reached.
     """
     oid = record_id(store.scope, store.session_name if session is None else session, key)
@@ -72,7 +72,7 @@ def get(store: Store, key: str, *, session: str | None = None) -> dict[str, Any]
 
 
 def decoded(data: bytes, key: str) -> dict[str, Any]:
-    """What a record's bytes say; raises as :func:`get`."""
+    """Parse a record; raises as :func:`get`."""
     try:
         said = json.loads(data)
         version = said.pop(MARKER)
@@ -89,5 +89,5 @@ def decoded(data: bytes, key: str) -> dict[str, Any]:
 
 
 def remove(store: Store, key: str) -> None:
-    """Delete a record; nothing if there is none."""
+    """Delete a record, if it exists."""
     parts.discard(store, record_id(store.scope, store.session_name, key))

@@ -1,4 +1,4 @@
-"""Putting one object back from its checkpoint, with its lineage."""
+"""Reloads one object, with its lineage, from its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def reload(store: Store, entry: Entry, options: Mapping[str, Any]) -> None:
-    """Put an object back into its session.
+    """Reload an object into its session.
 
-    The value is sealed when all its bytes were compared, then its names are bound, then its lineage comes back, and
-    last it is noted that its earlier lives had this content. A reload that ends between two of these is taken up by the
-    next: what is there is left alone.
+    The value is sealed once all its bytes are verified; then its names are bound, its lineage is restored, and finally
+    it is recorded that its earlier generations had this content. If a reload is interrupted between two of these steps,
+    the next one continues: what exists is left alone.
 
     Args:
         store: the session of the object.
@@ -32,8 +32,8 @@ def reload(store: Store, entry: Entry, options: Mapping[str, Any]) -> None:
         options: for the target's driver.
 
     Raises:
-        ObjectNotFound, ObjectLost, CorruptData, VersionMismatch: the checkpoint is not there, or damaged.
-        ObjectExists: other content is under the ID.
+        ObjectNotFound, ObjectLost, CorruptData, VersionMismatch: the checkpoint is missing or damaged.
+        ObjectExists: the ID holds different content.
         StoreFull, StoreUnavailable, AccessDenied: it cannot be read, or put.
     """
     from entrepot_io.checkpoints.loading import load_manifest, read_manifest
@@ -51,7 +51,7 @@ def reload(store: Store, entry: Entry, options: Mapping[str, Any]) -> None:
     load_manifest(store, replace(manifest, objects=bare), root, name)
     for one in value:
         for bound in one.names:
-            with suppress(ObjectExists, ObjectNotFound):  # it means something else by now; or the object was deleted
+            with suppress(ObjectExists, ObjectNotFound):  # rebound, or the object was deleted
                 store.set_name(bound, one.id)
     pages = tuple(one for one in manifest.objects if _is_lineage(one))
     with suppress(ObjectExists):
@@ -60,7 +60,7 @@ def reload(store: Store, entry: Entry, options: Mapping[str, Any]) -> None:
 
 
 def is_loadable(entry: Entry, options: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is there in its full length; its checksums are compared when it is loaded."""
+    """Whether a checkpoint exists in its full length; checksums are compared only when it is loaded."""
     from entrepot_io.checkpoints.keeping import verify
 
     try:

@@ -1,9 +1,9 @@
-"""Whether a value can be made again, and what that takes: so that the store may drop it instead of moving it to disk.
+"""Determines whether a value can be recomputed, and at what cost, so that the store may drop instead of spill it.
 
-The store knows nothing of lineage. It drops what it was told can be made again, at any time until the session ends, so
-the answer must not become wrong meanwhile. It does not, because nothing is asked of the inputs: every task that the
-value descends from has to be one that may run again, down to tasks without inputs, and the records that say so go with
-the same session. Whatever of it is deleted, dropped or lost later, the plan of a rerun goes as far up as it must.
+The store knows nothing of lineage. It drops values declared recomputable at any time until the session ends, so the
+answer must not become wrong meanwhile. It cannot, because it does not depend on the inputs' survival: every task that
+the value descends from must be allowed to run again, up to tasks without inputs, and the records that say so end with
+the same session. Whatever is deleted, dropped or lost later, the plan of a rerun goes as far upstream as necessary.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from entrepot_io.policy.subject import Subject, Task
 if TYPE_CHECKING:
     from entrepot import Store
 
-MOST_OBJECTS = 256  # that are looked at for one value
+MOST_OBJECTS = 256  # visited for one value
 
 
 @dataclass(frozen=True)
 class Remake:
-    """What making a value again takes.
+    """Cost of recomputing a value.
 
     Attributes:
         seconds: of all tasks that may have to run.
-        tasks: how many these are.
+        tasks: number of these tasks.
     """
 
     seconds: float
@@ -42,7 +42,7 @@ class Remake:
 
 
 class CannotRemake(Exception):
-    """A value is not sure to come back; the message says why."""
+    """A value cannot be recomputed with certainty; the message says why."""
 
 
 def remake(
@@ -53,19 +53,19 @@ def remake(
     overhead: float,
     most_tasks: int,
 ) -> Remake:
-    """What it takes to make a value again if nothing of what it descends from is there any more.
+    """Cost of recomputing a value if nothing that it descends from exists any more.
 
-    Values in checkpoints count as there: they are loaded, which takes less; but their tasks have to be known as well.
+    Values in checkpoints count as recomputed, although loading them takes less; their tasks must be known as well.
 
     Args:
         store: the session of the value.
         own: its lineage.
         may_rerun: why the task that made something must not run again; empty: it may.
-        overhead: seconds that having a task run again takes beside its own.
-        most_tasks: that a rerun may have.
+        overhead: seconds that rerunning a task takes in addition to its own time.
+        most_tasks: limit on the tasks of a rerun.
 
     Raises:
-        CannotRemake: a task is not known, of another run, or must not run again; or there are more.
+        CannotRemake: a task is unknown, belongs to another run, or must not run again; or there are too many.
         StoreUnavailable: the store cannot be reached.
         CorruptData: a record cannot be read.
     """
@@ -110,17 +110,17 @@ def allow_drop(
     most_tasks: int,
     waits_for_checkpoint: bool,
 ) -> None:
-    """Tell the store what making a value again takes, if a rule wants that and it is sure to work; both are logged.
+    """If a rule wants it and it is certain to work, declare a value recomputable to the store; log either outcome.
 
     Args:
         store: the session of the value.
         rule: of the policy, with ``recompute``.
         subject: the value.
         own: its lineage, which is in the store.
-        log: told of it.
+        log: receives the outcome.
         may_rerun: why, on an event, the task that made something must not run again; empty: it may.
         overhead, most_tasks: as for :func:`remake`.
-        waits_for_checkpoint: whether somebody has yet to read the value, to write it down.
+        waits_for_checkpoint: whether the value must still be read in order to checkpoint it.
     """
     ref = own.output
 
@@ -146,7 +146,7 @@ def allow_drop(
         store.hint(ref.id, recompute_seconds=needed.seconds)
     except CannotRemake as error:
         tell("not_droppable", str(error))
-    except EntrepotError as error:  # it stays what it was: never dropped
+    except EntrepotError as error:  # unchanged: it is never dropped
         tell("not_droppable", f"the store was not told: {error}")
     else:
         tell("droppable", f"making it again takes {needed.seconds:.3g} s, {needed.tasks} tasks at most")

@@ -1,4 +1,4 @@
-"""What a host has to offer so that a policy can have tasks run again."""
+"""The interface through which a policy has an orchestrator run tasks again."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ RERUN_WINDOW_SECONDS = 86400.0
 class Rerunner(Protocol):
     """Runs tasks again from within the task that misses their outputs.
 
-    A host that can do that (Kedro, whose nodes are functions of this process; Dagster, by a run of its own that is
-    waited for) gives one to :class:`~entrepot_io.policy.runtime.PolicyRuntime`. A host that cannot (Airflow, which
-    clears upstream tasks and lets the reader wait in its queue) gives none, catches
-    :class:`~entrepot_io.policy.planning.RerunNeeded`, and does what its plan says.
+    An orchestrator that can do that (Kedro, whose nodes are functions of this process; Dagster, with a separate run
+    that is waited for) passes one to :class:`~entrepot_io.policy.runtime.PolicyRuntime`. One that cannot (Airflow,
+    which clears upstream tasks and requeues the reader) passes none, catches
+    :class:`~entrepot_io.policy.planning.RerunNeeded`, and carries out its plan.
     """
 
     def rerun(self, plan: Plan, /) -> None:
-        """Run the plan's tasks, in its order, and return when all have ended well.
+        """Run the plan's tasks in order, and return when all have succeeded.
 
-        What the tasks read goes through the policy as ever. The task that waits here is not part of the plan.
+        The tasks' reads go through the policy as usual. The waiting task is not part of the plan.
 
         Args:
             plan: what to run; its ``reloads`` are in the store already.
 
         Raises:
-            Exception: a task failed; the reader gets it as the cause of its own error.
+            Exception: a task failed; it becomes the cause of the reader's own error.
         """
         ...
 
 
 class StoreGraph:
-    """Who made what, as the store's lineage tells it.
+    """Which task made what, according to the lineage in the store.
 
     Args:
         open_store: any session of the scope.
@@ -61,7 +61,7 @@ class StoreGraph:
         return None if known is None else known.task
 
     def inputs(self, task: Task, output: ObjectRef) -> Sequence[ObjectRef] | None:
-        """As :meth:`~entrepot_io.policy.planning.Graph.inputs`; what a record left out is not known."""
+        """As :meth:`~entrepot_io.policy.planning.Graph.inputs`; None for incomplete records."""
         known = lineage.read(self._open_store(), output)
         if known is None or known.task != task or not known.complete:
             return None
@@ -69,16 +69,16 @@ class StoreGraph:
 
 
 def made_again(store: Store, ref: ObjectRef, most: int, *, shared: bool = False) -> int:
-    """Count a rerun because of an object, in the store: a host that reruns by other processes must not go round.
+    """Count a rerun for an object, in the store: an orchestrator that reruns in other processes must not loop forever.
 
     Args:
         store: the session of the object.
         ref: the object.
-        most: how often within a day.
-        shared: whether one rerun serves all readers that miss this life of it; then their asking counts once.
+        most: limit within a day.
+        shared: whether one rerun serves all readers that miss this generation; then their requests count once.
 
     Returns:
-        How often it was made again already, where that is too often; else 0.
+        The number of earlier reruns if the limit is reached; else 0.
     """
     said = records.get(store, RERUNS + str(ref.id)) or {}
     count, last, life = said.get("count"), said.get("last"), [ref.instance, ref.generation]
@@ -95,13 +95,13 @@ def made_again(store: Store, ref: ObjectRef, most: int, *, shared: bool = False)
 
 @dataclass(frozen=True)
 class Retry:
-    """What a policy says about a task that failed.
+    """A policy's decision about a failed task.
 
     Attributes:
-        again: whether it is tried again.
+        again: whether to retry it.
         delay: seconds to wait before.
-        rule: that said so, as file and line; empty: the default.
-        reason: in words.
+        rule: that decided, as file and line; empty: the default.
+        reason: for display.
     """
 
     again: bool

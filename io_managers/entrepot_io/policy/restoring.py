@@ -1,4 +1,4 @@
-"""Where a value can be had from without its task, and having it from there."""
+"""Restores values without rerunning their tasks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Restorer:
-    """Brings values back from checkpoints and the durable tier. Thread-safe.
+    """Restores values from checkpoints and the durable tier. Thread-safe.
 
     Args:
         catalogs: of the targets.
         open_session: a session of the scope by its name.
-        statistics: told how fast targets are.
-        log: told of reloads and damage.
+        statistics: receives the speed of targets.
+        log: receives reloads and damage.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Restorer:
         self._log = log
 
     def survival(self, ref: ObjectRef, damaged: Collection[str] = ()) -> Survival:
-        """Where an object can be had from; of a checkpoint, whether it is there in its full length.
+        """Where an object can be restored from; a checkpoint is only checked for existing in its full length.
 
         Args:
             ref: the object.
-            damaged: URLs of checkpoints that do not count.
+            damaged: URLs of checkpoints to ignore.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -63,13 +63,13 @@ class Restorer:
         return "checkpoint" if any(good) else "gone"
 
     def bring_back(self, ref: ObjectRef, trouble: Trouble, rule: FailoverRule, most: int | None = None) -> bool:
-        """Load an object from the newest of its checkpoints that is whole; whether it is there then.
+        """Load an object from its newest intact checkpoint; returns whether it then exists.
 
         Args:
             ref: the object: the lost one, or an input of a task that runs again.
-            trouble: notes what was tried.
-            rule: that wants it.
-            most: how many checkpoints are tried; None: all.
+            trouble: records what was tried.
+            rule: that requests it.
+            most: how many checkpoints to try; None: all.
 
         Raises:
             ObjectLost: another value has taken its place.
@@ -90,7 +90,7 @@ class Restorer:
         return False
 
     def recall(self, ref: ObjectRef) -> bool:
-        """Put whichever life of an object the durable tier has back, and say whether it had one."""
+        """Reload any generation of an object from the durable tier; returns whether it had one."""
         store = self._open_session(ref.session)
         return store.durable is not None and store.recall(ref.id)
 
@@ -115,7 +115,7 @@ class Restorer:
 
 
 def _readable(store: Store, ref: ObjectRef) -> bool:
-    """Whether the value is there, and its bytes come back: what is damaged on the spill disk is still listed."""
+    """Whether the value exists and its bytes are readable: objects damaged on the spill disk are still listed."""
     if not lives.same_value(store, ref):
         return False
     try:
@@ -126,7 +126,7 @@ def _readable(store: Store, ref: ObjectRef) -> bool:
 
 
 def _fitting(store: Store, ref: ObjectRef, found: list[tuple[Catalog, Entry]]) -> list[tuple[Catalog, Entry]]:
-    """Those that hold the very value that a reference means."""
+    """Those that hold exactly the value that a reference means."""
     wanted = lives.known_lives(store, ref) if ref.instance else None
     return [
         (catalog, entry)

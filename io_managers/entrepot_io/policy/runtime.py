@@ -1,4 +1,4 @@
-"""What a host plugin uses: one object for a process, one for each task that runs in it.
+"""The plugins' interface to a policy: one object for a process, one for each task that runs in it.
 
     runtime = PolicyRuntime.of_environment("kedro", scope=scope)      # None: there is no policy
     with runtime.task(Task("kedro", "pipeline", run_id, "train")) as task:
@@ -6,7 +6,7 @@
         reference = task.write(store, lambda: put_value(store, key, result))
     runtime.run_ended(store)
 
-Reads become the inputs of what the task writes; that is its lineage.
+What a task reads becomes the inputs of what it writes; that is its lineage.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ T = TypeVar("T")
 
 
 class PolicyRuntime:
-    """A policy at work in one process. Thread-safe.
+    """A policy in force in one process. Thread-safe.
 
     Args:
         policy: the rules.
         scope: the deployment.
-        address: of the store; None: what ``entrepot.connect`` finds.
-        graph: what the host itself knows of who makes what; asked where the store's lineage is gone with the store.
-        rerunner: runs tasks again from within a read; None: the host catches ``RerunNeeded``.
+        address: of the store; None: the one that ``entrepot.connect`` finds.
+        graph: the orchestrator's own knowledge of who makes what; used where lineage was lost with the store.
+        rerunner: runs tasks again from within a read; None: the orchestrator catches ``RerunNeeded``.
         sleep, shared_reruns: as for :class:`~entrepot_io.policy.failover.Failover`.
     """
 
@@ -124,13 +124,13 @@ class PolicyRuntime:
 
         Args:
             scope: the deployment.
-            path: the file, from the host's own settings; None: what ENTREPOT_POLICY names.
+            path: the file, from the orchestrator's own settings; None: the one named by ENTREPOT_POLICY.
             address, graph, rerunner, shared_reruns: as for the class.
-            probe: whether to try the targets, for the process that begins a run: missing credentials are said then,
-                and not when the first checkpoint is written.
+            probe: whether to test the targets, for the process that starts a run: missing credentials are then reported
+                at once rather than when the first checkpoint is written.
 
         Raises:
-            PolicyError: it cannot be used, or a target cannot be written; file and line are in the message.
+            PolicyError: it cannot be used, or a target cannot be written; the message has file and line.
             InvalidArgument: there is no such file.
         """
         policy = find_policy(path)
@@ -149,12 +149,13 @@ class PolicyRuntime:
         return session_store(self._address, self.scope, name, None)
 
     def task(self, task: Task, *, begun: float | None = None, **said: object) -> TaskRun:
-        """A task that begins now.
+        """Start a task.
 
         Args:
             task: which.
-            begun: ``time.monotonic()`` when it really began, for a host that says so late; None: now.
-            said: what else rules may match: ``asset``, ``dataset``, ``tags``, ``fan_out`` of :class:`Subject`.
+            begun: ``time.monotonic()`` of its actual start, if the orchestrator reports it late; None: now.
+            said: other properties that rules may match: ``asset``, ``dataset``, ``tags``, ``fan_out`` of
+                :class:`Subject`.
         """
         return TaskRun(self, Subject(task, **said), begun)  # type: ignore[arg-type]
 
@@ -176,8 +177,10 @@ class PolicyRuntime:
         return self.failover.read(of, ref, opened, read, copy=copy, expected=expected)
 
     def _subject_of(self, ref: ObjectRef) -> Subject:
-        """What rules see of a value of which only the reference is known: its lineage, or the host, says the rest."""
-        with suppress(EntrepotError):  # the store may be away: that is what rules are about to be asked for
+        """The properties that rules match of a value known only by reference: from its lineage, or from the
+        orchestrator.
+        """
+        with suppress(EntrepotError):  # the store may be unavailable, which is what the rules will be consulted about
             known = lineage.read(self.session(""), ref)
             if known is not None:
                 return known.subject()
@@ -190,11 +193,11 @@ class PolicyRuntime:
         return Subject(task or Task("", "", "", ""), key=ref.key)
 
     def task_failed(self, subject: Subject, attempt: int, error: BaseException | str) -> Retry:
-        """What the policy says about a task that failed.
+        """Decide about a task that failed.
 
         Args:
             subject: which.
-            attempt: how many attempts there were, from 1 on.
+            attempt: number of attempts so far, from 1 on.
             error: why it failed.
         """
         self.statistics.attempt_failed(subject.task)
@@ -214,17 +217,17 @@ class PolicyRuntime:
         return Retry(False, 0.0, by, reason)
 
     def plan(self, lost: Sequence[ObjectRef], max_tasks: int = DEFAULT_MAX_TASKS) -> Plan:
-        """Which tasks bring objects back; for hooks and commands that do not come from a read.
+        """Plan which tasks restore objects; for hooks and commands that do not come from a read.
 
         Raises:
-            NoPlan: none does.
+            NoPlan: none do.
             StoreUnavailable: the store cannot be reached.
         """
         gone = [ref for ref in lost if self.restorer.survival(ref) == "gone"]
         return self.failover.plan(gone, max_tasks)
 
     def survives(self, ref: ObjectRef) -> bool:
-        """Whether a value can be had without its task running again: in the store, or from a checkpoint.
+        """Whether a value is available without rerunning its task: in the store, or from a checkpoint.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -232,11 +235,11 @@ class PolicyRuntime:
         return self.restorer.survival(ref) != "gone"
 
     def run_ended(self, store: Store, wait_seconds: float | None = None) -> SettleReport:
-        """See to checkpoints that were put off; call it when a run is over, whatever became of it.
+        """Finish pending checkpoints; call it when a run is over, whatever its outcome.
 
         Args:
             store: the run's session.
-            wait_seconds: that it may take; None: what the policy says.
+            wait_seconds: timeout; None: as the policy says.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -244,24 +247,24 @@ class PolicyRuntime:
         return self.checkpoints.settle(store, wait_seconds)
 
     def used(self, ref: ObjectRef) -> None:
-        """Measure how long values are needed, where a rule with ``when: auto`` wants to know."""
+        """Measure how long values are needed, if a rule has ``when: auto``."""
         if not any(rule.when.kind == "auto" for rule in self.policy.checkpoints):
             return
-        with suppress(EntrepotError):  # a measurement less
+        with suppress(EntrepotError):  # one measurement less
             known = lineage.read(self.session(ref.session), ref)
             if known is not None:
                 self.statistics.output_read(known.task, max(0.0, time.time() - known.created))
 
-    # --- deciding
+    # --- decisions
 
     def decide(
         self, store: Store, subject: Subject, run_number: int, seconds: float, inputs: Sequence[ObjectRef]
     ) -> Decision:
-        """Whether an output is checkpointed, and why.
+        """Decide whether an output is checkpointed, with a reason.
 
         Args:
             store: its session.
-            subject: the output, its size known.
+            subject: the output, with its size.
             run_number: of its task.
             seconds: that the task took.
             inputs: what it read.
@@ -291,7 +294,7 @@ class PolicyRuntime:
         return decide(rule, subject, run_number, recompute=recompute, estimate=estimate)
 
     def allow_drop(self, store: Store, subject: Subject, own: Lineage, decision: Decision) -> None:
-        """Tell the store what making an output again takes, if a rule of ``memory`` says so and it is sure to work.
+        """Declare an output recomputable to the store, if a rule of ``memory`` says so and it is certain to work.
 
         Args:
             store: its session.
@@ -317,10 +320,10 @@ class PolicyRuntime:
 
 
 class TaskRun:
-    """One attempt of one task; a context manager. Thread-safe, for hosts that read inputs in threads.
+    """One attempt of one task; a context manager. Thread-safe, for orchestrators that read inputs in threads.
 
     Attributes:
-        subject: what rules see of it.
+        subject: the properties that rules match.
     """
 
     def __init__(self, runtime: PolicyRuntime, subject: Subject, begun: float | None = None) -> None:
@@ -328,13 +331,13 @@ class TaskRun:
         self._runtime = runtime
         self._begun = time.monotonic() if begun is None else begun
         self._lock = threading.Lock()
-        self._inputs: list[ObjectRef] = []  # guarded by _lock, like the next
+        self._inputs: list[ObjectRef] = []  # guarded by _lock, as is the next
         self._nbytes = 0
         self._number = 0
 
     @property
     def inputs(self) -> tuple[ObjectRef, ...]:
-        """What was read until now."""
+        """What was read so far."""
         with self._lock:
             return tuple(self._inputs)
 
@@ -351,13 +354,14 @@ class TaskRun:
 
         Args:
             reference: what is read.
-            read: the host's own way to read it.
-            of: the task that made it, where the host knows; None: what its lineage says.
-            copy: as the host reads.
-            expected: whether the host knows that it was written; if not, what nobody knows of is ``ObjectNotFound``.
+            read: the orchestrator's way to read it.
+            of: the task that made it, if the orchestrator knows; None: according to its lineage.
+            copy: the copy mode that ``read`` uses.
+            expected: whether the orchestrator knows that it was written; if not, an unknown value is
+                ``ObjectNotFound``.
 
         Raises:
-            RerunNeeded: the host has to run tasks again.
+            RerunNeeded: the orchestrator must run tasks again.
             ObjectLost, ObjectNotFound, StoreUnavailable, ...: the policy gave up; the message says what was tried.
         """
         ref = ObjectRef.of(reference) if isinstance(reference, Reference) else reference
@@ -368,16 +372,17 @@ class TaskRun:
         return value
 
     def write(self, store: Store, put: Callable[[], Reference], **said: object) -> Reference:
-        """Write an output, note its lineage, and checkpoint it if the policy says so.
+        """Write an output, record its lineage, and checkpoint it if the policy says so.
 
         Args:
-            store: the session that it goes to.
-            put: the host's own way to write it.
-            said: what rules may match of this output: ``asset``, ``dataset``, ``tags``, ``fan_out``.
+            store: the session it is written to.
+            put: the orchestrator's way to write it.
+            said: properties of this output that rules may match: ``asset``, ``dataset``, ``tags``, ``fan_out``.
 
         Raises:
             StoreFull, StoreUnavailable: the policy gave up.
-            What else ``put`` raises; and, for a sync checkpoint with ``on_error: fail``, what saving raises.
+            Also whatever else ``put`` raises; and, for a sync checkpoint with ``on_error: fail``, whatever saving
+                raises.
         """
         runtime = self._runtime
         subject = replace(self.subject, **said) if said else self.subject  # type: ignore[arg-type]
@@ -421,7 +426,7 @@ class TaskRun:
         try:
             lineage.write(store, own)
         except EntrepotError as error:
-            # The value is there; without its lineage it is rerun by what the host knows.
+            # The value exists; without lineage, reruns rely on what the orchestrator knows.
             kept = False
             runtime.log.add("checkpoint_failed", of=task, object=str(ref.id), text=f"its lineage was not kept: {error}")
         runtime.checkpoints.write(store, decision, subject, ref)
@@ -432,6 +437,6 @@ class TaskRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        # A failure is counted by task_failed(), which the host calls where it knows the number of the attempt.
+        # Failures are counted by task_failed(), which the orchestrator calls where it knows the number of the attempt.
         if kind is None:
             self._runtime.statistics.run_ended(self.subject.task, time.monotonic() - self._begun, self._nbytes)

@@ -1,4 +1,4 @@
-"""Mappings in a policy: sections with known keys, and mappings of names that the user chooses."""
+"""Mappings in a policy: sections with known keys, and mappings with user-chosen names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from entrepot_io.policy.problems import Mark, Problem
 
 @dataclass(frozen=True)
 class Named(Kind):
-    """A mapping of names that the user chooses."""
+    """A mapping with user-chosen names."""
 
     what: str
     pattern: str
@@ -45,8 +45,8 @@ class Field:
 
     Attributes:
         kind: of its value.
-        doc: a sentence for people; the reference and the schema have it.
-        default: as the reference shows it.
+        doc: a description, for the reference and the schema.
+        default: as shown in the reference.
         required: whether the section needs it.
     """
 
@@ -58,12 +58,12 @@ class Field:
 
 @dataclass(slots=True)
 class Said:
-    """What a section says.
+    """A parsed section.
 
     Attributes:
         mark: where it begins.
-        values: by key; what is left out is not in it.
-        marks: where each value is.
+        values: by key; omitted keys are absent.
+        marks: location of each value.
     """
 
     mark: Mark
@@ -75,7 +75,7 @@ class Said:
         return self.values.get(key, default)
 
     def at(self, key: str) -> Mark:
-        """Where a value is; the section's own place if it is left out."""
+        """Location of a value; that of the section if the value is omitted."""
         return self.marks.get(key, self.mark)
 
 
@@ -127,7 +127,7 @@ class Section(Kind):
 
 @dataclass(frozen=True)
 class Either(Kind):
-    """Scalars are of one kind, mappings of another."""
+    """One kind for scalars, another for mappings."""
 
     scalar: Kind
     table: Kind

@@ -1,9 +1,9 @@
-"""What was measured, kept in the store: of each task its time, failures and bytes, of each target its speed.
+"""Measurements, kept in the store: each task's duration, failures and bytes, each target's speed.
 
-Records are small, and as many as ``MAX_TASKS``; the one that was written longest ago gives way. They are in a session
-of their own in the scope, so that they outlive runs. Two processes that write one at the same time may lose one of two
-measurements, which a running mean does not mind. Nor does a task have to end because the store has no room for them, or
-is away: what cannot be read counts as never measured, what cannot be written is dropped.
+Records are small, and limited to ``MAX_TASKS`` tasks; the least recently written is removed. They are in a session of
+their own in the scope, so that they outlive runs. Two processes that write one at the same time may lose one of two
+measurements, which a running mean tolerates. Nor does a task fail because the store has no space for them, or is
+unavailable: what cannot be read counts as never measured, what cannot be written is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SESSION = "entrepot.statistics"
 TTL_SECONDS = 90 * 86400.0
 MAX_TASKS = 4096
-WEIGHT = 0.3  # of the newest in a running mean
+WEIGHT = 0.3  # of the newest value in a running mean
 _TASK, _TARGET, _LOSSES = "task/", "target/", "losses"
 
 S = TypeVar("S", "TaskStatistics", "TargetStatistics", "LossStatistics")
@@ -37,12 +37,12 @@ class TaskStatistics:
     """One task over all its runs.
 
     Attributes:
-        runs: how many it ended.
-        failures: how many attempts failed.
-        seconds: running mean of what a run took.
-        nbytes: running mean of what it wrote, in bytes.
+        runs: number of runs begun.
+        failures: number of failed attempts.
+        seconds: running mean of a run's duration.
+        nbytes: running mean of the bytes it wrote.
         lifetime: running mean of the seconds from an output's writing to its last known read; 0: none was seen.
-        last_run: the last that was counted, so that a retry is no run of its own.
+        last_run: the last run counted, so that a retry does not count as another run.
     """
 
     runs: int = 0
@@ -58,11 +58,11 @@ class TargetStatistics:
     """One target.
 
     Attributes:
-        writes: how many checkpoints were written there.
-        write_rate: running mean, bytes a second.
-        loads: how many were loaded.
-        read_rate: running mean, bytes a second.
-        latency: running mean of the seconds that a checkpoint of few bytes takes.
+        writes: number of checkpoints written to it.
+        write_rate: running mean, bytes per second.
+        loads: number of checkpoints loaded.
+        read_rate: running mean, bytes per second.
+        latency: running mean of the seconds that a small checkpoint takes.
     """
 
     writes: int = 0
@@ -77,8 +77,8 @@ class LossStatistics:
     """Losses of values in this store.
 
     Attributes:
-        losses: how many were noticed, each loss of a store once.
-        since: when the first measurement was, in seconds since 1970; 0: none.
+        losses: how many were noticed; each loss of a store counts once.
+        since: time of the first measurement, in seconds since 1970; 0: none.
         last_instance: the store in which the last one was noticed.
     """
 
@@ -88,7 +88,7 @@ class LossStatistics:
 
 
 class Statistics:
-    """The measurements of a scope. Thread-safe, as far as one store is.
+    """The measurements of a scope. As thread-safe as a store.
 
     Args:
         open_store: any session of the scope.
@@ -99,19 +99,19 @@ class Statistics:
         self._own: Store | None = None
 
     def task(self, task: Task) -> TaskStatistics:
-        """What is known of a task."""
+        """The measurements of a task."""
         return self._read(_TASK + _task_name(task), TaskStatistics)
 
     def target(self, template: str) -> TargetStatistics:
-        """What is known of a target."""
+        """The measurements of a target."""
         return self._read(_TARGET + _digest(template), TargetStatistics)
 
     def losses(self) -> LossStatistics:
-        """What is known of losses."""
+        """The observed losses."""
         return self._read(_LOSSES, LossStatistics)
 
     def run_begun(self, task: Task) -> int:
-        """Count a run, unless it is a retry of the last one; the number of the run, from 1 on."""
+        """Count a run, unless it is a retry of the last one; returns the number of the run, from 1 on."""
         known = self.task(task)
         if known.last_run != task.run or not known.runs:
             known.runs += 1
@@ -120,7 +120,7 @@ class Statistics:
         return known.runs
 
     def run_ended(self, task: Task, seconds: float, nbytes: int) -> None:
-        """Count what a run took and wrote."""
+        """Record a run's duration and bytes written."""
         known = self.task(task)
         first = known.seconds == 0.0
         known.seconds = mean(known.seconds, seconds, first)
@@ -129,20 +129,20 @@ class Statistics:
         self._watched()
 
     def attempt_failed(self, task: Task) -> None:
-        """Count a failure."""
+        """Count a failed attempt."""
         known = self.task(task)
         known.failures += 1
         self._write(_TASK + _task_name(task), known)
 
     def output_read(self, task: Task, age_seconds: float) -> None:
-        """An output of a task was read, so long after it was written."""
+        """Record that an output of a task was read ``age_seconds`` after it was written."""
         known = self.task(task)
-        # The last use is what counts: a later one replaces, an earlier one hardly pulls.
+        # The last use is what counts: a later read replaces the value, an earlier one hardly changes it.
         known.lifetime = max(age_seconds, mean(known.lifetime, age_seconds, known.lifetime == 0.0))
         self._write(_TASK + _task_name(task), known)
 
     def written(self, template: str, nbytes: int, seconds: float) -> None:
-        """A checkpoint was written."""
+        """Record that a checkpoint was written."""
         known = self.target(template)
         if nbytes < 1 << 20:
             known.latency = mean(known.latency, seconds, known.latency == 0.0)
@@ -152,7 +152,7 @@ class Statistics:
         self._write(_TARGET + _digest(template), known)
 
     def loaded(self, template: str, nbytes: int, seconds: float) -> None:
-        """A checkpoint was loaded."""
+        """Record that a checkpoint was loaded."""
         known = self.target(template)
         if nbytes >= 1 << 20:
             known.read_rate = mean(known.read_rate, nbytes / max(seconds, 1e-6), known.read_rate == 0.0)
@@ -160,7 +160,7 @@ class Statistics:
         self._write(_TARGET + _digest(template), known)
 
     def lost(self, instance: str) -> None:
-        """Values of a store were lost; noticed for many values, it is one loss."""
+        """Record that values of a store were lost; many values count as one loss."""
         known = self.losses()
         if known.last_instance != instance:
             known.losses += 1
@@ -187,7 +187,7 @@ class Statistics:
         self, key: str, said: TaskStatistics | TargetStatistics | LossStatistics, *, bound: bool = False
     ) -> None:
         with suppress(EntrepotError):
-            # Kept open: to close the session of a durable scope would wait for all that is written behind.
+            # Kept open: closing the session of a durable scope would wait for all pending write-behind.
             store = self._own
             if store is None or store.closed:
                 store = self._own = self._open_store().session(SESSION, ttl=TTL_SECONDS)
@@ -197,7 +197,7 @@ class Statistics:
 
 
 def mean(known: float, new: float, first: bool = False) -> float:
-    """A running mean with the new value in it."""
+    """A running mean, updated with the new value."""
     return new if first else known + WEIGHT * (new - known)
 
 

@@ -1,4 +1,4 @@
-"""What rules look at: an output of a task, or a task."""
+"""The subject of a rule: a task, or an output of a task."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Task:
-    """One task of one run of one host: what can be run again.
+    """One task of one run in an orchestrator: the unit that can be run again.
 
     Attributes:
         host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
         pipeline: DAG, job or pipeline.
         run: which run of it.
-        name: the task, as the host itself names it within the run (mapped instances included).
+        name: the task, as the orchestrator names it within the run (including mapped instances).
     """
 
     host: str
@@ -27,17 +27,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a rule is matched with. What a host does not have is empty.
+    """The properties that rules match. Those that an orchestrator lacks are empty.
 
     Attributes:
-        task: whose it is.
+        task: whose output it is.
         key: its key in the store.
         asset: the asset key, its parts joined by ``/``.
         dataset: the name in Kedro's catalog.
         tags: of the task or the asset, ``name`` or ``name=value``.
         type: of the value.
         nbytes: of the value; None before there is one.
-        fan_out: how many tasks read it; None: nobody knows.
+        fan_out: how many tasks read it; None: unknown.
     """
 
     task: Task
@@ -50,5 +50,5 @@ class Subject:
     fan_out: int | None = None
 
     def of_value(self, *, key: str, type: str, nbytes: int) -> Subject:
-        """The same, when its value is known."""
+        """The same, with the properties of its value."""
         return replace(self, key=key, type=type, nbytes=nbytes)

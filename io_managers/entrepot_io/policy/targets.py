@@ -1,7 +1,7 @@
-"""Targets: templates of URLs under which checkpoints are written.
+"""Targets: URL templates under which checkpoints are written.
 
-A template begins with a fixed folder, its *base*; placeholders come after it. The base also holds the catalog of what
-was written under it, so that a reader finds an object's checkpoint without knowing what the placeholders were.
+A template begins with a fixed directory, its *base*, followed by placeholders. The base also holds the catalog of the
+checkpoints under it, so that a reader finds an object's checkpoint without knowing the placeholders' values.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Target:
-    """Where checkpoints go.
+    """Where checkpoints are written.
 
     Attributes:
-        name: in ``targets``; the template itself for one that a rule names directly.
+        name: in ``targets``; the template itself if a rule names it directly.
         template: the URL, with placeholders.
-        mark: where it is said.
+        mark: its location in the policy.
         options: for fsspec's driver.
     """
 
@@ -42,15 +42,15 @@ class Target:
 
     @property
     def base(self) -> str:
-        """The fixed folder that the template begins with."""
+        """The fixed directory that the template begins with."""
         return base_of(self.template)
 
     def root(self, *, task: Task, scope: str, session: str) -> str:
-        """The folder in which a checkpoint of this task goes.
+        """The directory for checkpoints of this task.
 
         Args:
             task: whose output it is.
-            scope, session: where the output lives in the store.
+            scope, session: where the output is in the store.
         """
         values = {
             "host": task.host,
@@ -64,7 +64,7 @@ class Target:
 
 
 def part(text: str) -> str:
-    """A text as one part of a path, on any file system; what is empty becomes ``_``.
+    """Encode a string as one component of a path, on any file system; an empty one becomes ``_``.
 
     >>> part("manual__2026-01-01T00:00:00"), part("../x"), part("")
     ('manual__2026-01-01T00:00:00', '..%2Fx', '_')
@@ -76,7 +76,7 @@ def part(text: str) -> str:
 
 
 def base_of(template: str) -> str:
-    """The folders of a template before its first placeholder, without the last slash."""
+    """The directory part of a template before its first placeholder, without a trailing slash."""
     at = template.find("{")
     fixed = template if at < 0 else template[: template.rfind("/", 0, at) + 1]
     return fixed.rstrip("/")
@@ -114,7 +114,7 @@ def template_problem(template: str) -> str:
 
 
 def with_environment(value: Any) -> tuple[Any, list[str]]:
-    """A value, or values in lists and mappings, with each ``${NAME}`` taken from the environment.
+    """Substitute each ``${NAME}`` in a value, or in nested lists and mappings, from the environment.
 
     Returns:
         The value, and the names that are not set.
@@ -142,5 +142,5 @@ def _known(scheme: str) -> bool:
     try:
         from fsspec.registry import known_implementations, registry
     except ImportError:
-        return True  # who writes says that fsspec is missing
+        return True  # the writer reports that fsspec is missing
     return all(one in known_implementations or one in registry for one in scheme.removesuffix("://").split("::"))

@@ -1,4 +1,4 @@
-"""One read or write that failed: what is known of it, and how it is told."""
+"""One failed read or write: what is known about it, and how it is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULTS = (
     (("object_lost", "object_dropped", "instance_lost"), ("reload_checkpoint", "reread_durable", "rerun_upstream")),
     (("daemon_lost",), ("retry",)),
     (("store_full",), ("evict", "retry")),
-    (("task_failed",), ("fail",)),  # the host has retries of its own
+    (("task_failed",), ("fail",)),  # the orchestrator has retries of its own
 )
 DEFAULT_RULES = {
     event: FailoverRule(Mark("default"), (event,), Match(), tuple(Step(name) for name in steps))
@@ -34,18 +34,18 @@ DEFAULT_RULES = {
 
 @dataclass
 class Trouble:
-    """One read or write that failed, and what was done about it.
+    """One failed read or write, and what was done about it.
 
     Attributes:
         event: what happened.
         subject: the task that made the value, or that writes it.
         ref: the value; None for one that is being written.
-        open_store: its session, connected anew if need be.
-        first: the error that began it.
+        open_store: its session, reconnected if necessary.
+        first: the original error.
         copy: how the value is to be read.
-        tried: what was done, in words.
-        damaged: URLs of checkpoints that turned out to be so.
-        may_pass: whether something failed in this attempt that may go better in the next.
+        tried: descriptions of what was done.
+        damaged: URLs of checkpoints found to be damaged.
+        may_pass: whether something in this attempt failed that may succeed in the next.
     """
 
     event: str
@@ -59,11 +59,11 @@ class Trouble:
     may_pass: bool = False
 
     def note(self, step: str, what: object) -> None:
-        """Note what came of a step."""
+        """Record the outcome of a step."""
         self.tried.append(f"{step}: {what}")
 
     def tell(self, log: EventLog, kind: str, rule: FailoverRule, **said: Any) -> None:
-        """Write an event about it down."""
+        """Write an event about it to the log."""
         ref = self.ref
         log.add(
             kind,
@@ -75,12 +75,12 @@ class Trouble:
         )
 
     def given_up(self, log: EventLog, rule: FailoverRule, reason: str, cause: Exception | None = None) -> Final:
-        """What ends it: the first error, with all that was tried.
+        """Give up: the exception that ends it, with the first error and all that was tried.
 
         Args:
-            log: told of it.
+            log: receives the event.
             rule: that decided.
-            reason: in words; empty: no step helped.
+            reason: for display; empty: no step helped.
             cause: of the error; None: the first error.
         """
         tried = "; ".join(self.tried) or "nothing"
@@ -93,7 +93,7 @@ class Trouble:
 
 
 class Final(Exception):
-    """Ends all steps of all troubles within each other; carries what the caller gets."""
+    """Ends all steps of all nested troubles; carries the caller's error."""
 
     def __init__(self, error: EntrepotError) -> None:
         super().__init__(str(error))
