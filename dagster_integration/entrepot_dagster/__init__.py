@@ -1,11 +1,11 @@
-"""Entrepot for Dagster: an IO manager that hands values over by object ID, through shared memory.
+"""Entrepot plugin for Dagster: an IO manager that passes values by object ID, through shared memory.
 
 Definitions(assets=[...], resources={"io_manager": EntrepotIOManager()})
 
-With a policy (ENTREPOT_POLICY, or the IO manager's ``policy``) there are ``policy_sensors()`` for the definitions,
+With a policy (ENTREPOT_POLICY, or the IO manager's ``policy``) there are also ``policy_sensors()`` for the definitions,
 ``policy_retries()`` and ``policy_failure_hook`` for a job, and ``python -m entrepot_dagster``.
 
-Importing this package does not import Dagster: ``entrepot gc`` asks it about sessions that may be another's.
+Importing this package does not import Dagster, because ``entrepot gc`` asks it about sessions that may not be its own.
 """
 
 from __future__ import annotations

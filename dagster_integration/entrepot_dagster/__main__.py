@@ -1,6 +1,6 @@
-"""``python -m entrepot_dagster``: what the sensors do, for those who run jobs without Dagster's daemon.
+"""``python -m entrepot_dagster``: does what the sensors do, for those who run jobs without Dagster's daemon.
 
-python -m entrepot_dagster rerun RUN_ID      # or --last; DAGSTER_HOME names the instance
+python -m entrepot_dagster rerun RUN_ID      # or --last; DAGSTER_HOME selects the instance
 python -m entrepot_dagster settle RUN_ID
 """
 
@@ -18,7 +18,7 @@ from entrepot_dagster.sensors import settle
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the code to exit with: 0 if all ended well."""
+    """Run a subcommand; return the exit code, 0 on success."""
     parser = argparse.ArgumentParser(
         prog="python -m entrepot_dagster", description="What the sensors of Entrepot's policy do, by hand."
     )

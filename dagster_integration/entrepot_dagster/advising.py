@@ -1,7 +1,7 @@
-"""Names the setting that helps a step which wrote into what it got, in the run's log.
+"""Advice, in a step's log, on which setting helps if the step tried to write to a read-only input.
 
-Dagster tells an IO manager nothing of a step's failure, and one with an end of its own cannot be used outside of runs.
-The step's log does tell its handlers: the event of the failure goes through it.
+Dagster does not inform an IO manager of a step's failure, and an IO manager with teardown cannot be used outside of
+runs. But the failure event passes through the step's log, and so reaches its handlers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from dagster_shared.error import SerializableErrorInfo
 
 WHERE = 'as EntrepotIOManager(copy="on_write"), or as ENTREPOT_COPY'
-EVENT = "dagster_event"  # of a log record that stands for one
+EVENT = "dagster_event"  # attribute of log records that represent a Dagster event
 
 
 class _Advice(logging.Handler):
-    """Waits for the failure of a step that got a value which it may not write into."""
+    """Log handler that waits for the failure of a step that was given a read-only value."""
 
     def __init__(self, log: logging.Logger) -> None:
         super().__init__()
@@ -37,8 +37,8 @@ class _Advice(logging.Handler):
 
 
 def got_read_only(context: InputContext) -> None:
-    """A step got a value that it may not write into: its log will say what helps, if it fails by writing."""
-    if getattr(context, "_step_context", None) is None:  # nobody's step; asking such a context for its log raises
+    """Note that a step was given a read-only value; if it fails by writing to it, its log will say what helps."""
+    if getattr(context, "_step_context", None) is None:  # not within a step, where accessing context.log raises
         return
     log = context.log
     if not any(isinstance(one, _Advice) for one in log.handlers):

@@ -1,7 +1,7 @@
-"""A policy at work in a process of Dagster: one runtime, and a ``TaskRun`` for each attempt of a step.
+"""Execution of a policy in a Dagster process: one runtime, and a ``TaskRun`` for each attempt of a step.
 
-Dagster asks an IO manager for one value at a time, so a step's attempt is known by its first value, and over when its
-outputs are written. Without a policy nothing of this module is imported.
+Dagster asks an IO manager for one value at a time, so an attempt begins with its first value and is over when its
+outputs have been written. Without a policy, nothing of this module is imported.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _MOST_RUNS = 64
 
 
 class Binding:
-    """A policy's runtime in this process, and what Dagster adds to it.
+    """A policy's runtime in this process, with Dagster-specific additions.
 
     Attributes:
-        runtime: of the policy.
-        log: Dagster's own record of who wrote what.
-        ear: hears the runtime's events.
+        runtime: the policy's runtime.
+        log: Dagster's own record of which step wrote what.
+        ear: receives the runtime's events.
     """
 
     def __init__(self, policy: Policy, scope: str, address: str | None) -> None:
@@ -54,20 +54,20 @@ class Binding:
 
 
 def binding(path: str | None, scope: str, address: str | None, instance: DagsterInstance | None) -> Binding | None:
-    """The policy in force, at work in this process; None: there is none.
+    """Return this process's binding of the policy in force; None: there is no policy.
 
     Args:
-        path: of its file; None: what ENTREPOT_POLICY names.
-        scope, address: of the store.
-        instance: whose event log knows what was written.
+        path: path of its file; None: the one named by ENTREPOT_POLICY.
+        scope, address: scope and address of the store.
+        instance: instance whose event log records what was written.
 
     Raises:
-        PolicyError, InvalidArgument: it cannot be used.
+        PolicyError, InvalidArgument: the policy is invalid.
     """
     policy = find_policy(path)
     if policy is None:
         return None
-    # A process that lives long (a code server) sees that the file was changed.
+    # The key has the digest, so that a long-lived process (a code server) notices changes of the file.
     key = (policy.source, policy.digest, scope, address)
     found = _bindings.get(key)
     if found is None:
@@ -77,22 +77,22 @@ def binding(path: str | None, scope: str, address: str | None, instance: Dagster
 
 
 def remember_run(run_id: str, at_work: Binding) -> None:
-    """Note whose policy a run goes by, for hooks, which see no IO manager."""
+    """Remember which policy applies to a run, for hooks, which have no access to the IO manager."""
     while len(_of_runs) >= _MOST_RUNS:
         del _of_runs[next(iter(_of_runs))]
     _of_runs[run_id] = at_work
 
 
 def binding_of_run(run_id: str) -> Binding | None:
-    """What :func:`remember_run` noted in this process."""
+    """Return what :func:`remember_run` recorded in this process."""
     return _of_runs.get(run_id)
 
 
 def try_targets(policy: Policy, instance: DagsterInstance, run_id: str) -> None:
-    """Say before a run's first step that checkpoints could not be written.
+    """Check before a run's first step that checkpoints can be written.
 
     Raises:
-        PolicyError: a target cannot be written, and has no fallback that can; file and line are in the message.
+        PolicyError: a target is not writable and has no writable fallback; the message has file and line.
     """
     if not policy.enabled or not policy.checkpoints:
         return
@@ -106,7 +106,7 @@ def try_targets(policy: Policy, instance: DagsterInstance, run_id: str) -> None:
 
 
 def task_of(step: StepExecutionContext) -> Task:
-    """A step as the policy names it: by what can be selected for a re-execution, mapped ones with their mapping key."""
+    """Return a step's task for the policy: named by the key that re-execution selects it by, mapping key included."""
     return Task(HOST, step.job_name, step.run_id, step.step.key)
 
 
@@ -114,7 +114,7 @@ class StepRuns:
     """Reads and writes of the steps that one IO manager serves.
 
     Args:
-        at_work: the policy.
+        at_work: the policy's binding.
     """
 
     def __init__(self, at_work: Binding) -> None:
@@ -127,16 +127,16 @@ class StepRuns:
     def write(
         self, context: OutputContext, place: Place, open_store: Callable[[], Store], put: Callable[[], Reference]
     ) -> tuple[Reference, Mapping[str, MetadataValue[Any]]]:
-        """Write an output by the policy.
+        """Write an output as the policy says.
 
         Args:
-            context: of the output.
-            place: where it goes.
-            open_store: its session.
-            put: writes it.
+            context: context of the output.
+            place: session and key to write to.
+            open_store: opens its session.
+            put: writes the output.
 
         Returns:
-            Its reference, and metadata that tell what was done.
+            Its reference, and metadata about what the policy did.
 
         Raises:
             StoreFull, StoreUnavailable: the policy gave up.
@@ -154,7 +154,7 @@ class StepRuns:
         self._wrote.add(context.name)
         self._since = time.monotonic()
         if self._wrote == _outputs(step):
-            task.__exit__(None, None, None)  # a failure after that is the failure hook's affair
+            task.__exit__(None, None, None)  # later failures are up to the failure hook
         subject = replace(task.subject, **said)
         rule = runtime.policy.checkpoint_rule(
             subject.of_value(key=place.key, type=reference.type, nbytes=reference.nbytes)
@@ -169,17 +169,17 @@ class StepRuns:
         find: Callable[[], Reference | None],
         get: Callable[[Reference | None], Any],
     ) -> Any:
-        """Read an input by the policy.
+        """Read an input as the policy says.
 
         Args:
-            context: of the input.
-            place: where it is.
-            recorded: its reference, if that is known already.
-            find: looks its reference up in Dagster's log.
-            get: reads it; what is recorded of it is checked.
+            context: context of the input.
+            place: session and key to read from.
+            recorded: its reference, if already known.
+            find: looks up its reference in Dagster's log.
+            get: reads it, and checks it against the recorded reference.
 
         Raises:
-            Failure: other steps have to run first, or the policy gave up on a lost value: no retry of this step helps.
+            Failure: other steps must run first, or the policy gave up on a lost value; retrying this step cannot help.
             ObjectNotFound: it was never written.
             StoreUnavailable: the policy gave up.
         """
@@ -233,14 +233,14 @@ class StepRuns:
 
 
 def _step_of(context: InputContext | OutputContext) -> StepExecutionContext | None:
-    # Contexts that tests build, and those that load a value outside of any run, have none; asking them raises. That
-    # of a result that is asked for an output has one that does not execute: it knows of no attempts.
+    # Contexts built by tests or for loading a value outside of any run have no step context; accessing it raises. When
+    # a finished run's result is asked for an output, the step context does not execute and has no known state.
     step: StepExecutionContext | None = getattr(context, "_step_context", None)
     return None if step is None or step._known_state is None else step
 
 
 def _outputs(step: StepExecutionContext) -> set[str]:
-    """The outputs with whose writing a step is done; none where that cannot be told."""
+    """Return the outputs that a step must write to be done; empty if that cannot be determined."""
     found = [one for one in step.op_def.output_defs if not one.dagster_type.is_nothing]
     return set() if any(one.is_dynamic for one in found) else {one.name for one in found if one.is_required}
 
@@ -266,7 +266,7 @@ def _tag(name: str, value: object) -> str:
 
 
 def _fan_out(step: StepExecutionContext, context: OutputContext) -> int:
-    """How many steps of this job read an output; a mapped step that is not yet resolved counts once."""
+    """Return how many steps of this job read an output; an unresolved mapped step counts once."""
     return sum((step.step.key, context.name) in _reads(one) for one in step.execution_plan.steps)
 
 
@@ -276,7 +276,7 @@ def _reads(step: Any) -> set[tuple[str, str]]:
 
 
 def handles_of(step_input: Any) -> Sequence[StepOutputHandle]:
-    """The outputs that an input of a step reads; of one that is not yet resolved, without mapping keys."""
+    """Return the outputs that a step's input reads; without mapping keys if the input is unresolved."""
     if isinstance(step_input, (UnresolvedMappedStepInput, UnresolvedCollectStepInput)):
         return step_input.get_step_output_handle_deps_with_placeholders()
     handles: Sequence[StepOutputHandle] = step_input.get_step_output_handle_dependencies()

@@ -1,8 +1,8 @@
-"""Deployments that share a scope: their assets of the same key are one, and each is told of the others.
+"""Detection of deployments that share a scope, and so share their assets with equal keys.
 
-A scope that somebody names is shared by all who name it. That may be meant; it may also be a name that was copied, and
-then two deployments overwrite each other's assets. So each leaves its name in the scope, and says so when it is not
-alone.
+Everyone who sets the same scope shares it. That may be intended; but the name may also have been copied by mistake, and
+then two deployments overwrite each other's assets. So each deployment records itself in the scope, and warns if it is
+not alone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from entrepot_dagster.places import identity_of
 log = logging.getLogger("dagster.entrepot")
 KEY = "deployments"
 _lock = threading.Lock()
-_noticed: set[tuple[str, str, str]] = set()  # guarded by _lock; store, scope and deployment
+_noticed: set[tuple[str, str, str]] = set()  # (store address, scope, deployment); guarded by _lock
 
 
 def notice_others(instance: DagsterInstance | None, store: Store) -> None:
-    """Leave this deployment's name in the scope, and warn if others did; once in a process.
+    """Record this deployment in the scope, and warn about others; once per process.
 
     Args:
-        instance: of the deployment; one that is ephemeral has no name.
+        instance: instance of the deployment; ephemeral ones are ignored.
         store: the scope's own session.
     """
     identity = identity_of(instance)
@@ -43,7 +43,7 @@ def notice_others(instance: DagsterInstance | None, store: Store) -> None:
         found: dict[str, str] = dict(get_by_key(store, KEY))
     except ObjectNotFound:
         found = {}
-    except EntrepotError as error:  # what is about to be written says it louder
+    except EntrepotError as error:  # the write that follows will report it
         log.debug("Entrepot: who else is in the scope %r cannot be known: %s", store.scope, error)
         return
     others = sorted(where for identity, where in found.items() if identity != mine)

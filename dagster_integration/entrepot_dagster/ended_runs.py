@@ -1,6 +1,6 @@
-"""Which sessions belong to runs that are over: asked by ``entrepot gc``.
+"""Sessions of finished Dagster runs, for ``entrepot gc``.
 
-Nothing of Dagster is imported before the scope says that the sessions may be those of this instance.
+Imports nothing of Dagster before the scope shows that the sessions may belong to this instance.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 HOST = "dagster"
 DELETED = "its run was deleted"
 SUCCEEDED = "its run succeeded"
-_BATCH = 200  # runs that one query asks for
+_BATCH = 200  # runs per query
 
 
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
-    """Sessions of runs that the instance of ``DAGSTER_HOME`` has no more, or that succeeded; failed ones may go on.
+    """Return sessions of runs that succeeded or were deleted in ``DAGSTER_HOME``'s instance; failed runs may continue.
 
     Args:
-        store: where they are.
-        scope: another instance's says nothing here.
+        store: the store that has them.
+        scope: scope of the sessions; must be this instance's.
         sessions: their names.
 
     Raises:
-        NotLookedAt: the scope is another instance's, as far as can be told here.
-        Exception: whatever the instance's storage says.
+        NotLookedAt: the scope belongs to another instance, as far as can be told here.
+        Exception: an error of the instance's storage.
     """
     named = os.environ.get("ENTREPOT_SCOPE")
     if not os.environ.get("DAGSTER_HOME"):
@@ -52,12 +52,12 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
 
 
 def over(instance: DagsterInstance, sessions: Iterable[str], *, succeeded: bool) -> dict[str, str]:
-    """Why the sessions of runs that are over are not needed any more.
+    """Return the sessions of finished runs that are no longer needed, with the reason.
 
     Args:
-        instance: that knows its runs.
+        instance: the instance that knows the runs.
         sessions: their names.
-        succeeded: whether those of runs that ended well count.
+        succeeded: whether to include sessions of runs that succeeded, not only of deleted ones.
     """
     from dagster import DagsterRunStatus, RunsFilter
 
@@ -77,7 +77,7 @@ def over(instance: DagsterInstance, sessions: Iterable[str], *, succeeded: bool)
 
 
 def run_of(session: str) -> str | None:
-    """The run of a session; None: it is no run's (an ephemeral instance's assets have a longer name)."""
+    """Return the run of a session; None: not a run's (sessions of ephemeral instances' assets have longer names)."""
     parts = session.split("/")
     if len(parts) != 2 or parts[0] != HOST or parts[1] == "ephemeral":
         return None

@@ -1,6 +1,6 @@
-"""What the policy does about steps that fail: their retries, and the hook that counts and explains a failure.
+"""The policy's handling of failed steps: retries, and a hook that counts and explains failures.
 
-Dagster calls a failure hook once, in the process of the last attempt, and not at all if that was killed.
+Dagster calls a failure hook once, in the process of the last attempt, and not at all if that process was killed.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
 
 
 class PolicyRetries(RetryPolicy):
-    """Retries with the delays of a policy's ``retry`` step, which Dagster's own two kinds of back-off do not have."""
+    """Retries with the delays of a policy's ``retry`` step, which neither of Dagster's back-off modes can express."""
 
     _step: Step
 
     @classmethod
     def of(cls, step: Step) -> PolicyRetries:
-        """The retries of a step of a rule for ``task_failed``."""
+        """Create the retries for a step of a ``task_failed`` rule."""
         made = cls(max_retries=step.attempts, delay=step.delay)
         made._step = step
         return made
 
     def calculate_delay(self, attempt_num: int) -> float:
-        """Seconds before a retry, the first of which is number 1."""
+        """Return the delay in seconds before a retry; retries are numbered from 1."""
         return min(self._step.delay * self._step.factor ** (attempt_num - 1), self._step.max_delay)
 
 
 def policy_retries(
     task: str = "", *, job: str = "", tags: Iterable[str] = (), policy: str | None = None
 ) -> RetryPolicy | None:
-    """The retries that the policy's rules for ``task_failed`` give, for ``op_retry_policy`` of a job or of one op.
+    """Return the retries of the policy's ``task_failed`` rules, for ``op_retry_policy`` of a job or of a single op.
 
-    Dagster knows retries by op and by job, not by rule: the one of a job follows the first rule that matches any task
-    name; an op whose rule is another needs its own.
+    Dagster has retries by op and by job, not by rule: a job's retries follow the first rule that matches any task
+    name. An op to which another rule applies needs retries of its own.
 
     Args:
         task: step key, for rules that match one.
         job: its job, for rules that match pipelines.
-        tags: of the op, ``name`` or ``name=value``.
-        policy: file of the policy; None: what ENTREPOT_POLICY names.
+        tags: tags of the op, ``name`` or ``name=value``.
+        policy: path of the policy file; None: the one named by ENTREPOT_POLICY.
 
     Returns:
-        None, if there is no policy, or it says ``fail``: the step is not retried.
+        None if there is no policy, or if it says ``fail``: the step is not retried.
 
     Raises:
-        PolicyError, InvalidArgument: the policy cannot be used; file and line are in the message.
+        PolicyError, InvalidArgument: the policy is invalid; the message has file and line.
     """
     found = find_policy(policy)
     if found is None:
@@ -68,7 +68,7 @@ def policy_retries(
 
 @failure_hook(name="entrepot_policy")
 def policy_failure_hook(context: HookContext) -> None:
-    """Count a failed step, and say in its log what the policy has for it."""
+    """Count a failed step, and write the policy's decision to its log."""
     at_work = _binding_of(context.instance, context.run_id)
     if at_work is None:
         return
@@ -92,16 +92,16 @@ def policy_failure_hook(context: HookContext) -> None:
 def step_failed(
     at_work: Binding, instance: DagsterInstance, subject: Subject, error: BaseException | str
 ) -> Retry | None:
-    """Count a step that failed in its last attempt.
+    """Count a step whose last attempt failed.
 
     Args:
-        at_work: the policy.
-        instance: that the run is in.
+        at_work: the policy's binding.
+        instance: the run's instance.
         subject: the step.
         error: why it failed.
 
     Returns:
-        What the policy says; None: it failed of a lost value, about which the read itself said all.
+        The policy's decision; None: it failed because of a lost value, which the read has already reported.
     """
     from entrepot.errors import ObjectLost, ObjectNotFound
 
@@ -113,7 +113,7 @@ def step_failed(
 
 
 def _binding_of(instance: DagsterInstance, run_id: str) -> Binding | None:
-    """The policy of the run's IO manager; where the step has none, that of the environment."""
+    """Return the binding of the run's IO manager; if the step has none, that of the environment."""
     from entrepot_dagster.at_work import binding, binding_of_run
 
     found = binding_of_run(run_id)

@@ -1,7 +1,7 @@
-"""The IO manager: outputs go to the store under keys that Dagster's own names give, inputs come from there.
+"""The IO manager: writes outputs to the store under keys derived from Dagster's own names, and reads inputs from there.
 
-Partitions behave as with Dagster's file-based IO managers: an input of several partitions is a dictionary by partition
-key, of none it is ``None``; an output of several partitions is refused.
+Partitions behave as in Dagster's file-based IO managers: an input with several partitions is a dictionary by partition
+key, one with no partitions is ``None``, and an output for several partitions is refused.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ POLICY = "ENTREPOT_POLICY"
 
 
 class EntrepotIOManager(ConfigurableIOManager):
-    """Hands outputs over by object ID, through shared memory.
+    """Passes outputs by object ID, through shared memory.
 
-    Assets are written in place and stay until they are written again; outputs of ops end with their run's session. What
-    is not set here comes from ``ENTREPOT_*`` and then from defaults.
+    Assets are written in place and stay until they are written again; outputs of ops end with their run's session.
+    Settings not given here come from ``ENTREPOT_*``, then from defaults.
     """
 
     address: str | None = Field(default=None, description="Address of the store; unset: the user's private store.")
@@ -55,7 +55,7 @@ class EntrepotIOManager(ConfigurableIOManager):
     copy_mode: str | None = Field(
         default=None, alias="copy", description="How inputs are read: never (read-only), on_write or always."
     )
-    # A number or a text such as "24h"; Dagster's configuration knows no such type.
+    # A number or a string such as "24h"; Dagster's configuration has no such type.
     session_ttl_seconds: Any = Field(
         default=None, description="How long a run's outputs are kept after their last use; unset: 24 hours."
     )
@@ -68,28 +68,28 @@ class EntrepotIOManager(ConfigurableIOManager):
     _steps: Any = PrivateAttr(default=None)  # StepRuns, once there is a policy
 
     def __init__(self, **data: Any) -> None:
-        """Take the settings; what is wrong with them or with the policy is said where definitions are loaded.
+        """Check the settings and the policy, so that errors are reported when definitions are loaded.
 
         Raises:
-            PolicyError: it cannot be used; file and line are in the message.
-            InvalidArgument: there is no such file, or a setting is out of its range.
+            PolicyError: the policy is invalid; the message has file and line.
+            InvalidArgument: the policy file does not exist, or a setting is out of range.
         """
         ttl = data.get("session_ttl_seconds")
-        if isinstance(ttl, Mapping):  # what Dagster makes of an EnvVar, in a field of more types than one
+        if isinstance(ttl, Mapping):  # Dagster's representation of an EnvVar in a field with several types
             data["session_ttl_seconds"] = _variable(str(ttl.get("env")))
         super().__init__(**data)
         copy_mode(_now(self.copy_mode))
         parse_ttl(_now(self.session_ttl_seconds))
-        if self._has_policy() and not isinstance(self.policy, EnvVar):  # whose value is known when a step runs
+        if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
             from entrepot_io.policy import find_policy
 
             find_policy(self.policy)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Remember the instance; the store is connected to when the first value goes through.
+        """Store the instance and check the policy; the store is connected to with the first value.
 
         Raises:
-            PolicyError: the policy cannot be used, or before a run's first step, its targets cannot be written.
+            PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
         """
         self._instance = context.instance
         self._steps = None
@@ -101,10 +101,10 @@ class EntrepotIOManager(ConfigurableIOManager):
             remember_run(context.run.run_id, at_work)
 
     def at_work(self) -> Binding | None:
-        """The policy of this IO manager in this process; None: there is none.
+        """Return this process's binding of the IO manager's policy; None: there is no policy.
 
         Raises:
-            PolicyError, InvalidArgument: it cannot be used.
+            PolicyError, InvalidArgument: the policy is invalid.
         """
         steps = self._step_runs()
         return None if steps is None else steps.at_work
@@ -112,13 +112,13 @@ class EntrepotIOManager(ConfigurableIOManager):
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output and record its reference as metadata.
 
-        The metadata ``entrepot/locality_set`` of its definition, a name or a mapping of ``name`` and attributes, says
-        how it is used.
+        The output definition's metadata ``entrepot/locality_set``, a name or a mapping of ``name`` and attributes,
+        selects its locality set.
 
         Raises:
-            InvalidArgument: the output belongs to several partitions; or its locality set is not said in this way.
+            InvalidArgument: the output belongs to several partitions, or its locality set is malformed.
             StoreFull: it does not fit.
-            UnsupportedType: no codec takes it.
+            UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
         place = self._output_place(context)
@@ -232,7 +232,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             known = find()
             if known is None:
                 raise
-            return get(known)  # now says what was lost, and where
+            return get(known)  # with the reference, the error says what was lost and where
 
     def _has_policy(self) -> bool:
         return self.policy is not None or bool(os.environ.get(POLICY))
@@ -259,7 +259,7 @@ class EntrepotIOManager(ConfigurableIOManager):
 
 
 def _now(said: T | None) -> T | None:
-    """A setting, unless its value is known only when a step runs."""
+    """Return a setting unless its value is known only when a step runs."""
     return None if isinstance(said, (EnvVar, type(EnvVar.int("")))) else said
 
 

@@ -1,7 +1,8 @@
-"""``k8s_job_executor`` whose steps follow their data: the pod of each is drawn to the nodes that hold what it reads.
+"""``k8s_job_executor`` with data locality: each step's pod is scheduled near the nodes that hold the step's inputs.
 
-What dagster-k8s makes of all configuration stays as it is; the finished job is changed on its way to Kubernetes. It is
-decided when a step is launched, again for each attempt. Needs dagster-k8s (``pip install 'entrepot[dagster-k8s]'``).
+Everything that dagster-k8s derives from configuration is kept; only the finished job is modified on its way to
+Kubernetes. The decision is made at each launch of a step, so again for each attempt. Requires dagster-k8s
+(``pip install 'entrepot[dagster-k8s]'``).
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _OWN = {
         Noneable(StringSource), is_required=False, description="Limit of /dev/shm in pods, such as 4Gi; or none."
     ),
 }
-_CLIENT, _HANDLER = "_api_client", "_step_handler"  # of dagster-k8s and Dagster, who have no names for them
+_CLIENT, _HANDLER = "_api_client", "_step_handler"  # private attributes of dagster-k8s and Dagster
 
 
 def _make(init_context: InitExecutorContext) -> Executor:
-    """What ``k8s_job_executor`` makes, with a step handler around its own."""
+    """Create ``k8s_job_executor``'s executor, and wrap its step handler."""
     create = k8s_job_executor.executor_creation_fn
     made = None if create is None else create(init_context)
     inner = getattr(made, _HANDLER, None)
@@ -76,19 +77,19 @@ entrepot_k8s_job_executor = ExecutorDefinition(
     executor_creation_fn=_make,
     description="k8s_job_executor whose steps run where what they read is.",
 )
-"""In place of ``k8s_job_executor``, with all of its configuration, and ``locations``, ``socket_folder`` and
-``shared_memory``; what is not set there comes from ``ENTREPOT_...``."""
+"""Replacement for ``k8s_job_executor`` that takes all of its configuration, plus ``locations``, ``socket_folder`` and
+``shared_memory``; settings not given there come from ``ENTREPOT_...``."""
 
 
 class FollowingStepHandler(StepHandler):
-    """Launches steps as dagster-k8s does, in pods that follow their data.
+    """Launches steps as dagster-k8s does, in pods scheduled near their data.
 
     Args:
-        inner: dagster-k8s's own.
+        inner: dagster-k8s's own handler.
         placer: knows where objects are.
 
     Raises:
-        InvalidArgument: this dagster-k8s is not known.
+        InvalidArgument: this version of dagster-k8s is not supported.
     """
 
     def __init__(self, inner: K8sStepHandler, placer: Placer) -> None:
@@ -103,18 +104,18 @@ class FollowingStepHandler(StepHandler):
 
     @property
     def name(self) -> str:
-        """For the event log."""
+        """Name in the event log."""
         return "FollowingStepHandler"
 
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
-        """Launch a step where most of what it reads is.
+        """Launch a step near most of its input data.
 
         Raises:
-            InvalidArgument: an annotation of the pod about placement cannot be understood; the run fails and says so.
+            InvalidArgument: a placement annotation of the pod is malformed; the run fails with this message.
         """
         step_key = next(iter(step_handler_context.execute_step_args.step_keys_to_execute or ()))
         client = _FollowingClient(getattr(self._inner, _CLIENT), self._placer, step_handler_context, step_key)
-        launching = copy.copy(self._inner)  # for this step alone: another thread may ask for another's health
+        launching = copy.copy(self._inner)  # a copy for this step: other threads may use the original meanwhile
         setattr(launching, _CLIENT, client)
         yield from launching.launch_step(step_handler_context)
         if client.told:
@@ -125,16 +126,16 @@ class FollowingStepHandler(StepHandler):
             )
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
-        """As dagster-k8s does."""
+        """Delegate to dagster-k8s."""
         return self._inner.check_step_health(step_handler_context)
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
-        """As dagster-k8s does."""
+        """Delegate to dagster-k8s."""
         return self._inner.terminate_step(step_handler_context)
 
 
 class _FollowingClient:
-    """dagster-k8s's client for the launch of one step."""
+    """Wrapper of dagster-k8s's client for the launch of one step."""
 
     def __init__(self, client: Any, placer: Placer, context: StepHandlerContext, step_key: str) -> None:
         self._client = client
@@ -147,7 +148,7 @@ class _FollowingClient:
         return getattr(self._client, name)
 
     def create_namespaced_job_with_retries(self, body: Any, namespace: str, **options: Any) -> None:
-        """Create the job, its pod changed."""
+        """Create the job with its pod modified."""
         said = wishes.of_pod(body.spec.template)
         keyed = wishes.keyed(said)
         done = self._placer.place(

@@ -1,9 +1,9 @@
-"""Where a Dagster output lives: which scope, which session, which key.
+"""Scope, session and key of a Dagster output.
 
-Assets are written in place and outlive runs: they are in the session of the scope itself. Outputs of ops belong to
-their run: they are in its session, which ends some time after its last use. An ephemeral instance (``materialize``
-without one, tests) takes its assets with it when it goes, so they are in a session that ends as well; unless there is a
-scope that somebody named: that lasts, and the assets with it.
+Assets are written in place and outlive runs, so they are in the scope's own session. Outputs of ops belong to their
+run, so they are in the run's session, which ends some time after its last use. The assets of an ephemeral instance
+(``materialize`` without an instance, tests) end with it, so they are in an expiring session too, unless the user set a
+scope: then they are kept in that scope.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from entrepot_io.keys import dagster_asset_key, dagster_output_key
 from entrepot_io.scopes import folder_scope, scope_of
 from entrepot_io.sessions import SCOPE_SESSION, run_session
 
-# What OutputContext.get_identifier() starts with if Dagster memoizes by version instead of by run.
+# First element of OutputContext.get_identifier() if Dagster memoizes by version instead of by run.
 _VERSIONED = "versioned_outputs"
 
 
@@ -30,9 +30,9 @@ class Place:
 
 
 def default_scope(instance: DagsterInstance | None) -> str:
-    """The scope of a Dagster instance: the ID of its run storage, which all its processes and hosts share."""
+    """Return the scope of a Dagster instance: the ID of its run storage, which all its processes and hosts share."""
     if instance is None or instance.is_ephemeral:
-        return "dagster-ephemeral"  # one for all: their sessions tell them apart, and end; a scope never does
+        return "dagster-ephemeral"  # shared: their sessions tell them apart and expire, which scopes never do
     identity = _storage_id(instance)
     return folder_scope("dagster", instance.root_directory) if identity is None else scope_of("dagster", identity)
 
@@ -40,13 +40,13 @@ def default_scope(instance: DagsterInstance | None) -> str:
 def asset_place(
     instance: DagsterInstance | None, path: Sequence[str], partition: str | None, *, named_scope: bool = False
 ) -> Place:
-    """Where an asset, or one of its partitions, lives.
+    """Return the session and key of an asset, or of one of its partitions.
 
     Args:
-        instance: that works with it.
-        path: of its key.
-        partition: which; None: it has none.
-        named_scope: whether somebody named the scope, so that it is not the instance's own.
+        instance: the instance in use.
+        path: path of the asset key.
+        partition: partition key; None: not partitioned.
+        named_scope: whether the user set the scope, so that it is not the instance's own.
     """
     key = dagster_asset_key(path, partition)
     if named_scope:
@@ -59,11 +59,11 @@ def asset_place(
 
 
 def output_place(identifier: Sequence[str]) -> Place:
-    """Where the output of an op lives.
+    """Return the session and key of an op's output.
 
     Args:
-        identifier: run ID, step key, output name and perhaps a mapping key, as the contexts give it; the run is the
-            parent of a re-execution for the steps that this did not run again.
+        identifier: run ID, step key, output name and, if present, mapping key, as given by the contexts. In a
+            re-execution, the run of a step that it did not run again is the parent run.
     """
     if identifier[0] == _VERSIONED:
         return Place(SCOPE_SESSION, dagster_output_key(identifier))
@@ -71,13 +71,13 @@ def output_place(identifier: Sequence[str]) -> Place:
 
 
 def run_of_session(session: str) -> str | None:
-    """The run whose outputs are in a session, ``None`` if it is no session of a run."""
+    """Return the run whose outputs are in a session; None if it is not a run's session."""
     prefix = run_session("dagster", "")
     return unescape(session.removeprefix(prefix)) if session.startswith(prefix) else None
 
 
 def asset_of_key(key: str) -> tuple[list[str], str | None] | None:
-    """Path and partition of the asset that a key names, ``None`` if it names an op's output."""
+    """Return path and partition of the asset that a key refers to; None if it refers to an op's output."""
     kind, colon, rest = key.partition(":")
     if kind != "asset" or not colon:
         return None
@@ -86,12 +86,12 @@ def asset_of_key(key: str) -> tuple[list[str], str | None] | None:
 
 
 def unescape(part: str) -> str:
-    """What :mod:`entrepot_io.keys` escaped."""
+    """Reverse the escaping of :mod:`entrepot_io.keys`."""
     return unquote(part)
 
 
 def identity_of(instance: DagsterInstance | None) -> tuple[str, str] | None:
-    """What tells a deployment from others, and the folder that people know it by; None: it is gone with its process."""
+    """Return a deployment's identity, and the directory that people know it by; None: it ends with its process."""
     if instance is None or instance.is_ephemeral:
         return None
     identity = _storage_id(instance)
@@ -99,6 +99,6 @@ def identity_of(instance: DagsterInstance | None) -> tuple[str, str] | None:
 
 
 def _storage_id(instance: DagsterInstance) -> str | None:
-    """The ID that a run storage made for itself, ``None`` if it is of a kind that has none."""
+    """Return the ID that a run storage created for itself; None if its kind has none."""
     identify = getattr(instance.run_storage, "get_run_storage_id", None)
     return None if identify is None else str(identify())

@@ -1,4 +1,4 @@
-"""Tags of ops and assets that say where the pods of their steps should run; plain text, without dagster-k8s."""
+"""Tags for ops and assets that control where their steps' pods are scheduled; plain text, without dagster-k8s."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def placement_tags(
     annotations: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Tags for ``@op(tags=...)`` and ``@asset(op_tags=...)``, read by ``entrepot_k8s_job_executor`` at each launch.
+    """Create tags for ``@op(tags=...)`` and ``@asset(op_tags=...)``; ``entrepot_k8s_job_executor`` reads them.
 
     Args:
-        reads: keys of steps whose outputs it reads, and of assets as ``asset:raw/orders``; default: its inputs.
+        reads: keys of steps whose outputs the step reads, and of assets as ``asset:raw/orders``; default: its inputs.
             ``[]``: it reads nothing.
-        requires: IDs of more objects that it reads.
-        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of it; or ``"off"``.
-        store: whether only nodes with a store will do: ``"preferred"`` (default), ``"required"`` or ``"off"``.
-        mounts: whether socket, shared memory and environment are put into the pod; default: True.
-        annotations: more of them, such as those of ``entrepot_kedro.node_annotations``.
-        config: what else the tag ``dagster-k8s/config`` says; it is not changed.
+        requires: IDs of further objects that it reads.
+        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of the data; or ``"off"``.
+        store: whether to require nodes with a store: ``"preferred"`` (default), ``"required"`` or ``"off"``.
+        mounts: whether to add socket, shared memory and environment to the pod; default: True.
+        annotations: further annotations, such as those of ``entrepot_kedro.node_annotations``.
+        config: further content of the tag ``dagster-k8s/config``; not modified.
 
     Raises:
-        InvalidArgument: an argument is out of its range.
+        InvalidArgument: an argument is out of range.
     """
     made = wishes.annotate(reads=reads, requires=requires, locality=locality, store=store, mounts=mounts)
     whole = dict(config or {})

@@ -1,7 +1,7 @@
-"""Why a step failed, as Dagster's own ``Failure``: shown in the UI, not retried, and read by whoever re-executes.
+"""Reasons for step failures, as Dagster's own ``Failure``: shown in the UI, not retried, and read for re-execution.
 
-A lost input that only other steps bring back, or that the policy gives up on, is not mended by running the reader once
-more, so the step's own retry policy is passed over.
+If a lost input can be restored only by other steps, or if the policy gives up on it, running the reader again does not
+help. So these failures bypass the step's own retry policy.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ RULE = "entrepot/rule"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a step that failed needs.
+    """What a failed step needs.
 
     Attributes:
-        keys: of the values that it missed.
-        rule: of the policy that has tasks run again, as file and line.
-        reruns: each task, and the objects because of which it has to run.
+        keys: keys of the values that it missed.
+        rule: the policy rule that reruns tasks, as file and line.
+        reruns: each task to rerun, and the objects that it must recompute.
     """
 
     keys: tuple[str, ...]
@@ -35,7 +35,7 @@ class Wanted:
 
 
 def rerun_needed(needed: RerunNeeded) -> Failure:
-    """The failure of a step whose input comes back when other steps have run again."""
+    """Return the failure of a step whose input can be recomputed by rerunning other steps."""
     plan = needed.plan
     said = {
         "keys": [ref.key or str(ref.id) for ref in plan.wanted],
@@ -57,12 +57,12 @@ def rerun_needed(needed: RerunNeeded) -> Failure:
 
 
 def gave_up(error: EntrepotError) -> Failure:
-    """The failure of a step whose input is lost for good, by the policy."""
+    """Return the failure of a step whose input the policy has given up on."""
     return Failure(str(error), allow_retries=False)
 
 
 def wanted_of(failures: Iterable[DagsterEvent]) -> list[Wanted]:
-    """What the failed steps of a run need, of those that said so.
+    """Return what a run's failed steps need, for those that recorded it.
 
     Args:
         failures: their STEP_FAILURE events.
@@ -85,11 +85,11 @@ def _wanted(said: Mapping[str, Any]) -> Wanted:
 
 
 def ref_out(ref: ObjectRef) -> list[Any]:
-    """An object as metadata have it."""
+    """Convert an object reference to its form in metadata."""
     return [ref.session, str(ref.id), ref.key, ref.instance, ref.generation]
 
 
 def ref_in(said: Sequence[Any]) -> ObjectRef:
-    """Read what :func:`ref_out` made."""
+    """Parse what :func:`ref_out` returned."""
     session, oid, key, instance, generation = said
     return ObjectRef(str(session), ObjectID(oid), str(key), str(instance), int(generation))

@@ -1,7 +1,7 @@
-"""What Dagster's event log knows about a value: the reference that was recorded when it was written.
+"""References recorded in Dagster's event log when values were written.
 
-Dagster asks for a value by its own names, so only the log can tell that an asset was last materialized on another host,
-where this host's store may still have an older one.
+Dagster asks for values by its own names, so only the log can tell that an asset was last materialized on another host,
+while this host's store may still have an older value.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ REFERENCE = "entrepot/reference"
 
 
 def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Reference | None:
-    """The reference of an asset's last materialization, ``None`` if it has none (another IO manager wrote it, or it
-    was reported from outside).
+    """Return the reference of an asset's last materialization; None if it has none (another IO manager wrote the asset,
+    or it was reported from outside).
 
     Raises:
         InvalidReference: the log holds a damaged one.
@@ -31,12 +31,12 @@ def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | No
 
 
 def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Reference | None:
-    """The reference of an op's output, from the log of the run that wrote it; asked only when the value is missing.
+    """Return the reference of an op's output from the log of its run; called only when the value is missing.
 
     Args:
-        instance: whose log to read.
+        instance: instance with the event log.
         run_id: the run that wrote it.
-        key: its logical key.
+        key: key of the output.
 
     Raises:
         InvalidReference: the log holds a damaged one.
@@ -49,7 +49,7 @@ def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Referen
 
 
 def recorded_outputs(instance: DagsterInstance, run_id: str) -> dict[tuple[str, ...], Reference]:
-    """The references of all outputs of a run, by step key, output name and, of dynamic outputs, mapping key.
+    """Return the references of all outputs of a run, by step key, output name and, for dynamic outputs, mapping key.
 
     Raises:
         InvalidReference: the log holds a damaged one.
@@ -68,7 +68,7 @@ def recorded_outputs(instance: DagsterInstance, run_id: str) -> dict[tuple[str, 
 
 
 def reference_of(metadata: Mapping[str, Any]) -> Reference | None:
-    """The reference that metadata of an output have, ``None`` if another IO manager wrote it.
+    """Return the reference in an output's metadata; None if another IO manager wrote it.
 
     Raises:
         InvalidReference: it is damaged.

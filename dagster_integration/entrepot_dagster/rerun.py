@@ -1,10 +1,11 @@
-"""Re-executing what a failed run lost: exactly the steps whose values are gone and wanted, and those that never ended.
+"""Re-execution of a failed run: exactly the steps whose values are lost and needed, and those that never finished.
 
-failed run --which steps failed, or never ran--> their inputs --gone--> the policy's plan --> a re-execution of the run
-                                                                          |                with these steps selected
-                                                                          `-- steps of other runs (assets): those first
+failed run --steps that failed or never ran--> their lost inputs --> the policy's plan --> a re-execution of the run
+                                                                        |                  with these steps selected
+                                                                        `-- steps of other runs (assets): those first
 
-It is decided from Dagster's event log and the store, in any process, so it holds where a step was killed.
+The decision is based on Dagster's event log and the store, and can be made in any process, so it also works if a step
+was killed.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.reasons import Wanted, wanted_of
 from entrepot_dagster.records import recorded_outputs
 
-COUNTS_TAG = "entrepot/reruns"  # of each value, how often it was made again because of this chain of runs
-FOR_TAG = "entrepot/rerun_for"  # the failed run that waits for this one
+COUNTS_TAG = "entrepot/reruns"  # for each value, how often this chain of runs has had it recomputed
+FOR_TAG = "entrepot/rerun_for"  # the failed run that is waiting for this one
 ENDED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What brings a failed run to its end.
+    """The next re-execution needed to complete a failed run.
 
     Attributes:
-        of: the run whose steps are executed again.
+        of: the run whose steps are re-executed.
         steps: their keys.
-        made_again: those of them that had ended well, and run again for their outputs.
-        waits: the failed run that goes on after this one; empty: it is this one.
-        counts: how often each missed value was made again, this time included.
-        reason: in words.
+        made_again: those of the steps that had succeeded, and are rerun for their outputs.
+        waits: the failed run that continues after this one; empty: it is this one.
+        counts: how often each missed value has been recomputed, including this time.
+        reason: explanation, as text.
     """
 
     of: DagsterRun
@@ -69,10 +70,10 @@ class Recovery:
 
 
 def policy_of_job(job: JobDefinition, instance: DagsterInstance, run: DagsterRun) -> Binding | None:
-    """The policy by which a job's IO manager went in a run; None: it has none.
+    """Return the policy binding that a job's IO manager had in a run; None: it had no policy.
 
     Raises:
-        PolicyError, InvalidArgument: it cannot be used.
+        PolicyError, InvalidArgument: the policy is invalid.
     """
     from dagster import build_resources
 
@@ -92,22 +93,22 @@ def policy_of_job(job: JobDefinition, instance: DagsterInstance, run: DagsterRun
 def find_recovery(
     instance: DagsterInstance, run: DagsterRun, job: JobDefinition, at_work: Binding | None, *, asked: bool
 ) -> Recovery | None:
-    """What a failed run needs.
+    """Determine what a failed run needs.
 
     Args:
-        instance: that it is in.
-        run: which.
-        job: its definition.
-        at_work: its policy.
-        asked: whether somebody asks for it. If not, only a run is looked at in which a step said that it needs others
-            to run again; all else is left to the host's own retries.
+        instance: the run's instance.
+        run: the failed run.
+        job: its job definition.
+        at_work: its policy's binding.
+        asked: whether a user asked for it. If not, only runs are considered in which a step reported that it needs
+            others to be rerun; everything else is left to the orchestrator's own retries.
 
     Returns:
         The next re-execution; None: there is nothing to do.
 
     Raises:
         InvalidArgument: the run has not failed.
-        NoPlan: the policy knows no way, or the limit of its rule is reached.
+        NoPlan: the policy has no way to recover, or the limit of its rule is reached.
         StoreUnavailable: the store cannot be reached.
     """
     if run.status not in ENDED:
@@ -123,7 +124,7 @@ def find_recovery(
     reruns = {task: makes for one in wanted for task, makes in one.reruns}
     if at_work is not None:
         missing = _missing_inputs(instance, run, job, retried, at_work, {task.name for task in reruns})
-        if not asked:  # what the policy would not have made again is left to the step that reads it
+        if not asked:  # values that the policy would not have recomputed are left to the step that reads them
             missing = [ref for ref in missing if not at_work.runtime.failover.forbidden(ref)]
         plan = at_work.runtime.plan(missing)
         reruns |= {one.task: one.makes for one in plan.reruns if one.task not in reruns}
@@ -148,13 +149,13 @@ def find_recovery(
 def create(
     instance: DagsterInstance, recovery: Recovery, job: JobDefinition, extra: Iterable[tuple[str, str]] = ()
 ) -> DagsterRun:
-    """Make the run of a recovery; it is not started.
+    """Create the run of a recovery without starting it.
 
     Args:
-        instance: where.
-        recovery: of :func:`find_recovery`.
-        job: the definition of its job.
-        extra: more tags.
+        instance: the instance to create it in.
+        recovery: result of :func:`find_recovery`.
+        job: definition of its job.
+        extra: additional tags.
     """
     parent = recovery.of
     subset = _subset(job, parent)
@@ -188,22 +189,22 @@ def create(
 def rerun(
     instance: DagsterInstance, run_id: str, job: ReconstructableJob | None = None, *, asked: bool = True
 ) -> list[JobExecutionResult]:
-    """Bring a failed run to its end, in this process and the step processes of its executor.
+    """Re-execute a failed run, in this process and the step processes of its executor.
 
-    Re-executions follow each other until one succeeds, or fails of something else than a lost value.
+    Re-executions follow each other until one succeeds, or fails for another reason than a lost value.
 
     Args:
-        instance: that the run is in.
+        instance: the run's instance.
         run_id: the failed run.
-        job: its job; None: what the run itself says, which ``dagster job execute`` notes.
+        job: its job; None: the one recorded in the run, which ``dagster job execute`` does.
         asked: as for :func:`find_recovery`.
 
     Returns:
-        The results, in order; the last one tells. None, if there was nothing to do.
+        The results in order; the last one is the outcome. Empty if there was nothing to do.
 
     Raises:
-        InvalidArgument: there is no such run, it has not failed, or nobody knows its job.
-        NoPlan: the policy knows no way, or the limit of its rule is reached.
+        InvalidArgument: there is no such run, it has not failed, or its job is unknown.
+        NoPlan: the policy has no way to recover, or the limit of its rule is reached.
         StoreUnavailable: the store cannot be reached.
     """
     results: list[JobExecutionResult] = []
@@ -218,16 +219,16 @@ def rerun(
         results.append(execute_run(own, create(instance, recovery, own.get_definition()), instance))
         if not results[-1].success:
             results += rerun(instance, results[-1].run_id, own, asked=False)
-        # What ran for another run's sake leaves that one to be gone on with.
+        # After a run that was re-executed for the failed run's sake, continue with the failed run itself.
         if not results[-1].success or not recovery.waits:
             return results
 
 
 def find_run(instance: DagsterInstance, run_id: str) -> DagsterRun:
-    """A run by its ID.
+    """Return a run by its ID.
 
     Raises:
-        InvalidArgument: there is none.
+        InvalidArgument: there is no such run.
     """
     found = instance.get_run_by_id(run_id)
     if found is None:
@@ -236,10 +237,10 @@ def find_run(instance: DagsterInstance, run_id: str) -> DagsterRun:
 
 
 def code_of(run: DagsterRun) -> ReconstructableJob:
-    """The code of a run's job, where the run says it is.
+    """Return the code of a run's job, from the origin recorded in the run.
 
     Raises:
-        InvalidArgument: it does not say.
+        InvalidArgument: no origin is recorded.
     """
     if run.job_code_origin is None:
         raise InvalidArgument(f"run {run.run_id} does not say where the code of its job {run.job_name!r} is: name it")
@@ -263,8 +264,8 @@ def _plan(
     made_again: Sequence[str] = (),
 ) -> ExecutionPlan:
     state = KnownExecutionState.build_for_reexecution(instance, run)
-    # A step that yields dynamic outputs and runs again for some of them yields the same ones: of the mapped steps after
-    # it, those that are needed can be selected.
+    # A step with dynamic outputs that is rerun for some of them yields the same ones again, so the mapped steps after
+    # it that are needed can be selected.
     unknown = [step for step in steps if step not in made_again]
     return create_execution_plan(
         job,
@@ -276,7 +277,7 @@ def _plan(
 
 
 def _counted(run: DagsterRun, wanted: Sequence[Wanted], at_work: Binding | None) -> dict[str, int]:
-    """How often each missed value was made again, this time included; many readers of one count once."""
+    """Return how often each missed value has been recomputed, including this time; several readers count as one."""
     before: dict[str, int] = json.loads(run.tags.get(COUNTS_TAG, "{}"))
     counts = dict(before)
     for one in wanted:
@@ -290,7 +291,7 @@ def _counted(run: DagsterRun, wanted: Sequence[Wanted], at_work: Binding | None)
 
 
 def _chain(instance: DagsterInstance, run: DagsterRun) -> Iterable[str]:
-    """A run and those that it is a re-execution of: their steps can be selected together."""
+    """Yield a run and its ancestors by re-execution: their steps can be selected together."""
     at: DagsterRun | None = run
     while at is not None:
         yield at.run_id
@@ -309,9 +310,9 @@ def _missing_inputs(
     at_work: Binding,
     made_anyway: set[str],
 ) -> list[ObjectRef]:
-    """What these steps read of other steps' outputs and is neither in the store nor in a checkpoint.
+    """Return what these steps read of other steps' outputs that is neither in the store nor in a checkpoint.
 
-    A step says what it misses at its first loss; here all its inputs are looked at, so that one plan serves them all.
+    A step reports only the first value that it misses; this checks all inputs, so that one plan covers them all.
     """
     written: dict[str, dict[tuple[str, ...], Reference]] = {}
     plan = _plan(instance, run, _subset(job, run), steps)
@@ -328,7 +329,7 @@ def _missing_inputs(
             if writer not in written:
                 written[writer] = recorded_outputs(instance, writer)
             parts = [handle.step_key, handle.output_name, *([handle.mapping_key] if handle.mapping_key else [])]
-            reference = written[writer].get(tuple(parts))  # without one it is another IO manager's
+            reference = written[writer].get(tuple(parts))  # None: written by another IO manager
             if reference is not None and not at_work.runtime.survives(ObjectRef.of(reference)):
                 missing.append(ObjectRef.of(reference))
     return missing

@@ -1,6 +1,6 @@
-"""What Dagster's event log knows of who wrote what from what: asked where lineage went with the store.
+"""Lineage from Dagster's event log, used if the lineage in the store was lost with it.
 
-Each output's metadata have its reference and what its step had read until then.
+Each output's metadata has its reference, and what its step had read until then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_INPUTS = 256
 
 
 def inputs_entry(inputs: Sequence[ObjectRef]) -> dict[str, JsonMetadataValue]:
-    """What a step had read, as metadata of its output; empty if that is more than metadata should hold."""
+    """Return what a step had read, as metadata of its output; empty if it is too much for metadata."""
     kept, complete = distinct(inputs)
     if not complete or len(kept) > MAX_INPUTS:
         return {}
@@ -41,24 +41,24 @@ class RunLog:
     """A :class:`~entrepot_io.policy.planning.Graph` from the event log of an instance.
 
     Attributes:
-        instance: whose; None: nothing is known.
+        instance: the instance; None: nothing is known.
     """
 
     def __init__(self) -> None:
         self.instance: DagsterInstance | None = None
 
     def maker(self, ref: ObjectRef, /) -> Task | None:
-        """The step that wrote an object."""
+        """Return the step that wrote an object."""
         found = self._find(ref)
         return None if found is None else found.task
 
     def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
-        """What it had read."""
+        """Return what the step had read before it wrote an output."""
         found = self._find(output)
         return None if found is None or found.task != task else found.inputs
 
     def subject(self, ref: ObjectRef, /) -> Subject | None:
-        """What rules may match of an object; its tags are not in the log."""
+        """Return what rules can match on for an object; its tags are not in the log."""
         found = self._find(ref)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Sensors for a user's definitions: they re-execute what a failed run lost, and see to checkpoints at its end.
+"""Sensors for a user's definitions: re-execute what a failed run lost, and finalize checkpoints when a run ends.
 
 Definitions(jobs=[...], resources={"io_manager": EntrepotIOManager()}, sensors=policy_sensors())
 """
@@ -46,20 +46,20 @@ def policy_sensors(
     minimum_interval_seconds: int | None = None,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> list[SensorDefinition]:
-    """The sensors of the policy; an empty list without one.
+    """Return the sensors of the policy; an empty list without one.
 
-    ``entrepot_failover`` follows failed runs: where a step misses values that other steps have to make again, it
-    queues a re-execution of exactly these steps, the reader's own and those that never ran. It, ``entrepot_settled``
-    and ``entrepot_canceled`` write the checkpoints that a run had put off, when it is over.
+    ``entrepot_failover`` handles failed runs: if a step misses values that other steps must recompute, it queues a
+    re-execution of exactly these steps, the reader itself, and the steps that never ran. This sensor,
+    ``entrepot_settled`` and ``entrepot_canceled`` write a run's pending checkpoints when the run is over.
 
     Args:
-        policy: file of the policy; None: what ENTREPOT_POLICY names.
-        jobs: those that are followed; None: all of the code location.
-        minimum_interval_seconds: between two looks; None: Dagster's default, 30.
+        policy: path of the policy file; None: the one named by ENTREPOT_POLICY.
+        jobs: jobs to monitor; None: all jobs of the code location.
+        minimum_interval_seconds: interval between evaluations; None: Dagster's default, 30.
         default_status: whether they run from the start.
 
     Raises:
-        PolicyError, InvalidArgument: the policy cannot be used; file and line are in the message.
+        PolicyError, InvalidArgument: the policy is invalid; the message has file and line.
     """
     if find_policy(policy) is None:
         return []
@@ -83,10 +83,10 @@ def policy_sensors(
 
 
 def run_failed(context: RunStatusSensorContext) -> SkipReason | None:
-    """What ``entrepot_failover`` does about a failed run.
+    """Sensor function of ``entrepot_failover``: handle a failed run.
 
     Raises:
-        NoPlan: the policy knows no way, or the limit of its rule is reached.
+        NoPlan: the policy has no way to recover, or the limit of its rule is reached.
         StoreUnavailable: the store cannot be reached.
         InvalidArgument: the instance has no run queue.
     """
@@ -104,7 +104,7 @@ def run_failed(context: RunStatusSensorContext) -> SkipReason | None:
 
 
 def run_ended(context: RunStatusSensorContext) -> SkipReason | None:
-    """What the other sensors do about a run that is over; one that ran for another's sake has that one go on."""
+    """Sensor function of the other sensors: finalize a finished run, and continue the failed run waiting for it."""
     run, instance = context.dagster_run, context.instance
     at_work = policy_of_job(_job_of(context, run), instance, run)
     if at_work is None:
@@ -119,11 +119,11 @@ def run_ended(context: RunStatusSensorContext) -> SkipReason | None:
 
 
 def settle(at_work: Binding, run: DagsterRun) -> SettleReport:
-    """See to the checkpoints that a run had put off.
+    """Finalize the pending checkpoints of a run.
 
     Args:
-        at_work: its policy.
-        run: which; it is over.
+        at_work: its policy's binding.
+        run: the run, which must be over.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -141,7 +141,7 @@ def _recover(
         and instance.get_runs_count(RunsFilter(tags={PARENT_RUN_ID_TAG: run.run_id}))
         and any(COUNTS_TAG in one.tags for one in instance.get_runs(RunsFilter(tags={PARENT_RUN_ID_TAG: run.run_id})))
     ):
-        return  # an evaluation that was broken off got as far
+        return  # an earlier evaluation that was interrupted has already done this
     recovery = find_recovery(instance, run, job, at_work, asked=asked)
     if recovery is None:
         return
@@ -170,12 +170,12 @@ def _job_of(context: RunStatusSensorContext, run: DagsterRun) -> JobDefinition:
 
 
 def count_killed(at_work: Binding, instance: DagsterInstance, run: DagsterRun) -> None:
-    """Count the steps of a failed run whose process was killed, of which no hook tells.
+    """Count the steps of a failed run whose process was killed, for which no hook was called.
 
     Args:
-        at_work: its policy.
-        instance: that it is in.
-        run: which.
+        at_work: its policy's binding.
+        instance: the run's instance.
+        run: the failed run.
     """
     for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
         error = entry.get_dagster_event().step_failure_data.error

@@ -1,4 +1,4 @@
-"""What a step reads, from the plan and the event log: for the process that launches steps, before there is a step's."""
+"""References of what a step reads, from plan and event log; for the process that launches steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from entrepot_dagster.records import recorded_asset, recorded_outputs
 
 
 class RecordedOutputs:
-    """The references in the event logs of a run and of those that it re-executes, each log read once.
+    """References from the event logs of a run and of the runs that it re-executes; each log is read once.
 
     Args:
-        instance: whose logs.
+        instance: instance with the logs.
         run_id: the run.
-        known_state: what the run knows of steps that ran before; None: nothing.
+        known_state: the run's knowledge about steps that ran before; None: nothing.
     """
 
     def __init__(self, instance: DagsterInstance, run_id: str, known_state: Any) -> None:
@@ -30,7 +30,7 @@ class RecordedOutputs:
         self._logs: dict[str, dict[tuple[str, ...], Reference]] = {}
 
     def of_handle(self, handle: StepOutputHandle) -> Reference | None:
-        """The reference of one output; None: it is not in the store."""
+        """Return the reference of one output; None: it is not in the store."""
         run_id, past = self._run_id, self._parent
         while past is not None and handle in past.produced_outputs:
             run_id, past = past.run_id, past.parent_state
@@ -38,7 +38,7 @@ class RecordedOutputs:
         return self._log(run_id).get((handle.step_key, handle.output_name, *mapping))
 
     def of_step(self, step_key: str) -> Iterator[Reference]:
-        """The references of all outputs of a step, by its latest run that wrote any."""
+        """Yield the references of all outputs of a step, from the latest run in which it wrote any."""
         runs, past = [self._run_id], self._parent
         while past is not None:
             runs.append(past.run_id)
@@ -58,13 +58,13 @@ class RecordedOutputs:
 def references_of(
     instance: DagsterInstance, step_context: Any, known_state: Any, reads: Sequence[str] | None
 ) -> list[Reference]:
-    """The references of what a step reads.
+    """Return the references of what a step reads.
 
     Args:
-        instance: whose event log to read.
-        step_context: of the step, as a step handler has it.
-        known_state: what the run knows of steps that ran before; None: nothing.
-        reads: instead of its inputs: keys of steps, and of assets as ``asset:raw/orders``.
+        instance: instance with the event log.
+        step_context: the step's context, as available to a step handler.
+        known_state: the run's knowledge about steps that ran before; None: nothing.
+        reads: overrides the inputs: keys of steps, and of assets as ``asset:raw/orders``.
 
     Raises:
         InvalidReference: the log holds a damaged one.
@@ -91,7 +91,7 @@ def _inputs(
             reference = recorded.of_handle(handle)
             if reference is not None:
                 yield reference
-        if not handles:  # nobody makes it in this run: an asset that was materialized before, or no object at all
+        if not handles:  # not made in this run: an asset materialized earlier, or not an object at all
             key = layer.get_asset_key_for_node_input(step_context.node_handle, step_input.name)
             if key is not None:
                 yield from _asset(instance, key, partition)
@@ -100,13 +100,13 @@ def _inputs(
 def named_references(
     instance: DagsterInstance, recorded: RecordedOutputs, reads: Sequence[str], partition: str | None
 ) -> Iterator[Reference]:
-    """The references of what an author names.
+    """Yield the references of explicitly named inputs.
 
     Args:
-        instance: whose event log to read.
-        recorded: what the run has made.
+        instance: instance with the event log.
+        recorded: outputs recorded by the run.
         reads: keys of steps, and of assets as ``asset:raw/orders`` or ``asset:raw/orders@partition``.
-        partition: of the run; None: it has none.
+        partition: partition of the run; None: it has none.
 
     Raises:
         InvalidReference: the log holds a damaged one.
@@ -120,7 +120,7 @@ def named_references(
 
 
 def _asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Iterator[Reference]:
-    """An asset's partition of this run; if it has none of that name, whatever was materialized last."""
+    """Yield the asset's partition of this run or, if there is none of that name, its last materialization."""
     reference = None if partition is None else recorded_asset(instance, key, partition)
     reference = reference or recorded_asset(instance, key, None)
     if reference is not None:

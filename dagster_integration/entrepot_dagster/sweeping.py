@@ -1,8 +1,8 @@
-"""Outputs of ops go with their run: Dagster tells nobody that a run was deleted, so a later run looks.
+"""Removal of deleted runs' outputs: Dagster does not notify anyone when a run is deleted, so later runs check.
 
 Whether a run is deleted in the user interface, by ``dagster run delete`` or ``wipe``, or from Python, its record is
-gone. The first output that a process writes has the values of all such runs removed; ``entrepot gc`` does it where no
-run follows. An ephemeral instance forgets its runs with itself, so its sessions are left to their time.
+gone. A process's first output triggers the removal of the values of all such runs; if no run follows, ``entrepot gc``
+does it. An ephemeral instance's run records end with it, so its sessions are left to expire.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 log = logging.getLogger(__name__)
-SWEEP_SECONDS = 60.0  # between two looks of a process
-MOST_AT_ONCE = 200  # sessions that one look asks for, the longest unused first
+SWEEP_SECONDS = 60.0  # minimum interval between two sweeps of a process
+MOST_AT_ONCE = 200  # maximum number of sessions checked per sweep, the longest unused first
 
 _lock = threading.Lock()
-_next: dict[tuple[str, str], float] = {}  # guarded by _lock; by address and scope: when to look again
+_next: dict[tuple[str, str], float] = {}  # guarded by _lock; (address, scope) -> time of the next sweep
 
 
 def sweep(instance: DagsterInstance | None, address: str | None, scope: str, open_store: Callable[[], Store]) -> None:
-    """Remove the sessions of deleted runs, if nobody looked lately. What is wrong is only logged.
+    """Remove the sessions of deleted runs, unless that was done recently. Errors are only logged.
 
     Args:
-        instance: that knows which runs there are.
-        address: of the store.
-        scope: whose sessions.
-        open_store: a session of that scope.
+        instance: the instance that knows which runs exist.
+        address: address of the store.
+        scope: scope of the sessions.
+        open_store: opens a session of that scope.
     """
     if instance is None or instance.is_ephemeral:
         return
@@ -49,7 +49,7 @@ def sweep(instance: DagsterInstance | None, address: str | None, scope: str, ope
             return
         _next[key] = now + SWEEP_SECONDS
     if scope != default_scope(instance):
-        return  # one that was set by hand may be shared by instances that do not know each other's runs
+        return  # a scope set by the user may be shared by instances that do not know each other's runs
     try:
         remove_deleted(instance, open_store())
     except EntrepotError as error:
@@ -57,7 +57,7 @@ def sweep(instance: DagsterInstance | None, address: str | None, scope: str, ope
 
 
 def remove_deleted(instance: DagsterInstance, store: Store) -> list[str]:
-    """Remove the sessions of runs that the instance has no more; their names.
+    """Remove the sessions of runs that the instance no longer has; return their names.
 
     Raises:
         EntrepotError: the store cannot be reached.

@@ -1,4 +1,4 @@
-"""What the policy did, told in a step's own log and in Dagster's metadata."""
+"""Reports of what the policy did, in a step's own log and in Dagster's metadata."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _LOUD = (
 
 
 class Ear:
-    """Collects the events that the thread which listens brings about."""
+    """Collects the events emitted by the listening thread."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def hear(self, event: Event) -> None:
-        """Of a runtime's log."""
+        """Receive an event of a runtime's log."""
         heard: list[Event] | None = getattr(self._local, "heard", None)
         if heard is not None:
             heard.append(event)
 
     @contextmanager
     def listening(self) -> Iterator[list[Event]]:
-        """The events of this thread until the end of the block."""
+        """Yield a list that collects this thread's events until the end of the block."""
         heard: list[Event] = []
         before = getattr(self._local, "heard", None)
         self._local.heard = heard
@@ -57,12 +57,12 @@ class Ear:
 def tell_write(
     log: DagsterLogManager, events: Sequence[Event], rule: CheckpointRule | None
 ) -> dict[str, MetadataValue[Any]]:
-    """Log what happened when an output was written, and say it as metadata.
+    """Log what happened when an output was written, and return it as metadata.
 
     Args:
-        log: of the step.
+        log: the step's log.
         events: what happened.
-        rule: for the output's checkpoint.
+        rule: checkpoint rule of the output.
     """
     _log(log, events)
     told = [event for event in events if event.kind.startswith("checkpoint_") and event.kind != "checkpoint_pruned"]
@@ -78,7 +78,7 @@ def tell_write(
 
 
 def tell_read(log: DagsterLogManager, events: Sequence[Event]) -> dict[str, MetadataValue[Any]]:
-    """Log what was done about an input that was not there, and say it as metadata."""
+    """Log what was done about a missing input, and return it as metadata."""
     _log(log, events)
     helped = [event for event in events if event.kind in ("reloaded", "reread", "retried", "recovered")]
     if not helped:

@@ -1,10 +1,10 @@
-"""Entrepot for Kedro: datasets that are handed over by object ID, through shared memory.
+"""Entrepot plugin for Kedro: datasets passed between nodes by object ID, through shared memory.
 
 "{name}":
   type: entrepot_kedro.EntrepotDataset
 
-Importing this package imports little: Kedro imports it for the hooks of every project, whether it uses the dataset or
-not.
+Importing this package imports little, because Kedro imports it for the hooks of every project, whether the project uses
+the dataset or not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Trying a node again whose function raised, by the rules of ``task_failed``, under any of Kedro's runners.
+"""Retrying a node whose function raised, by the rules of ``task_failed``, under any of Kedro's runners.
 
-Kedro gives a hook no say about a node that failed, but it calls one right before the node runs, in the process and the
-thread where it runs. There the attempt's ``Node.run`` is put in place of the node's own, for this one call. Inputs are
-loaded anew for each further attempt, because the function may have changed them before it raised.
+Kedro's hooks cannot influence what happens to a failed node, but one of them is called right before the node runs, in
+the same process and thread. It replaces the node's ``run`` by a retrying version for that one call. Inputs are reloaded
+for each further attempt, because the function may have modified them before it raised.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from entrepot_kedro.binding import Binding
 
 
 def retry(binding: Binding, node: Node, catalog: Any, loaded: dict[str, Any]) -> None:
-    """Have the next ``node.run`` try again as the policy says.
+    """Make the next ``node.run`` retry as the policy says.
 
-    A node whose function is a generator is left as it is: it fails when its chunks are saved, when some are there
-    already.
+    Nodes whose function is a generator are left alone: they fail while their chunks are being saved, when some of the
+    output already exists.
 
     Args:
-        binding: asked about each failure.
-        node: that runs next.
-        catalog: to load its inputs from.
-        loaded: its inputs, as they were loaded.
+        binding: decides about each failure.
+        node: the node that is about to run.
+        catalog: catalog to load its inputs from.
+        loaded: its inputs, as loaded.
     """
     if inspect.isgeneratorfunction(node.func):
         return
-    # In the object alone, and only until it is called: the node goes back to the runner's process as it came.
+    # Set on the instance only, and only until it is called: the node returns to the runner's process unchanged.
     node.__dict__["run"] = _Attempts(binding, node, catalog, dict(loaded))
 
 
 def leave(node: Node) -> None:
-    """Take back what :func:`retry` did, if ``node.run`` was not called."""
+    """Undo :func:`retry`, in case ``node.run`` was not called."""
     node.__dict__.pop("run", None)
 
 
@@ -73,7 +73,7 @@ class _Attempts:
         if inputs is None:
             return None
         for name, value in inputs.items():
-            # What a hook put in its place stays; Kedro asks hooks once.
+            # Keep values that a hook substituted; Kedro asks hooks only once.
             if name in self._loaded and self._loaded[name] is value:
                 inputs[name] = self._loaded[name] = self._catalog.load(name)
         return inputs

@@ -1,11 +1,11 @@
-"""A policy at work in a process of Kedro: which node runs, what it reads and writes, what of it runs again.
+"""Execution of a policy in a Kedro process: tracks which node runs and what it reads and writes, and reruns nodes.
 
     a node's first dataset is loaded --> attempt --load/save--> TaskRun of the dataset's scope
-                                          |
-                                          +-- its last output is saved: the attempt ended well
-                                          +-- its function raised, and the policy said no: it failed
+                                            |
+                                            +-- its last output is saved: the attempt succeeded
+                                            +-- its function raised, and the policy does not retry: it failed
 
-Kedro names a dataset by its place in the catalog, so a value is found by its ID, whichever process made it.
+A Kedro dataset is identified by its place in the catalog, so values are matched by ID, whichever process made them.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ class Attempt:
     """One attempt of a node.
 
     Args:
-        node: which.
-        task: as rules name it; asked when a dataset is read or written, because the run may not be known before.
+        node: the node.
+        task: returns the node's task for rules; called on reads and writes only, because the run may not be known
+            before.
     """
 
     def __init__(self, node: Node, task: Callable[[Node], Task]) -> None:
         self.node = node
         self._task = task
         self._lock = threading.Lock()
-        self._runs: dict[int, TaskRun] = {}  # by the runtime; guarded by _lock, like the next
+        self._runs: dict[int, TaskRun] = {}  # by id() of the runtime; guarded by _lock, as is _saved
         self._saved: set[str] = set()
 
     def run(self, runtime: PolicyRuntime) -> TaskRun:
-        """What reads and writes through a runtime; a node may have datasets of several scopes."""
+        """Return the task run for a runtime; a node's datasets may belong to several scopes."""
         with self._lock:
             found = self._runs.get(id(runtime))
             if found is None:
@@ -71,13 +72,13 @@ class Attempt:
             return found
 
     def saved(self, name: str) -> bool:
-        """Note an output, and say whether it was the last."""
+        """Record that an output was saved; return whether it was the last one."""
         with self._lock:
             self._saved.add(name)
             return not inspect.isgeneratorfunction(self.node.func) and self._saved >= set(self.node.outputs)
 
     def end(self, error: BaseException | None = None) -> None:
-        """It is over."""
+        """End the attempt."""
         with self._lock:
             runs = list(self._runs.values())
             self._runs.clear()
@@ -86,7 +87,7 @@ class Attempt:
 
 
 class Binding:
-    """Carries out a policy in one process. Thread-safe.
+    """Executes a policy in one process. Thread-safe.
 
     Args:
         policy: the rules.
@@ -96,9 +97,9 @@ class Binding:
         self.policy = policy
         self.run: RunOf | None = None
         self._lock = threading.RLock()
-        self._runtimes: dict[tuple[str | None, str], PolicyRuntime] = {}  # guarded by _lock, like the next
+        self._runtimes: dict[tuple[str | None, str], PolicyRuntime] = {}  # guarded by _lock, as is _saving
         self._saving: dict[str, Attempt] = {}
-        self._local = threading.local()  # .attempt: which node runs in this thread
+        self._local = threading.local()  # .attempt: the attempt running in this thread
         self.reruns = Reruns(self)
         os.register_at_fork(after_in_child=self._after_fork_in_child)
 
@@ -111,7 +112,7 @@ class Binding:
     # --- runtimes
 
     def runtime(self, address: str | None, scope: str) -> PolicyRuntime:
-        """What carries out the policy for the datasets of a scope."""
+        """Return the runtime that executes the policy for the datasets of a scope."""
         with self._lock:
             found = self._runtimes.get((address, scope))
             if found is None:
@@ -123,15 +124,15 @@ class Binding:
             return found
 
     def home(self) -> PolicyRuntime:
-        """That of the project's own scope, for what is about no dataset."""
+        """Return the runtime of the project's own scope, for matters that concern no particular dataset."""
         settings = resolve()
         return self.runtime(settings.address, settings.scope or default_scope())
 
     def of(self, dataset: EntrepotDataset) -> PolicyRuntime:
-        """That of a dataset."""
+        """Return the runtime of a dataset."""
         return self.runtime(dataset.address, dataset.scope)
 
-    # --- the graph and the rerunner of all runtimes
+    # --- Graph and Rerunner interfaces, for all runtimes
 
     def maker(self, ref: ObjectRef, /) -> Task | None:
         """As :meth:`~entrepot_io.policy.planning.Graph.maker`."""
@@ -142,18 +143,18 @@ class Binding:
         return None if self.run is None else self.run.inputs(task, output)
 
     def subject(self, ref: ObjectRef, /) -> Subject | None:
-        """What rules see of an object that the store knows nothing of."""
+        """Return what rules match on for an object without lineage in the store."""
         return None if self.run is None else self.run.subject(ref)
 
     def rerun(self, plan: Plan, /) -> None:
         """As :meth:`~entrepot_io.policy.rerunning.Rerunner.rerun`."""
         self.reruns.rerun(plan)
 
-    # --- which node runs
+    # --- current attempt
 
     @property
     def attempt(self) -> Attempt | None:
-        """The node that runs in this thread."""
+        """The attempt running in this thread."""
         return getattr(self._local, "attempt", None)
 
     @attempt.setter
@@ -161,7 +162,7 @@ class Binding:
         self._local.attempt = attempt
 
     def begin(self, node: Node) -> Attempt:
-        """A node loads its first dataset in this thread, or another one of the same attempt."""
+        """Return the attempt of a node that loads a dataset in this thread; start one for its first dataset."""
         known = self.attempt
         if known is None or known.node != node:
             with self._lock:  # threads that load the inputs of one node share its attempt
@@ -172,11 +173,11 @@ class Binding:
         return known
 
     def task_of(self, node: Node) -> Task:
-        """A node as rules and lineage name it."""
+        """Return a node's task, as rules and lineage identify it."""
         return Task(HOST, "", "", node.name) if self.run is None else self.run.task(node)
 
     def know(self, node: Node, catalog: Any) -> None:
-        """Learn of the run from a node and its catalog, in a worker that inherited nothing."""
+        """Learn about the run from a node's datasets and catalog, in a worker process that inherited nothing."""
         for name in (*node.inputs, *node.outputs):
             dataset = catalog.get(name) if name in catalog else None
             if isinstance(dataset, EntrepotDataset) and self._is_news(dataset):
@@ -189,7 +190,7 @@ class Binding:
         return note is not None and (self.run is None or self.run.id != note.run)
 
     def ended(self, attempt: Attempt, error: BaseException | None = None) -> None:
-        """A node ended in this thread."""
+        """Record that a node's attempt ended in this thread."""
         with self._lock:
             if self._saving.get(attempt.node.name) is attempt:
                 del self._saving[attempt.node.name]
@@ -198,10 +199,10 @@ class Binding:
         attempt.end(error)
 
     def forget(self, names: Iterable[str] | None = None) -> None:
-        """What is left of attempts that ended with a load or a save, of which no hook tells.
+        """Discard attempts that ended in a load or a save, for which Kedro calls no hook.
 
         Args:
-            names: of the nodes; None: no node runs any more.
+            names: names of their nodes; None: no node is running any more.
         """
         with self._lock:
             for name in list(self._saving) if names is None else names:
@@ -210,12 +211,12 @@ class Binding:
             self.attempt = None
 
     def task_failed(self, node: Node, number: int, error: BaseException | str) -> Retry:
-        """What the policy says about an attempt of a node that failed.
+        """Return the policy's decision about a failed attempt of a node.
 
         Args:
-            node: which.
-            number: how many attempts there were, from 1 on.
-            error: why.
+            node: the node.
+            number: number of attempts so far, from 1.
+            error: why it failed.
         """
         said = self.home().task_failed(Subject(self.task_of(node), tags=frozenset(node.tags)), number, error)
         if said.again:
@@ -228,7 +229,7 @@ class Binding:
     # --- values
 
     def load(self, dataset: EntrepotDataset) -> Any:
-        """Load a dataset; if it is lost, do what the policy says."""
+        """Load a dataset; if it is lost, recover it as the policy says."""
         key = dataset.wanted_key()
         if key is None:
             return dataset.read_now()
@@ -247,26 +248,26 @@ class Binding:
         )
 
     def save(self, dataset: EntrepotDataset, data: Any) -> None:
-        """Save a dataset; note its lineage, and checkpoint it, if a node made it."""
+        """Save a dataset; if a node made it, record its lineage and checkpoint it."""
         runtime, attempt = self.of(dataset), self._maker_of(dataset)
         if attempt is None:
             subject = Subject(Task(HOST, "", "", ""), key=dataset.reference().key)
             runtime.failover.write(subject, dataset.store, lambda: dataset.write_now(data))
             return
         run, name = attempt.run(runtime), self._name_of(dataset)
-        # The store may be away just now: the policy says what is done then, as for the value itself.
+        # The store may be unavailable right now: apply the policy's handling, as for the value itself.
         store = runtime.failover.write(run.subject, dataset.store, dataset.store)
         fan_out = None if self.run is None else self.run.readers.get(name, 0)
         run.write(store, lambda: dataset.write_now(data), dataset=name, fan_out=fan_out)
 
     def survives(self, dataset: EntrepotDataset, key: str) -> bool:
-        """Whether a value can be had without its node."""
+        """Return whether a value can be restored without running its node."""
         return self.of(dataset).survives(dataset.reference(key))
 
     def _maker_of(self, dataset: EntrepotDataset) -> Attempt | None:
         if self.attempt is not None:
             return self.attempt
-        # `is_async` saves in a thread of its own, which no hook names a node in.
+        # With `is_async`, saves happen in threads of their own, where no hook announces the node.
         run, name = self.run, self._name_of(dataset)
         maker = None if run is None else run.makers.get(name)
         with self._lock:
@@ -279,7 +280,7 @@ class Binding:
 
 
 def _tell(event: Event) -> None:
-    """Say in Kedro's log what happened."""
+    """Write an event to Kedro's log."""
     if event.kind in _DETAILS:
         say = logger.debug
     elif event.kind in _ERRORS:

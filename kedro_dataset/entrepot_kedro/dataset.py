@@ -1,17 +1,17 @@
-"""The dataset: saved to and loaded from the store, under its name, by every runner.
+"""The Kedro dataset: saved to and loaded from the store, under its name, by every runner.
 
-It holds its settings only, so it is picklable and may be used by any number of threads and processes; each process has
-one connection.
+It holds only its settings, so it can be pickled and used by any number of threads and processes; each process has one
+connection.
 
-The life of its value::
+States of its value::
 
     (absent) --save--> (stored) --load--> (stored)
                           |
-                          +-- release after the last consumer: (absent), if the value belongs to the run alone
+                          +-- release after the last consumer: (absent), if the value belongs to this run only
                           +-- end of the run's session: (absent)
 
-``load`` of what is absent is an error, never an empty value. What nothing can write down (a closure, a generator, a
-connection) stays in its process, if it belongs to the run alone, as in Kedro's own ``MemoryDataset``.
+``load`` of an absent value is an error, never an empty value. A value that cannot be serialized (a closure, a
+generator, a connection) stays in its process, if it belongs to this run only, as in Kedro's own ``MemoryDataset``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class _Nothing:
-    """No value, in any process."""
+    """Sentinel for "no value"; unpickles to the same instance in every process."""
 
     def __reduce__(self) -> str:
         return "_NOTHING"
@@ -56,13 +56,13 @@ _NOTHING = _Nothing()
 
 @dataclass(frozen=True)
 class RunNote:
-    """What a dataset knows of the run that it serves, where a policy is set; it goes with it to other processes.
+    """What a dataset knows about its run if a policy is set; travels with the dataset to other processes.
 
     Attributes:
         run: ID of ``kedro run``'s session.
-        pipelines: names of the pipelines that were asked for.
-        made: whether a node of this run makes it.
-        package: of the project; None: there is none.
+        pipelines: names of the pipelines requested.
+        made: whether a node of this run makes the dataset.
+        package: the project's package; None: there is none.
     """
 
     run: str
@@ -75,22 +75,22 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
     """A dataset in the store.
 
     Args:
-        name: of the dataset; a catalog gives it by itself.
-        address: of the store; unset: ``ENTREPOT_ADDRESS``, then the user's private store.
-        scope: of the project; unset: ``ENTREPOT_SCOPE``, then from the project's folder.
-        session: where the value lives; unset: the run's own session. ``""`` is the scope's own session, which outlives
-            runs; any other name is shared by all who give it.
-        copy: how it is loaded: ``"never"`` (a read-only view), ``"on_write"`` or ``"always"``; unset:
+        name: name of the dataset; supplied automatically by a catalog.
+        address: address of the store; unset: ``ENTREPOT_ADDRESS``, then the user's private store.
+        scope: scope of the project; unset: ``ENTREPOT_SCOPE``, then derived from the project's directory.
+        session: session of the value; unset: the run's own session. ``""`` is the scope's own session, which outlives
+            runs; any other name is shared by all datasets that use it.
+        copy: copy mode for loading: ``"never"`` (a read-only view), ``"on_write"`` or ``"always"``; unset:
             ``ENTREPOT_COPY``, then ``"never"``.
         session_ttl: seconds (or ``"24h"``) that the session lives after its last use; unset: ``ENTREPOT_SESSION_TTL``,
             then 24 hours.
-        locality_set: name of the locality set that its value belongs to, or a mapping of ``name`` and attributes, as in
-            ``reading: loop_sequential``; unset: the session's own.
-        version: given by a catalog for ``versioned: true``. Versions outlive runs.
-        metadata: anything; for other tools.
+        locality_set: name of the value's locality set, or a mapping of ``name`` and attributes, such as
+            ``reading: loop_sequential``; unset: the session's default set.
+        version: supplied by a catalog for ``versioned: true``. Versions outlive runs.
+        metadata: anything, for other tools.
 
     Raises:
-        InvalidArgument: there is no name and no catalog to give one, or an argument is out of its range.
+        InvalidArgument: there is neither a name nor a catalog to supply one, or an argument is out of range.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         self._name = plain_name(name)
         self._form = form_of(name)
         self._process = os.getpid()
-        self._kept: Any = _NOTHING  # a value that cannot be stored; of this process alone
+        self._kept: Any = _NOTHING  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
         self.copy_mode: CopyMode = settings.copy
@@ -140,14 +140,14 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
         if self._session.name == PROCESS_SESSION:
             ending.watch_process(self.address, self.scope)
-        # Kedro resumes a failed run from what this says is still there for the next one.
+        # Kedro uses this to decide which datasets of a failed run still exist for the next one.
         self._EPHEMERAL = self._session.ends_with_run
 
     def load(self) -> Any:
-        """The value, of the type that was saved; read-only unless ``copy`` says otherwise.
+        """Return the value, of the type that was saved; read-only unless ``copy`` says otherwise.
 
         Raises:
-            DatasetError: with the cause: ``ObjectNotFound`` or ``ObjectLost`` for a value that is not there,
+            DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, or by
                 ``StoreUnavailable`` if the store cannot be reached.
         """
         if self._kept is not _NOTHING:
@@ -157,11 +157,11 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         return as_form(value, self._form) if self._form else value
 
     def save(self, data: Any) -> None:
-        """Save a value; what an earlier attempt saved gives way, except for a version, which is written once.
+        """Save a value. It replaces the value of an earlier attempt, except for versions, which are written once.
 
         Raises:
-            DatasetError: with the cause: ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (another value has this
-                version), ``StoreUnavailable``.
+            DatasetError: caused by ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (the version already has
+                another value) or ``StoreUnavailable``.
         """
         self._kept = _NOTHING
         binding = policies.current()
@@ -173,7 +173,7 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         except UnsupportedType:
             if not self._session.ends_with_run or os.getpid() != self._process:
                 raise
-            self.drop()  # an earlier attempt's value gives way
+            self.drop()  # of an earlier attempt's value
             self._kept = data
 
     def _exists(self) -> bool:
@@ -191,8 +191,8 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
 
     def _release(self) -> None:
         # The runner calls this after the last consumer, in its own process, and never for outputs of the pipeline.
-        # Under a policy the value may be needed to make another one again: it goes at the end of the run. So does one
-        # of a transcoded name, which is read under others.
+        # Under a policy, the value may be needed to recompute another one, so it is dropped at the end of the run. So
+        # is one with a transcoded name, which is read under several names.
         self._kept = _NOTHING
         if self._session.ends_with_run and self.run_note is None and not self._form:
             self.drop()
@@ -200,13 +200,13 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept": _NOTHING}
 
-    # --- without a policy, and for what carries one out
+    # --- direct access without a policy, and accessors for the code that executes one
 
     def read_now(self, key: str | None = None) -> Any:
-        """The value that is in the store now.
+        """Read the value that is in the store now.
 
         Args:
-            key: of the value; None: what a load gives, of a version that may be another run's.
+            key: key of the value; None: what a load returns, possibly a version saved by another run.
         """
         store = self.store()
         key = key or self._load_key(store)
@@ -215,27 +215,27 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         return get_by_key(store, key, copy=self.copy_mode)
 
     def write_now(self, data: Any) -> Reference:
-        """Write a value, and say where it is."""
+        """Write a value; return the reference to it."""
         store = self.store()
         if self._save_version is None:
             return put_value(store, kedro_key(self._name), data, used=self._used)
         reference = put_value(store, kedro_key(self._name, self._save_version), data, replace=False, used=self._used)
-        store.set_name(object_name(kedro_key(self._name)), reference.id, replace=True)  # the latest version
+        store.set_name(object_name(kedro_key(self._name)), reference.id, replace=True)  # alias of the latest version
         return reference
 
     def drop(self) -> None:
-        """Delete the value; readers that hold it keep it."""
+        """Delete the value; it stays valid for readers that hold it."""
         delete_by_key(self.store(), kedro_key(self._name))
 
     def store(self) -> Store:
-        """The session that the value lives in."""
+        """Return a store for the value's session."""
         return session_store(self.address, self.scope, self._session.name, self._session_ttl)
 
     def reference(self, key: str | None = None) -> ObjectRef:
-        """A value of this dataset, as lineage names it; it takes no store to know.
+        """Return the lineage reference of a value of this dataset; computed without the store.
 
         Args:
-            key: of the value; None: of what this run saves.
+            key: key of the value; None: that of the value saved by this run.
         """
         from entrepot_io.policy.lineage import ObjectRef
 
@@ -243,7 +243,7 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         return ObjectRef(self._session.name, ObjectID.derive(self.scope, self._session.name, key), key)
 
     def wanted_key(self) -> str | None:
-        """The key of what a load wants; None: a version that only the store can tell."""
+        """Return the key that a load reads; None: a version that only the store can tell."""
         if self._load_version is not None or self._save_version is None:
             return kedro_key(self._name, self._load_version)
         if self.run_note is not None and self.run_note.made:
@@ -252,12 +252,12 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
 
     @property
     def name(self) -> str:
-        """Its name, from which its key follows."""
+        """The dataset's name, from which its key is derived."""
         return self._name
 
     @property
     def session(self) -> Session:
-        """Where the value lives."""
+        """The session of the value."""
         return self._session
 
     @property
@@ -266,12 +266,12 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         return self._save_version is not None
 
     def resume(self, session: str) -> None:
-        """Go on in the session of an earlier run, if the value belongs to a run alone."""
+        """Continue in the session of an earlier run, if the value belongs to one run only."""
         if self._session.ends_with_run:
             self._session = Session(session, ends_with_run=True)
 
     def expect(self, survives: bool) -> None:
-        """Tell Kedro whether its value is there, so that ``--only-missing-outputs`` runs no node without need."""
+        """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
         self._EPHEMERAL = not survives
 
     def _describe(self) -> dict[str, Any]:
@@ -287,8 +287,8 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         }
 
     def _load_key(self, store: Store) -> str | None:
-        """The key to load from; ``None`` for a versioned dataset's latest version, which an alias names."""
+        """Return the key to load from; None for the latest version of a versioned dataset, which an alias refers to."""
         if self._load_version is not None or self._save_version is None:
             return kedro_key(self._name, self._load_version)
-        own = kedro_key(self._name, self._save_version)  # what this run saved, even if another run saved later
+        own = kedro_key(self._name, self._save_version)  # this run's version, even if another run saved one later
         return own if key_exists(store, own) else None

@@ -1,7 +1,8 @@
-"""Which sessions belong to runs that are over: asked by ``entrepot gc``. Nothing of Kedro is imported.
+"""Sessions of finished Kedro runs, for ``entrepot gc``. Imports nothing of Kedro.
 
-A run that ended well leaves a mark in its session, which its process then removes. A mark whose process is gone tells
-of a process that was killed before it could. Sessions of failed runs are kept: another run may go on in them.
+A run that succeeds leaves a mark in its session, which its process then removes with the session. A mark whose process
+is gone means that the process was killed before it could. Sessions of failed runs are kept: another run may continue in
+them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ ENDED = "its run ended well, and its process is gone"
 
 
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
-    """Sessions of runs that ended well, but whose process could not remove them.
+    """Return sessions of runs that succeeded, but whose process could not remove them.
 
     Args:
-        store: where they are.
-        scope: of the project.
+        store: the store that has them.
+        scope: scope of the project.
         sessions: their names.
 
     Raises:
@@ -38,12 +39,12 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
 
 
 def process_mark() -> dict[str, str]:
-    """What tells this process from any other one, also from one that gets its number later."""
+    """Identify this process, so that it cannot be mistaken for one that gets its PID later."""
     return {"process": process_of(os.getpid()), "pids": _namespace()}
 
 
 def process_of(pid: int) -> str:
-    """A process by its number, its start and the boot of its machine; empty: it is gone."""
+    """Identify a process by PID, start time and boot ID; empty if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -53,7 +54,7 @@ def process_of(pid: int) -> str:
 
 
 def _namespace() -> str:
-    """Processes of another container are not to be seen here, and so not known to be gone."""
+    """Return the PID namespace: processes of another one are invisible here, and so not known to be gone."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

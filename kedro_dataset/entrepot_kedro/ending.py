@@ -1,12 +1,12 @@
-"""What is left of a run in the store when it is over: nothing, but for what a catalog entry keeps and for failed runs.
+"""Cleanup at the end of a run: removes its session, except for values kept by a catalog entry, and failed runs.
 
-    a run --ended well--> its session is removed, as soon as nothing in this process holds one of its datasets
-           |               (``session.run()`` returns the outputs), at the latest when the process ends
-           +-- failed before anything was saved --> its session is removed
-           +-- failed --> its session stays until its time to live has passed; the log says how to go on, how to drop it
-           +-- killed --> the same, without a log line
+    run --succeeded--> its session is removed as soon as nothing in this process holds one of its datasets
+         |             (``session.run()`` returns the outputs), at the latest when the process exits
+         +-- failed before anything was saved --> its session is removed
+         +-- failed --> its session stays until its TTL expires; the log says how to continue or drop it
+         +-- killed --> the same, without a log line
 
-What a catalog entry keeps (``session: ""``, ``versioned: true``, a session by name) is in other sessions.
+Values kept by a catalog entry (``session: ""``, ``versioned: true``, a named session) are in other sessions.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from entrepot_kedro.dataset import EntrepotDataset
 
 _lock = threading.Lock()
-_done: set[str] = set()  # nodes of this process's run that ended well; guarded by _lock
-_watched: set[tuple[str | None, str]] = set()  # stores and scopes with values of this process; guarded by _lock
+_done: set[str] = set()  # nodes of this process's run that succeeded; guarded by _lock
+_watched: set[tuple[str | None, str]] = set()  # (address, scope) pairs with values of this process; guarded by _lock
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,23 @@ class Kept:
     session: str
 
 
-# --- what the hooks tell
+# --- called by the hooks
 
 
 def begun() -> None:
-    """A run begins in this process."""
+    """Reset the state for a run that begins in this process."""
     with _lock:
         _done.clear()
 
 
 def node_ended(name: str) -> None:
-    """A node ended well in this process; those of worker processes are not known here."""
+    """Record that a node succeeded in this process; nodes in worker processes are not known here."""
     with _lock:
         _done.add(name)
 
 
 def ended_well(pipeline: Pipeline, catalog: Any) -> None:
-    """A run ended well: its session goes with the last of its datasets."""
+    """Arrange for the session of a successful run to be removed with the last of its datasets."""
     for kept, datasets in _run_sessions(pipeline, catalog).items():
         try:
             _mark(kept)
@@ -78,7 +78,7 @@ def ended_well(pipeline: Pipeline, catalog: Any) -> None:
 
 
 def failed(pipeline: Pipeline, catalog: Any) -> None:
-    """A run failed: say what is kept for the one that goes on, and how to drop it."""
+    """Log what a failed run leaves behind, and how to continue from it or drop it."""
     for kept, datasets in _run_sessions(pipeline, catalog).items():
         try:
             saved = _saved(kept)
@@ -100,7 +100,7 @@ def failed(pipeline: Pipeline, catalog: Any) -> None:
 
 
 def not_begun(pipeline: Pipeline, catalog: Any) -> None:
-    """A run was refused before its first node: what looking for its inputs opened is ended where nothing is in it."""
+    """Clean up after a run that was refused before its first node: remove sessions that are empty."""
     for kept in _run_sessions(pipeline, catalog):
         try:
             _saved(kept)
@@ -109,7 +109,7 @@ def not_begun(pipeline: Pipeline, catalog: Any) -> None:
 
 
 def watch_process(address: str | None, scope: str) -> None:
-    """A dataset of this process alone was made: what it saves is removed when the process ends."""
+    """Register a dataset that belongs to this process only: its values are removed when the process exits."""
     with _lock:
         if not _watched:
             atexit.register(_process_ends, os.getpid())
@@ -118,24 +118,24 @@ def watch_process(address: str | None, scope: str) -> None:
 
 def _process_ends(pid: int) -> None:
     if os.getpid() != pid:
-        return  # a fork of that process
+        return  # in a fork of that process
     for address, scope in list(_watched):
         _remove(Kept(address, scope, PROCESS_SESSION), address)
 
 
-# --- which nodes a run that goes on has to begin with
+# --- where a continued run has to start
 
 
 def nodes_to_run(pipeline: Pipeline, catalog: Any, stored: dict[str, EntrepotDataset]) -> list[str]:
-    """The nodes that a run has to begin with which goes on in the session of a failed one.
+    """Return the nodes that a run must start with to continue in the session of a failed one.
 
-    A node has ended if what it makes is there, or if nobody needs that any more. Of what lies elsewhere than in the
-    store it is not known which run wrote it, so such a node runs again unless this process saw it end.
+    A node is done if its outputs exist or are no longer needed. For outputs outside the store it is unknown which run
+    wrote them, so such a node runs again unless this process saw it succeed.
 
     Args:
-        pipeline: of the failed run.
-        catalog: of the run.
-        stored: its datasets that are in the run's session, by their names.
+        pipeline: pipeline of the failed run.
+        catalog: catalog of the run.
+        stored: its datasets in the run's session, by name.
     """
     with _lock:
         done = set(_done)
@@ -149,7 +149,7 @@ def nodes_to_run(pipeline: Pipeline, catalog: Any, stored: dict[str, EntrepotDat
             return name in there or (bool(readers) and run.isdisjoint(readers))
         return maker in done
 
-    for node in reversed(pipeline.nodes):  # readers come before what makes their inputs
+    for node in reversed(pipeline.nodes):  # readers come before the makers of their inputs
         if (not node.outputs and node.name not in done) or not all(is_made(name, node.name) for name in node.outputs):
             run.add(node.name)
     for node in reversed(pipeline.nodes):
@@ -168,17 +168,17 @@ def nodes_to_run(pipeline: Pipeline, catalog: Any, stored: dict[str, EntrepotDat
 
 
 def _lasts(name: str, catalog: Any, stored: dict[str, EntrepotDataset], there: set[str]) -> bool:
-    """Whether another run finds a dataset that this one made."""
+    """Return whether another run can find a dataset that this one made."""
     if name in stored:
         return name in there
     return name in catalog and not getattr(catalog.get(name), "_EPHEMERAL", False)
 
 
-# --- within
+# --- internal
 
 
 def _saved(kept: Kept) -> list[parts.Listed]:
-    """What a run saved in its session, which is removed where that is nothing."""
+    """List what a run saved in its session; remove the session if it is empty."""
     store = scope_store(kept.address, kept.scope).session(kept.session)
     found = list(parts.listed(store))
     if not found:
@@ -187,12 +187,12 @@ def _saved(kept: Kept) -> list[parts.Listed]:
 
 
 class _Ending:
-    """A session that goes when all datasets are gone that may still be read from it."""
+    """Removes a session once all datasets that may still be read from it have been collected."""
 
     def __init__(self, kept: Kept, datasets: dict[str, EntrepotDataset]) -> None:
         self._kept = kept
         self._pid = os.getpid()
-        # Held, and not looked for when it is needed: a dataset may be collected anywhere, also in a lock's block.
+        # Held rather than looked up when needed: a dataset may be collected anywhere, even while a lock is held.
         self._store = scope_store(kept.address, kept.scope)
         self._left = {id(dataset) for dataset in datasets.values()}
         for dataset in datasets.values():
@@ -202,7 +202,7 @@ class _Ending:
         self._left.discard(which)
         if self._left or os.getpid() != self._pid:
             return
-        with suppress(EntrepotError):  # its time to live ends it, and `entrepot gc` knows it by its mark
+        with suppress(EntrepotError):  # otherwise its TTL ends it, or `entrepot gc`, which recognizes its mark
             if not self._store.closed:
                 self._store.remove_session(self._kept.session)
             else:
@@ -210,7 +210,7 @@ class _Ending:
 
 
 def _remove(kept: Kept, address: str | None) -> None:
-    """Remove a session by a connection of its own; nothing if no store answers."""
+    """Remove a session over a connection of its own; do nothing if no store answers."""
     import entrepot
     from entrepot import garbage
 
@@ -221,7 +221,7 @@ def _remove(kept: Kept, address: str | None) -> None:
 
 
 def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[Kept, dict[str, EntrepotDataset]]:
-    """The sessions that belong to this run alone, with its datasets in them."""
+    """Return the sessions that belong to this run only, each with its datasets."""
     if "entrepot_kedro.dataset" not in sys.modules:
         return {}
     from entrepot_kedro.runs import stored
@@ -235,7 +235,7 @@ def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[Kept, dict[str, Entr
 
 
 def _mark(kept: Kept) -> None:
-    """Leave a mark for ``entrepot gc``, should this process be killed before it removes the session."""
+    """Leave a mark for ``entrepot gc``, in case this process is killed before it removes the session."""
     store = scope_store(kept.address, kept.scope).session(kept.session)
     oid = ObjectID.derive(kept.scope, kept.session, ENDED_KEY)
     parts.put_record(store, oid, json.dumps(process_mark()).encode())

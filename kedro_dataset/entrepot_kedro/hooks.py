@@ -1,7 +1,7 @@
-"""Kedro's hooks, found by the entry point ``kedro.hooks``; without a policy they only see to what a run leaves.
+"""Kedro hooks, registered by the entry point ``kedro.hooks``; without a policy they only clean up after runs.
 
-With ParallelRunner, each worker process has its own, so which node runs is known there too; what concerns the whole run
-is called in the process of ``kedro run`` alone.
+With ParallelRunner, each worker process has its own hooks, so the running node is known there too. Hooks that concern
+the whole run are called only in the process of ``kedro run``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def by_pattern(names: Iterable[str], catalog: Any) -> set[str]:
-    """The datasets that have no entry of their own and that a pattern of the user's matches."""
+    """Return the datasets without an entry of their own that match one of the user's patterns."""
     resolver = getattr(catalog, "config_resolver", None)
     if resolver is None:
         return set()
@@ -34,8 +34,8 @@ def by_pattern(names: Iterable[str], catalog: Any) -> set[str]:
 
 
 def explain(error: Exception, node: Node) -> None:
-    """Name the setting that helps a node which wrote into what it got from the store."""
-    if "entrepot_kedro.dataset" not in sys.modules:  # then it got nothing from there
+    """Log which setting helps a node that tried to write to a read-only value from the store."""
+    if "entrepot_kedro.dataset" not in sys.modules:  # then none of its values came from the store
         return
     from entrepot_io.read_only import advice, is_read_only
 
@@ -45,26 +45,26 @@ def explain(error: Exception, node: Node) -> None:
 
 
 class EntrepotHooks:
-    """Tells the policy of sessions, runs and nodes."""
+    """Reports sessions, runs and nodes to the policy and to the cleanup after runs."""
 
     @hook_impl
     def after_context_created(self, context: Any) -> None:
-        """A session begins: what is wrong with the policy is said now.
+        """Load the policy at the start of a session, so that errors in it are reported now.
 
         Raises:
-            PolicyError: the policy cannot be used; file and line are in the message.
-            InvalidArgument: there is no such file.
+            PolicyError: the policy is invalid; the message has file and line.
+            InvalidArgument: the policy file does not exist.
         """
         policies.forget()
         policies.current()
 
     @hook_impl
     def before_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
-        """A run begins.
+        """Check the inputs of a run and begin it.
 
         Raises:
-            ValueError: an input is not there, and is made by no node.
-            PolicyError: a target cannot be written.
+            ValueError: an input does not exist, and no node makes it.
+            PolicyError: a target is not writable.
         """
         if (ending := _ending()) is not None:
             ending.begun()
@@ -85,7 +85,7 @@ class EntrepotHooks:
 
     @hook_impl
     def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
-        """A run ended well."""
+        """Finish a successful run."""
         binding = policies.current()
         if any("@" in name for name in pipeline.datasets()):
             from entrepot_kedro.pipeline_inputs import drop_transcoded
@@ -100,7 +100,7 @@ class EntrepotHooks:
 
     @hook_impl
     def on_pipeline_error(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
-        """A run failed."""
+        """Finish a failed run."""
         binding = policies.current()
         if binding is not None:
             from entrepot_kedro.whole_runs import end
@@ -111,14 +111,14 @@ class EntrepotHooks:
 
     @hook_impl
     def before_dataset_loaded(self, node: Node) -> None:
-        """A node loads an input in this thread."""
+        """Begin, or continue, the attempt of a node that loads an input in this thread."""
         binding = policies.current()
         if binding is not None:
             binding.begin(node)
 
     @hook_impl
     def before_node_run(self, node: Node, catalog: Any, inputs: dict[str, Any]) -> None:
-        """A node has its inputs."""
+        """Prepare retries for a node whose inputs are loaded."""
         binding = policies.current()
         if binding is not None:
             from entrepot_kedro.attempts import retry
@@ -129,7 +129,7 @@ class EntrepotHooks:
 
     @hook_impl
     def after_node_run(self, node: Node) -> None:
-        """A node's function returned."""
+        """Record a node whose function returned; without outputs, its attempt ends here."""
         if (ending := _ending()) is not None:
             ending.node_ended(node.name)
         binding = policies.current()
@@ -138,7 +138,7 @@ class EntrepotHooks:
 
     @hook_impl
     def on_node_error(self, error: Exception, node: Node) -> None:
-        """A node's function raised, for the last time."""
+        """End the attempt of a node whose function raised for the last time."""
         explain(error, node)
         binding = policies.current()
         if binding is not None:
@@ -146,7 +146,7 @@ class EntrepotHooks:
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, node: Node) -> None:
-        """A node's output is in its place."""
+        """Record a saved output; the last one ends the node's attempt."""
         binding = policies.current()
         if binding is not None:
             attempt = binding.begin(node)
@@ -155,7 +155,7 @@ class EntrepotHooks:
 
 
 def _ending() -> ModuleType | None:
-    """The module ``ending``, if this process has datasets of the store: they import it, and nobody else needs it."""
+    """Return the module ``ending`` if this process has datasets in the store; they import it, nobody else needs it."""
     return sys.modules.get("entrepot_kedro.ending")
 
 

@@ -1,10 +1,10 @@
-"""Which catalog entry a dataset is being made for.
+"""Finding the catalog entry that a dataset is being created for.
 
-Kedro makes a dataset by ``AbstractDataset.from_config(name, config, load_version, save_version)``, which hands the
-configuration to the class but neither the name nor the versions. A dataset whose place follows from its name needs
-them: a catch-all pattern of one line cannot repeat the name in each entry. So the constructor looks at who calls it.
-Anything but a call straight from ``from_config`` gives nothing, and the dataset then asks for a ``name`` argument; a
-name is never guessed.
+Kedro creates a dataset by ``AbstractDataset.from_config(name, config, load_version, save_version)``, which passes the
+configuration to the class but neither the name nor the versions. A dataset stored under its name needs them, and a
+catch-all pattern of one line cannot repeat the name in each entry. So the constructor inspects its callers. Anything
+but a call straight from ``from_config`` yields nothing, and the dataset then requires a ``name`` argument; a name is
+never guessed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from kedro.io import AbstractDataset, CachedDataset
 
-# new_init (Kedro's wrapper) and __init__, once more for each subclass that has a constructor of its own.
+# Bounds the frames between: new_init (Kedro's wrapper) and __init__, for each subclass with its own constructor.
 _MAX_FRAMES = 16
 
 
@@ -24,9 +24,9 @@ class Origin:
     """A catalog entry.
 
     Attributes:
-        name: of the dataset.
-        load_version: the version asked for, if any.
-        save_version: of this catalog: the session ID of ``kedro run``, else the time when the catalog was made.
+        name: name of the dataset.
+        load_version: the version requested, if any.
+        save_version: version of this catalog: the session ID of ``kedro run``, else the catalog's creation time.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Origin:
 
 
 def find_origin(dataset: AbstractDataset[Any, Any], frame: FrameType | None) -> Origin | None:
-    """The catalog entry that ``dataset`` is being made for, or ``None`` if it is not made by a catalog.
+    """Return the catalog entry that ``dataset`` is being created for; None if it is not created by a catalog.
 
     Args:
-        dataset: whose constructor runs.
+        dataset: the dataset whose constructor is running.
         frame: the frame of that constructor.
     """
     from_config: CodeType = AbstractDataset.from_config.__func__.__code__  # type: ignore[attr-defined]
@@ -56,7 +56,7 @@ def find_origin(dataset: AbstractDataset[Any, Any], frame: FrameType | None) -> 
     while caller is not None:
         outer = caller.f_locals.get("self")
         if isinstance(outer, AbstractDataset):
-            # Inside another dataset, which calls all its inner ones the same. A CachedDataset has exactly one.
+            # Created by another dataset, which gives all its inner ones its name. A CachedDataset has exactly one.
             return find_origin(outer, caller) if type(outer) is CachedDataset else None
         caller = caller.f_back
     name, load, save = (frame.f_locals.get(key) for key in ("name", "load_version", "save_version"))

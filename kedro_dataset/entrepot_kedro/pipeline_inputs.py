@@ -1,7 +1,7 @@
-"""Kedro's check of a pipeline's inputs, for those that a pattern would give to the store.
+"""Check of a pipeline's inputs that a catalog pattern assigns to the store.
 
-Kedro takes every name that a pattern matches for one that is there. With a catch-all pattern that is every name, so one
-that is mistyped would be seen only by the node that reads it, after all nodes before it ran.
+Kedro assumes that every name matching a pattern exists. With a catch-all pattern that is every name, so a mistyped one
+would be noticed only by the node that reads it, after all nodes before it have run.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def check_inputs(wanted: Collection[str], catalog: Any, *, remade: bool) -> None:
-    """Say before the first node which inputs are nowhere, as Kedro does where there is no pattern.
+    """Report inputs that do not exist before the first node runs, as Kedro does without patterns.
 
     Args:
-        wanted: free inputs of the pipeline that patterns of the catalog match.
-        catalog: of the run.
-        remade: whether a policy may have the nodes run again that make an input, be they of another part of the
-            project's pipelines.
+        wanted: free inputs of the pipeline that match patterns of the catalog.
+        catalog: catalog of the run.
+        remade: whether a policy may rerun the nodes that make an input, even in another part of the project's
+            pipelines.
 
     Raises:
-        ValueError: an input matches a pattern of the catalog, and nothing of its name is in the store.
+        ValueError: an input matches a pattern of the catalog, and nothing of that name is in the store.
     """
     if remade:
         known = {plain_name(name) for one in project.pipelines.values() for name in one.all_outputs()}
@@ -46,10 +46,10 @@ def check_inputs(wanted: Collection[str], catalog: Any, *, remade: bool) -> None
 
 
 def drop_transcoded(pipeline: Pipeline, catalog: Any) -> None:
-    """Drop what a run that ended well handed over under transcoded names, and nobody reads after it.
+    """Drop intermediate values with transcoded names after a successful run.
 
-    Kedro releases ``x@pandas`` when it was saved, because nobody loads that name, and ``x@polars`` after its last load;
-    the one value of both goes when all of them are over.
+    Kedro releases ``x@pandas`` when it has been saved, because nobody loads that name, and ``x@polars`` after its last
+    load. Both are one value, which is dropped here once the run is over.
     """
     for name in pipeline.datasets() - pipeline.outputs() - pipeline.inputs():
         dataset = _stored(catalog, name) if SEPARATOR in name else None
@@ -72,4 +72,4 @@ def _is_absent(catalog: Any, name: str) -> bool:
     try:
         return dataset is not None and not dataset.exists()
     except DatasetError:
-        return False  # the store cannot be asked: the load says why
+        return False  # the store cannot be asked; the load will report why

@@ -1,7 +1,7 @@
-"""Which objects the nodes of a task read, for whoever makes its pod: Airflow's executor, Dagster's, or a manifest.
+"""Pod annotations with the objects that a task's nodes read, for the orchestrator or manifest that creates its pod.
 
-A dataset's ID follows from its name and session, so it takes no run to know what a task will read. Datasets of the
-run's own session are named by their keys: the host puts its run's session in when it makes the pod.
+A dataset's ID follows from its name and session, so what a task will read is known without a run. Datasets of the run's
+own session are given by key: the orchestrator that creates the pod supplies the session.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def node_annotations(
     locality: Locality | None = None,
     store: StoreWish | None = None,
 ) -> dict[str, str]:
-    """Annotations for the pod of a task that runs these nodes.
+    """Return annotations for the pod of a task that runs these nodes.
 
     Args:
-        nodes: what runs in one pod; what they hand to each other does not count.
-        catalog: of the project. Versioned datasets do not count: which version is read, only the store can tell.
-        session: of the run; default: that of the DAG run, where Airflow makes the pod. Elsewhere it is needed, and the
-            nodes get the same as ``ENTREPOT_SESSION``.
-        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of it; or ``"off"``.
-        store: whether only nodes with a store will do: ``"preferred"`` (default), ``"required"`` or ``"off"``.
+        nodes: the nodes that run in one pod; what they pass to each other does not count.
+        catalog: catalog of the project. Versioned datasets are ignored: only the store knows which version is read.
+        session: session of the run; default: that of the DAG run, if Airflow creates the pod. Elsewhere it is required,
+            and the nodes must get the same value as ``ENTREPOT_SESSION``.
+        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of the data; or ``"off"``.
+        store: whether to require nodes with a store: ``"preferred"`` (default), ``"required"`` or ``"off"``.
 
     Raises:
         InvalidArgument: datasets of the run have different scopes.
@@ -45,7 +45,7 @@ def node_annotations(
     pipeline = nodes if isinstance(nodes, Pipeline) else Pipeline(list(nodes))
     wanted = pipeline.inputs()
     known: list[str] = []
-    keys: dict[str, str] = {}  # to their scopes
+    keys: dict[str, str] = {}  # key -> scope
     for name, dataset in stored(catalog, pipeline, Pipeline([])).items():
         if name not in wanted or dataset.is_versioned:
             continue

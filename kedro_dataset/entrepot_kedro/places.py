@@ -1,8 +1,8 @@
-"""Where a Kedro dataset lives: which scope and which session.
+"""Scope and session of a Kedro dataset.
 
-The session is that of the run, so that runs side by side never mix: ``kedro run`` gives all datasets of one run the
-same save version, its session ID. Where one run is spread over several ``kedro run`` commands, the session comes from
-outside them: an argument, ``ENTREPOT_SESSION``, or the DAG run if Airflow runs them.
+The session is that of the run, so that concurrent runs never mix: ``kedro run`` gives all datasets of one run the same
+save version, its session ID. If one run is spread over several ``kedro run`` commands, the session comes from outside:
+an argument, ``ENTREPOT_SESSION``, or the DAG run if Airflow runs them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import kedro_session_in_airflow, run_session
 from kedro.utils import find_kedro_project
 
-# Datasets that were made in Python, outside a catalog with versions, belong to the process that made them.
+# Datasets created in Python, outside a catalog with versions, belong to the process that created them.
 _PROCESS_RUN = f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
@@ -29,8 +29,8 @@ class Session:
     """A session of the store.
 
     Attributes:
-        name: empty for the scope's own, which outlives all runs.
-        ends_with_run: whether nobody reads it after the run, so that the last consumer's release drops the object.
+        name: its name; empty for the scope's own session, which outlives all runs.
+        ends_with_run: nobody reads it after the run, so the last consumer's release drops the object.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Session:
 
 
 def project_folder() -> Path:
-    """The folder of this Kedro project; outside of one, the current folder."""
+    """Return the directory of this Kedro project; outside of one, the current directory."""
     from kedro.framework import project
 
     package = project.PACKAGE_NAME
@@ -51,16 +51,16 @@ def project_folder() -> Path:
 
 
 def default_scope() -> str:
-    """The scope of this Kedro project, from its folder."""
+    """Return the scope of this Kedro project, derived from its directory."""
     return folder_scope("kedro", project_folder())
 
 
 def session_of(session: str | None, save_version: str | None) -> Session:
-    """The session of a dataset.
+    """Return the session of a dataset.
 
     Args:
         session: the user's argument; empty for the scope's own session.
-        save_version: of the catalog, if there is one.
+        save_version: save version of the catalog, if there is one.
     """
     if session is None:
         session = os.environ.get("ENTREPOT_SESSION") or None
@@ -74,6 +74,6 @@ def session_of(session: str | None, save_version: str | None) -> Session:
 
 
 def is_run_session(session: str) -> bool:
-    """Whether a session that was named from outside is that of a run of its own, in which another one goes on."""
+    """Return whether a session named from outside is that of an earlier run, which this one continues."""
     parts = session.split("/")
     return len(parts) == 2 and parts[0] == "kedro" and session == os.environ.get("ENTREPOT_SESSION")

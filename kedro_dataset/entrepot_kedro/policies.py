@@ -1,7 +1,8 @@
-"""The policy of this process: found once, asked for at every load and save.
+"""The policy of this process: found once, asked for on every load and save.
 
-``ENTREPOT_POLICY`` names the file, else ``ENTREPOT_POLICY`` in the project's ``settings.py``, relative to the project.
-Without either, :func:`current` compares two values and says None, and nothing else of the policy is imported.
+The file is named by the environment variable ``ENTREPOT_POLICY``, else by ``ENTREPOT_POLICY`` in the project's
+``settings.py``, relative to the project. Without either, :func:`current` only compares two values and returns None, and
+no other policy code is imported.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ if TYPE_CHECKING:
     from entrepot_kedro.binding import Binding
 
 VARIABLE = "ENTREPOT_POLICY"
-# Below Kedro's own logger, so that a project's configuration of it holds for this too.
+# A child of Kedro's own logger, so that a project's logging configuration applies to it too.
 logger = logging.getLogger("kedro.entrepot")
 
 _Key = tuple["str | None", Any]
 _lock = threading.RLock()
 _known: tuple[_Key, Binding | None] | None = None
-_exported = False  # whether VARIABLE is set by this module; guarded by _lock
+_exported = False  # whether this module set VARIABLE; guarded by _lock
 
 
 def current() -> Binding | None:
-    """What carries out the policy in this process; None: there is no policy.
+    """Return the binding that executes the policy in this process; None: there is no policy.
 
     Raises:
-        PolicyError: it cannot be used; file and line are in the message.
-        InvalidArgument: there is no such file.
+        PolicyError: it is invalid; the message has file and line.
+        InvalidArgument: the policy file does not exist.
     """
     key = _key()
     known = _known
@@ -40,7 +41,7 @@ def current() -> Binding | None:
 
 
 def forget() -> None:
-    """Look for the policy anew, for a new session: the file may have changed."""
+    """Discard the policy so that it is loaded again, for a new session: the file may have changed."""
     global _known
     withdraw()
     with _lock:
@@ -48,9 +49,9 @@ def forget() -> None:
 
 
 def export() -> None:
-    """Tell processes that are started from here which policy is in force, if only the project's settings say it.
+    """Export the policy's path to child processes through the environment, if only the project's settings name it.
 
-    A worker that is not forked knows of no project: Kedro configures one there only if it is configured already.
+    A worker that is not forked knows no project: Kedro configures one there only if it is configured already.
     """
     global _exported, _known
     with _lock:
@@ -62,7 +63,7 @@ def export() -> None:
 
 
 def withdraw() -> None:
-    """Take back what :func:`export` said."""
+    """Undo :func:`export`."""
     global _exported, _known
     with _lock:
         if _exported:
@@ -73,11 +74,11 @@ def withdraw() -> None:
 
 
 def _key() -> _Key:
-    """What the policy follows from."""
+    """Return the values that determine the policy."""
     named = os.environ.get(VARIABLE)
     if named is not None:
         return named, None
-    # A project is configured only by what imports this module; a dataset alone need not pay for it.
+    # Whoever configures a project has imported this module; a dataset alone should not pay for importing it.
     project = sys.modules.get("kedro.framework.project")
     return None, None if project is None else project.PACKAGE_NAME
 
@@ -102,7 +103,7 @@ def _found(key: _Key) -> Binding | None:
 
 
 def _path(key: _Key) -> str | None:
-    """The file; None: nobody names one."""
+    """Return the path of the policy file; None: none is configured."""
     named, package = key
     if named is not None:
         return named or None

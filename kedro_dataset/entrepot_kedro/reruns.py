@@ -1,8 +1,8 @@
-"""Running nodes again from within the load that misses their outputs.
+"""Rerunning nodes from within the load that misses their outputs.
 
 Kedro's runner releases a dataset after its last reader *within the pipeline that it runs*. An inner run of a few nodes
-would so release what other nodes of the outer run still need, hence its runner releases nothing; the outer run's
-datasets go at its end.
+would therefore release datasets that other nodes of the outer run still need, so its runner releases nothing; the outer
+run's datasets are dropped at its end.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
 
 
 class _InnerRunner(SequentialRunner):
-    """Runs nodes in this thread, and leaves their datasets alone."""
+    """Runs nodes in this thread without releasing their datasets."""
 
     @staticmethod
     def _release_datasets(node: Node, catalog: Any, load_counts: dict[str, int], pipeline: Pipeline) -> None:
         pass
 
     def _suggest_resume_scenario(self, pipeline: Pipeline, done_nodes: Iterable[Node], catalog: Any) -> None:
-        pass  # the outer runner has one
+        pass  # left to the outer runner
 
 
 class Reruns:
-    """The reruns of one process, one after the other.
+    """The reruns of one process, one at a time.
 
     Args:
-        binding: whose run it is.
+        binding: provides the run.
     """
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
-        self._lock = threading.RLock()  # a rerun may miss a value itself
+        self._lock = threading.RLock()  # reentrant: a rerun may itself miss a value
         self._depth = 0  # guarded by _lock
 
     def rerun(self, plan: Plan) -> None:
-        """Run the nodes of a plan whose outputs are still gone.
+        """Run the nodes of a plan whose outputs are still missing.
 
-        Several readers may miss the same value: the first has it made, the others wait, and find it.
+        If several readers miss the same value, the first one reruns its node; the others wait and then find it.
 
         Raises:
             InvalidArgument: the pipeline of this run has no such node.
@@ -84,13 +84,13 @@ class Reruns:
         dataset = run.datasets.get(run.names.get(ref.id, ""))
         runtime = self._binding.home() if dataset is None else self._binding.of(dataset)
         try:
-            parts.read(runtime.session(ref.session), ref.id)  # what is damaged on the spill disk is still listed
+            parts.read(runtime.session(ref.session), ref.id)  # read, because objects damaged on disk are still listed
         except (ObjectLost, ObjectNotFound):
             return False
         return True
 
     def _nodes(self, run: RunOf, names: list[str]) -> list[Node]:
-        """The nodes of these names, and those that make what they need and Kedro holds in memory alone."""
+        """Return the named nodes, and the makers of those inputs that Kedro held in memory only."""
         unknown = [name for name in names if name not in run.nodes]
         if unknown:
             raise InvalidArgument(
@@ -112,7 +112,7 @@ class Reruns:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other thread or process of this scope reruns meanwhile."""
+        """Exclude all other threads and processes of this scope from rerunning."""
         with self._lock:
             self._depth += 1
             file = -1
@@ -130,7 +130,7 @@ class Reruns:
 
 
 def _hook_manager() -> Any:
-    """The project's hooks and those of plugins, as Kedro gives them to a node in a process of its own."""
+    """Return a manager with the hooks of project and plugins, as Kedro creates it for a node in its own process."""
     from kedro.framework.hooks.manager import _create_hook_manager, _register_hooks, _register_hooks_entry_points
     from kedro.framework.project import settings
 

@@ -1,7 +1,7 @@
-"""Notes of runs that have not ended well: files beside the event log, because they have to survive the store.
+"""Notes about runs that have not succeeded (yet): files beside the event log, because they must outlive the store.
 
-A note says where the values of a run are. It is written before the run begins, and removed when it ended well, so a
-note whose process is gone tells of a run that was killed or failed.
+A note says where the values of a run are. It is written before the run begins and removed when it succeeds, so a note
+whose process is gone means that the run was killed or failed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SAME = ("pipeline_names", "env", "runtime_params", "load_versions")
 
 
 def identity_of(run_params: dict[str, Any]) -> str:
-    """What two runs must have in common so that one can go on with the values of the other.
+    """Return a digest of what two runs must have in common for one to continue with the values of the other.
 
     Args:
-        run_params: as Kedro gives them to hooks.
+        run_params: run parameters, as Kedro passes them to hooks.
     """
     said = {name: run_params.get(name) or None for name in _SAME}
     text = json.dumps(said, sort_keys=True, default=repr)
@@ -46,12 +46,12 @@ class RunNotes:
         self._folder = log.with_suffix(".runs")
 
     def write(self, run: str, session: str, identity: str) -> None:
-        """Note a run that begins in this process.
+        """Write a note about a run that begins in this process.
 
         Args:
             run: its ID.
-            session: where its values are.
-            identity: of :func:`identity_of`.
+            session: the session of its values.
+            identity: result of :func:`identity_of`.
         """
         said = {
             "v": FORMAT_VERSION,
@@ -65,20 +65,22 @@ class RunNotes:
         self._prune()
 
     def failed(self, run: str) -> None:
-        """The run of a note is over, though its process goes on, as that of a notebook."""
+        """Mark a run as over although its process continues, as in a notebook."""
         said = _read(self._path(run))
         if said is not None:
             self._put(run, said | {"process": ""})
 
     def remove(self, run: str) -> None:
-        """The run of a note ended well."""
+        """Remove the note of a run that succeeded."""
         self._path(run).unlink(missing_ok=True)
 
     def take(self, identity: str) -> str | None:
-        """The session of the newest run that has not ended well; its note is removed, the caller writes a new one.
+        """Return the session of the newest matching run that is over and did not succeed; None if there is none.
+
+        Removes its note; the caller writes a new one.
 
         Args:
-            identity: as it was noted.
+            identity: identity of the run, as in the note.
         """
         for path, said in self._all():
             if said.get("identity") == identity and not _is_alive(str(said.get("process", ""))):
@@ -94,12 +96,12 @@ class RunNotes:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             new = path.with_suffix(f".{os.getpid()}.new")
             new.write_text(json.dumps(said))
-            new.replace(path)  # whole or not at all
+            new.replace(path)  # atomic
         except OSError as error:
             logger.warning("Entrepot: if this run is killed, none can go on with it: %s: %s", path, error)
 
     def _all(self) -> list[tuple[Path, dict[str, Any]]]:
-        """All notes, the newest first."""
+        """Return all notes, newest first."""
         found = [(path, said) for path in self._folder.glob("*.json") if (said := _read(path)) is not None]
         found.sort(key=lambda one: float(one[1].get("begun", 0.0)), reverse=True)
         return found

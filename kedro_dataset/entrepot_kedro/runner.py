@@ -1,7 +1,7 @@
-"""A parallel runner that survives the death of a node's process.
+"""Parallel runner that survives the death of a node's process.
 
-Kedro's own ParallelRunner has one pool: a worker that is killed takes the pool, and all nodes that run in it, with it.
-Here each worker is a pool of its own, so a death is that of one node, and the policy says whether it runs again.
+Kedro's own ParallelRunner has one pool: a worker that is killed takes down the pool and all nodes running in it. Here
+each worker is a pool of its own, so a death affects one node, and the policy decides whether it is retried.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from entrepot_kedro import policies
 
 
 class NodeKilled(RuntimeError):
-    """The process in which a node ran is gone, and the policy does not have it run again."""
+    """The process in which a node ran was killed, and the policy does not retry the node."""
 
 
 class EntrepotParallelRunner(ParallelRunner):
-    """ParallelRunner with a process for each node that runs, so that a killed one can be tried again.
+    """ParallelRunner with a separate process for each running node, so that a killed one can be retried.
 
-    ``kedro run --runner entrepot_kedro.EntrepotParallelRunner``. Without a policy a killed node fails, as in Kedro's.
+    ``kedro run --runner entrepot_kedro.EntrepotParallelRunner``. Without a policy, a killed node fails as in Kedro's.
     """
 
     def _get_executor(self, max_workers: int) -> Executor:
@@ -40,10 +40,10 @@ class EntrepotParallelRunner(ParallelRunner):
 
 
 class _Workers(ProcessPoolExecutor):
-    """An executor of single processes. A ProcessPoolExecutor by its type, by which Kedro tells that it has to pickle.
+    """Executor of single-process pools. A ProcessPoolExecutor by type, because Kedro pickles tasks for that type only.
 
     Args:
-        max_workers: how many processes.
+        max_workers: number of processes.
         context: how they are started.
     """
 
@@ -59,7 +59,7 @@ class _Workers(ProcessPoolExecutor):
 
     def _new(self, context: BaseContext) -> ProcessPoolExecutor:
         made = ProcessPoolExecutor(1, mp_context=context)
-        # Forked now, in the main thread and before a node runs: a fork beside busy threads may inherit a held lock.
+        # Forks now, in the main thread and before any node runs: forking beside busy threads may inherit a held lock.
         made.submit(os.getpid)
         with self._guard:
             self._all.append(made)
@@ -79,7 +79,7 @@ class _Workers(ProcessPoolExecutor):
                 except BrokenProcessPool as error:
                     worker.shutdown(wait=False)
                     self._judge(fn, number, error)
-                    # Other threads are busy now, so this one is started anew and not forked.
+                    # Other threads are busy by now, so the replacement is spawned, not forked.
                     forks = self._context.get_start_method() == "fork"
                     worker = self._new(multiprocessing.get_context("spawn") if forks else self._context)
                 number += 1
@@ -87,7 +87,7 @@ class _Workers(ProcessPoolExecutor):
             self._free.put(worker)
 
     def _judge(self, fn: Callable[..., Any], number: int, error: BrokenProcessPool) -> None:
-        """Wait until the node may run again; raise if it may not."""
+        """Wait until the node may be retried; raise if the policy does not retry it."""
         binding = policies.current()
         if binding is None or not isinstance(fn, Task):
             raise error

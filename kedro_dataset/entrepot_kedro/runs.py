@@ -1,7 +1,7 @@
-"""What is known of the run of a pipeline: its nodes, which of its datasets are objects, and who makes which.
+"""Description of a pipeline run: its nodes, which of its datasets are objects, and which node makes which.
 
-The process of ``kedro run`` knows all of it before the first node. A worker that was forked has it too; one that was
-started anew makes it again from what its datasets say and from the project's registry.
+The process of ``kedro run`` has it before the first node. Forked workers inherit it; other workers rebuild it from the
+notes in their datasets and from the project's registry.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _MAX_FRAMES = 40
 
 @dataclass(frozen=True, eq=False)
 class RunOf:
-    """The run that a process works for; the graph that a policy asks when the store's lineage is gone.
+    """The run that a process works for; the policy's graph when the store's lineage is gone.
 
     Attributes:
-        id: of ``kedro run``'s session.
-        label: the pipelines' names, as rules and logs have them.
-        pipeline: all nodes that can run again, also those that this run leaves out.
-        catalog: of the run.
-        datasets: those that are in the store, by their names in the catalog.
+        id: ID of ``kedro run``'s session.
+        label: names of the pipelines, for rules and logs.
+        pipeline: all nodes that can be rerun, including those that this run leaves out.
+        catalog: catalog of the run.
+        datasets: the datasets in the store, by their names in the catalog.
     """
 
     id: str
@@ -52,17 +52,17 @@ class RunOf:
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """The nodes by name."""
+        """Nodes by name."""
         return {node.name: node for node in self.pipeline.nodes}
 
     @cached_property
     def makers(self) -> dict[str, Node]:
-        """The node that makes a dataset."""
+        """Maps each dataset to the node that makes it."""
         return {plain_name(name): node for node in self.pipeline.nodes for name in node.outputs}
 
     @cached_property
     def readers(self) -> dict[str, int]:
-        """How many nodes read a dataset."""
+        """Maps each dataset to the number of nodes that read it."""
         found: dict[str, int] = {}
         for node in self.pipeline.nodes:
             for name in set(map(plain_name, node.inputs)):
@@ -71,11 +71,11 @@ class RunOf:
 
     @cached_property
     def names(self) -> dict[ObjectID, str]:
-        """The name of the dataset that is under an ID."""
+        """Maps object IDs to dataset names."""
         return {dataset.reference().id: plain_name(name) for name, dataset in self.datasets.items()}
 
     def task(self, node: Node) -> Task:
-        """A node as rules and lineage name it."""
+        """Return a node's task, as rules and lineage identify it."""
         return Task(HOST, self.label, self.id, node.name)
 
     def maker(self, ref: ObjectRef, /) -> Task | None:
@@ -84,7 +84,7 @@ class RunOf:
         return None if node is None else self.task(node)
 
     def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
-        """As :meth:`~entrepot_io.policy.planning.Graph.inputs`; only of what nodes make. The rest is not lost here."""
+        """As :meth:`~entrepot_io.policy.planning.Graph.inputs`; only outputs of nodes, since others cannot be lost."""
         node = self.nodes.get(task.name)
         if node is None:
             return None
@@ -92,7 +92,7 @@ class RunOf:
         return [self.datasets[name].reference() for name in names if plain_name(name) in self.makers]
 
     def subject(self, ref: ObjectRef, /) -> Subject | None:
-        """What rules see of an object of which the store's lineage is gone."""
+        """Return what rules match on for an object whose lineage in the store is gone."""
         name = self.names.get(ref.id, "")
         node = self.makers.get(name)
         if node is None:
@@ -101,13 +101,13 @@ class RunOf:
 
 
 def stored(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dict[str, EntrepotDataset]:
-    """The datasets of a pipeline that are in the store, by their names in the catalog.
+    """Return the datasets of a pipeline that are in the store, by their names in the catalog.
 
     Args:
-        catalog: of the run; what matches a pattern of it is made now, as the runner would.
-        pipeline: whose datasets.
-        executed: the part of it whose datasets the runner makes in any case. Of the others only those are made that
-            are in the store: another one may not even be installed here.
+        catalog: catalog of the run; datasets that match a pattern are created now, as the runner would do.
+        pipeline: pipeline with the datasets.
+        executed: the part of it whose datasets the runner creates anyway. Of the others, only those in the store are
+            created: the packages of others may not even be installed here.
     """
     found: dict[str, EntrepotDataset] = {}
     sure = executed.datasets()
@@ -133,12 +133,12 @@ def _is_stored(catalog: Any, name: str) -> bool:
 
 
 def label_of(names: Iterable[str] | None) -> str:
-    """One name for the pipelines of a run."""
+    """Return one name for the pipelines of a run."""
     return "+".join(sorted(names or ())) or DEFAULT_PIPELINE
 
 
 def registered(names: Iterable[str] | None) -> Pipeline:
-    """The whole of the pipelines of a run, as the project registers them; empty outside of a project."""
+    """Return the complete pipelines of a run, as registered by the project; empty outside of a project."""
     found = Pipeline([])
     for name in names or (DEFAULT_PIPELINE,):
         if name in project.pipelines:
@@ -147,25 +147,25 @@ def registered(names: Iterable[str] | None) -> Pipeline:
 
 
 def of_note(note: RunNote, catalog: Any) -> RunOf:
-    """The run that a worker works for which was not forked, so that it inherited nothing.
+    """Rebuild the run description in a worker that was not forked and so inherited nothing.
 
     Args:
-        note: what a dataset says of its run.
-        catalog: of the run.
+        note: what a dataset knows about its run.
+        catalog: catalog of the run.
     """
     if project.PACKAGE_NAME is None and note.package is not None:
-        # Not the whole project: Kedro configures the logging of a worker whose project is known, and fails the second
-        # time.
+        # Configure the pipelines only, not the whole project: Kedro configures logging in a worker whose project is
+        # known, which fails the second time.
         project.pipelines.configure(f"{note.package}.pipeline_registry")
     pipeline = registered(note.pipelines)
     return RunOf(note.run, label_of(note.pipelines), pipeline, catalog, stored(catalog, pipeline, Pipeline([])))
 
 
 def catalog_of_caller(frame: FrameType | None) -> Any:
-    """The catalog of the ``Task`` that has a dataset loaded: the hook before it is told of the node alone.
+    """Find the catalog of the ``Task`` that loads a dataset; the hook called before that gets only the node.
 
     Args:
-        frame: from which the caller is looked for.
+        frame: frame to start the search from.
     """
     for _ in range(_MAX_FRAMES):
         if frame is None:

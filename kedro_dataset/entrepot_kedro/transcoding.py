@@ -1,7 +1,7 @@
-"""Transcoded names: ``x@pandas`` and ``x@polars`` are one value, which each reader gets in the form that it names.
+"""Transcoded names: ``x@pandas`` and ``x@polars`` are one value, which each reader gets in the form it names.
 
-Kedro orders nodes by what stands before the ``@``; its own datasets read one file in two ways. Here the value is stored
-once, as it was saved, and converted when it is loaded. A form that is none of these gives the value as it was saved.
+Kedro orders nodes by the part before the ``@``; its own datasets read one file in two ways. Here the value is stored
+once, as it was saved, and converted on load. An unknown form returns the value as it was saved.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ SEPARATOR = "@"
 
 
 def plain_name(name: str) -> str:
-    """The name of the value, without the form."""
+    """Return the name of the value, without the form."""
     return name.partition(SEPARATOR)[0]
 
 
 def form_of(name: str) -> str:
-    """The form that a name asks for; empty: none.
+    """Return the form that a name asks for; empty: none.
 
     >>> plain_name("cars@polars"), form_of("cars@polars"), form_of("cars")
     ('cars', 'polars', '')
@@ -28,11 +28,11 @@ def form_of(name: str) -> str:
 
 
 def as_form(value: Any, form: str) -> Any:
-    """A value in a form.
+    """Convert a value to a form.
 
     Args:
-        value: a pandas or Polars frame, an Arrow table, a NumPy array; anything else stays what it is.
-        form: ``pandas``, ``polars``, ``arrow`` (or ``pyarrow``), ``numpy``; another one changes nothing.
+        value: a pandas or Polars frame, an Arrow table, or a NumPy array; other values are returned unchanged.
+        form: ``pandas``, ``polars``, ``arrow`` (or ``pyarrow``), ``numpy``; others change nothing.
 
     Raises:
         ImportError: the form's package is not installed.
@@ -42,7 +42,7 @@ def as_form(value: Any, form: str) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """Which library's table it is; a library that was not imported has none."""
+    """Return which library the value belongs to; a library that was not imported is not considered."""
     for name, module, classes in (
         ("pandas", "pandas", ("DataFrame", "Series")),
         ("polars", "polars", ("DataFrame", "LazyFrame", "Series")),

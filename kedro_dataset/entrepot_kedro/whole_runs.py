@@ -1,12 +1,12 @@
-"""The begin and the end of a run: what it works with, which earlier run it goes on with, what is left of it.
+"""Begin and end of a run under a policy: its setup, the earlier run that it continues, and what is left of it.
 
-begun --> note on disk --ended well--> checkpoints settled, intermediates dropped, note removed
-                          |
-                          +-- failed: checkpoints settled; the note says where its values are
-                          +-- killed: the same, by the note alone
+    begun --> note on disk --succeeded--> checkpoints finalized, intermediates dropped, note removed
+                           |
+                           +-- failed: checkpoints finalized; the note says where its values are
+                           +-- killed: only the note remains, which says the same
 
-``kedro run --only-missing-outputs`` takes up the newest note of the same pipelines, environment and parameters whose
-process is gone.
+``kedro run --only-missing-outputs`` continues from the newest note with the same pipelines, environment and parameters
+whose process is gone.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from entrepot_kedro.transcoding import plain_name
 
 
 def begin(binding: Binding, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
-    """A run begins in this process.
+    """Begin a run in this process.
 
     Raises:
-        PolicyError: a target cannot be written.
+        PolicyError: a target is not writable.
     """
     binding.forget()
     if binding.policy.enabled and (problems := probe(binding.policy.all_targets())):
@@ -61,22 +61,22 @@ def begin(binding: Binding, run_params: dict[str, Any], pipeline: Pipeline, cata
 
 
 def _expect(pipeline: Pipeline, datasets: dict[str, EntrepotDataset]) -> None:
-    """Tell Kedro which values are there, so that it runs a node only if somebody needs what it makes.
+    """Tell Kedro which values exist, so that it runs a node only if its outputs are needed.
 
-    Kedro runs the node of every missing dataset that is meant to last, and of every other one that a node which runs
-    reads. So what is there is meant to last; what is not there is made only if it is read, or an output of the
+    Kedro runs the node of every missing persistent dataset, and of every missing non-persistent one that a running node
+    reads. So existing values are declared persistent; missing ones are made only if they are read or are outputs of the
     pipeline.
     """
     outputs, named = pipeline.outputs(), os.environ.get("ENTREPOT_SESSION")
     for name in pipeline.all_outputs() & datasets.keys():
         dataset = datasets[name]
-        # What the catalog gives a session of its own is meant to last whether somebody reads it now or not.
+        # A dataset that the catalog gives a session of its own is persistent whether it is read now or not.
         if dataset.session.ends_with_run or (named and dataset.session.name == named):
             dataset.expect(name in outputs or dataset.exists())
 
 
 def end(binding: Binding, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any, *, well: bool) -> None:
-    """A run ended in this process; nothing that is wrong here changes what became of it."""
+    """End a run in this process; errors here are only logged and do not change its outcome."""
     policies.withdraw()
     binding.forget()
     datasets = stored(catalog, pipeline, pipeline)
@@ -110,6 +110,6 @@ def _settle(runtime: PolicyRuntime, dataset: EntrepotDataset) -> None:
 
 
 def _one_each(datasets: dict[str, EntrepotDataset]) -> list[EntrepotDataset]:
-    """A dataset of each session that values of this run live in."""
+    """Return one dataset for each session that holds values of this run."""
     found = {(one.address, one.scope, one.session.name): one for one in datasets.values()}
     return list(found.values())
