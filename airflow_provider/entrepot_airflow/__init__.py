@@ -1,4 +1,4 @@
-"""Entrepot for Apache Airflow: XComs that are handed over by reference, through shared memory.
+"""Entrepot plugin for Apache Airflow: XComs passed by reference, through shared memory.
 
     AIRFLOW__CORE__XCOM_BACKEND=entrepot_airflow.EntrepotXComBackend
 
@@ -48,7 +48,7 @@ _lazy, __dir__ = lazy_names(__name__, _HOME)
 
 def __getattr__(name: str) -> Any:
     if name == "EntrepotXComBackend":
-        # Airflow looks for its backend, which is this class, while it imports what this class stands on. So that comes
-        # first, and not from within the class's own module, which would be half done then.
+        # Airflow looks up its backend, which is this class, while it imports the class's own base module. So import
+        # that first, and not from within the class's module, which would then be half initialized.
         import airflow.sdk.execution_time.xcom  # noqa: F401
     return _lazy(name)

@@ -1,7 +1,7 @@
-"""The words between a task that needs others to run again and the scheduler process that clears them.
+"""Messages for requesting upstream reruns from the scheduler.
 
-A task has neither the database nor credentials of Airflow's public interface, and the interface that it does have
-clears whole runs only. So it leaves a request among its own XComs; the clerk in the scheduler (``clerk.py``) does it
+A task has neither the database nor credentials for Airflow's public API, and the interface that it does have can only
+clear whole runs. So it leaves a request among its own XComs; the clerk in the scheduler (``clerk.py``) carries it out
 and leaves an answer there.
 """
 
@@ -20,19 +20,19 @@ ANSWER = "entrepot.rerun_answer"
 HELD = "entrepot.held"  # the clerk's own note about a reader whose attempt ends as a reschedule
 VERSION = 1
 
-Instance = tuple[str, int]  # task ID and map index, within the run of the request
+Instance = tuple[str, int]  # task ID and map index, within the request's run
 
 
 @dataclass(frozen=True)
 class Request:
-    """Task instances of the asking task's own run that have to run again.
+    """Request to rerun task instances of the requesting task's own run.
 
     Attributes:
-        tasks: which; none: the asking task only waits.
-        rule: of the policy that wants it.
-        id: of this request.
-        hold: whether the asking task, which ends its attempt as a reschedule, is to be held until that end is known.
-        after: task instances that have to be over before it runs again.
+        tasks: the task instances; empty: the requesting task only waits.
+        rule: the policy rule that requires it.
+        id: ID of this request.
+        hold: whether to hold the requesting task, whose attempt ends as a reschedule, until that end is recorded.
+        after: task instances that must have finished before it runs again.
     """
 
     tasks: tuple[Instance, ...]
@@ -42,7 +42,7 @@ class Request:
     after: tuple[Instance, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As the XCom has it."""
+        """Convert to the value of the XCom."""
         return {
             "v": VERSION,
             "id": self.id,
@@ -54,7 +54,7 @@ class Request:
 
     @classmethod
     def from_json(cls, said: Any) -> Request:
-        """Read what :meth:`to_json` made.
+        """Parse what :meth:`to_json` returned.
 
         Raises:
             ValueError: it is something else, or of a newer version.
@@ -70,14 +70,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a request.
+    """Outcome of a request.
 
     Attributes:
-        id: of the request; empty: it could not be read.
+        id: ID of the request; empty: it could not be read.
         cleared: task instances that were cleared now.
-        waiting: those that had not ended, and run anyway.
-        problem: why nothing was done; empty: it was.
-        held: whether the clerk lets the asking task go on, and when.
+        waiting: those that had not finished, and so run anyway.
+        problem: why nothing was done; empty on success.
+        held: whether the clerk will release the requesting task when it may run again.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Answer:
     held: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As the XCom has it."""
+        """Convert to the value of the XCom."""
         return {
             "v": VERSION,
             "id": self.id,
@@ -99,7 +99,7 @@ class Answer:
 
     @classmethod
     def from_json(cls, said: Any) -> Answer | None:
-        """Read what :meth:`to_json` made; None: it is something else."""
+        """Parse what :meth:`to_json` returned; None: it is something else."""
         try:
             cleared, waiting = _instances(said["cleared"]), _instances(said["waiting"])
             return cls(str(said["id"]), cleared, waiting, str(said["problem"]), bool(said.get("held")))
@@ -108,13 +108,13 @@ class Answer:
 
 
 def leave(row: Any, key: str, said: dict[str, Any], session: Session) -> None:
-    """Leave something among the XComs of whoever asked; in the scheduler, which has the database.
+    """Leave a message among the requesting task's XComs; runs in the scheduler, which has the database.
 
     Args:
         row: the request in the database.
-        key: of the XCom.
+        key: key of the XCom.
         said: its value.
-        session: of the database.
+        session: database session.
     """
     from airflow.models.xcom import XComModel
 
@@ -131,7 +131,7 @@ def leave(row: Any, key: str, said: dict[str, Any], session: Session) -> None:
 
 
 def in_words(instances: Sequence[Instance]) -> str:
-    """Task instances, for people."""
+    """Format task instances for people."""
     return ", ".join(task if index < 0 else f"{task}[{index}]" for task, index in instances) or "none"
 
 

@@ -1,7 +1,7 @@
-"""The attempt of a task instance that this process runs, as the policy sees it.
+"""The task instance attempt that this process runs, as the policy sees it.
 
-Airflow reads inputs while it renders a task's arguments and pushes the result when the task's context is gone already:
-what belongs together is told by the task instance.
+Airflow reads inputs while it renders a task's arguments, and pushes the result after the task's context is gone, so the
+task instance is what identifies the attempt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from entrepot_airflow.transfer import Coordinate
 
 log = logging.getLogger(__name__)
 HOST = "airflow"
-MAX_HAPPENED = 32  # events that an attempt keeps
-# What is told in the task's log, and how loudly.
+MAX_HAPPENED = 32  # maximum number of events that an attempt keeps
+# Level at which events are written to the task's log; default: WARNING.
 _LEVELS = {
     "checkpoint_written": logging.INFO,
     "reloaded": logging.INFO,
@@ -46,15 +46,15 @@ _UNREMARKABLE = frozenset(
 
 @dataclass
 class Attempt:
-    """One attempt.
+    """One attempt of a task instance.
 
     Attributes:
-        task: which task instance, as plans name it.
-        run: through which its values go.
-        ti: Airflow's task instance; None: a caller of the backend gave only names.
-        happened: what befell it, the last of it.
-        written: events of checkpoints that it wrote, by the object's ID.
-        failure_told: whether its failure is in the event log already.
+        task: the task instance, as plans identify it.
+        run: the task run that reads and writes its values.
+        ti: Airflow's task instance; None: the backend was called with names only.
+        happened: its most recent events.
+        written: events of checkpoints that it wrote, by object ID.
+        failure_told: whether its failure is already in the event log.
     """
 
     task: Task
@@ -66,22 +66,22 @@ class Attempt:
 
 
 _lock = threading.Lock()
-_of_thread = threading.local()  # .attempt: whose values this thread writes
-_now: tuple[object, Attempt] | None = None  # guarded by _lock; what tells attempts apart, and the last one
+_of_thread = threading.local()  # .attempt: the attempt for which this thread writes values
+_now: tuple[object, Attempt] | None = None  # guarded by _lock; (key that identifies the attempt, last attempt begun)
 
 
 def task_name(task_id: str, map_index: int | None) -> str:
-    """A task instance within its run: ``train``, or ``train[3]``."""
+    """Name a task instance within its run: ``train``, or ``train[3]``."""
     return task_id if map_index is None or map_index == UNMAPPED else f"{task_id}[{map_index}]"
 
 
 def task_of(ti: Any) -> Task:
-    """A task instance of Airflow, be it the task's own or the database's."""
+    """Return the task for an Airflow task instance, from the task's process or from the database."""
     return Task(HOST, ti.dag_id, ti.run_id, task_name(ti.task_id, ti.map_index))
 
 
 def instance_of(task: Task) -> tuple[str, int]:
-    """Task ID and map index of what :func:`task_name` named."""
+    """Return task ID and map index from a :func:`task_name`."""
     head, bracket, index = task.name.rpartition("[")
     if bracket and index.endswith("]") and index[:-1].isdigit():
         return head, int(index[:-1])
@@ -89,7 +89,7 @@ def instance_of(task: Task) -> tuple[str, int]:
 
 
 def said_of(ti: Any) -> dict[str, Any]:
-    """What rules may match beside the task's name: the DAG's tags, the asset that it makes, who reads it."""
+    """Return what rules can match besides the task's name: the DAG's tags, its asset, the number of readers."""
     task = getattr(ti, "task", None)
     if task is None:
         return {}
@@ -103,7 +103,7 @@ def said_of(ti: Any) -> dict[str, Any]:
 
 
 def begin(runtime: PolicyRuntime, ti: Any) -> Attempt:
-    """The attempt of a task instance, the same one until another begins."""
+    """Return the attempt of a task instance; the same one until another begins."""
     global _now
     key = (str(ti.id), ti.try_number, str(getattr(ti, "start_date", None)))
     with _lock:
@@ -116,7 +116,7 @@ def begin(runtime: PolicyRuntime, ti: Any) -> Attempt:
 
 
 def current(runtime: PolicyRuntime) -> Attempt | None:
-    """The attempt whose code runs here; None: this is no task."""
+    """Return the attempt whose code is running here; None: not within a task."""
     from airflow.sdk import get_current_context
 
     try:
@@ -127,26 +127,26 @@ def current(runtime: PolicyRuntime) -> Attempt | None:
 
 
 def last() -> Attempt | None:
-    """The attempt that was begun last in this process, be it over."""
+    """Return the attempt that was begun last in this process, even if it is over."""
     with _lock:
         return None if _now is None else _now[1]
 
 
 def writer(runtime: PolicyRuntime, at: Coordinate) -> Attempt:
-    """The attempt that pushes an XCom; one of no known inputs where it is not the one that this process runs."""
+    """Return the attempt that pushes an XCom; a new one without known inputs if it is not this process's attempt."""
     task = Task(HOST, at.dag_id or "", at.run_id or "", task_name(at.task_id or "", at.map_index))
     known = current(runtime) or last()
     return known if known is not None and known.task == task else Attempt(task, runtime.task(task))
 
 
 def ended(attempt: Attempt) -> None:
-    """Note that an attempt ended well, so that its time counts."""
+    """Record that an attempt succeeded, so that its duration counts."""
     attempt.run.__exit__(None, None, None)
 
 
 @contextmanager
 def writing(attempt: Attempt) -> Iterator[None]:
-    """Have what this thread meets told to an attempt, be it the one that the process runs or not."""
+    """Attribute this thread's events to an attempt, whether it is this process's or not."""
     before = getattr(_of_thread, "attempt", None)
     _of_thread.attempt = attempt
     try:
@@ -156,7 +156,7 @@ def writing(attempt: Attempt) -> Iterator[None]:
 
 
 def tell(event: Event) -> None:
-    """Write an event into the task's log, and keep it for what the attempt writes next."""
+    """Write an event to the task's log, and keep it for what the attempt writes next."""
     log.log(_LEVELS.get(event.kind, logging.WARNING), "Entrepot: %s", event)
     attempt = getattr(_of_thread, "attempt", None) or last()
     if attempt is None:

@@ -1,7 +1,7 @@
-"""Callbacks for tasks, and a notifier: what befell a task, and what the policy does about it.
+"""Task callbacks and a notifier that report what happened to a task, and what the policy does about it.
 
-Airflow calls them in the task's process when it raises; after a kill in another process or, on the last try, never. So
-they tell, and nothing depends on them.
+Airflow calls them in the task's process when the task raises; after a kill, in another process or, on the last try, not
+at all. So they only report, and nothing depends on them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ MOST_TOLD = 50
 
 
 def on_failure(context: Any) -> None:
-    """For ``on_failure_callback``: writes what happened to the task in this run into its log."""
+    """For ``on_failure_callback``: write what happened to the task in this run to its log."""
     log.error("%s", summary(context, "failed"))
 
 
 def on_retry(context: Any) -> None:
-    """For ``on_retry_callback``: the same, where another attempt follows."""
+    """For ``on_retry_callback``: the same, if another attempt follows."""
     log.warning("%s", summary(context, "is tried again"))
 
 
 def summary(context: Any, what: str) -> str:
-    """What happened to a task in this run, for people.
+    """Summarize what happened to a task in this run, for people.
 
     Args:
-        context: the task's, or the DAG's.
-        what: became of it.
+        context: context of the task or DAG.
+        what: the outcome, as text.
     """
     ti = context.get("ti") or context.get("task_instance")
     if ti is None:
@@ -46,7 +46,7 @@ def summary(context: Any, what: str) -> str:
 
 
 def events_of(ti: Any) -> Iterator[Event]:
-    """Events of a task instance's run that concern it, or what it writes; oldest first.
+    """Yield the events of a task instance's run that concern it or its outputs, oldest first.
 
     Args:
         ti: Airflow's task instance.
@@ -61,11 +61,11 @@ def events_of(ti: Any) -> Iterator[Event]:
 
 
 class FailoverNotifier(BaseNotifier):
-    """Hands a summary to whoever should hear of it; for any ``on_..._callback`` of a task.
+    """Passes a summary to a function of the user; for any ``on_..._callback`` of a task.
 
     Args:
-        send: takes the text, for example a function that posts it; None: the log.
-        what: became of the task, in words.
+        send: called with the text, for example to post it; None: write it to the log.
+        what: outcome of the task, as text.
     """
 
     template_fields = ("what",)
@@ -76,7 +76,7 @@ class FailoverNotifier(BaseNotifier):
         self.what = what
 
     def notify(self, context: Any) -> None:
-        """Send it."""
+        """Send the summary."""
         text = summary(context, self.what)
         if self.send is None:
             log.error("%s", text)

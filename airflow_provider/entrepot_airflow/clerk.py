@@ -1,11 +1,11 @@
-"""The scheduler's side: clears what tasks asked for, lets go those who asked, and settles runs that are over.
+"""The scheduler's side of reruns: clears requested tasks, releases the requesters, and finalizes finished runs.
 
-A thread of the scheduler's process, because that has the database, is there wherever Airflow is, and needs no
-credentials. It does little: it looks at an indexed column once a second, and starts a process for what takes time.
+Runs in a thread of the scheduler process, because that has the database, exists in every Airflow deployment, and needs
+no credentials. It does little: it queries an indexed column once a second, and starts a process for anything slow.
 
-on_starting --job is a scheduler's--> (looking) --request--> cleared and answered, in one transaction
-                                          |--reader rescheduled--> let go (holding.py)
-                                          `--run over--> a process that settles it
+on_starting --job is a scheduler's--> (polling) --request--> cleared and answered, in one transaction
+                                          |--reader rescheduled--> released (holding.py)
+                                          `--run over--> a process that finalizes it
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
-MOST_AT_ONCE = 100  # requests of one look
-MOST_SETTLING = 2  # processes
-EVENT = "entrepot_rerun"  # in Airflow's audit log
+MOST_AT_ONCE = 100  # maximum number of requests handled per poll
+MOST_SETTLING = 2  # maximum number of concurrent processes
+EVENT = "entrepot_rerun"  # event name in Airflow's audit log
 
 
 def serve_once() -> int:
-    """Do all that is asked for now; how many requests there were.
+    """Handle all pending requests; return how many there were.
 
     Raises:
-        SQLAlchemyError: the database does not answer; what was asked stays.
+        SQLAlchemyError: the database does not answer; the requests stay.
     """
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
@@ -49,7 +49,7 @@ def serve_once() -> int:
 
     with create_session() as session:
         query = select(XComModel).where(XComModel.key == REQUEST).limit(MOST_AT_ONCE)
-        # Several schedulers may look at the same time: each takes what no other has in hand.
+        # Several schedulers may poll at the same time: skip rows that another one is handling.
         rows = session.scalars(with_row_locks(query, session, of=XComModel, skip_locked=True)).all()
         for row in rows:
             answer = _answer(row, session)
@@ -78,7 +78,7 @@ def _answer(row: Any, session: Session) -> Answer:
 
 
 def _cleared(dag_id: str, run_id: str, request: Request, session: Session) -> Answer:
-    """Clear exactly these task instances, up- and downstream left as they are."""
+    """Clear exactly these task instances, leaving those up- and downstream as they are."""
     from airflow.models.log import Log
     from airflow.models.taskinstance import TaskInstance, clear_task_instances
     from airflow.utils.state import State
@@ -101,11 +101,11 @@ def _cleared(dag_id: str, run_id: str, request: Request, session: Session) -> An
 
 
 class Clerk:
-    """What the scheduler does for tasks, in a thread of its own. One in a process."""
+    """Work that the scheduler does for tasks, in a thread of its own. One per process."""
 
     def __init__(self) -> None:
         self._over: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._settling: list[tuple[str, subprocess.Popen[bytes]]] = []  # touched by the thread alone
+        self._settling: list[tuple[str, subprocess.Popen[bytes]]] = []  # accessed only by the clerk's thread
         self.thread = SchedulerThread(
             "entrepot-clerk",
             LOOK_SECONDS,
@@ -117,7 +117,7 @@ class Clerk:
         )
 
     def run_ended(self, dag_id: str, run_id: str) -> None:
-        """Have a run settled: what was put off is written, or abandoned and said so."""
+        """Have a run finalized: its pending checkpoints are written, or reported as abandoned."""
         self._over.put((dag_id, run_id))
 
     def _look(self) -> None:

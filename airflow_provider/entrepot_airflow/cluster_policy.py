@@ -1,8 +1,8 @@
-"""Airflow's cluster policies, by the entry point ``airflow.policy``: what the file says reaches every DAG by itself.
+"""Airflow cluster policies, registered by the entry point ``airflow.policy``, so that the policy applies to every DAG.
 
-A file that is wrong fails the tasks that run under it, with file and line, before anything of theirs is run; the DAGs
-stay. A rule about ``task_failed`` sets a task's retries, which Airflow's scheduler has to know before the task begins.
-And pods that Airflow makes follow their data.
+An invalid policy file fails the tasks that run under it, with file and line, before any of their code runs; the DAGs
+themselves stay. A ``task_failed`` rule sets a task's retries, which Airflow's scheduler must know before the task
+begins. Pods created by Airflow are scheduled near their data.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from entrepot_airflow import advising, doubles
 from entrepot_airflow.configuration import places_pods, policy_path
 
 log = logging.getLogger(__name__)
-_said: set[str] = set()  # what is wrong, each thing once in a process
+_said: set[str] = set()  # errors already logged, each once per process
 
 
 @hookimpl
 def task_policy(task: Any) -> None:
-    """Give a task the retries of the first ``task_failed`` rule that matches it; without one it keeps its own.
+    """Give a task the retries of the first ``task_failed`` rule that matches it; otherwise it keeps its own.
 
-    A policy that cannot be used is said in the DAG processor's log; the task that runs under it fails with it.
+    An invalid policy is reported in the DAG processor's log, and fails each task that runs under it.
     """
     if not policy_path():
         return
@@ -45,7 +45,7 @@ def task_policy(task: Any) -> None:
         return
 
     class _Parsed:
-        """A task of which there is no instance yet."""
+        """Stands in for a task instance, which does not exist at parse time."""
 
     parsed: Any = _Parsed()
     parsed.task = task
@@ -66,12 +66,12 @@ def task_policy(task: Any) -> None:
 
 @hookimpl(tryfirst=True)
 def get_airflow_context_vars(context: Any) -> None:
-    """Begin the attempt, when Airflow puts a task's environment together; says nothing, so that others are asked too.
+    """Begin the attempt when Airflow prepares a task's environment; return None, so that other plugins are asked too.
 
-    The first tasks of a run try the targets, because a run that cannot write its checkpoints is better not begun.
+    A run's first tasks probe the targets, because a run that cannot write its checkpoints had better not begin.
 
     Raises:
-        PolicyError: the policy cannot be used, or a target cannot be written; the task fails with file and line.
+        PolicyError: the policy is invalid, or a target is not writable; the task fails, with file and line.
     """
     doubles.begin(bool(getattr(context.get("task"), "multiple_outputs", False)))
     if context.get("task") is not None:
@@ -91,10 +91,10 @@ def get_airflow_context_vars(context: Any) -> None:
 
 @hookimpl(trylast=True)
 def pod_mutation_hook(pod: Any) -> None:
-    """Have a pod follow what its task instance reads, after whatever else changes pods; each attempt's pod anew.
+    """Schedule a pod near the inputs of its task instance, after all other hooks; anew for each attempt's pod.
 
     Raises:
-        InvalidArgument: an annotation about placement, or an option, cannot be understood; the task fails with it.
+        InvalidArgument: a placement annotation or an option is malformed; the task fails with this message.
     """
     if places_pods():
         from entrepot_airflow.pods import mutate

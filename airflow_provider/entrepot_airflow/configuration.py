@@ -1,4 +1,4 @@
-"""What the deployment says: ``ENTREPOT_*``, then ``[entrepot]`` of Airflow's configuration, then defaults."""
+"""Settings of the deployment: ``ENTREPOT_*``, then ``[entrepot]`` of Airflow's configuration, then defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AIRFLOWS_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
 
 
 def option(name: str) -> str | None:
-    """An option of the section ``[entrepot]``; None: it is not set."""
+    """Return an option of the section ``[entrepot]``; None: it is not set."""
     from airflow.sdk.configuration import conf
 
     found = conf.get("entrepot", name, fallback=None)
@@ -21,17 +21,17 @@ def option(name: str) -> str | None:
 
 
 def settings() -> Settings:
-    """How values are handed over."""
+    """Return the settings for passing values."""
     return resolve(configured=option)
 
 
 def default_scope() -> str:
-    """The scope of this Airflow installation, from its home folder."""
+    """Return the scope of this Airflow installation, derived from its home directory."""
     return folder_scope("airflow", os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
 
 
 def policy_path() -> str:
-    """The policy's file; empty: there is no policy, and none of its code is loaded. Cheap: every value asks."""
+    """Return the policy's path; empty: no policy, and none of its code is loaded. Cheap: called for every value."""
     named = os.environ.get(POLICY_VARIABLE)
     return _configured_policy(os.environ.get(_AIRFLOWS_VARIABLE)) if named is None else named
 
@@ -42,5 +42,5 @@ def _configured_policy(said: str | None) -> str:
 
 
 def places_pods() -> bool:
-    """Whether pods follow their data; if not, none of that code is loaded."""
+    """Return whether pods are scheduled near their data; if not, none of that code is loaded."""
     return bool(os.environ.get("ENTREPOT_LOCATIONS") or option("locations"))

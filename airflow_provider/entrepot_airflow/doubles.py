@@ -1,8 +1,8 @@
-"""A task with ``multiple_outputs``: Airflow pushes each entry of its dictionary, and then the dictionary as a whole.
+"""Deduplication for ``multiple_outputs``: Airflow pushes each entry of the task's dictionary, then the whole of it.
 
-So each frame would be in the store twice. What was pushed for an entry is put into the dictionary in the entry's place,
-as the store gives it: its bytes are shared then. That is done for such tasks alone: between the pushes of entries and
-whole no code of the task runs, while of a value that a task pushed itself nobody knows whether it was changed since.
+Each frame would thus be stored twice. So an entry that has been pushed is replaced in the dictionary by its value as
+read from the store, which makes both share their bytes. This is done for such tasks only: none of the task's code runs
+between pushing the entries and pushing the whole, while a value that a task pushed itself may have changed since.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# Of the one task that this process runs at a time.
+# State of the one task that this process runs at a time.
 _multiple = False
-_pushed: list[tuple[str, Any, Any]] = []  # key, value, and what stands for it; None: it stayed inline
+_pushed: list[tuple[str, Any, Any]] = []  # (key, value, reference); reference is None if the value stayed inline
 
 
 def begin(multiple: bool) -> None:
-    """A task begins.
+    """Reset the state for a task that begins.
 
     Args:
         multiple: whether it has ``multiple_outputs``.
@@ -27,23 +27,23 @@ def begin(multiple: bool) -> None:
 
 
 def note(key: str | None, value: Any, reference: Any) -> None:
-    """What was pushed.
+    """Record a pushed value.
 
     Args:
-        key: of the XCom.
-        value: the task's.
-        reference: that stands for it in Airflow's database; None: it stands there itself.
+        key: key of the XCom.
+        value: the task's value.
+        reference: the reference stored in Airflow's database; None: the value itself is stored there.
     """
     if _multiple and key is not None:
         _pushed.append((key, value, reference))
 
 
 def shared(value: Any, load: Callable[[Any], Any]) -> Any:
-    """The value to write: a dictionary whose entries were just pushed, with them as the store has them.
+    """Return the value to write: a dictionary whose entries were just pushed gets them back as the store has them.
 
     Args:
-        value: that is pushed.
-        load: gives the value that a reference stands for.
+        value: the value being pushed.
+        load: returns the value of a reference.
     """
     if not _multiple or type(value) is not dict or len(_pushed) < len(value):
         return value

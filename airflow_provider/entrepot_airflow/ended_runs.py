@@ -1,6 +1,6 @@
-"""Which sessions belong to DAG runs that are over: asked by ``entrepot gc``, and by the scheduler (``sweeping``).
+"""Sessions of finished DAG runs, for ``entrepot gc`` and for the scheduler (``sweeping``).
 
-Nothing of Airflow is imported before the scope says that the sessions are this installation's.
+Imports nothing of Airflow before the scope shows that the sessions belong to this installation.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 HOST = "airflow"
 DELETED = "its DAG run was deleted"
 SUCCEEDED = "its DAG run succeeded"
-_BATCH = 200  # runs that one query asks for
+_BATCH = 200  # runs per query
 
 
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
-    """Sessions of runs that Airflow's database has no more, or that succeeded; failed ones may be cleared and go on.
+    """Return sessions of runs that succeeded or are no longer in Airflow's database; failed runs may be cleared.
 
     Args:
-        store: where they are.
-        scope: another installation's says nothing here.
+        store: the store that has them.
+        scope: scope of the sessions; must be this installation's.
         sessions: their names.
 
     Raises:
-        NotLookedAt: the scope is another installation's, as far as can be told here.
-        Exception: whatever the database says.
+        NotLookedAt: the scope belongs to another installation, as far as can be told here.
+        Exception: an error of the database.
     """
     _quieten()
     own = scope == folder_scope(HOST, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
@@ -45,14 +45,14 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
 
 
 def over(sessions: Iterable[str], *, succeeded: bool, known_dags: bool) -> dict[str, str]:
-    """Why the sessions of runs that are over are not needed any more.
+    """Return the sessions of finished runs that are no longer needed, with the reason.
 
     Args:
         sessions: their names.
-        succeeded: whether those of runs that ended well count.
-        known_dags: whether a run counts as deleted only where the database still knows its DAG. So it is in a scope
-            that follows from a folder's name alone: another installation may have a folder of that name, and share
-            the store.
+        succeeded: whether to include sessions of runs that succeeded, not only of deleted ones.
+        known_dags: whether a run counts as deleted only if the database still knows its DAG. Set for scopes derived
+            from a directory's name only: another installation may have a directory of the same name and share the
+            store.
 
     Raises:
         SQLAlchemyError: the database does not answer.
@@ -74,7 +74,7 @@ def over(sessions: Iterable[str], *, succeeded: bool, known_dags: bool) -> dict[
 
 
 def run_of(session: str) -> tuple[str, str] | None:
-    """DAG and run of a session; None: it is no run's, or its name was too long to say which."""
+    """Return DAG and run of a session; None: not a run's session, or its name was too long to tell."""
     parts = session.split("/")
     if len(parts) != 3 or parts[0] != HOST:
         return None
@@ -89,12 +89,12 @@ def _configured_scope() -> str | None:
 
 
 def _quieten() -> None:
-    """Of what Airflow's database needs, Alembic tells of each plugin that it sets up, while it is imported."""
+    """Silence Alembic, which Airflow's database code imports and which logs every plugin that it sets up."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _may_be_configured(scope: str) -> bool:
-    """Whether a scope that was set by hand may be this installation's, which only Airflow's configuration says."""
+    """Return whether a scope set by the user may be this installation's; only Airflow's configuration tells."""
     named = os.environ.get("ENTREPOT_SCOPE")
     if named:
         return named == scope

@@ -1,4 +1,4 @@
-"""What Airflow's providers manager asks for."""
+"""Provider metadata for Airflow's providers manager."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's metadata, with the options of the section ``[entrepot]`` of Airflow's configuration."""
+    """Return the provider's metadata, with the options of the section ``[entrepot]`` of Airflow's configuration."""
 
     def option(description: str, *, example: str, default: str | None = None, kind: str = "string") -> dict[str, Any]:
         return {

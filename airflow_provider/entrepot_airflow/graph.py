@@ -1,4 +1,4 @@
-"""What Airflow knows of who makes what: names in keys, the DAG of this task, entries in Airflow's database."""
+"""Lineage known to Airflow: names in keys, the DAG of this task, entries in Airflow's database."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from entrepot_io.sessions import run_session
 
 from entrepot_airflow.attempts import HOST, instance_of, last, task_name
 
-_SHORTENED = re.compile(r"~[0-9a-f]{16}$")  # by entrepot_io.keys.shorten: the name of the run is not in it
+_SHORTENED = re.compile(r"~[0-9a-f]{16}$")  # added by entrepot_io.keys.shorten: the run's name is not recoverable
 
 
 class AirflowGraph:
-    """Asked where the store's lineage is gone with the store.
+    """Graph used when the store's lineage was lost with the store.
 
-    What a task pulls by itself, beside its arguments, is not known here; if that is gone too, the rerun task notices
-    when it reads, and has it made again in turn.
+    Values that a task pulls itself, besides its arguments, are not known here. If one of them is lost too, the rerun
+    task notices when it reads it, and has it recomputed in turn.
     """
 
     def maker(self, ref: ObjectRef, /) -> Task | None:
-        """As :meth:`entrepot_io.policy.Graph.maker`: an XCom's key and session tell."""
+        """As :meth:`entrepot_io.policy.Graph.maker`; derived from an XCom's key and session."""
         run, at = _run_of(ref.session), _task_of(ref.key)
         if run is None or at is None or run[0] != at[0]:
             return None
         return Task(HOST, run[0], run[1], task_name(at[1], at[2]))
 
     def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
-        """As :meth:`entrepot_io.policy.Graph.inputs`: what the DAG hands to the task and Airflow keeps by reference."""
+        """As :meth:`entrepot_io.policy.Graph.inputs`: what the DAG passes to the task by reference."""
         attempt = last()
         if attempt is None or attempt.ti is None:
             return None
@@ -77,7 +77,7 @@ def _task_of(key: str) -> tuple[str, str, int | None] | None:
 
 
 def references(operator: Any) -> Iterator[tuple[Any, str]]:
-    """The XComs that a task's arguments name: upstream operator and key."""
+    """Yield the XComs in a task's arguments, as upstream operator and key."""
     from airflow.sdk import XComArg
 
     if operator.is_mapped:
@@ -91,7 +91,7 @@ def references(operator: Any) -> Iterator[tuple[Any, str]]:
 
 
 def map_indexes(ti: Any, operator: Any, map_index: int, upstream: Any) -> Sequence[int]:
-    """Which instances of an upstream task one instance of a task reads; ``[-1]``: it is not mapped."""
+    """Return the instances of an upstream task that one instance of a task reads; ``[-1]``: it is not mapped."""
     group = upstream.get_closest_mapped_task_group()
     if not upstream.is_mapped and group is None:
         return [-1]
@@ -101,7 +101,7 @@ def map_indexes(ti: Any, operator: Any, map_index: int, upstream: Any) -> Sequen
 
 
 def entry(ti: Any, task_id: str, map_index: int, key: str) -> Any:
-    """What Airflow keeps for an XCom of the same run; None: nothing."""
+    """Return what Airflow stores for an XCom of the same run; None: nothing."""
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import GetXCom
 

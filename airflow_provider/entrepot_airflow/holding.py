@@ -1,11 +1,11 @@
-"""Readers whose attempt ends as a reschedule, until the scheduler may run them again; part of the clerk.
+"""Readers whose attempt ends as a reschedule, held until the scheduler may run them again; part of the clerk.
 
-asked --held--> its attempt ends: up_for_reschedule --(what it waits for is over)--> let go, as an attempt of its own
-                   `--ends otherwise--> forgotten
+requested --held--> its attempt ends: up_for_reschedule --(what it waits for is over)--> released, as a new attempt
+                       `--ends otherwise--> forgotten
 
-A second attempt under the number of the first would be one and the same to Airflow: if the end of the first comes to
-the scheduler when the second runs, it is taken for the second's death. So the next attempt gets the next number, and
-one more is allowed: no retry is used up.
+A second attempt with the number of the first would be indistinguishable from it to Airflow: if the end of the first
+reaches the scheduler while the second runs, it is taken for the death of the second. So the next attempt gets the next
+number, and one more is allowed, so that no retry is used up.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 
 
 def hold(row: Any, after: Iterable[Instance], session: Session) -> None:
-    """Note that a reader is to be let go when its attempt has ended.
+    """Record that a reader must be released when its attempt has ended.
 
     Args:
         row: the reader's request in the database.
-        after: task instances of its run that have to be over before it runs again.
-        session: of the database.
+        after: task instances of its run that must have finished before it runs again.
+        session: database session.
     """
     leave(row, HELD, {"v": VERSION, "after": [list(one) for one in after]}, session)
 
 
 def let_go(session: Session) -> int:
-    """Let the readers go whose attempts have ended and that need not wait any longer; how many there were.
+    """Release the readers whose attempts have ended and that have nothing left to wait for; return how many.
 
     Args:
-        session: of the database.
+        session: database session.
 
     Raises:
         SQLAlchemyError: the database does not answer; they stay as they are.
@@ -96,7 +96,7 @@ def _waits(row: Any, session: Session) -> bool:
 
 
 def _next_attempt(ti: Any, session: Session) -> None:
-    """Make what Airflow runs next an attempt of its own, as clearing it would, with the same retries left."""
+    """Start a new attempt with the same number of retries left, as clearing the task would."""
     from airflow.models.taskinstancehistory import TaskInstanceHistory
     from sqlalchemy import update
 
@@ -104,7 +104,7 @@ def _next_attempt(ti: Any, session: Session) -> None:
     ti.prepare_db_for_next_try(session)
     session.flush()
     history = update(TaskInstanceHistory).where(TaskInstanceHistory.task_instance_id == was)
-    session.execute(history.values(state=state))  # Airflow writes "failed" there, and nothing failed
-    ti.state = None  # the scheduler gives it the next number
+    session.execute(history.values(state=state))  # Airflow writes "failed" there, but nothing failed
+    ti.state = None  # the scheduler assigns it the next number
     ti.max_tries += 1
     session.merge(ti)

@@ -1,4 +1,4 @@
-"""What Airflow tells of tasks and runs. Nothing here is needed for values to come back: that is done on reading."""
+"""Listener for events of tasks and runs. Recovering values does not depend on it: that happens on reading."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_starting(component: Any) -> None:
-    """A component starts: the clerk goes with the scheduler."""
+    """Start the clerk with the scheduler."""
     if type(component).__name__ == "Job":
         CLERK.thread.start(component)
 
 
 @hookimpl
 def before_stopping(component: Any) -> None:
-    """A component ends; a task's process, without running what Python runs at its end."""
+    """Stop the clerk with the scheduler; flush checkpoints of a task's process, which exits without atexit handlers."""
     if type(component).__name__ == "Job":
         CLERK.thread.stop()
     elif type(component).__name__ == "TaskRunnerMarker":
         policy = _policy()
-        # The task's state was reported before, so what comes after it does not wait for this.
+        # The task's state has been reported already, so its successors do not wait for this.
         if policy is not None and not policy.checkpoints.flush():
             log.warning("Entrepot: not all checkpoints were written in time; the run's end sees to them")
 
 
 @hookimpl
 def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
-    """A task ended well: its time counts, for what recomputing it would take."""
+    """Record a task's success: its duration counts for the cost of recomputing its outputs."""
     attempt = attempts.last()
     if attempt is not None and attempt.task == task_of(task_instance):
         attempts.ended(attempt)
@@ -49,7 +49,7 @@ def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
 
 @hookimpl
 def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
-    """A task failed, in its own process, or (if it was killed, but not on its last try) in the scheduler's."""
+    """Count a failed task; runs in its own process or, if it was killed before its last try, in the scheduler's."""
     policy = _policy()
     if policy is None:
         return
@@ -64,7 +64,7 @@ def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any)
         return
     from entrepot_io.policy import Subject
 
-    # The scheduler's process does not talk to the store: it only writes down what happened.
+    # The scheduler's process does not talk to the store: it only records what happened.
     rule = policy.failover.rule("task_failed", Subject(task, **said_of(task_instance)))
     text = f"attempt {task_instance.try_number}: {error}"
     policy.log.add("task_failed", of=task, rule=rule.mark.short, text=text)
@@ -72,13 +72,13 @@ def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any)
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """A run is over."""
+    """Have a run that succeeded finalized."""
     _run_ended(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:
-    """A run is over."""
+    """Have a run that failed finalized."""
     _run_ended(dag_run)
 
 

@@ -1,4 +1,4 @@
-"""Which pickled values tasks take: ``[entrepot] allow_pickle``, and Airflow's list of classes."""
+"""Rules for accepting pickled values: ``[entrepot] allow_pickle``, and Airflow's list of classes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from entrepot_io.connections import PickleRule
 from entrepot_airflow.configuration import option
 
 VARIABLE = "ENTREPOT_ALLOW_PICKLE"
-AS_SHIPPED = "airflow.*"  # Airflow's own default: nobody has said anything yet
+AS_SHIPPED = "airflow.*"  # Airflow's default, so nobody has configured the list
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
 
 
 def pickle_rule() -> PickleRule:
-    """Whether pickled values are taken, and of which classes, as ``entrepot.connect`` wants to hear it.
+    """Return whether pickled values are accepted, and of which classes, in the form that ``entrepot.connect`` takes.
 
     Raises:
         InvalidArgument: the option is none of yes, no and listed.
     """
     if os.environ.get(VARIABLE):
-        return None, None  # connect() reads it
+        return None, None  # connect() reads the variable itself
     said = (option("allow_pickle") or "").strip().lower()
     if not said:
         return None, is_listed if _is_said(*_lists()) else None
@@ -40,7 +40,7 @@ def pickle_rule() -> PickleRule:
 
 @contextmanager
 def naming_the_option() -> Iterator[None]:
-    """An error about pickled data that comes of Airflow's settings says which they are."""
+    """Extend errors about pickled data that result from Airflow's settings by the names of these settings."""
     try:
         yield
     except UnsupportedType as error:
@@ -53,8 +53,8 @@ def naming_the_option() -> Iterator[None]:
 
 
 def is_listed(name: str) -> bool:
-    """Whether Airflow may make an object of this class from an XCom: ``[core] allowed_deserialization_classes`` and
-    ``allowed_deserialization_classes_regexp``."""
+    """Return whether Airflow may create an object of this class from an XCom, by ``[core]
+    allowed_deserialization_classes`` and ``allowed_deserialization_classes_regexp``."""
     return _matcher(*_lists())(name)
 
 

@@ -1,7 +1,7 @@
-"""Airflow's plugin: the listener, where there is a policy.
+"""Airflow plugin: registers the listeners.
 
-Without one there is none in the processes of tasks: Airflow does less for tasks of a deployment that has listeners. The
-scheduler has one in any case, which gives back the memory of runs that were deleted.
+Without a policy, tasks' processes get no listener, because Airflow does less for tasks of a deployment that has
+listeners. The scheduler always has one, which frees the memory of deleted runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _listeners() -> list[object]:
 
 
 class EntrepotPlugin(AirflowPlugin):
-    """Found by its entry point ``airflow.plugins``."""
+    """Registered by the entry point ``airflow.plugins``."""
 
     name = "entrepot"
     listeners = _listeners()

@@ -1,4 +1,4 @@
-"""KubernetesPodOperator: its pod is made in the task's process, which knows the task's arguments and asks for XComs."""
+"""Placement for KubernetesPodOperator, whose pod is created in the task's process with access to its XComs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ RETURNED = "return_value"
 
 
 class FollowData(KubernetesPodOperatorCallback):
-    """For ``KubernetesPodOperator(callbacks=...)``: the pod is drawn to what its task reads, and finds the store.
+    """For ``KubernetesPodOperator(callbacks=...)``: schedules the pod near its inputs and connects it to the store.
 
-    Where no source of locations is set, the hosts that the references name count.
+    If no source of locations is configured, the hosts named in the references are used.
     """
 
     @staticmethod
     def on_pod_manifest_created(*, pod_request: Any, context: Any, **_: Any) -> None:
-        """Change the manifest, each time a pod is about to be made.
+        """Modify the manifest each time a pod is about to be created.
 
         Raises:
-            InvalidArgument: an annotation about placement, or an option, cannot be understood.
+            InvalidArgument: a placement annotation or an option is malformed.
         """
         by = placer(option, default=REFERENCES)
         ti, reads = context["ti"], wishes.reads(wishes.of_pod(pod_request))
@@ -52,7 +52,7 @@ class FollowData(KubernetesPodOperatorCallback):
 
 
 def _read(ti: Any) -> Iterator[tuple[str, int, str]]:
-    """What the task's arguments name, and what its direct upstream tasks returned: templates pull that by name."""
+    """Yield the XComs in the task's arguments, and its direct upstream tasks' results, which templates pull by name."""
     tasks = ti.task.dag.task_dict
     operator = tasks[ti.task_id]
     index = UNMAPPED if ti.map_index is None else ti.map_index

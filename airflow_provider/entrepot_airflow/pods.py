@@ -1,4 +1,4 @@
-"""Pods of tasks that follow their data: what Airflow's executor makes for an attempt, and what authors say about it."""
+"""Pods scheduled near their tasks' data: those that Airflow's executor creates, and overrides by DAG authors."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
 log = logging.getLogger(__name__)
-_EXECUTORS = "kubernetes_executor"  # the label of pods that run a task instance
+_EXECUTORS = "kubernetes_executor"  # label of pods that run a task instance
 
 
 def mutate(pod: Any) -> None:
-    """Change a pod that is about to be made, for Airflow's ``pod_mutation_hook``.
+    """Modify a pod that is about to be created, for Airflow's ``pod_mutation_hook``.
 
-    A pod of the Kubernetes executor is drawn to what its task instance reads, as the database says now. Any other pod
-    is changed only if its annotations ask for it.
+    A pod of the Kubernetes executor is scheduled near the current inputs of its task instance, according to the
+    database. Any other pod is modified only if its annotations ask for it.
 
     Raises:
-        InvalidArgument: an annotation about placement, or an option, cannot be understood; the task fails and says so.
+        InvalidArgument: a placement annotation or an option is malformed; the task fails with this message.
     """
     by = placer(option)
     if by is None:
@@ -49,16 +49,16 @@ def mutate(pod: Any) -> None:
 
 
 def put(pod: Any, by: Placer, references: Iterable[Reference], dag_id: str, run_id: str) -> None:
-    """Have a pod follow what it reads; the given pod is changed.
+    """Schedule a pod near its inputs; the given pod is modified.
 
     Args:
-        pod: about to be made.
-        by: what places it.
-        references: that it reads.
+        pod: the pod about to be created.
+        by: decides the placement.
+        references: references to its inputs.
         dag_id, run_id: the run that it belongs to.
 
     Raises:
-        InvalidArgument: an annotation about placement cannot be understood.
+        InvalidArgument: a placement annotation is malformed.
     """
     keyed = wishes.keyed(wishes.of_pod(pod))
     ids = [] if keyed is None else keyed.ids(kedro_session_in_airflow(dag_id, run_id))
@@ -94,23 +94,23 @@ def pod_override(
     containers: Iterable[str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> V1Pod:
-    """A ``pod_override`` for a task's ``executor_config``: what its author knows about where it should run.
+    """Return a ``pod_override`` for a task's ``executor_config``, with what its author knows about placement.
 
-    It says nothing about nodes: those are looked up for each attempt, when its pod is made.
+    It names no nodes: those are determined when each attempt's pod is created.
 
     Args:
-        pod: to say it on; default: a new one. It is not changed.
+        pod: pod to start from, which is not modified; default: a new one.
         reads: tasks whose XComs it reads, ``"load"`` or ``"load[3]"`` (a mapped instance); default: its direct
             upstream tasks. ``[]``: it reads nothing.
-        requires: IDs of more objects that it reads.
-        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of it; or ``"off"``.
-        store: whether only nodes with a store will do: ``"preferred"`` (default), ``"required"`` or ``"off"``.
-        mounts: whether socket, shared memory and environment are put into the pod; default: True.
-        containers: into which of its containers; default: all. The task's own is called ``base``.
-        annotations: more of them, such as those of ``entrepot_kedro.node_annotations``.
+        requires: IDs of further objects that it reads.
+        locality: ``"preferred"`` (default), ``"required"``: only nodes that hold all of the data; or ``"off"``.
+        store: whether to require nodes with a store: ``"preferred"`` (default), ``"required"`` or ``"off"``.
+        mounts: whether to add socket, shared memory and environment to the pod; default: True.
+        containers: the containers to add them to; default: all. The task's own is called ``base``.
+        annotations: further annotations, such as those of ``entrepot_kedro.node_annotations``.
 
     Raises:
-        InvalidArgument: an argument is out of its range.
+        InvalidArgument: an argument is out of range.
     """
     from kubernetes.client import V1ObjectMeta, V1Pod
 

@@ -1,7 +1,7 @@
 """Reading and writing under a policy.
 
-read --lost--> the policy's steps --value back--> go on
-                    `--tasks have to run again--> they are cleared, and the reader's attempt ends as a reschedule
+read --lost--> the policy's steps --value restored--> continue
+                    `--tasks must be rerun--> they are cleared, and the reader's attempt ends as a reschedule
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 log = logging.getLogger(__name__)
-MAX_TOLD = 8  # events that a reference carries
+MAX_TOLD = 8  # maximum number of events in a reference
 MAX_TOLD_BYTES = 200
 
 
 def read(reference: Reference, get: Callable[[], Any], copy: CopyMode) -> Any:
-    """Read a value; if it is lost, do what the policy says.
+    """Read a value; if it is lost, recover it as the policy says.
 
     Args:
-        reference: what is read.
+        reference: reference to the value.
         get: reads it.
-        copy: as it reads.
+        copy: copy mode of ``get``.
 
     Raises:
-        AirflowRescheduleException: tasks upstream run again, and this one after them.
+        AirflowRescheduleException: upstream tasks are rerun, and this one after them.
         ObjectLost, StoreUnavailable, ...: the policy gave up; the message says what was tried.
-        PolicyError: the policy cannot be used.
+        PolicyError: the policy is invalid.
     """
     policy = runtime()
     if policy is None:
         return get()
     attempt = attempts.current(policy)
-    if attempt is None:  # a callback, say: nothing that could wait for a rerun
+    if attempt is None:  # in a callback, for example: nothing here could wait for a rerun
         return policy.read(reference, get, copy=copy)
     ref = ObjectRef.of(reference)
 
@@ -66,17 +66,17 @@ def write(at: Coordinate, put: Callable[[], Reference], open_store: Callable[[],
     """Write a value with its lineage, and checkpoint it if the policy says so.
 
     Args:
-        at: which XCom.
+        at: the XCom.
         put: writes it.
-        open_store: its session.
+        open_store: opens its session.
 
     Returns:
-        The entry for Airflow's database, with the value's checkpoint and what befell the task.
+        The entry for Airflow's database, with the value's checkpoint and events of the task.
 
     Raises:
         StoreFull, StoreUnavailable: the policy gave up.
-        PolicyError: the policy cannot be used.
-        And what else ``put`` raises; where the policy says ``on_error: fail``, what saving raises.
+        PolicyError: the policy is invalid.
+        Anything else that ``put`` raises; if the policy says ``on_error: fail``, also what saving raises.
     """
     policy = runtime()
     if policy is None:

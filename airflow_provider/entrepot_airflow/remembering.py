@@ -1,6 +1,6 @@
-"""What the attempts of one task instance tell each other, in Airflow's task state store where there is one (from 3.3).
+"""State shared between the attempts of a task instance, in Airflow's task state store if available (from 3.3).
 
-An attempt's XComs are gone when the next one begins, and its memory with its process; the state store stays.
+An attempt's XComs are deleted when the next one begins, and its memory ends with its process; the state store persists.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ MAX_KEPT = 8
 
 
 def checkpoint(attempt: Attempt, reference: Reference, url: str) -> None:
-    """Note the last checkpoint of what a task wrote.
+    """Record the last checkpoint of what a task wrote.
 
     Args:
-        attempt: that wrote it.
-        reference: of the value.
-        url: of the checkpoint.
+        attempt: the attempt that wrote it.
+        reference: reference to the value.
+        url: URL of the checkpoint.
     """
     said = {"object": str(reference.id), "key": reference.key, "generation": reference.generation, "url": url}
     _set(attempt, CHECKPOINT, said)
 
 
 def last_checkpoint(context: Any) -> dict[str, Any] | None:
-    """The last checkpoint that an earlier attempt of this task wrote; None: none did, or Airflow is older than 3.3.
+    """Return the last checkpoint that an earlier attempt of this task wrote; None: none did, or Airflow is below 3.3.
 
     Args:
-        context: the task's.
+        context: the task's context.
 
     Returns:
-        ``object`` (its ID), ``key``, ``generation`` and ``url``, as ``entrepot load`` takes it.
+        ``object`` (its ID), ``key``, ``generation`` and ``url``, in the form that ``entrepot load`` expects.
     """
     states = context.get("task_state_store")
     found = None if states is None else states.get(CHECKPOINT)
@@ -46,23 +46,23 @@ def last_checkpoint(context: Any) -> dict[str, Any] | None:
 
 
 def remember(attempt: Attempt, line: str) -> None:
-    """Keep a line about what befell this attempt for the ones after it."""
+    """Keep a line about an event of this attempt for the attempts after it."""
     _set(attempt, FAILOVER, [*told(attempt, always=True), line][-MAX_KEPT:])
 
 
 def told(attempt: Attempt, *, always: bool = False) -> list[str]:
-    """What earlier attempts kept.
+    """Return the lines kept by earlier attempts.
 
     Args:
-        attempt: that asks.
-        always: look even where there was no earlier attempt.
+        attempt: the current attempt.
+        always: look even if there was no earlier attempt.
     """
     states = _states(attempt)
     if states is None or not (always or _had_earlier(attempt.ti)):
         return []
     try:
         found = states.get(FAILOVER)
-    except Exception as error:  # whatever Airflow's client raises: this is a remark in an entry, not the value
+    except Exception as error:  # Airflow's client may raise anything; this is only a remark in an entry, not the value
         log.warning("What earlier attempts told cannot be read: %s", error)
         return []
     return [str(line) for line in found] if isinstance(found, list) else []
@@ -85,5 +85,5 @@ def _set(attempt: Attempt, key: str, value: Any) -> None:
         return
     try:
         states.set(key, value)
-    except Exception as error:  # the checkpoint itself is written and found without this note
+    except Exception as error:  # the checkpoint itself is written, and found without this note
         log.warning("The task state store does not take %r: %s", key, error)

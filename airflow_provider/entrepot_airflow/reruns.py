@@ -1,10 +1,12 @@
-"""The reader's side of a rerun: others are cleared, and its own attempt ends as a reschedule, which uses up no retry.
+"""The reader's side of a rerun: the lost values' tasks are cleared, and the reader's attempt ends as a reschedule.
 
-lost --asked--> cleared --rescheduled--> held --let go--> (the scheduler runs this one again) --> reads again
-  |                `--nobody answers, or it cannot be done--> ObjectLost, with the reason
-  `--the maker is running again already--> rescheduled
+A reschedule uses up no retry.
 
-Why it is held: docs/decisions/0020-held-readers.md.
+lost --request--> cleared --rescheduled--> held --released--> (the scheduler runs the reader again) --> reads again
+  |                  `--no answer, or not possible--> ObjectLost, with the reason
+  `--the maker is already running again--> rescheduled
+
+Why the reader is held: docs/decisions/0020-held-readers.md.
 """
 
 from __future__ import annotations
@@ -25,25 +27,25 @@ from entrepot_airflow.configuration import option
 
 log = logging.getLogger(__name__)
 DEFAULT_TIMEOUT = "60s"
-POLL_SECONDS = (0.1, 1.0)  # between looks for the answer: the first pause, and what it grows to
-SOON = timedelta(seconds=1)  # the reader waits for what it depends on anyway
-LATER = timedelta(seconds=10)  # for what it reads without depending on it, which nothing makes it wait for
-HELD = timedelta(minutes=5)  # the clerk lets it go before that; then it goes by itself, if there is no clerk any more
-# Inputs are read while a task's arguments are rendered, and whatever is raised there is logged as an error.
+POLL_SECONDS = (0.1, 1.0)  # interval between polls for the answer: initial and maximum
+SOON = timedelta(seconds=1)  # for upstream tasks: the scheduler makes the reader wait for them anyway
+LATER = timedelta(seconds=10)  # for tasks that it reads from without depending on them: nothing makes it wait
+HELD = timedelta(minutes=5)  # fallback: the clerk releases it earlier, unless there is no clerk any more
+# Inputs are read while a task's arguments are rendered, and this logger reports any exception there as an error.
 _TEMPLATES = logging.getLogger("airflow.sdk.definitions._internal.templater")
 _ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 def run_again(attempt: Attempt, needed: RerunNeeded) -> NoReturn:
-    """Have the tasks of a plan cleared, and end this attempt so that it comes after them.
+    """Have the tasks of a plan cleared, and end this attempt so that it runs again after them.
 
     Args:
-        attempt: of the reader.
-        needed: what the policy wants.
+        attempt: the reader's attempt.
+        needed: the policy's plan.
 
     Raises:
-        AirflowRescheduleException: it is done.
-        ObjectLost: it cannot be done; the message says why.
+        AirflowRescheduleException: on success.
+        ObjectLost: the tasks cannot be cleared; the message says why.
     """
     wanted, upstream = _instances(attempt, needed), _upstream(attempt, needed)
     request = Request(wanted, needed.rule, hold=not _in_process(), after=() if upstream else wanted)
@@ -64,14 +66,14 @@ def run_again(attempt: Attempt, needed: RerunNeeded) -> NoReturn:
 
 
 def wait_if_under_way(attempt: Attempt, maker: Task | None) -> None:
-    """End this attempt as a reschedule if the task that makes what it misses is running again already.
+    """End this attempt as a reschedule if the task that makes the missing value is already running again.
 
     Args:
-        attempt: of the reader.
-        maker: of the value; None: not known.
+        attempt: the reader's attempt.
+        maker: the task that makes the value; None: unknown.
 
     Raises:
-        AirflowRescheduleException: so it is.
+        AirflowRescheduleException: it is.
     """
     mine = attempt.task
     if maker is None or maker == mine or (maker.host, maker.pipeline, maker.run) != (HOST, mine.pipeline, mine.run):
@@ -98,7 +100,7 @@ def _instances(attempt: Attempt, needed: RerunNeeded) -> tuple[Instance, ...]:
 
 
 def _upstream(attempt: Attempt, needed: RerunNeeded) -> bool:
-    """Whether Airflow itself lets the reader wait for what makes the values that it misses."""
+    """Return whether Airflow itself makes the reader wait for the tasks that make the missing values."""
     wanted = {ref.id for ref in needed.plan.wanted}
     makers = {
         instance_of(rerun.task)[0] for rerun in needed.plan.reruns if any(made.id in wanted for made in rerun.makes)
@@ -114,7 +116,7 @@ def _answered(attempt: Attempt, request: Request) -> Answer | None:
     where = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": ti.map_index}
     comms: Any = task_runner.SUPERVISOR_COMMS
     comms.send(SetXCom(key=REQUEST, value=request.to_json(), **where))
-    if _in_process():  # there is no scheduler, but its database
+    if _in_process():  # no scheduler, but its database is accessible
         from entrepot_airflow.clerk import serve_once
 
         serve_once()
@@ -125,14 +127,14 @@ def _answered(attempt: Attempt, request: Request) -> Answer | None:
         if answer is not None and answer.id == request.id:
             return answer
         if time.monotonic() >= end:
-            comms.send(DeleteXCom(key=REQUEST, **where))  # not to be done when nobody waits for it any more
+            comms.send(DeleteXCom(key=REQUEST, **where))  # nobody waits any more, so it must not be carried out
             return None
         time.sleep(pause)
         pause = min(pause * 1.5, longest)
 
 
 def _in_process() -> bool:
-    """Whether this is ``dag.test()``, whose tasks run in its own process."""
+    """Return whether this is ``dag.test()``, whose tasks run in its own process."""
     from airflow.sdk.execution_time import task_runner
 
     return type(getattr(task_runner, "SUPERVISOR_COMMS", None)).__name__ == "InProcessSupervisorComms"
@@ -141,7 +143,7 @@ def _in_process() -> bool:
 def _state(ti: Any, instance: Instance) -> str:
     task_id, index = instance
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id]).get(ti.run_id, {})
-    # Airflow names mapped instances so in this answer.
+    # In this response, Airflow names mapped instances "task_index".
     found = states.get(task_id if index < 0 else f"{task_id}_{index}", "removed")
     return str(getattr(found, "value", found))
 
@@ -157,12 +159,12 @@ def _timeout() -> float:
 def _reschedule(after: timedelta) -> NoReturn:
     from airflow.sdk import exceptions
 
-    reschedule: Any = exceptions.AirflowRescheduleException  # has no types
-    _TEMPLATES.addFilter(_unless_planned)  # the same function is added once
+    reschedule: Any = exceptions.AirflowRescheduleException  # untyped
+    _TEMPLATES.addFilter(_unless_planned)  # adding the same function again has no effect
     raise reschedule(datetime.now(timezone.utc) + after)
 
 
 def _unless_planned(record: logging.LogRecord) -> bool:
-    """A filter of log records: not those about a reschedule."""
+    """Log filter that drops records about a reschedule."""
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     return type(error).__name__ != "AirflowRescheduleException"

@@ -1,4 +1,4 @@
-"""Airflow's retry policy (from 3.3) by the policy's ``task_failed`` rules."""
+"""Airflow retry policy (from 3.3) that follows the policy's ``task_failed`` rules."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from entrepot_airflow.runtimes import runtime
 
 
 def counted(try_number: int, max_tries: int, retries: int) -> int:
-    """Which attempt this is, from 1 on, of those that a rule counts.
+    """Return the number of this attempt, from 1, not counting attempts that did not fail.
 
-    Airflow allows one attempt more for each that was no failure: where a task was rescheduled to come after others, or
-    somebody cleared it.
+    Airflow allows one more attempt for each that was not a failure: one rescheduled to run after others, or cleared by
+    a user.
 
     Args:
-        try_number: which attempt, from 1 on.
-        max_tries: what Airflow allows by now.
-        retries: what the task was given.
+        try_number: number of the attempt, from 1.
+        max_tries: Airflow's current limit.
+        retries: the task's configured retries.
     """
     return max(1, try_number - max(0, max_tries - retries))
 
 
 class PolicyRetries(RetryPolicy):
-    """Retries as the policy's file says; tasks get it by themselves where a ``task_failed`` rule matches them.
+    """Retries as the policy file says; set automatically on tasks that a ``task_failed`` rule matches.
 
-    It is asked where a task raises. A task that was killed has the retries that the rule gave it when its DAG was
+    Evaluated where a task raises. A task that was killed has the retries that the rule gave it when its DAG was
     imported.
     """
 
     def evaluate(self, exception: BaseException, try_number: int, max_tries: int, context: Any = None) -> RetryDecision:
-        """Decide.
+        """Decide whether to retry a failed attempt.
 
         Args:
             exception: why the attempt failed.
-            try_number: which attempt, from 1 on.
-            max_tries: what Airflow allows.
-            context: the task's.
+            try_number: number of the attempt, from 1.
+            max_tries: Airflow's limit.
+            context: the task's context.
 
         Raises:
-            PolicyError: the policy cannot be used; Airflow then falls back to the task's own retries.
+            PolicyError: the policy is invalid; Airflow then falls back to the task's own retries.
         """
         policy, ti = runtime(), None if context is None else context.get("ti")
         if policy is None or context is None or ti is None:

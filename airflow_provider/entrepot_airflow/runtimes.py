@@ -1,4 +1,4 @@
-"""The policy at work in this process: one runtime, made when it is first needed."""
+"""The policy runtime of this process, created on first use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from entrepot_airflow.configuration import POLICY_VARIABLE, default_scope, polic
 
 _lock = threading.Lock()
 _runtimes: dict[tuple[str, str, str | None], PolicyRuntime | None] = {}  # guarded by _lock
-_checked: tuple[object, Policy | None] | None = None  # guarded by _lock; what the file was like, and what it says
+_checked: tuple[object, Policy | None] | None = None  # guarded by _lock; (state of the file, policy read from it)
 
 
 def runtime() -> PolicyRuntime | None:
-    """The policy's runtime of this process; None: there is no policy.
+    """Return this process's policy runtime; None: there is no policy.
 
     Raises:
-        PolicyError: the policy cannot be used; file and line are in the message.
-        InvalidArgument: there is no such file.
+        PolicyError: the policy is invalid; the message has file and line.
+        InvalidArgument: the policy file does not exist.
     """
     path = policy_path()
     if not path:
@@ -48,13 +48,13 @@ def _made(path: str, scope: str, address: str | None) -> PolicyRuntime | None:
 
 
 def checked() -> Policy | None:
-    """The policy, read and checked; None: there is none. For processes that only look at it, for each DAG and task.
+    """Read and validate the policy; None: there is none. For processes that only inspect it, for each DAG and task.
 
-    It is read again when the file or the environment that overrides it changed.
+    Cached; read again when the file, or the environment variables that override it, have changed.
 
     Raises:
-        PolicyError: it cannot be used; file and line are in the message.
-        InvalidArgument: there is no such file.
+        PolicyError: it is invalid; the message has file and line.
+        InvalidArgument: the policy file does not exist.
     """
     global _checked
     path = policy_path()
@@ -65,7 +65,7 @@ def checked() -> Policy | None:
         there = os.stat(path)
         state = (path, there.st_ino, there.st_mtime_ns, there.st_size, overrides)
     except OSError:
-        return find_policy(path)  # it says what is wrong
+        return find_policy(path)  # raises the proper error
     with _lock:
         known = _checked
     if known is None or known[0] != state:
@@ -76,10 +76,10 @@ def checked() -> Policy | None:
 
 
 def probe_targets(policy: Policy) -> None:
-    """Try the targets, so that what cannot be written is said when a run begins.
+    """Probe the targets, so that unwritable ones are reported when a run begins.
 
     Raises:
-        PolicyError: a rule has no target that can be written; file and line are in the message.
+        PolicyError: a rule has no writable target; the message has file and line.
     """
     if not policy.enabled:
         return

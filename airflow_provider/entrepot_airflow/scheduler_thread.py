@@ -1,7 +1,7 @@
-"""A thread of the scheduler's process that looks at something now and then, for as long as the scheduler runs.
+"""Periodic thread in the scheduler's process, for as long as the scheduler runs.
 
-start(job) --it is a scheduler's--> look, every so often --stop()--> ended
-          `--it is another component's, or does not say which--> ended
+start(job) --the job is a scheduler's--> poll periodically --stop()--> ended
+          `--another component's, or kind not set in time--> ended
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from entrepot.errors import EntrepotError
 
 log = logging.getLogger(__name__)
-KIND_SECONDS = 60.0  # that a component has to say what it is
+KIND_SECONDS = 60.0  # how long a component may take to set its kind
 
-# A look at the database is never cut in two by a fork: the executor forks its workers from this process, and what a
-# driver has locked at that moment would stay so in them.
+# A poll of the database must never be interrupted by a fork: the executor forks its workers from this process, and
+# locks held by a database driver at that moment would stay locked in them.
 _looking = threading.Lock()
 
 
@@ -36,21 +36,21 @@ os.register_at_fork(
 
 @contextmanager
 def looking() -> Iterator[None]:
-    """No fork of this process happens in such a block."""
+    """Block forks of this process while in the block."""
     with _looking:
         yield
 
 
 class SchedulerThread:
-    """One in a process for each purpose; :meth:`start` does something in the scheduler's alone.
+    """Periodic thread, one per process and purpose; :meth:`start` has an effect in the scheduler only.
 
     Args:
-        name: of the thread.
-        period: seconds between looks.
-        look: what is done each time. It may raise whatever the database or the store says, which the scheduler has to
-            live with: the first failure of a row is logged.
-        trouble: what that log line says cannot be done now.
-        begins: called once in the scheduler, before the first look.
+        name: name of the thread.
+        period: seconds between polls.
+        look: called for each poll. It may raise any error of database or store, which the scheduler must tolerate; the
+            first failure in a row is logged.
+        trouble: says in that log line what cannot be done.
+        begins: called once in the scheduler, before the first poll.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class SchedulerThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
+        """Whether the thread is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, job: Any) -> None:
-        """Begin when a job turns out to be the scheduler's.
+        """Start the thread; it begins polling once the job turns out to be the scheduler's.
 
         Args:
-            job: Airflow's; it is told to listeners before it says which kind it is.
+            job: Airflow's job; listeners get it before its kind is set.
         """
         if self.alive:
             return
@@ -88,14 +88,14 @@ class SchedulerThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; what it is doing is finished first."""
+        """End the thread, after the poll in progress."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(KIND_SECONDS)
 
     def _run(self, job: Any) -> None:
         end = time.monotonic() + KIND_SECONDS
-        # Looked up without SQLAlchemy, which might ask the database in the wrong thread.
+        # Read from vars(), bypassing SQLAlchemy, which might access the database in the wrong thread.
         while (kind := vars(job).get("job_type")) is None:
             if self._stop.wait(0.05) or time.monotonic() > end:
                 return

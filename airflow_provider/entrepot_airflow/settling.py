@@ -1,6 +1,6 @@
-"""``python -m entrepot_airflow.settling SCOPE SESSION``: the end of a run, in a process of its own.
+"""``python -m entrepot_airflow.settling SCOPE SESSION``: finalizes a run in a process of its own.
 
-It writes what tasks put off and nobody wrote, so that neither a task nor the scheduler waits for a slow target.
+It writes checkpoints that tasks left pending, so that neither a task nor the scheduler waits for a slow target.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from entrepot_io.policy import PolicyRuntime
 
 
 def main(scope: str, session: str) -> int:
-    """Settle a session.
+    """Finalize a session.
 
     Args:
-        scope: the installation.
-        session: of the run.
+        scope: scope of the installation.
+        session: session of the run.
 
     Returns:
-        The exit status: 0, or 1 if something was left.
+        The exit code: 0, or 1 if something was left undone.
     """
     try:
         runtime = PolicyRuntime.of_environment(scope=scope)

@@ -1,11 +1,11 @@
-"""The scheduler's side of giving memory back: values go when their DAG run was deleted, with a policy or without.
+"""Removal of deleted DAG runs' values by the scheduler, with or without a policy.
 
-A run may be deleted over REST, on the command line or by ``airflow db clean``, and no hook tells of it. So a thread of
-the scheduler compares the sessions of the store on its host with the database. It asks the database only about
-sessions that nobody has open, and removes one only if that is still so.
+A run may be deleted over REST, on the command line or by ``airflow db clean``, and no hook reports it. So a thread of
+the scheduler compares the sessions in its host's store with the database. It considers only sessions that nobody has
+open, and removes one only if that is still so.
 
-on_starting --job is a scheduler's--> (looking, each SWEEP_SECONDS) --run is gone--> its session is removed
-                                                                    `--run succeeded, drop_finished--> the same
+on_starting --job is a scheduler's--> (polling, every SWEEP_SECONDS) --run is gone--> its session is removed
+                                                                     `--run succeeded, drop_finished--> the same
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _TRUE = ("1", "true", "yes", "on", "t", "y")
 
 
 def drops_finished() -> bool:
-    """Whether the values of a run that succeeded go as soon as nobody reads them: ``[entrepot] drop_finished``."""
+    """Return ``[entrepot] drop_finished``: whether a successful run's values are removed once nobody reads them."""
     return (option("drop_finished") or "").lower() in _TRUE
 
 
 def sweep_once(*, succeeded: bool) -> list[str]:
-    """Remove the sessions of runs that are gone; their names.
+    """Remove the sessions of deleted runs; return their names.
 
     Args:
-        succeeded: whether those of runs that ended well go too.
+        succeeded: whether to remove those of runs that succeeded too.
 
     Raises:
         EntrepotError: the store cannot be reached.
@@ -45,10 +45,10 @@ def sweep_once(*, succeeded: bool) -> list[str]:
 
     now = settings()
     if not garbage.store_answers(now.address):
-        return []  # nothing to give back, and no store is started for that
+        return []  # nothing to remove, and no reason to start a store
     scope = now.scope or default_scope()
     gone: list[str] = []
-    # A connection of a moment: the executor forks from this process.
+    # Connect only briefly: the executor forks from this process.
     with entrepot.connect(now.address, scope=scope, session="") as store:
         unused = garbage.unused_sessions(store, scope)
         for name, why in over(unused, succeeded=succeeded, known_dags=now.scope is None).items():
@@ -70,13 +70,13 @@ SWEEPER = SchedulerThread(
 
 @hookimpl
 def on_starting(component: Any) -> None:
-    """A component starts: the sweeper goes with the scheduler."""
+    """Start the sweeper with the scheduler."""
     if type(component).__name__ == "Job":
         SWEEPER.start(component)
 
 
 @hookimpl
 def before_stopping(component: Any) -> None:
-    """A component ends."""
+    """Stop the sweeper with the scheduler."""
     if type(component).__name__ == "Job":
         SWEEPER.stop()

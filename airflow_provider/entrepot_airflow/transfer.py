@@ -1,4 +1,4 @@
-"""Between an XCom and the store: the whole logic, whichever method Airflow calls it from."""
+"""Transfer between XComs and the store: the complete logic, whichever method Airflow calls it from."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from entrepot_airflow.pickling import naming_the_option, pickle_rule
 
 @dataclass(frozen=True)
 class Coordinate:
-    """Which XCom. Airflow gives all but the map index; a caller of the class itself may give nothing.
+    """Identifies an XCom. Airflow supplies everything but the map index; direct callers of the class may omit it all.
 
     Attributes:
-        dag_id, task_id, run_id: of the task that pushes it.
-        map_index: which mapped instance; ``None`` or -1 for none.
+        dag_id, task_id, run_id: the task that pushes it.
+        map_index: index of the mapped instance; ``None`` or -1: not mapped.
         key: the XCom's key.
     """
 
@@ -36,12 +36,12 @@ class Coordinate:
 
 
 def outgoing(value: Any, coordinate: Coordinate) -> Any:
-    """What Airflow keeps in place of ``value``: a reference as a JSON object, or the value if it is small and plain."""
+    """Return what Airflow stores for ``value``: a reference as a JSON object, or a small plain value itself."""
     now = _settings()
     if stays_inline(value, now.inline_below):
         doubles.note(coordinate.key, value, None)
         return value
-    # Past the policy: a task does not read what it writes.
+    # Bypasses the policy: a task does not read what it writes.
     whole = doubles.shared(value, lambda kept: get_value(Reference.parse(kept), address=now.address, copy="never"))
     kept = _stored(whole, coordinate, now)
     doubles.note(coordinate.key, value, kept)
@@ -52,7 +52,7 @@ def _stored(value: Any, coordinate: Coordinate, now: Settings) -> dict[str, Any]
     scope = now.scope or default_scope()
     at = coordinate
     if at.dag_id is None or at.task_id is None or at.run_id is None or at.key is None:
-        # Not from a task: nothing to derive an ID from, so it gets a random one in a session that ends by itself.
+        # Not from a task, so there is nothing to derive an ID from: use a random one, in a session that expires.
         store = session_store(now.address, scope, run_session("airflow", "detached"), now.session_ttl)
         with naming_the_option():
             return put_value(store, None, value).to_dict()
@@ -60,7 +60,7 @@ def _stored(value: Any, coordinate: Coordinate, now: Settings) -> dict[str, Any]
     key = airflow_key(at.dag_id, at.task_id, at.map_index, at.key)
 
     def put() -> Reference:
-        # Connected here, so that a policy that tries again does it with a connection of its own.
+        # Connects here, so that each retry by a policy uses a connection of its own.
         with naming_the_option():
             return put_value(session_store(now.address, scope, session, now.session_ttl), key, value)
 
@@ -72,7 +72,7 @@ def _stored(value: Any, coordinate: Coordinate, now: Settings) -> dict[str, Any]
 
 
 def incoming(entry: object) -> Any:
-    """The value that a stored reference names."""
+    """Return the value of a stored reference."""
     now = _settings()
     if now.copy == "never":
         advising.got()
@@ -90,11 +90,11 @@ def incoming(entry: object) -> Any:
 
 
 def _settings() -> Settings:
-    """The settings, with the rule for pickled values in force."""
+    """Return the settings, after putting the rule for pickled values into effect."""
     permit_pickle(*pickle_rule())
     return settings()
 
 
 def discard(entry: object) -> bool:
-    """Drop the object that a stored reference names; whether it was there."""
+    """Delete the object of a stored reference; return whether it existed."""
     return delete_value(Reference.parse(entry), address=settings().address)

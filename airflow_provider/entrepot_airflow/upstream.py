@@ -1,7 +1,7 @@
-"""What a task instance reads, from Airflow's database: for the scheduler's process, before there is a task's.
+"""Inputs of a task instance, from Airflow's database; for the scheduler's process, before the task's own exists.
 
-A serialized DAG says which task comes after which, and what a mapped task is expanded over; not which arguments are
-XComs. So a task is taken to read whatever its direct upstream tasks pushed, unless its pod says otherwise.
+A serialized DAG has the order of tasks, and what a mapped task is expanded over, but not which arguments are XComs. So
+a task is assumed to read whatever its direct upstream tasks pushed, unless its pod's annotations say otherwise.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from entrepot_io.reference import Reference, is_reference
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-MOST = 10_000  # XComs that one look takes
+MOST = 10_000  # maximum number of XComs per query
 BAG_SECONDS = 60.0
 _NAMED = re.compile(r"(?P<task>.+?)(?:\[(?P<index>\d+)\])?")
 
 
 _lock = threading.Lock()
-_bag: tuple[float, Any] | None = None  # guarded by _lock; when it was made
+_bag: tuple[float, Any] | None = None  # guarded by _lock; (time of creation, bag)
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Entry:
     """One XCom.
 
     Attributes:
-        task_id, map_index, key: of it.
-        value: that Airflow keeps.
+        task_id, map_index, key: its identity.
+        value: what Airflow stores for it.
     """
 
     task_id: str
@@ -47,19 +47,19 @@ class Entry:
 def references_of(
     dag_id: str, task_id: str, run_id: str, map_index: int, reads: Sequence[str] | None = None
 ) -> list[Reference]:
-    """The references that a task instance will read.
+    """Return references to what a task instance will read.
 
     Args:
-        dag_id, task_id, run_id, map_index: the instance; -1: it is not mapped.
+        dag_id, task_id, run_id, map_index: the instance; map index -1: not mapped.
         reads: tasks whose XComs it reads, ``"load"`` or ``"load[3]"``; None: its direct upstream tasks.
 
     Raises:
         SQLAlchemyError: the database does not answer.
-        InvalidReference: an XCom was changed in the database.
+        InvalidReference: an XCom was modified in the database.
     """
     from airflow.utils.session import create_session
 
-    # Not the scheduler's own session of this thread, which this would commit and close.
+    # Not the thread's scoped session, which belongs to the scheduler and would be committed and closed.
     with create_session(scoped=False) as session:
         if reads is not None:
             named = [instance_named(one) for one in reads]
@@ -75,7 +75,7 @@ def references_of(
 
 
 def instance_named(name: str) -> tuple[str, int | None]:
-    """Task and map index of ``load`` or ``load[3]``.
+    """Return task and map index of ``load`` or ``load[3]``.
 
     >>> instance_named("group.load"), instance_named("load[3]")
     (('group.load', None), ('load', 3))
@@ -86,12 +86,12 @@ def instance_named(name: str) -> tuple[str, int | None]:
 
 
 def narrowed(task: Any, map_index: int, entries: Sequence[Entry]) -> list[Entry]:
-    """Those entries of upstream tasks that one instance of a task reads.
+    """Return the entries of upstream tasks that one instance of a task reads.
 
     Args:
-        task: of the serialized DAG.
-        map_index: of the instance.
-        entries: by task and map index, ascending.
+        task: the task, from the serialized DAG.
+        map_index: map index of the instance.
+        entries: the entries, ascending by task and map index.
     """
     group = task.get_closest_mapped_task_group()
     only = _expanded_over(task) if map_index != UNMAPPED else None
@@ -102,14 +102,14 @@ def narrowed(task: Any, map_index: int, entries: Sequence[Entry]) -> list[Entry]
         if map_index != UNMAPPED and group is not None and upstream.get_closest_mapped_task_group() is group:
             own = [one for one in own if one.map_index == map_index]
         elif only is not None and only[0] == name and any(one.map_index != UNMAPPED for one in own):
-            # What it is expanded over are the values that there are: an instance that was skipped leaves no gap.
+            # It is expanded over the existing values: an upstream instance that was skipped leaves no gap.
             own = [one for one in own if one.key == only[1]][map_index : map_index + 1]
         found += own
     return found
 
 
 def _expanded_over(task: Any) -> tuple[str, str] | None:
-    """The task and the key whose values are dealt one by one to the instances of a mapped task; None: it is not so."""
+    """Return task and key whose values are distributed one by one to a mapped task's instances; None: not that case."""
     if not task.is_mapped:
         return None
     value = task._get_specified_expand_input().value
@@ -130,7 +130,7 @@ def _task(session: Session, dag_id: str, task_id: str, run_id: str) -> Any:
 
 
 def _dags() -> Any:
-    """Airflow's bag of serialized DAGs, because reading one takes long; made anew now and then: it forgets nothing."""
+    """Return Airflow's cache of serialized DAGs, as reading one is slow; recreated at times, since it never shrinks."""
     from airflow.models.dagbag import DBDagBag
 
     global _bag

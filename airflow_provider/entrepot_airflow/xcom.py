@@ -1,6 +1,6 @@
-"""The XCom backend: what a task returns goes to the store, what Airflow keeps is a small readable reference.
+"""XCom backend: a task's result goes to the store, and Airflow stores a small, readable reference.
 
-Airflow runs this in the task's process only; its servers, user interface and database see the reference.
+Airflow runs this in tasks' processes only; its servers, user interface and database see the reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class EntrepotXComBackend(BaseXCom):
-    """Hands XComs over by object ID; set it as ``[core] xcom_backend``.
+    """Passes XComs by object ID; set it as ``[core] xcom_backend``.
 
     Small plain values stay in Airflow's database (``[entrepot] inline_below``). A retried task writes the same object
     again. A value that is gone is an error in the task that reads it, never another value.
@@ -37,11 +37,11 @@ class EntrepotXComBackend(BaseXCom):
         run_id: str | None = None,
         map_index: int | None = None,
     ) -> str:
-        """What Airflow stores: the reference, or a small plain value as it is.
+        """Return what Airflow stores: the reference, or a small plain value itself.
 
         Raises:
             StoreFull: the value does not fit.
-            UnsupportedType: no codec takes it.
+            UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
         kept = outgoing(value, Coordinate(dag_id, task_id, run_id, map_index, key))
@@ -49,7 +49,7 @@ class EntrepotXComBackend(BaseXCom):
 
     @staticmethod
     def deserialize_value(result: Any) -> Any:
-        """The value that Airflow's entry stands for.
+        """Return the value of Airflow's entry.
 
         Args:
             result: has the stored entry as ``value``.
@@ -65,10 +65,10 @@ class EntrepotXComBackend(BaseXCom):
 
     @classmethod
     def purge(cls, xcom: XComResult, *args: Any) -> None:
-        """Drop the object of an XCom that Airflow is about to delete.
+        """Delete the object of an XCom that Airflow is about to delete.
 
-        A store that does not answer does not keep a task from running again: the session's time to live drops the
-        object later, and the log says so.
+        A store that does not answer must not keep a task from running again: the object is then dropped when the
+        session's TTL expires, and the log says so.
         """
         if not is_reference(xcom.value):
             return
