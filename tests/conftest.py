@@ -1,4 +1,4 @@
-"""What all tests share: an environment that is nobody's, sockets with short paths, waiting with a watchdog."""
+"""Fixtures shared by all tests: an isolated environment, short socket paths, waits with a timeout."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ import pytest
 if TYPE_CHECKING:
     from control_plane import ControlPlane
 
-# Modules that are no tests: the control plane, as the demonstration and the benchmarks use it too; Airflow's databases.
+# Helper modules that are not tests: the control plane (also used by the demo and the benchmarks) and Airflow's
+# databases.
 sys.path.insert(0, str(Path(__file__).with_name("kubecp")))
 sys.path.insert(0, str(Path(__file__).with_name("databases")))
 
 import kubecp_build
 
-# Longer than any test's own need, short of pytest's timeout.
+# Longer than any test needs, shorter than pytest's own timeout.
 WATCHDOG_SECONDS = 60.0
 
 
-# Modules whose tests share nothing: where processes share out the modules, these tests go one by one.
+# Modules whose tests share no fixtures: under pytest-xdist their tests are distributed one by one.
 ONE_BY_ONE = frozenset(
     {
         "dagster_integration/test_jobs.py",
@@ -44,7 +45,7 @@ ONE_BY_ONE = frozenset(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Under ``--dist loadscope`` a module is one process's, for its fixtures, unless it is named above."""
+    """Under ``--dist loadscope``, keep each module in one process for the sake of its fixtures, except ONE_BY_ONE."""
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -58,7 +59,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The soak test is never part of the fast tier; tests of the control plane are a stage of their own."""
+    """Mark the soak test as slow, and tests that use the control plane as ``cluster``, ``e2e`` and ``slow``."""
     for item in items:
         if "soak" in item.path.parts:
             item.add_marker(pytest.mark.slow)
@@ -69,10 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_environment() -> Iterator[None]:
-    """Hides the settings, run-time folder and configuration of whoever runs the tests.
+    """Hide the settings, runtime directory and configuration of the user who runs the tests.
 
-    A private daemon that a test starts by accident then lives in a folder of this run, and no test ever meets the
-    store of the user.
+    A private daemon that a test starts by accident then lives in a temporary directory of this run, and no test ever
+    connects to the user's store.
     """
     folder = Path(tempfile.mkdtemp(prefix="ent-"))
     kept = dict(os.environ)
@@ -89,13 +90,14 @@ def _nobodys_environment() -> Iterator[None]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# What this process does about them when it starts, before any library has had a hand in it.
+# Signal handlers at startup, before any library has changed them.
 _SIGNALS = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 
 
 @pytest.fixture(autouse=True)
 def _signals_as_they_were() -> Iterator[None]:
-    """Undoes what hosts leave: a process that a later test starts would inherit that SIGTERM is ignored."""
+    """Restore signal handlers after each test; otherwise a process started by a later test could inherit an ignored
+    SIGTERM, which orchestrators leave behind."""
     yield
     for number, handler in _SIGNALS.items():
         if handler is not None:
@@ -104,7 +106,7 @@ def _signals_as_they_were() -> Iterator[None]:
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A folder of this test alone, its path short enough for the kernel's limit of 107 bytes on socket names."""
+    """Temporary directory for this test, with a path short enough for the kernel's 107-byte limit on socket paths."""
     folder = Path(tempfile.mkdtemp(prefix="es-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -112,7 +114,10 @@ def socket_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """``wait_until(condition, what, seconds=60)``: waits till the condition holds; fails saying what was waited for."""
+    """``wait_until(condition, what, seconds=60)``: wait until the condition holds.
+
+    On timeout, the test fails with a message that names ``what``.
+    """
 
     def wait(condition: Callable[[], object], what: str, seconds: float = WATCHDOG_SECONDS) -> None:
         end = time.monotonic() + seconds
@@ -135,13 +140,16 @@ def _small_disk(folder: Path, nbytes: int) -> Iterator[str]:
     try:
         yield ""
     finally:
-        # Lazily: a store that outlives the test by a moment still has files open there.
+        # Lazily: a store that briefly outlives the test still has files open there.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")
 def small_disk() -> Callable[[Path, int], AbstractContextManager[str]]:
-    """``with small_disk(folder, nbytes) as refused``: a real file system of so many bytes, or why there is none."""
+    """``with small_disk(folder, nbytes) as refused``: mount a real file system of that size.
+
+    ``refused`` is empty, or the reason why nothing could be mounted.
+    """
     return _small_disk
 
 
@@ -152,15 +160,15 @@ def _answers(address: str) -> bool:
 
 @pytest.fixture(scope="session")
 def answers() -> Callable[[str], bool]:
-    """``answers(address)``: whether a store listens there; its socket is a file a moment before that."""
+    """``answers(address)``: whether a store accepts connections; the socket file appears slightly earlier."""
     return _answers
 
 
 class Daemon:
-    """An ``entrepotd`` in the foreground that belongs to one test.
+    """An ``entrepotd`` that runs in the foreground and belongs to one test.
 
     Attributes:
-        address: where it listens.
+        address: the address it listens on.
     """
 
     def __init__(self, folder: Path, size: str = "256MiB", *options: str) -> None:
@@ -169,11 +177,11 @@ class Daemon:
         self._command = [sys.executable, "-m", "entrepot.daemon_main", "--address", self.address, "--size", size]
         self._command += options
         if not any(option.startswith("--spill-path") for option in options):
-            self._command += ["--spill-path", "none"]  # the default folder is not the test's own
+            self._command += ["--spill-path", "none"]  # the default directory does not belong to the test
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start it and wait until it listens."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + WATCHDOG_SECONDS
@@ -183,20 +191,20 @@ class Daemon:
             time.sleep(0.005)
 
     def was_killed(self, daemon_pid: int) -> None:
-        """Somebody else ended it, and the daemon with it: wait for that, so that it can be started again."""
+        """Wait for the end of a keeper and daemon that the test killed, so that :meth:`start` can be called again."""
         from entrepot import _launcher
 
         if self._process is not None:
             self._process.wait(WATCHDOG_SECONDS)
             self._process = None
         end = time.monotonic() + WATCHDOG_SECONDS
-        while _launcher.runs(daemon_pid):  # till then it holds the listening socket
+        while _launcher.runs(daemon_pid):  # until it exits, it holds the listening socket
             if time.monotonic() > end:
                 pytest.fail(f"the daemon {daemon_pid} is still there")
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """End it and wait for its end; what it stored is gone. Nothing if it does not run."""
+        """Terminate it and wait until it has exited; its objects are lost. No-op if it is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -211,7 +219,7 @@ class Daemon:
 
 @pytest.fixture
 def daemon(socket_folder: Path) -> Iterator[Daemon]:
-    """A store of this test's own, running."""
+    """Running store for this test only."""
     running = Daemon(socket_folder)
     running.start()
     yield running
@@ -220,7 +228,7 @@ def daemon(socket_folder: Path) -> Iterator[Daemon]:
 
 @pytest.fixture
 def new_daemon(socket_folder: Path) -> Iterator[Callable[..., Daemon]]:
-    """``new_daemon(size, *options)``: the one store of this test, running, with options of its own."""
+    """``new_daemon(size, *options)``: start this test's only store, with custom options."""
     started: list[Daemon] = []
 
     def start(size: str, *options: str) -> Daemon:
@@ -236,7 +244,7 @@ def new_daemon(socket_folder: Path) -> Iterator[Callable[..., Daemon]]:
 
 @pytest.fixture(scope="module")
 def module_daemon() -> Iterator[Daemon]:
-    """A store that the tests of one module share, because what they look at is expensive to make."""
+    """Store shared by the tests of one module, because the data they examine is expensive to produce."""
     folder = Path(tempfile.mkdtemp(prefix="em-"))
     running = Daemon(folder)
     running.start()
@@ -247,7 +255,7 @@ def module_daemon() -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def start_daemon() -> Iterator[Callable[..., Daemon]]:
-    """``start_daemon(size, *options)``: one more store, running till the module's last test."""
+    """``start_daemon(size, *options)``: start an additional store that runs until the module's last test."""
     started: list[tuple[Daemon, Path]] = []
 
     def start(size: str, *options: str) -> Daemon:
@@ -265,9 +273,9 @@ def start_daemon() -> Iterator[Callable[..., Daemon]]:
 
 @pytest.fixture(scope="session")
 def airflow_database(_nobodys_environment: None) -> Iterator[Callable[[], dict[str, str]]]:
-    """``airflow_database()``: an empty database of Airflow's in PostgreSQL, as variables of the environment.
+    """``airflow_database()``: create an empty Airflow database in PostgreSQL; returns environment variables.
 
-    SQLite takes one writer at a time, and Airflow's API answers 500 when it has waited long enough for its turn.
+    SQLite allows one writer at a time, and Airflow's API server responds with 500 if it waits too long for the lock.
     """
     from airflow_databases import AirflowDatabases
     from postgres_server import running
@@ -278,10 +286,10 @@ def airflow_database(_nobodys_environment: None) -> Iterator[Callable[[], dict[s
 
 @pytest.fixture(scope="session")
 def control_plane(_nobodys_environment: None) -> Iterator[ControlPlane]:
-    """A real Kubernetes control plane (tests/kubecp), one for all tests that ask for it; each makes its own namespace.
+    """Real Kubernetes control plane (tests/kubecp), shared by all tests that use it; each creates its own namespace.
 
-    Tests that use it are marked ``cluster`` and ``e2e``. Where it cannot be built they are skipped, but in a continuous
-    integration they fail.
+    Tests that use it are marked ``cluster`` and ``e2e``. If it cannot be built, they fail in continuous integration and
+    are skipped elsewhere.
     """
     from control_plane import running
 

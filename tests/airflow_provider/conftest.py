@@ -1,4 +1,4 @@
-"""What the tests of the provider share: a real Airflow that runs a file of DAGs."""
+"""Fixtures of the provider's tests: a real Airflow that runs a file of DAGs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 def run_dags(
     module_daemon: Any, airflow_database: Callable[[], dict[str, str]]
 ) -> Callable[..., tuple[dict[str, Any], str]]:
-    """``run_dags(dags, home, **variables)``: runs a program of DAGs with a database and the module's store.
+    """``run_dags(dags, home, **variables)``: run a DAG program with a new database and the module's store.
 
-    It gives what the program left in ``found.json``, and what it printed.
+    Returns the content of the program's ``found.json``, and its output.
     """
 
     def run(dags: Path, home: Path, **variables: str) -> tuple[dict[str, Any], str]:

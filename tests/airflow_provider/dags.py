@@ -1,6 +1,6 @@
-"""DAGs that Airflow runs for the tests of the XCom backend; as a script, runs them all and prints what happened.
+"""DAGs that Airflow runs for the tests of the XCom backend; run as a script, executes them all and writes the results.
 
-Each task leaves what it saw in a file of the folder that SEEN names.
+Each task records what it observed in a file in the directory that SEEN names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def seen(name: str, value: Any) -> None:
 
 
 def pulled(task_id: str, **where: Any) -> dict[str, Any]:
-    """What a pull gives: a value, or the class and the message of an error."""
+    """The result of a pull: a value, or the class and message of an error."""
     try:
         value = task_instance().xcom_pull(task_ids=task_id, **where)
     except Exception as error:
@@ -137,7 +137,7 @@ with DAG("lost", schedule=None, start_date=START) as lost:
 
     @task
     def lose(value: Any) -> int:
-        """Deletes the object behind Airflow's back."""
+        """Delete the object behind Airflow's back."""
         ti = task_instance()
         with entrepot.connect(scope="tests") as store:
             oid = store.session(f"airflow/lost/{ti.run_id}").derive("lost/produce/return_value")
@@ -165,7 +165,7 @@ with DAG("replaced", schedule=None, start_date=START) as replaced:
 
     @task
     def write_again(value: Any) -> int:
-        """A later attempt of `original` writes, and has not pushed its reference yet."""
+        """Simulate a later attempt of `original` that has written its value but not yet pushed its reference."""
         from entrepot_airflow import EntrepotXComBackend
 
         ti = task_instance()
@@ -182,7 +182,7 @@ with DAG("replaced", schedule=None, start_date=START) as replaced:
 
 
 def entries(dag_id: str) -> dict[str, Any]:
-    """What Airflow's database has, by task, map index and key."""
+    """Content of Airflow's database, by task, map index and key."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -197,7 +197,7 @@ def main() -> None:
     for dag in (handoff, mapped, retried, lost, replaced):
         try:
             run = dag.test()
-        except Exception as error:  # it is the tests of this DAG that fail with it, and no others
+        except Exception as error:  # only this DAG's tests should fail because of it
             found[dag.dag_id] = {"problem": f"{type(error).__name__}: {error}"}
             continue
         states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}

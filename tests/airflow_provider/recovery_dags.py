@@ -1,6 +1,6 @@
-"""DAGs whose values get lost and come back by a policy; as a script, runs them all and prints what happened.
+"""DAGs whose values are lost and recovered by a policy; run as a script, executes them all and writes the results.
 
-Each task notes in a file of the folder that SEEN names that it ran.
+Each task records in a file in the directory that SEEN names that it ran.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def task_instance() -> Any:
 
 
 def ran() -> int:
-    """Note that this task instance runs, and say how often it did."""
+    """Record that this task instance runs, and return how many times it has run."""
     ti = task_instance()
     with Path(os.environ["SEEN"], ti.dag_id).open("a+") as file:
         file.write(f"{ti.task_id}[{ti.map_index}]\n")
@@ -37,7 +37,7 @@ def ran() -> int:
 
 
 def lose(*keys: str) -> None:
-    """Take values from the store, once, as a loss would."""
+    """Remove values from the store, on the first run only, to simulate a loss."""
     ti = task_instance()
     if ran() > 1:
         return
@@ -72,14 +72,14 @@ with DAG("mapped_rerun", schedule=None, start_date=START) as mapped_rerun:
 
     @task
     def gather(grown: Any) -> Any:
-        sums = [int(one.sum()) for one in grown]  # read one by one, here and not before
+        sums = [int(one.sum()) for one in grown]  # lazy: each value is read here, not earlier
         ran()
         seen("mapped", sums)
         return np.arange(1000)
 
     @task
     def pulls_without_an_edge() -> None:
-        """Reads what it does not depend on: nothing but the policy makes it wait."""
+        """Read a value of a task that is not directly upstream: only the policy makes it wait."""
         value = task_instance().xcom_pull(task_ids="base")
         ran()
         seen("pulled", int(value.sum()))
@@ -151,7 +151,7 @@ with DAG("chain", schedule=None, start_date=START, tags=["deep"]) as chain:
 
 
 def audited() -> list[str]:
-    """What Airflow's audit log has about reruns."""
+    """Task instances with a rerun in Airflow's audit log."""
     from airflow.models.log import Log
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -162,7 +162,7 @@ def audited() -> list[str]:
 
 
 class GoneExecutor:
-    """An executor that knows of no task, with one end to tell."""
+    """An executor that knows no tasks and reports that one of them has ended."""
 
     def __init__(self, key: Any) -> None:
         self._events = {key: ("success", None)}
@@ -175,7 +175,7 @@ class GoneExecutor:
 
 
 def late_end() -> dict[str, Any]:
-    """The end of an attempt that was rescheduled comes to the scheduler when the next attempt runs."""
+    """Report the end of a rescheduled attempt to the scheduler while the next attempt is running."""
     from datetime import timedelta
 
     from airflow._shared.timezones import timezone
@@ -246,7 +246,7 @@ def main() -> None:
     for dag in (mapped_rerun, chain):
         try:
             run = dag.test()
-        except Exception as error:  # it is the tests of this DAG that fail with it, and no others
+        except Exception as error:  # only this DAG's tests should fail because of it
             found[dag.dag_id] = {"the run": f"{type(error).__name__}: {error}"}
             continue
         found[dag.dag_id] = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}

@@ -1,4 +1,4 @@
-"""A collection goes through XCom by its ID, whole or in part; mapped tasks build it together."""
+"""Collections through XCom: passed by ID, read whole or in part, and built by mapped tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAG runs of Airflow itself: tasks, mapped tasks, retries, lost and replaced values."""
+"""Real DAG runs: tasks, mapped tasks, retries, lost and replaced values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DAGS = Path(__file__).with_name("dags.py")
 
 @dataclass
 class Runs:
-    """What happened.
+    """Results of the runs.
 
     Attributes:
-        found: by DAG: states of the task instances, entries of the database.
-        folder: of what the tasks saw.
+        found: states of the task instances and database entries, by DAG.
+        folder: directory of the files written by the tasks.
     """
 
     found: dict[str, Any]
@@ -44,7 +44,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All DAGs of dags.py, run once by an Airflow of this module's own."""
+    """All DAGs of dags.py, run once by an Airflow for this module."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
     found, _ = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent), SEEN=str(folder))
     return Runs(found, folder)
@@ -68,7 +68,7 @@ def test_the_database_has_readable_references(runs: Runs) -> None:
     assert reference.shape == (100_000, 2)
     assert reference.key == "handoff/make/return_value"
     assert reference.session.startswith("airflow/handoff/manual__")
-    assert reference.scope == "tests"  # from the section [entrepot] of Airflow's configuration
+    assert reference.scope == "tests"  # from section [entrepot] of Airflow's configuration
     assert reference.nbytes > 800_000
     assert len(json.dumps(entry)) < 600
 
@@ -88,7 +88,7 @@ def test_mapped_tasks(runs: Runs) -> None:
 def test_a_retried_task_hands_over_its_last_attempt(runs: Runs) -> None:
     assert set(runs.states("retried").values()) == {"success"}
     assert runs.seen("retried") == [2, 2]
-    assert runs.seen("purged") is True  # Airflow deletes what the first attempt pushed, and its object with it
+    assert runs.seen("purged") is True  # Airflow deletes what the first attempt pushed, including the object
 
 
 def test_a_lost_value_is_an_error(runs: Runs) -> None:

@@ -1,4 +1,4 @@
-"""Values go with their DAG run: the scheduler finds out that it was deleted, with a policy or without."""
+"""Values are deleted with their DAG run: the scheduler detects the deletion, with or without a policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from entrepot_airflow.ended_runs import ended_runs, run_of
 from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import run_session
 
-# An Airflow with a database of its own, made from its models in a fraction of the time that migrations take.
+# Prologue: an Airflow with its own database, created from its models, which is much faster than running the migrations.
 BEGIN = """
 import sys, types
 from datetime import datetime, timedelta, timezone
@@ -59,7 +59,7 @@ with create_session() as session:
 
 
 def airflow(code: str, daemon: Any, home: Path, **environment: str) -> str:
-    """Run code in a process of an Airflow whose home this is; what it printed."""
+    """Run code in an Airflow process with this home directory; returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + textwrap.dedent(code)],
         env=os.environ | {"AIRFLOW_HOME": str(home), "ENTREPOT_ADDRESS": daemon.address} | environment,
@@ -99,7 +99,7 @@ assert "airflow" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow  # Airflow's models alone take seconds to import
+@pytest.mark.slow  # importing Airflow's models alone takes seconds
 def test_values_go_with_their_run(daemon: Any, tmp_path: Path) -> None:
     said = airflow(
         """

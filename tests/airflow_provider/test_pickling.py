@@ -1,4 +1,4 @@
-"""Pickled values in Airflow: ``[entrepot] allow_pickle``, and Airflow's own list of classes."""
+"""Pickled values in Airflow: ``[entrepot] allow_pickle`` and Airflow's own list of allowed classes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_deployments_list_holds_for_pickled_values_too(backend: Any, monkeypat
 def test_so_does_the_list_of_regular_expressions(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [stored(backend, one) for one in (Model(3), Trap())]
     monkeypatch.setenv(EXPRESSIONS, rf"{__name__.replace('.', '[.]')}[.]Mod")
-    with pytest.raises(UnsupportedType, match="Model"):  # the whole name has to match
+    with pytest.raises(UnsupportedType, match="Model"):  # the expression has to match the full name
         read(backend, entries[0])
     monkeypatch.setenv(EXPRESSIONS, rf"{__name__.replace('.', '[.]')}[.]Mod.*")
     assert read(backend, entries[0]).weights == 3

@@ -1,4 +1,4 @@
-"""The policy in the XCom backend and in Airflow's hooks, without a run of Airflow."""
+"""The policy in the XCom backend and in Airflow's hooks, without running Airflow."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_wrong_policy_fails_tasks_and_leaves_the_import_of_dags(
         cluster_policy.task_policy(task)
     assert not hasattr(cluster_policy, "dag_policy")
     assert task.retries == 3
-    assert [f"{file}:3:" in record.getMessage() for record in caplog.records] == [True]  # once
+    assert [f"{file}:3:" in record.getMessage() for record in caplog.records] == [True]  # logged only once
     with pytest.raises(PolicyError, match=f"{file}:3:"):
         cluster_policy.get_airflow_context_vars({"ti": None})
     monkeypatch.setenv("ENTREPOT_POLICY", str(tmp_path / "none.yaml"))
@@ -217,7 +217,7 @@ def test_a_wrong_policy_fails_tasks_and_leaves_the_import_of_dags(
 
 
 def test_importing_the_backend_first_warns_of_nothing(tmp_path: Path) -> None:
-    """Airflow looks for its backend while it imports what the backend stands on."""
+    """Airflow imports its XCom backend while modules that the backend needs are still being imported."""
     code = (
         "from entrepot_airflow import EntrepotXComBackend\n"
         "from airflow.sdk.execution_time.xcom import XCom\n"
@@ -313,7 +313,7 @@ def test_the_entry_points_lead_somewhere() -> None:
 
 
 def test_the_scope_has_the_records(backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the policy keeps goes with the run's session, beside its values."""
+    """The policy's records live in the run's session, next to its values, and are deleted with it."""
     policy(tmp_path, monkeypatch, "version: 1\n")
     entry = Reference.parse(stored(backend, np.arange(1000)))
     names = [name for one in scope_store(None, "tests").session(entry.session).list() for name in one.names]

@@ -1,4 +1,4 @@
-"""Lost values in DAG runs of Airflow itself: who runs again, mapped tasks, reads without an edge, the state store."""
+"""Lost values in real DAG runs: reruns, mapped tasks, reads without a dependency, the state store."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ failover:
 
 @dataclass
 class Runs:
-    """What happened.
+    """Results of the runs.
 
     Attributes:
-        states: by DAG, of the task instances.
-        audited: task instances that Airflow's audit log names.
-        folder: of what the tasks noted.
-        said: what was printed.
-        late: of a reader whose end came late.
+        states: states of the task instances, by DAG.
+        audited: task instances named in Airflow's audit log.
+        folder: directory of the files written by the tasks.
+        said: the program's output.
+        late: observations of a reader whose end was reported late.
     """
 
     states: dict[str, dict[str, str]]
@@ -51,7 +51,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All DAGs of recovery_dags.py, run once by an Airflow of this module's own."""
+    """All DAGs of recovery_dags.py, run once by an Airflow for this module."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
     (home / "policy.yaml").write_text(POLICY.format(target=home / "checkpoints"))
     found, said = run_dags(
@@ -72,7 +72,7 @@ def test_exactly_the_mapped_instance_runs_again(runs: Runs) -> None:
     assert runs.seen("mapped") == [1000**2, 2000**2, 3000**2]
     ran = runs.ran("mapped_rerun")
     assert (ran["sizes[-1]"], ran["grow[0]"], ran["grow[1]"], ran["grow[2]"]) == (1, 1, 2, 1)
-    assert ran["gather[-1]"] == 1  # its first attempt was over when it had read
+    assert ran["gather[-1]"] == 1  # its first attempt ended at the read, before it recorded itself
 
 
 def test_a_reader_without_an_edge_waits_too(runs: Runs) -> None:

@@ -1,4 +1,4 @@
-"""The XCom backend by itself: what is stored, what is read back, and what damage and loss look like."""
+"""The XCom backend on its own: stored entries, values read back, damage and loss."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def backend(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def stored(backend: Any, value: Any, **changes: Any) -> Any:
-    """What Airflow's database would hold: JSON of what the backend gives."""
+    """What Airflow's database would hold: the backend's result after a round trip through JSON."""
     return json.loads(json.dumps(backend.serialize_value(value, **(PLACE | changes))))
 
 
@@ -141,7 +141,7 @@ def test_other_xcoms_are_other_objects(backend: Any, change: dict[str, Any]) -> 
 
 
 def test_without_a_task(backend: Any) -> None:
-    """Code of a user may call the class itself; such values get random IDs and end by themselves."""
+    """User code may call the class directly; such values get random IDs and a session that expires by itself."""
     entries = [backend.serialize_value(b"x" * 5000) for _ in range(2)]
     references = [Reference.parse(entry) for entry in entries]
     assert references[0].id != references[1].id
@@ -202,7 +202,8 @@ def test_a_reference_of_another_host_names_it(backend: Any) -> None:
 
 def test_a_reference_of_a_former_store_of_this_host(backend: Any) -> None:
     entry = stored(backend, np.arange(1000))
-    taken_over = entry | {"instance": "ab" * 16}  # a store that took over another's disk has its lives of objects too
+    # Same generations: such a store recovered another's spill files.
+    taken_over = entry | {"instance": "ab" * 16}
     assert len(read(backend, taken_over)) == 1000
     with pytest.raises(ObjectLost, match="ended or was killed, and this is a new one"):
         read(backend, taken_over | {"generation": entry["generation"] ^ 1})
@@ -216,7 +217,7 @@ def test_a_store_that_is_gone(backend: Any, daemon: Any) -> None:
         read(backend, entry)
     with pytest.raises(StoreUnavailable):
         stored(backend, np.arange(1000))
-    assert stored(backend, 3) == 3  # what stays in the database needs no store
+    assert stored(backend, 3) == 3  # values kept in the database need no store
 
 
 def test_purge_drops_the_object(backend: Any) -> None:
@@ -224,7 +225,7 @@ def test_purge_drops_the_object(backend: Any) -> None:
     backend.purge(SimpleNamespace(value=entry, key="return_value"))
     reference = Reference.parse(entry)
     assert not scope_store(None, reference.scope).exists(reference.id)
-    backend.purge(SimpleNamespace(value=entry, key="return_value"))  # again is nothing
+    backend.purge(SimpleNamespace(value=entry, key="return_value"))  # idempotent
     backend.purge(SimpleNamespace(value={"plain": 1}, key="return_value"))
     backend.purge(SimpleNamespace(value=None, key="return_value"))
 
@@ -262,7 +263,7 @@ def test_the_default_scope_is_the_installation(backend: Any, monkeypatch: pytest
 def test_provider_metadata_fits_airflows_schema() -> None:
     import airflow
 
-    jsonschema = importlib.import_module("jsonschema")  # has no types
+    jsonschema = importlib.import_module("jsonschema")  # has no type information
     schema = json.loads(Path(airflow.__file__).with_name("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
 
@@ -333,14 +334,14 @@ def test_what_a_task_pushed_itself_may_have_changed_since(backend: Any, begin_ta
     stored(backend, array, key="array")
     array[0] = 7
     assert read(backend, stored(backend, {"array": array}))["array"][0] == 7
-    begin_task(True)  # and the last push of a key counts, which is Airflow's own
+    begin_task(True)  # the last push of a key wins, and that is Airflow's own
     stored(backend, array, key="array")
     array[0] = 8
     stored(backend, array, key="array")
     assert read(backend, stored(backend, {"array": array}))["array"][0] == 8
 
 
-# --- writing into what one got
+# --- writing to an input
 
 
 def test_a_task_that_writes_into_its_input_is_told_the_setting(
@@ -356,7 +357,7 @@ def test_a_task_that_writes_into_its_input_is_told_the_setting(
     assert task.on_failure_callback == [own.append, advising.explain]
     assert task.on_retry_callback == [advising.explain]
     advising.explain({"exception": ValueError("output array is read-only")})
-    assert not caplog.records  # it got nothing from here
+    assert not caplog.records  # no input was read yet
     values = read(backend, stored(backend, np.arange(1000)))
     with pytest.raises(ValueError, match="read-only") as error:
         values[0] = 7

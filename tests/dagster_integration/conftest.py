@@ -1,4 +1,4 @@
-"""What the tests of the integration share: a store of the test's own, and an instance with storage."""
+"""Fixtures of the integration's tests: a store per test, and an instance with storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from entrepot_io.connections import close_all
 
 @pytest.fixture
 def own_store(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The test's daemon is the store that IO managers find."""
+    """Make the test's daemon the store that IO managers use."""
     monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
     monkeypatch.delenv("ENTREPOT_SCOPE", raising=False)
     yield
@@ -22,7 +22,7 @@ def own_store(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
-    """An instance with storage, as `dagster dev` has."""
+    """Instance with persistent storage, as with `dagster dev`."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     with DagsterInstance.get() as found:

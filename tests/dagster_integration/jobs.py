@@ -1,4 +1,4 @@
-"""Jobs that the multiprocess executor runs; each step is a fresh interpreter that loads this file."""
+"""Jobs for the multiprocess executor; each step is a new interpreter that loads this file."""
 
 import os
 from typing import Any
@@ -66,7 +66,7 @@ def dynamic() -> None:
 
 @op(retry_policy=RetryPolicy(max_retries=1), out={"first": Out(), "second": Out()})
 def flaky(context: OpExecutionContext) -> Any:
-    """Hands its first output over, then fails once."""
+    """Yield the first output, then fail on the first attempt."""
     from dagster import Output
 
     yield Output(np.full(10_000, context.retry_number), "first")
@@ -89,7 +89,7 @@ def retried() -> None:
 
 @op
 def lose(context: OpExecutionContext, frame: pd.DataFrame) -> None:
-    """Deletes its own input behind the host's back."""
+    """Delete its own input behind Dagster's back."""
     from entrepot_dagster.places import default_scope, output_place
     from entrepot_io.connections import session_store
 

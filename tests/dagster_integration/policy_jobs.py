@@ -1,4 +1,4 @@
-"""Jobs whose steps lose values of others, once; they are looked at again by file, so each run imports this module."""
+"""Jobs whose steps lose other steps' values once; Dagster reloads them by file, so each run imports this module."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ FOLDER = "POLICY_JOBS_FOLDER"
 
 
 def note(step: str) -> int:
-    """Note that a step runs, and say how often it has by now."""
+    """Record that a step runs, and return how many times it has run."""
     path = Path(os.environ[FOLDER]) / step
     count = int(path.read_text()) + 1 if path.exists() else 1
     path.write_text(str(count))

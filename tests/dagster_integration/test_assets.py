@@ -1,4 +1,4 @@
-"""Assets: written in place, partitioned as with Dagster's own file-based managers, found again by later runs."""
+"""Assets: overwritten in place, partitioned as with Dagster's own file-based IO managers, found by later runs."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,7 @@ def recorded(instance: DagsterInstance, key: list[str]) -> Reference:
 
 
 def lose(instance: DagsterInstance, path: list[str], partition: str | None = None) -> None:
-    """Delete an asset behind the host's back."""
+    """Delete an asset behind Dagster's back."""
     place = asset_place(instance, path, partition)
     store = session_store(None, default_scope(instance), place.session, None)
     assert store.delete(store.derive(place.key))
@@ -143,13 +143,13 @@ def test_an_asset_that_was_never_written(instance: DagsterInstance) -> None:
 
 
 def report(instance: DagsterInstance, entry: Any) -> None:
-    """Let the event log say that another run, elsewhere, has materialized the asset since."""
+    """Make the event log say that a later run, elsewhere, has materialized the asset."""
     metadata = {"entrepot/reference": JsonMetadataValue(entry)}
     instance.report_runless_asset_event(AssetMaterialization(AssetKey(["raw", "orders"]), metadata=metadata))
 
 
 def test_an_asset_of_another_host_is_never_read_from_here(instance: DagsterInstance) -> None:
-    """This host's store still has an older one under the same ID."""
+    """This host's store still has an older version under the same ID."""
     materialize([orders], instance=instance, resources=IO)
     report(instance, replace(recorded(instance, ["raw", "orders"]), instance="f" * 32, host="node-b").to_dict())
     with pytest.raises(ObjectLost, match="lives on host 'node-b'"):
@@ -216,7 +216,7 @@ def test_a_partition_that_was_never_written(instance: DagsterInstance) -> None:
 
 
 def test_a_lost_partition_is_never_skipped(instance: DagsterInstance) -> None:
-    """Allowing partitions that were not written yet does not allow losing data."""
+    """Allowing missing partitions covers those never written, not those that were lost."""
     make_days(instance, "mon", "tue", "wed")
     lose(instance, ["daily"], "tue")
     with pytest.raises(ObjectLost, match="asset:daily@tue"):
@@ -265,7 +265,7 @@ def test_the_library_is_registered() -> None:
     assert DagsterLibraryRegistry.get()["entrepot-dagster"] == "0.1.0"
 
 
-# --- a scope that somebody named
+# --- explicitly configured scopes
 
 
 def test_assets_of_a_named_scope_outlive_an_ephemeral_instance() -> None:

@@ -1,4 +1,4 @@
-"""An asset that is a collection: written in place as a reference, read by its ID, whole or in part."""
+"""An asset that is a collection: written in place as a reference, read by ID, whole or in part."""
 
 import entrepot
 import pyarrow as pa

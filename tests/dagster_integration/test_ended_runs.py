@@ -1,4 +1,4 @@
-"""Outputs of ops go with their run, however it was deleted."""
+"""Outputs of ops are deleted with their run, however the run was deleted."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_process_does_not_look_all_the_time(instance: DagsterInstance, monkeyp
 
 @pytest.mark.usefixtures("looks_always")
 def test_a_scope_that_was_set_by_hand_is_left_to_gc(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instances that share it do not know each other's runs."""
+    """Instances that share a scope do not know each other's runs."""
     monkeypatch.setenv("ENTREPOT_SCOPE", "shared")
     first = run(instance)
     instance.delete_run(first)

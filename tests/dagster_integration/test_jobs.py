@@ -31,12 +31,12 @@ JOBS = str(Path(__file__).with_name("jobs.py"))
 
 
 def metadata_of(event: Any) -> dict[str, Any]:
-    """The metadata of a HANDLED_OUTPUT event."""
+    """Metadata of a HANDLED_OUTPUT event."""
     return dict(event.event_specific_data.metadata)
 
 
 def references(result: Any) -> dict[str, Reference]:
-    """What the IO manager recorded, by step and output."""
+    """References recorded by the IO manager, by step and output."""
     found = {}
     for event in result.all_events:
         if event.event_type == DagsterEventType.HANDLED_OUTPUT:
@@ -48,7 +48,7 @@ def references(result: Any) -> dict[str, Reference]:
 
 
 def cause_of(event: Any, wanted: type[BaseException]) -> str:
-    """The message of the error of that class in a failed step's chain of causes."""
+    """Message of the error of class ``wanted`` in a failed step's chain of causes."""
     error = event.step_failure_data.error
     while error is not None:
         if error.cls_name == wanted.__name__:
@@ -103,7 +103,7 @@ def test_metadata_says_the_size_of_small_values(instance: DagsterInstance) -> No
 
 
 def run_file(name: str, instance: DagsterInstance) -> JobExecutionResult:
-    """Run a job of jobs.py with the multiprocess executor, which Dagster uses by default."""
+    """Run a job of jobs.py with the multiprocess executor, Dagster's default."""
     options: dict[str, Any] = {"execution": {"config": {"multiprocess": {"max_concurrent": 2}}}}
     return execute_job(ReconstructableJob.for_file(JOBS, name), instance=instance, run_config=options)
 

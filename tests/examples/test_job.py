@@ -68,7 +68,7 @@ def test_model_is_scored_on_what_it_has_not_seen(model: job.DelayModel, featured
     assert model.rows + len(scored) == len(featured)
     assert (scored["flight_id"] % 4 != 0).all()
     assert np.allclose(scored["error"], scored["predicted"] - scored["actual"])
-    # It has learned something: better than to guess the mean.
+    # The model is better than predicting the mean.
     assert scored["error"].abs().mean() < (scored["actual"] - scored["actual"].mean()).abs().mean()
 
 
@@ -82,7 +82,7 @@ def test_job_is_deterministic(tables: job.Tables) -> None:
 
 @pytest.mark.slow
 def test_no_function_writes_to_its_arguments(tables: job.Tables) -> None:
-    # As Entrepot hands tables out: NumPy blocks that cannot be written.
+    # Tables as Entrepot returns them: with read-only NumPy blocks.
     frozen = {name: table.copy() for name, table in tables.items()}
     before = {name: job.checksum(table) for name, table in frozen.items()}
     for table in frozen.values():

@@ -1,4 +1,4 @@
-"""The Kubernetes demonstration at a small size: every pod finds its data, and the picture is there."""
+"""The Kubernetes demo on a small scale: every pod finds its data, and the chart is drawn."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.timeout(200)
 def test_the_demonstration(control_plane: Any, tmp_path: Path) -> None:
-    """It starts a control plane of its own; the fixture says that one can be had here, and marks this test."""
+    """The demo starts its own control plane; the fixture only ensures that one can be built, and marks this test."""
     words = ["--nodes", "2", "--shards", "3", "--rows", "1000", "--out", str(tmp_path)]
-    variables = os.environ | {"XDG_CACHE_HOME": str(kubecp_build.CACHE.parent)}  # where the built program is
+    variables = os.environ | {"XDG_CACHE_HOME": str(kubecp_build.CACHE.parent)}  # where the built binary is cached
     command = [sys.executable, "-m", "examples.kubernetes", *words]
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr

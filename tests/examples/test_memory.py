@@ -1,4 +1,4 @@
-"""Memory of process trees, against real processes and against files laid out like the kernel's."""
+"""Memory of process trees, measured for real processes and for fake /proc files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from examples.flights.measure import memory
 
 MIB = 1024 * 1024
-# A parent that holds a memory file with pages that nobody maps, and a child that has private memory of its own.
+# A parent that holds a memfd whose pages are not mapped, and a child with private memory.
 _PROGRAM = """
 import mmap, os, subprocess, sys
 fd = os.memfd_create("held")
@@ -35,7 +35,7 @@ child.wait()
 
 @pytest.fixture
 def family() -> Iterator[int]:
-    """The ID of a process that has started what the program above says."""
+    """PID of a process that runs the program above."""
     with subprocess.Popen(
         [sys.executable, "-S", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -55,7 +55,7 @@ def test_tree_is_summed_with_memory_files_that_nobody_maps(family: int) -> None:
     assert found.files >= 24 * MIB
     assert found.pss >= 32 * MIB
     assert found.total >= 56 * MIB
-    # Only what is below: the child alone, and neither its parent's memory file nor this process.
+    # Only descendants count: the child, but neither its parent's memfd nor this process.
     child = _below(family)
     assert child.processes == 1
     assert child.files == 0

@@ -1,4 +1,4 @@
-"""The clock and the counters around a host's calls."""
+"""The timers and counters around an orchestrator's calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo is asked for."""
+"""Command-line options of the demo."""
 
 from __future__ import annotations
 

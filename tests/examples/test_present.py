@@ -1,4 +1,4 @@
-"""Table, chart and page of given figures."""
+"""Table, chart and page for given figures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows() -> list[Figures]:
 
 def test_table_has_a_line_per_run(rows: list[Figures]) -> None:
     lines = table.text_table(rows).splitlines()
-    assert len(lines) == 2 + len(rows) + 2  # the head, its rule, and a blank line between hosts
+    assert len(lines) == 2 + len(rows) + 2  # the header, its rule, and blank lines between orchestrators
     line = next(line for line in lines if "object storage" in line)
     assert line.split()[-7:] == ["3.00", "2.50", "0.50", "35", "700", "400", "12.3"]
 
@@ -71,7 +71,7 @@ def test_json_keeps_everything(rows: list[Figures]) -> None:
 
 
 class _Page(HTMLParser):
-    """Checks that tags are balanced, and collects what the page shows and loads."""
+    """Checks that tags are balanced, and collects the page's text and links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_page_is_whole_and_needs_nothing_else(rows: list[Figures]) -> None:
     assert parsed.links == []
     for row in rows:
         assert row.label in parsed.text
-    assert '"type": "<dict>"' in parsed.text  # escaped, so shown
+    assert '"type": "<dict>"' in parsed.text  # escaped, therefore visible
     assert "All 7 runs gave the same answer." in parsed.text
 
 

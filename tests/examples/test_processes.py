@@ -1,4 +1,4 @@
-"""Processes of the demo end with all that they started, and say what went wrong."""
+"""The demo's processes end together with all their descendants, and report what went wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from examples.flights.processes import Child, DemoError, free_port, tail
 
-# Starts a child that ignores SIGTERM and one in a session of its own, and writes their IDs.
+# Starts a child that ignores SIGTERM and one in its own session, and writes their PIDs.
 _FAMILY = """
 import subprocess, sys, time
 apart = "import time; print('ready', flush=True); time.sleep(600)"
@@ -99,7 +99,7 @@ def test_free_port_is_free() -> None:
 
 @pytest.mark.slow
 def test_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
-    # Kedro alone starts the quickest; the interrupt comes while its run is under way.
+    # Kedro alone starts fastest; the interrupt arrives during its run.
     command = [sys.executable, "-m", "examples.flights", "--hosts", "kedro", "--transports", "pickle", "--scale", "1"]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
