@@ -62,7 +62,7 @@ class RunNote:
         run: ID of ``kedro run``'s session.
         pipelines: names of the pipelines requested.
         made: whether a node of this run makes the dataset.
-        package: the project's package; None: there is none.
+        package: the project's package; None: not a Kedro project.
     """
 
     run: str

@@ -150,7 +150,7 @@ class _DataWriter:
         if key in places:
             return msgpack.ExtType(_SHARED, struct.pack("<I", places[key]))
         written = self._contents(value, kind)
-        if kind is not tuple and kind is not frozenset:  # immutable: nobody can tell one from two equal ones by writing
+        if kind is not tuple and kind is not frozenset:  # immutable ones need no sharing
             places[key] = self._ended
         self._ended += 1
         return written

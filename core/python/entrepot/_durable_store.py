@@ -41,7 +41,7 @@ class Tier(Protocol):
         ...
 
     def forget(self, oid: ObjectID) -> bool:
-        """Remove it."""
+        """Remove it; return whether it was there."""
         ...
 
     def bind(self, store: Store, name: str, oid: ObjectID) -> None:
@@ -52,7 +52,7 @@ class Tier(Protocol):
         ...
 
     def lookup(self, store: Store, name: str) -> ObjectID | None:
-        """Return the ID that a name is bound to there."""
+        """Return the ID that a name is bound to in the tier; None: it has no such name."""
         ...
 
 

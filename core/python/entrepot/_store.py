@@ -28,7 +28,7 @@ PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory that is still being p
 
 
 class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods, SetMethods):
-    """Connection to a store, seen from one session of one scope. Thread-safe; closed on leaving its context manager.
+    """Connection to a store, seen from one session of one scope. Thread-safe; a context manager that closes it.
 
     Created by :func:`entrepot.connect`. Keeps working after ``os.fork`` and in ``multiprocessing`` children, which pin
     objects on their own. Reconnects by itself when the daemon is restarted. If keeper and daemon both died and another
