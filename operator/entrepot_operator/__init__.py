@@ -1,4 +1,4 @@
-"""Entrepot on Kubernetes: pods that follow the data. Nothing in it is used outside a cluster."""
+"""Entrepot on Kubernetes: data-local scheduling of pods. Nothing in this package is used outside a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from entrepot_io.placement import inject as inject
     from entrepot_io.placement import inject_document as inject_document
 
-# The command line imports this package for each of its verbs: the rest comes with the first use.
+# The command line imports this package for all of its subcommands, so the rest is loaded on first use.
 __all__ = ["Injection", "Node", "PlacementConflict", "Site", "explain", "inject", "inject_document"]
 
 __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "entrepot_io.placement"))

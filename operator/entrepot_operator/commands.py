@@ -1,4 +1,4 @@
-"""The verbs ``entrepot publish``, ``entrepot operator``, ``entrepot crds`` and ``entrepot manifests``."""
+"""The subcommands ``entrepot publish``, ``entrepot operator``, ``entrepot crds`` and ``entrepot manifests``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONCE_SECONDS = 300.0
 
 
 def add_verbs(verbs: SubParsers) -> None:
-    """Add the verbs of this module."""
+    """Add this module's subcommands."""
     publish = verbs.add_parser(
         "publish",
         help="tell a Kubernetes cluster what the store of this node holds",

@@ -1,4 +1,4 @@
-"""The CRDs of the group ``entrepot.dev``: the files under ``manifests/crds`` are the one source of them."""
+"""The CRDs of the group ``entrepot.dev``; the files under ``manifests/crds`` are their single source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def definitions() -> list[dict[str, Any]]:
     """All CRDs as mappings.
 
     Raises:
-        InvalidArgument: YAML cannot be read here; the message says what to install.
+        InvalidArgument: YAML support is not installed; the message says what to install.
     """
     from entrepot_io.placement import manifests
 

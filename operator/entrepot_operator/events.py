@@ -1,4 +1,4 @@
-"""Events: what people see of a resource with ``kubectl describe``."""
+"""Kubernetes Events, as shown by ``kubectl describe``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-LONGEST_MESSAGE = 1024  # by the API
-_LONGEST_NAME = 200  # of what it is about; the digest comes after it
+LONGEST_MESSAGE = 1024  # limit of the API
+_LONGEST_NAME = 200  # of the resource's name within the event's; a digest is appended
 
 
 def event(
@@ -26,12 +26,12 @@ def event(
     """The manifest of an Event.
 
     Args:
-        about: ``namespace`` and ``name`` of a resource, and ``apiVersion``, ``kind`` and ``uid`` as far as known.
-        what: tells it from other Events of that resource: the same of the same always has the same name.
+        about: ``namespace`` and ``name`` of a resource, and ``apiVersion``, ``kind`` and ``uid`` if known.
+        what: identifies the Event among those of the resource: the same text always gives the same name.
         type: ``Normal`` or ``Warning``.
-        reason: in one word, in camel case.
-        message: for people; at most ``LONGEST_MESSAGE`` characters.
-        component: that says it.
+        reason: one word in CamelCase.
+        message: human-readable; at most ``LONGEST_MESSAGE`` characters.
+        component: that reports it.
         first, last: when it was seen, in UTC.
         count: how often.
     """

@@ -1,7 +1,7 @@
-"""Where objects are, kept in memory: what the operator and its webhook know of the cluster without asking it.
+"""In-memory index of object locations, from which the operator and its webhook answer without querying the cluster.
 
-Of a resource only what placement needs is kept, some hundred bytes: an operator that kept 10,000 resources as it got
-them would need more memory for the owners of their fields than for all else.
+It keeps only what placement needs of a resource, a few hundred bytes: storing 10,000 complete resources would take more
+memory for their managed fields than for everything else.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _Held:
     """An object in the store of one node.
 
     Attributes:
-        lease: without which it does not count.
+        lease: without a valid one, the object does not count.
         node: where it is.
         bytes: its payload.
-        available: whether it could be had when its publisher last said something.
+        available: whether it was available according to its publisher's last report.
     """
 
     lease: str
@@ -40,10 +40,10 @@ class _Held:
 
 
 class Index:
-    """LocalObjects, the leases of their stores, and the nodes, as far as placement needs them. Any thread may use it.
+    """Index of LocalObjects, the leases of their stores, and the nodes, as far as placement needs them. Thread-safe.
 
     Args:
-        now: the time by the clock of the API server.
+        now: current time by the API server's clock.
     """
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
@@ -58,26 +58,26 @@ class Index:
 
     @property
     def synced(self) -> bool:
-        """Whether everything was read at least once; before that, what is not found may well be there."""
+        """Whether everything was read at least once; until then, missing objects may well exist."""
         return self._read == {"objects", "leases", "nodes"}
 
     @property
     def unreadable(self) -> int:
-        """How many LocalObjects could not be understood since the start."""
+        """Number of LocalObjects that could not be parsed, since the start."""
         return self._unreadable
 
     def __len__(self) -> int:
-        """How many objects are known, each counted once."""
+        """Number of distinct objects known."""
         return len(self._objects)
 
     def locations(self, ids: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Bytes by object and node, as ``inject`` takes it.
+        """Bytes by object and node, as accepted by ``inject``.
 
         Args:
             ids: object IDs of 40 hexadecimal digits.
 
         Returns:
-            Of the objects that are known; one that no live store holds has no nodes, it is lost.
+            The known objects; one that no live store holds has no nodes: it is lost.
         """
         now = self._now()
         found: dict[str, dict[str, int]] = {}
@@ -94,31 +94,32 @@ class Index:
         return found
 
     def nodes(self) -> Mapping[str, Node] | None:
-        """The cluster's nodes by name, not to be changed; None: they have not been read yet, or may not be."""
+        """The cluster's nodes by name, read-only; None: not read yet, or not allowed to be."""
         return self._nodes
 
     def live(self, lease: str) -> bool:
-        """Whether the store of a lease was heard of in time."""
+        """Whether a lease is valid."""
         with self._lock:
             return self._lives(lease, self._now())
 
     def leases(self) -> dict[str, bool]:
-        """All leases, and whether they live."""
+        """All leases, and whether they are valid."""
         now = self._now()
         with self._lock:
             return {name: now < end for name, end in self._ends.items()}
 
     def published(self, leases: Iterable[str]) -> int:
-        """How many objects the stores of these leases hold, as far as they live."""
+        """Number of objects in the stores of these leases, counting only valid ones."""
         now = self._now()
         with self._lock:
             return sum(self._counts[lease] for lease in leases if self._lives(lease, now))
 
     def put_objects(self, resources: Iterable[Resource]) -> None:
-        """Take these LocalObjects for all that there are. They are looked at one after another, and not kept.
+        """Replace all LocalObjects. The resources are consumed one by one and not kept.
 
         Args:
-            resources: as the API has them, of one namespace. What it raises is raised, and then nothing changes.
+            resources: all of one namespace, from the API. If iterating raises, the error propagates and nothing
+                changes.
         """
         objects: dict[bytes, tuple[_Held, ...]] = {}
         counts: Counter[str] = Counter()
@@ -133,14 +134,14 @@ class Index:
             self._read.add("objects")
 
     def change_object(self, resource: Resource, *, gone: bool = False) -> str | None:
-        """Take note that a LocalObject is new, was changed or is gone; returns its object's ID.
+        """Apply the addition, change or removal of a LocalObject; returns its object's ID.
 
         Args:
-            resource: as the API has it, or had it last.
+            resource: its current, or last, state in the API.
             gone: whether it was removed.
 
         Returns:
-            None: the resource cannot be understood, and nothing changed.
+            None: the resource could not be parsed, and nothing changed.
         """
         one = self._parse(resource)
         if one is None:
@@ -161,14 +162,14 @@ class Index:
         return key.hex()
 
     def put_leases(self, resources: Iterable[Resource]) -> None:
-        """Take these Leases of publishers for all that there are."""
+        """Replace all Leases of publishers."""
         ends = dict(_ending(resource) for resource in resources)
         with self._lock:
             self._ends = ends
             self._read.add("leases")
 
     def change_lease(self, resource: Resource, *, gone: bool = False) -> bool:
-        """Take note of a Lease; returns whether its store lives now and did not before, or the other way round."""
+        """Apply a change of a Lease; returns whether its validity changed."""
         name, end = _ending(resource)
         now = self._now()
         with self._lock:
@@ -180,20 +181,20 @@ class Index:
             return before != self._lives(name, now)
 
     def put_nodes(self, resources: Iterable[Resource]) -> None:
-        """Take these Nodes for all that there are."""
+        """Replace all Nodes."""
         nodes = {str(one["metadata"]["name"]): node_of(one) for one in resources}
         with self._lock:
             self._nodes = nodes
             self._read.add("nodes")
 
     def change_node(self, resource: Resource, *, gone: bool = False) -> bool:
-        """Take note of a Node; returns whether that changes anything for placement."""
+        """Apply a change of a Node; returns whether it matters for placement."""
         name, node = str(resource["metadata"]["name"]), node_of(resource)
         with self._lock:
             before = self._nodes or {}
             if (name not in before) if gone else (before.get(name) == node):
                 return False
-            # Whoever reads has the mapping in hand without a lock: it is another one each time.
+            # Readers use the mapping without a lock, so replace it rather than modify it.
             after = {key: one for key, one in before.items() if key != name} if gone else {**before, name: node}
             self._nodes = after
         return True

@@ -1,6 +1,6 @@
-"""All manifests of an installation, as kustomize would list them: ``entrepot manifests`` prints them for kubectl.
+"""All manifests of an installation, in kustomize's order: ``entrepot manifests`` prints them for kubectl.
 
-``manifests/`` is the one source of them; the Helm chart is made from the same files.
+``manifests/`` is their single source; the Helm chart is generated from the same files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MANIFESTS = Path(__file__).parent / "manifests"
 NAMESPACE = "entrepot-system"
 IMAGE = "entrepot:0.1.0"
 
-# What has no namespace of its own is named by that of its installation.
+# Cluster-scoped objects are named after the namespace of their installation.
 _CLUSTER_WIDE = re.compile(
     r"^kind: (?:ClusterRole|ClusterRoleBinding|MutatingWebhookConfiguration|ValidatingAdmissionPolicy"
     r"|ValidatingAdmissionPolicyBinding)$",
@@ -29,20 +29,20 @@ _IMAGE = re.compile(r"[\w.\-/:@]{1,512}")
 
 
 def installation(namespace: str) -> str:
-    """What the names of an installation's objects begin with that have no namespace: there is one in a namespace.
+    """Name prefix of an installation's cluster-scoped objects; there is one installation in a namespace.
 
     Args:
-        namespace: that it is in.
+        namespace: of the installation.
     """
     return "entrepot" if namespace == NAMESPACE else f"entrepot-{namespace}"
 
 
 def named(text: str, prefix: str) -> str:
-    """Manifests with other names of what has no namespace.
+    """Rename the cluster-scoped objects in manifests.
 
     Args:
-        text: documents of YAML.
-        prefix: as :func:`installation` has it.
+        text: YAML documents.
+        prefix: as returned by :func:`installation`.
     """
     return "---\n".join(_renamed(one, prefix) for one in text.split("---\n"))
 
@@ -50,16 +50,16 @@ def named(text: str, prefix: str) -> str:
 def _renamed(document: str, prefix: str) -> str:
     if _CLUSTER_WIDE.search(document) is None:
         return document
-    # Subjects of a binding are accounts, which have a namespace.
+    # The subjects of a binding are service accounts, which are namespaced.
     own, subjects, rest = document.partition("\nsubjects:\n")
     return _NAMED.sub(lambda found: f"{found[1]}{prefix}-", own) + subjects + rest
 
 
 def files(folder: Path = MANIFESTS) -> Iterator[Path]:
-    """The files of manifests that a kustomization names, in its order, and those of the folders that it names.
+    """The manifest files listed by a kustomization, in order, including those of listed directories.
 
     Args:
-        folder: with ``kustomization.yaml``.
+        folder: directory with ``kustomization.yaml``.
     """
     for name in _LIST.findall((folder / "kustomization.yaml").read_text(encoding="utf-8")):
         path = folder / name
@@ -73,12 +73,12 @@ def text(*, namespace: str = NAMESPACE, image: str = IMAGE, only: str | None = N
     """All manifests as YAML documents.
 
     Args:
-        namespace: in which operator and stores run.
+        namespace: of the operator and the stores.
         image: of the operator.
-        only: one of the folders, such as ``"webhook"``.
+        only: one of the directories, such as ``"webhook"``.
 
     Raises:
-        InvalidArgument: a name that Kubernetes would not take, or a folder that is none.
+        InvalidArgument: a name that Kubernetes would reject, or an unknown directory.
     """
     if _NAME.fullmatch(namespace) is None:
         raise InvalidArgument(f"a namespace has lower-case letters, digits and '-', at most 63, not {namespace!r}")
@@ -96,7 +96,7 @@ def objects(**changes: Any) -> list[dict[str, Any]]:
     """All manifests as mappings; the arguments are those of :func:`text`.
 
     Raises:
-        InvalidArgument: as :func:`text`; or YAML cannot be read here.
+        InvalidArgument: as :func:`text`; or YAML support is not installed.
     """
     from entrepot_io.placement import manifests
 

@@ -1,4 +1,4 @@
-"""The Store resource: what its schema lets users say, with the same defaults."""
+"""The Store resource: the fields of its schema, with the same defaults."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DEGRADED = "Degraded"
 
 @dataclass(frozen=True)
 class SpillKey:
-    """The Secret whose value encrypts what is spilled; in the namespace of the Store.
+    """The Secret with the key that encrypts spilled data; in the Store's namespace.
 
     Attributes:
         name: of the Secret.
-        key: in it: 32 bytes, or 64 hexadecimal digits.
+        key: the entry in it: 32 bytes, or 64 hexadecimal digits.
     """
 
     name: str
@@ -29,13 +29,13 @@ class SpillKey:
 
 @dataclass(frozen=True)
 class Spill:
-    """Where objects go that memory has no room for.
+    """Where objects are spilled.
 
     Attributes:
-        folder: on the node.
-        quota: as Kubernetes writes sizes; None: the daemon's default.
+        folder: directory on the node.
+        quota: a Kubernetes quantity; None: the daemon's default.
         compression: as ``entrepotd --spill-compression``; None: its default.
-        key_secret: None: what is spilled is not encrypted.
+        key_secret: None: spilled data is not encrypted.
     """
 
     folder: str
@@ -46,11 +46,11 @@ class Spill:
 
 @dataclass(frozen=True)
 class Publishing:
-    """What the publisher of each node does; see ``Bounds``.
+    """Settings of each node's publisher; see ``Bounds``.
 
     Attributes:
         enabled: whether there is one.
-        max_objects, min_bytes, writes_per_second, lease_seconds: its bounds.
+        max_objects, min_bytes, writes_per_second, lease_seconds: its limits.
     """
 
     enabled: bool = True
@@ -62,20 +62,20 @@ class Publishing:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """What a Store asks for.
+    """The spec of a Store.
 
     Attributes:
-        image: with entrepotd and the publisher.
-        capacity: memory of the store on each node, as Kubernetes writes sizes.
+        image: containing entrepotd and the publisher.
+        capacity: memory of the store on each node, as a Kubernetes quantity.
         overhead: memory of the daemon itself and the publisher.
-        cpu: what the container asks for.
-        socket_folder: on the node, with the store's socket.
-        run_as_user: whose store it is.
+        cpu: the container's CPU request.
+        socket_folder: directory of the store's socket on the node.
+        run_as_user: owner of the store.
         image_pull_policy: None: Kubernetes' default.
         image_pull_secrets: their names.
-        spill: None: a full store refuses.
-        default_ttl: of sessions with a name, in seconds; None: the daemon's default.
-        publish: what becomes LocalObjects.
+        spill: None: a full store rejects new objects.
+        default_ttl: of named sessions, in seconds; None: the daemon's default.
+        publish: what is published as LocalObjects.
         node_selector, tolerations: which nodes have a store.
         priority_class_name: None: the cluster's default.
         max_unavailable: nodes without their store while a change is rolled out; a number, or a share such as ``"10%"``.
@@ -98,15 +98,15 @@ class StoreSpec:
     max_unavailable: int | str = 1
 
 
-# In the API the names are written in one word; two of them do not follow the rule.
+# Field names are in camelCase in the API; exceptions to the rule.
 _WORDS = {"default_ttl": "defaultTTL"}
 
 
 def parse_store(resource: Mapping[str, Any]) -> StoreSpec:
-    """Read the spec of a Store.
+    """Parse the spec of a Store.
 
     Raises:
-        InvalidArgument: it is none that this version's schema allows.
+        InvalidArgument: it does not conform to this version's schema.
     """
     name = (resource.get("metadata") or {}).get("name")
     if resource.get("apiVersion") != API_VERSION or resource.get("kind") != "Store":
@@ -141,7 +141,7 @@ def parse_store(resource: Mapping[str, Any]) -> StoreSpec:
 
 
 def word(name: str) -> str:
-    """How a field is called in the API.
+    """Name of a field in the API.
 
     >>> word("socket_folder")
     'socketFolder'

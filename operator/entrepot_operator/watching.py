@@ -1,4 +1,4 @@
-"""Following a collection of the cluster's API: read all of it, then every change, for ever."""
+"""Informer: reads a collection of the cluster's API, then follows every change, forever."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from entrepot_io.cluster.places import missing_kinds
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0
-SHORTEST_SECONDS = 1.0  # a watch that ends sooner is followed by a pause before the next
+SHORTEST_SECONDS = 1.0  # if a watch ends sooner, pause before the next
 
 Resource = Mapping[str, Any]
 
 
 class Sink(Protocol):
-    """What takes what is read. Each is called by one thread."""
+    """Receives what is read. Each sink is called by one thread."""
 
     def put(self, resources: Iterable[Resource]) -> None:
-        """All that there is. Reading on may raise; then it is put again later."""
+        """Replace everything. Iterating may raise; then it is called again later."""
 
     def change(self, resource: Resource, *, gone: bool) -> None:
-        """One resource that is new, was changed, or is gone."""
+        """One resource that was added, changed or removed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is followed.
+    """What to follow.
 
     Attributes:
-        name: for people, such as ``"stores"``.
+        name: for display, such as ``"stores"``.
         path: in the API.
         labels, fields: selectors.
-        ours: whether it is of a kind that our CRDs define.
+        ours: whether our CRDs define its kind.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Watcher:
     """Follows one collection in a thread of its own.
 
     Args:
-        source: what is followed.
-        connect: makes the connection that this watcher alone uses.
-        sink: takes what is read.
-        say: takes what went wrong, once for each new problem.
+        source: what to follow.
+        connect: creates a connection for this watcher's exclusive use.
+        sink: receives what is read.
+        say: receives errors, once for each new one.
     """
 
     def __init__(
@@ -81,37 +81,37 @@ class Watcher:
 
     @property
     def problem(self) -> EntrepotError | None:
-        """Why it cannot be followed now; None: it is, or nobody knows yet."""
+        """Why it cannot be followed at the moment; None: it can, or this is not known yet."""
         return self._problem
 
     @property
     def restarts(self) -> int:
-        """How often it was read anew since the start, the first time not counted."""
+        """How often it was read again since the first time."""
         return self._restarts
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether its thread is running."""
         return self._thread.is_alive()
 
     def connected_for(self) -> float:
-        """For how many seconds it has been followed without a gap; 0: it is not."""
+        """Seconds for which it has been followed without a gap; 0: it is not."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is being read is given up."""
+        """Request the end; aborts the current read."""
         self._stopped.set()
         api = self._api
         if api is not None:
             api.abort()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end."""
+        """Wait for the thread to end."""
         if self._thread.is_alive():
             self._thread.join(seconds)
 
@@ -126,7 +126,7 @@ class Watcher:
                     version = followed
                     pause = FIRST_PAUSE_SECONDS
                 if time.monotonic() - begin > SHORTEST_SECONDS:
-                    continue  # the server ended it, as it does from time to time
+                    continue  # the server ends watches from time to time
             except ListExpired:
                 version = ""
                 self._restarts += 1
@@ -151,7 +151,7 @@ class Watcher:
         return version
 
     def _follow(self, api: Api, version: str) -> Iterator[str]:
-        """Follow from a version on; yields the version after each change."""
+        """Follow changes from a version on; yields the version after each change."""
         source = self.source
         for kind, resource in api.watch(source.path, version, labels=source.labels, fields=source.fields):
             self._well()

@@ -1,7 +1,7 @@
-"""The mutating webhook: a pod that says what it reads is drawn there at the moment when it is made.
+"""The mutating webhook: schedules a pod that declares its inputs near them, at the moment it is created.
 
-It changes affinity, mounts, environment and its own annotation, nothing else, and it never refuses a pod: what it
-cannot know leaves the pod as it is. ``serve`` starts it beside whoever keeps the index of where objects are.
+It changes affinity, mounts, environment and its own annotation, nothing else, and never rejects a pod: without the
+necessary knowledge it leaves the pod unchanged. ``serve`` starts it in the process that holds the location index.
 """
 
 from __future__ import annotations

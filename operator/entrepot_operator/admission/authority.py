@@ -1,12 +1,11 @@
-"""Certificates of the webhook: an authority of our own, the server's certificate, and when each is made anew.
+"""Certificates of the webhook: its own CA, the server's certificate, and when each is renewed.
 
-What is to be done is read off the certificates themselves, so every replica comes to the same:
+What to do follows from the certificates alone, so every replica reaches the same decision:
 
-no authority --> one is made, and a certificate by it
-certificate at two thirds of its life, or for other names --> another one, by the newest authority
-authority at two thirds --> another one beside it: both are trusted, the certificate stays
-new authority an hour old (every API server knows it) --> a certificate by it
-that an hour old (every replica serves it) --> the old authority goes
+no CA --> create one, and a certificate signed by it certificate past 2/3 of its lifetime, or for other names --> new
+certificate, signed by the newest CA CA past 2/3 of its lifetime --> add a new CA: both are trusted, the certificate
+stays new CA one hour old (known to every API server) --> certificate signed by it that certificate one hour old (served
+by every replica) --> remove the old CA
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from entrepot.errors import InvalidArgument
 
-_BACKDATED = timedelta(minutes=5)  # for clocks of other machines
+_BACKDATED = timedelta(minutes=5)  # for clock skew
 _RENEWED_AT = 2 / 3
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How long what lives.
+    """Lifetimes.
 
     Attributes:
-        authority, server: life of the certificates.
-        spread: after which everybody has seen a change.
+        authority, server: lifetime of the certificates.
+        spread: time until a change has reached everybody.
     """
 
     authority: timedelta = timedelta(days=365)
@@ -47,22 +46,22 @@ class Pair:
     key: bytes
 
     def __repr__(self) -> str:
-        return "Pair(...)"  # keys stay out of logs
+        return "Pair(...)"  # keeps keys out of logs
 
     @property
     def expires(self) -> datetime:
-        """When the certificate ends."""
+        """When the certificate expires."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 
 @dataclass(frozen=True)
 class Held:
-    """All that the replicas share.
+    """The state shared by the replicas.
 
     Attributes:
-        authorities: certificates of the authorities that are trusted, PEM, the newest last.
-        key: of the newest authority.
-        server: what is served.
+        authorities: certificates of the trusted CAs, PEM, newest last.
+        key: of the newest CA.
+        server: the certificate being served.
     """
 
     authorities: tuple[bytes, ...]
@@ -74,11 +73,11 @@ class Held:
 
     @property
     def bundle(self) -> bytes:
-        """What a client has to trust."""
+        """The CA bundle that clients must trust."""
         return b"".join(self.authorities)
 
     def to_data(self) -> dict[str, bytes]:
-        """As it stands in the Secret."""
+        """Encode as the Secret's data."""
         return {
             "ca.crt": self.bundle,
             "ca.key": self.key,
@@ -88,10 +87,10 @@ class Held:
 
     @classmethod
     def of_data(cls, data: dict[str, bytes]) -> Held:
-        """Read what stands in the Secret.
+        """Decode the Secret's data.
 
         Raises:
-            InvalidArgument: a part is missing, damaged, or does not fit to the others.
+            InvalidArgument: a part is missing, damaged, or does not match the others.
         """
         try:
             authorities = x509.load_pem_x509_certificates(data["ca.crt"])
@@ -111,10 +110,10 @@ def advance(held: Held | None, now: datetime, names: tuple[str, ...], terms: Ter
     """The next state of the certificates; the same object if there is nothing to do.
 
     Args:
-        held: what there is; None: nothing that can be used.
+        held: the current state; None: nothing usable.
         now: in UTC.
         names: DNS names and IP addresses of the server.
-        terms: how long what lives.
+        terms: lifetimes.
     """
     terms = terms or Terms()
     if held is None:
@@ -155,7 +154,7 @@ def _afresh(now: datetime, names: tuple[str, ...], terms: Terms) -> Held:
 def _authority(now: datetime, terms: Terms) -> tuple[x509.Certificate, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # Each has a name of its own, so that nobody takes the old one's key for the new one's.
+    # A unique name for each CA, so that the old one's key is not mistaken for the new one's.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"entrepot webhook {serial:x}"[:64])])
     usage = x509.KeyUsage(
         digital_signature=True,

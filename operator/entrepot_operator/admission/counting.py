@@ -1,4 +1,4 @@
-"""What the webhook counts, as plain numbers."""
+"""The webhook's counters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Literal, get_args
 
-# injected: the pod was changed; unchanged: there was nothing to do; unknown: what is needed for it is not known now;
-# invalid: its annotations, or the request, cannot be understood; late: the time was over; failed: an error of ours.
+# injected: the pod was changed; unchanged: there was nothing to do; unknown: required information is not available now;
+# invalid: its annotations, or the request, are invalid; late: deadline exceeded; failed: an internal error.
 Result = Literal["injected", "unchanged", "unknown", "invalid", "late", "failed"]
 RESULTS: tuple[Result, ...] = get_args(Result)
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)  # seconds
@@ -17,11 +17,11 @@ Sample = tuple[str, dict[str, str], float]
 
 
 class Counters:
-    """Reviews by result, and how long they took. Safe to use from several threads."""
+    """Reviews by result, and their duration. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._results: dict[Result, int] = dict.fromkeys(RESULTS, 0)  # this and what follows: guarded by _lock
+        self._results: dict[Result, int] = dict.fromkeys(RESULTS, 0)  # this and the following: guarded by _lock
         self._buckets = [0] * (len(BOUNDS) + 1)
         self._seconds = 0.0
 
@@ -33,12 +33,12 @@ class Counters:
             self._seconds += seconds
 
     def results(self) -> dict[str, int]:
-        """How many reviews ended how."""
+        """Number of reviews by result."""
         with self._lock:
             return {str(result): count for result, count in self._results.items()}
 
     def samples(self) -> Iterator[Sample]:
-        """Name, labels and value of each number, as Prometheus has counters and histograms."""
+        """Name, labels and value of each number, as Prometheus counters and histograms."""
         with self._lock:
             results, buckets, seconds = dict(self._results), list(self._buckets), self._seconds
         for result, count in results.items():

@@ -1,4 +1,6 @@
-"""Where the server's certificate comes from: a Secret that the replicas share and renew, or somebody else's folder."""
+"""Sources of the server's certificate: a Secret shared and renewed by the replicas, or a directory renewed by
+others.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +30,24 @@ class Certificates(Protocol):
     """A source of the server's certificate."""
 
     def refresh(self) -> Pair:
-        """What has to be served now. Asked again and again, by one thread.
+        """The certificate to serve now. Called periodically, by one thread.
 
         Raises:
-            EntrepotError: it cannot be had now; the message says why.
+            EntrepotError: it is not available now; the message says why.
         """
         ...
 
 
 class SharedCertificates:
-    """Our own authority, in a Secret.
+    """Our own CA, in a Secret.
 
-    The replicas write it only on the version that they have read, so that one of them wins and the others follow it.
-    What the API server has to trust is written into the webhook's configuration before the certificate is served.
+    The replicas write it only on the version they have read, so that one of them wins and the others follow it. The CA
+    bundle is written into the webhook's configuration before the certificate is served.
 
     Args:
-        api: the cluster's, for this thread alone.
+        api: the cluster's, for this thread only.
         settings: names of Secret and configuration.
-        terms: how long certificates live.
+        terms: lifetimes of certificates.
     """
 
     def __init__(self, api: Api, settings: Settings, terms: Terms | None = None) -> None:
@@ -57,7 +59,7 @@ class SharedCertificates:
         """As :meth:`Certificates.refresh`; renews what is due.
 
         Raises:
-            InvalidArgument: the Secret or the configuration is not there.
+            InvalidArgument: the Secret or the configuration does not exist.
             AccessDenied, ClusterRefused, ClusterUnavailable: they cannot be read or written.
         """
         held = self._agreed()
@@ -94,7 +96,7 @@ class SharedCertificates:
             except ClusterRefused as error:
                 if error.status != CONFLICT:
                     raise
-                continue  # another replica was faster: what it wrote will do
+                continue  # another replica was faster: use its result
             log.info(
                 "certificates of the webhook made: %d trusted, served until %s",
                 len(wanted.authorities),
@@ -125,10 +127,10 @@ class SharedCertificates:
 
 
 class MountedCertificates:
-    """A folder with ``tls.crt`` and ``tls.key``, such as a Secret of cert-manager that is mounted.
+    """A directory with ``tls.crt`` and ``tls.key``, such as a mounted Secret of cert-manager.
 
     Args:
-        folder: where they are.
+        folder: the directory.
         sleep: waits; for tests.
     """
 
@@ -142,7 +144,7 @@ class MountedCertificates:
         Raises:
             InvalidArgument: the files cannot be read.
         """
-        # The kubelet exchanges both at once, by a link: read twice the same, they belong together.
+        # The kubelet swaps both atomically, by a symlink: if two reads are equal, the files belong together.
         before = self._read()
         for _ in range(_TRIES):
             found = self._read()

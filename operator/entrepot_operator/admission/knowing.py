@@ -1,4 +1,4 @@
-"""What the webhook asks of whoever knows the cluster."""
+"""The webhook's view of the cluster."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from entrepot_io.placement.nodes import Node
 
 
 class Knowledge(Protocol):
-    """Where objects are and what the nodes are like, held in memory. Asked from several threads at once."""
+    """Object locations and node properties, held in memory. Must be thread-safe."""
 
     @property
     def synced(self) -> bool:
-        """Whether all of it was read once, and is still followed. Otherwise nothing that it says is used."""
+        """Whether everything was read once, and is still followed. Otherwise none of it is used."""
         ...
 
     def locations(self, ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        """Bytes by object and node; an object that nobody published is left out, one that is lost has no nodes.
+        """Bytes by object and node; unpublished objects are omitted, lost ones have no nodes.
 
         Args:
             ids: 40 hexadecimal digits each.
@@ -25,5 +25,5 @@ class Knowledge(Protocol):
         ...
 
     def nodes(self) -> Mapping[str, Node] | None:
-        """The cluster's nodes; None: whoever looks may not see them."""
+        """The cluster's nodes; None: not allowed to be read."""
         ...

@@ -1,4 +1,4 @@
-"""The webhook's server: HTTPS on one event loop in a thread of its own, the decisions in a few threads beside it."""
+"""The webhook's server: HTTPS on an event loop in a thread of its own, decisions in a small thread pool."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Told = Callable[[Review, list[Reason]], None]
 
 
 class Server:
-    """Listens from the moment when it is made; without a certificate no connection comes about.
+    """Listens on construction; handshakes fail until a certificate is installed.
 
     Args:
-        settings: where, and the deadline.
-        decide: about a pod, and whether it may have mounts. Called in threads.
-        counters: are told of each review.
-        ready: whether this server can say more than "the pod stays as it is".
-        told: gets the problems of each pod that is really made. Must not wait.
+        settings: address, deadline and so on.
+        decide: decides about a pod, given whether mounts are allowed. Called in threads.
+        counters: counts each review.
+        ready: whether this server can do more than leave pods unchanged.
+        told: receives the problems of each pod that is actually created (no dry run). Must not block.
 
     Raises:
         InvalidArgument: the address cannot be listened on.
@@ -71,14 +71,14 @@ class Server:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether connections can come about."""
+        """Whether handshakes can succeed."""
         return self._served is not None
 
     def install(self, pair: Pair) -> None:
         """Serve a certificate from the next connection on.
 
         Raises:
-            InvalidArgument: it cannot be used; what was served before still is.
+            InvalidArgument: it cannot be used; the previous one is still served.
         """
         if pair == self._served:
             return
@@ -86,7 +86,7 @@ class Server:
         done: threading.Event = threading.Event()
 
         def change() -> None:
-            # In the loop's own thread, where no handshake is under way in the meantime.
+            # In the loop's own thread, so that no handshake runs concurrently.
             _load(self._tls, pair)
             done.set()
 
@@ -96,7 +96,7 @@ class Server:
         self._served = pair
 
     def close(self) -> None:
-        """Answer what has begun, and stop."""
+        """Finish requests in progress, and stop."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -162,7 +162,8 @@ class Server:
         def left() -> float:
             return max(0.0, end - time.perf_counter())
 
-        # A task and a timer are for what has to be waited for: mostly there is room, and the body came along.
+        # Create a task and a timer only if waiting is necessary: usually there is a free slot, and the body has
+        # arrived.
         if self._at_once.locked():
             await asyncio.wait_for(self._at_once.acquire(), left())
         else:
@@ -187,7 +188,7 @@ class Server:
             return Verdict("late", reasons=[Reason("late", text)])
         except EntrepotError as error:
             return Verdict("failed", reasons=[Reason("failed", f"{error}: the pod stays as it is")])
-        except Exception as error:  # whatever is wrong here, the pod is made
+        except Exception as error:  # whatever is wrong here, the pod must be created
             log.exception("the webhook failed; the pod stays as it is")
             text = f"an error in the webhook ({type(error).__name__}): the pod stays as it is"
             return Verdict("failed", reasons=[Reason("failed", text)])
@@ -200,7 +201,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:
-    # OpenSSL takes files only. This one is in memory and has no name, so that the key never comes on a disk.
+    # OpenSSL reads only files. This one is in memory and has no name, so that the key never reaches a disk.
     descriptor = os.memfd_create("entrepot-certificate", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as file:

@@ -1,4 +1,4 @@
-"""The webhook's options on a command line."""
+"""The webhook's command-line options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from entrepot_operator.admission.settings import PORT, Settings
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the webhook to a verb."""
+    """Add the webhook's options to a subcommand."""
     group = parser.add_argument_group("webhook")
     group.add_argument("--no-webhook", action="store_true", help="pods are injected by others, or not at all")
     group.add_argument("--webhook-host", default="", metavar="ADDRESS", help="to listen on (default: all)")
@@ -37,14 +37,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(arguments: argparse.Namespace, namespace: str) -> Settings | None:
-    """What the options say; None: no webhook is wanted.
+    """The settings given by the options; None: no webhook.
 
     Args:
         arguments: with the options.
-        namespace: that the webhook runs in.
+        namespace: the webhook's namespace.
 
     Raises:
-        InvalidArgument: a value is out of its range.
+        InvalidArgument: a value is out of range.
     """
     if arguments.no_webhook:
         return None
@@ -61,10 +61,10 @@ def settings(arguments: argparse.Namespace, namespace: str) -> Settings | None:
 
 
 def needs() -> None:
-    """Check that what the webhook runs on is installed.
+    """Check that the webhook's dependencies are installed.
 
     Raises:
-        InvalidArgument: it is not; the message says what to do.
+        InvalidArgument: one is missing; the message says what to do.
     """
     for name in ("aiohttp", "cryptography"):
         if find_spec(name) is None:

@@ -1,4 +1,4 @@
-"""The difference that an injection made to a pod, as a JSON patch (RFC 6902) of the places that it may touch."""
+"""An injection's changes to a pod as a JSON patch (RFC 6902), restricted to the fields it may touch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _CONTAINER = ("env", "volumeMounts")
 
 
 class ForeignChange(Exception):
-    """Something was changed that the webhook may not touch. That is an error in this program."""
+    """Something was changed that the webhook must not touch: a bug in this program."""
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Operation]:
-    """The operations that make one pod of the other; none if they are equal.
+    """The operations that turn one pod into the other; none if they are equal.
 
-    They touch ``spec.affinity``, ``spec.volumes``, ``env`` and ``volumeMounts`` of containers, and the annotation
+    They affect only ``spec.affinity``, ``spec.volumes``, ``env`` and ``volumeMounts`` of containers, and the annotation
     ``entrepot.dev/injected``.
 
     Args:
-        before: the pod as it came.
-        after: the pod as it should be.
+        before: the original pod.
+        after: the changed pod.
 
     Raises:
-        ForeignChange: they differ anywhere else; the message names the place.
+        ForeignChange: they differ anywhere else; the message names the path.
     """
     _same(before, after, ("metadata", "spec"), "")
     made = [*_annotation(before.get("metadata"), after.get("metadata"))]
@@ -48,7 +48,7 @@ def _annotation(old: Any, new: Any) -> Iterator[Operation]:
     before, after = old.get("annotations"), new.get("annotations")
     _same(before or {}, after or {}, (INJECTED,), "/metadata/annotations")
     if not before:
-        # There is no mapping to put one into: adding it whole takes nothing away.
+        # There is no mapping to add to: adding a whole one overwrites nothing.
         if after:
             yield {"op": "add", "path": "/metadata/annotations", "value": after}
     else:

@@ -1,4 +1,4 @@
-"""AdmissionReview of ``admission.k8s.io/v1``: what comes in is checked at the door, what goes out never refuses."""
+"""AdmissionReview of ``admission.k8s.io/v1``: requests are validated, and responses never reject a pod."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from entrepot_operator.admission.patching import Operation
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-MAX_BODY_BYTES = 4 << 20  # the API server itself takes requests of 3 MiB
+MAX_BODY_BYTES = 4 << 20  # the API server itself accepts requests of 3 MiB
 _MAX_UID = 128
-# Each is a header of HTTP; kubectl shows them. The API server cuts what is longer in sum.
+# Each warning becomes an HTTP header, shown by kubectl. The API server truncates if their total is too long.
 _MAX_WARNING = 240
 _MAX_WARNINGS = 8
 
 
 @dataclass(frozen=True)
 class Review:
-    """One pod that is about to be made.
+    """One pod about to be created.
 
     Attributes:
-        uid: of the request; the answer carries it.
-        namespace: that the pod will be in.
+        uid: of the request; the response repeats it.
+        namespace: of the pod.
         pod: as it would be stored.
-        dry_run: nothing may be left behind by this request.
+        dry_run: whether this request must have no side effects.
     """
 
     uid: str
@@ -39,13 +39,13 @@ class Review:
 
 
 def read(body: bytes) -> Review:
-    """Read a request.
+    """Parse a request.
 
     Args:
-        body: of HTTP, of a size that was checked.
+        body: of the HTTP request; its size was checked.
 
     Raises:
-        InvalidArgument: it is no AdmissionReview of version v1 about the creation of a pod.
+        InvalidArgument: it is not an AdmissionReview v1 of a pod's creation.
     """
     try:
         said = json.loads(body)
@@ -73,12 +73,12 @@ def read(body: bytes) -> Review:
 
 
 def answer(uid: str, patch: Iterable[Operation] = (), warnings: Iterable[str] = ()) -> bytes:
-    """An answer that lets the pod pass.
+    """A response that admits the pod.
 
     Args:
         uid: of the request.
         patch: operations on the pod.
-        warnings: for whoever makes the pod.
+        warnings: for the creator of the pod.
     """
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     operations = list(patch)
@@ -93,6 +93,6 @@ def answer(uid: str, patch: Iterable[Operation] = (), warnings: Iterable[str] = 
 
 
 def _header(text: str) -> str:
-    """A text in one line, as long as a warning may be."""
+    """Text on one line, truncated to the length limit of a warning."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= _MAX_WARNING else line[: _MAX_WARNING - 3] + "..."

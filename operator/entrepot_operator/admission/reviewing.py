@@ -1,4 +1,4 @@
-"""What becomes of one pod: decided from the pod and what is known of the cluster, nothing else."""
+"""Decides about one pod, as a pure function of the pod and the view of the cluster."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TOO_LARGE = "too-large"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is answered about one pod.
+    """The decision about one pod.
 
     Attributes:
         result: how it is counted.
-        patch: what is changed in the pod.
-        reasons: what somebody should know: problems, and why the pod stays as it is.
+        patch: the changes to the pod.
+        reasons: what to report: problems, and why the pod is unchanged.
     """
 
     result: Result
@@ -38,14 +38,14 @@ class Verdict:
 
 
 def decide(pod: dict[str, Any], known: Knowledge, site: Site, *, mounts: bool = True) -> Verdict:
-    """Decide about one pod. It is not changed.
+    """Decide about one pod, without modifying it.
 
     Args:
         pod: as it would be stored.
         known: where objects are.
-        site: how stores are set up.
-        mounts: whether pods may have the store's socket mounted; where hostPath volumes are forbidden, they would be
-            refused with it.
+        site: configuration of the stores.
+        mounts: whether the store's socket may be mounted; where hostPath volumes are forbidden, a pod with it would be
+            rejected.
     """
     if not known.synced:
         return _as_it_is("unknown", NOT_SYNCED, "where objects are is not known now: the pod stays as it is")
@@ -61,7 +61,7 @@ def decide(pod: dict[str, Any], known: Knowledge, site: Site, *, mounts: bool = 
     except EntrepotError as error:
         return _as_it_is("invalid", INVALID, f"{error}: the pod stays as it is")
     if record.is_in(pod) and done.found.unknown and not done.found.located:
-        # Whoever injected it had another source, such as the store itself.
+        # It was injected from another source of locations, such as the store itself.
         return Verdict("unchanged", reasons=done.problems)
     after: Mapping[str, Any] = done.pod["metadata"].get("annotations") or {}
     size = sum(len(str(key).encode()) + len(str(value).encode()) for key, value in after.items())
@@ -84,11 +84,11 @@ def _told(done: Injection, wish: asked.Asked, mounts: bool) -> list[Reason]:
 
 
 def _knew_more(text: Any, named: int) -> bool:
-    """Whether an earlier injection knew of more objects than the pod's annotations name, as the hosts' plugins do."""
+    """Whether an earlier injection knew of more objects than the annotations name, as the orchestrators' plugins do."""
     try:
         return bool(json.loads(text)["objects"]["required"] > named)
     except (ValueError, TypeError, KeyError):
-        return False  # what reads the record says what is wrong with it
+        return False  # parsing the record reports what is wrong with it
 
 
 def _of_daemon_set(pod: Mapping[str, Any]) -> bool:

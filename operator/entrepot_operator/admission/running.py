@@ -1,8 +1,7 @@
-"""The webhook as a whole: server, certificates, Events, each in a thread of its own.
+"""The complete webhook: server, certificates and Events, each in a thread of its own.
 
-webhook = serve(index, access, settings(arguments, namespace), site)   # options.py
-webhook.unready(), webhook.samples()                                   # for /readyz and /metrics
-webhook.close()
+webhook = serve(index, access, settings(arguments, namespace), site)   # options.py webhook.unready(), webhook.samples()
+# for /readyz and /metrics webhook.close()
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _FIRST_PAUSE_SECONDS = 1.0
 
 
 class Webhook:
-    """A webhook that runs. ``serve`` makes it.
+    """A running webhook, created by ``serve``.
 
     Attributes:
         counters: of its reviews.
-        expires: when the certificate that is served ends; None: there is none yet.
+        expires: when the served certificate expires; None: there is none yet.
     """
 
     def __init__(
@@ -63,11 +62,11 @@ class Webhook:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return self._server.port
 
     def unready(self) -> list[str]:
-        """Why it cannot say more than that pods stay as they are; empty: it can."""
+        """Why it can only leave pods unchanged; empty: it is ready."""
         wrong = [] if self._known.synced else ["where objects are was not read yet"]
         if not self._server.has_certificate:
             wrong.append(f"the webhook has no certificate: {self._problem or 'it is being made'}")
@@ -80,7 +79,7 @@ class Webhook:
             yield "entrepot_webhook_certificate_end_seconds", {}, self.expires.timestamp()
 
     def close(self) -> None:
-        """Answer what has begun, and stop."""
+        """Finish requests in progress, and stop."""
         self._stop.set()
         self._server.close()
         self._keeper.join()
@@ -99,7 +98,7 @@ class Webhook:
                 self._server.install(pair)
                 self.expires = pair.expires
                 self._problem, pause = "", longest
-            except (EntrepotError, ValueError) as error:  # the latter of a certificate that somebody else has made
+            except (EntrepotError, ValueError) as error:  # ValueError: from a certificate that somebody else created
                 if str(error) != self._problem:
                     log.warning("the webhook's certificate cannot be renewed now: %s", error)
                 self._problem, pause = str(error), min(2 * pause, longest)
@@ -112,15 +111,15 @@ def serve(
 ) -> Webhook:
     """Start the webhook; it runs in threads of its own until it is closed.
 
-    It answers from the beginning. The certificate follows as soon as the API server gives it; until then no connection
-    comes about, and pods are made without the webhook.
+    It listens immediately. The certificate follows as soon as the API server provides it; until then handshakes fail,
+    and pods are created without the webhook.
 
     Args:
         known: where objects are.
         access: to the cluster, for the certificates and Events.
-        settings: where it listens, and so on.
-        site: how stores are set up; default: ``Site()``.
-        terms: how long certificates live.
+        settings: address and so on.
+        site: configuration of the stores; default: ``Site()``.
+        terms: lifetimes of certificates.
 
     Raises:
         InvalidArgument: the address cannot be listened on.

@@ -1,4 +1,4 @@
-"""How the webhook is set up. The defaults are what the shipped manifests say."""
+"""Configuration of the webhook. The defaults match the shipped manifests."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from entrepot_operator.installing import installation
 PORT = 9443
 PATH = "/mutate-pods"
 PATH_WITHOUT_MOUNTS = "/mutate-pods-without-mounts"
-# The API server waits for two (timeoutSeconds): what is answered later is not heard.
+# The API server waits for two seconds (timeoutSeconds) and ignores later responses.
 DEADLINE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the webhook listens, and whose its certificates are.
+    """Where the webhook listens, and how its certificates are managed.
 
     Attributes:
-        namespace: that it runs in, with its Secret and Service.
-        host: address to listen on; empty: all of this machine.
-        port: 0: any that is free.
-        service: name of the Service by which the API server finds it.
-        configuration: name of the MutatingWebhookConfiguration, whose ``caBundle`` is kept; default: the one that is
+        namespace: of the webhook, its Secret and its Service.
+        host: address to listen on; empty: all of this machine's.
+        port: 0: any free one.
+        service: name of the Service through which the API server reaches it.
+        configuration: name of the MutatingWebhookConfiguration whose ``caBundle`` is maintained; default: the one
             installed with this namespace.
-        secret: name of the Secret with the certificates that all replicas share. It must be there, empty at first.
-        names: more DNS names and IP addresses of the server, where it is not reached by its Service.
-        certificates: folder with ``tls.crt`` and ``tls.key`` that somebody else renews (cert-manager, say); None: they
-            are made and renewed here.
-        deadline: seconds in which each pod is answered.
+        secret: name of the Secret with the certificates shared by all replicas. It must exist, initially empty.
+        names: further DNS names and IP addresses of the server, if it is not reached through its Service.
+        certificates: directory with ``tls.crt`` and ``tls.key`` renewed by others (such as cert-manager); None: they
+            are created and renewed here.
+        deadline: seconds within which each pod is answered.
         mounts: whether pods get the store's socket mounted.
         events: whether problems become Events.
-        refresh_seconds: between two looks at the certificates.
+        refresh_seconds: interval of checks of the certificates.
 
     Raises:
-        InvalidArgument: a value is out of its range.
+        InvalidArgument: a value is out of range.
     """
 
     namespace: str
@@ -63,6 +63,6 @@ class Settings:
 
     @property
     def server_names(self) -> tuple[str, ...]:
-        """All names by which the server may be called."""
+        """All names of the server."""
         inside = f"{self.service}.{self.namespace}"
         return (f"{inside}.svc", f"{inside}.svc.cluster.local", inside, *self.names)

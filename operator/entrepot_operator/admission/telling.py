@@ -1,4 +1,4 @@
-"""Problems of pods as Events of whoever makes them: controllers read no warnings, people read Events."""
+"""Reports pods' problems as Events on their controllers: controllers ignore warnings, people read Events."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 COMPONENT = "entrepot-webhook"
 _WAITING = 1000
 _REMEMBERED = 1000  # each with its first time and count
-_AGAIN_SECONDS = 60.0  # a set of pods that all have the same problem is one Event that counts
+_AGAIN_SECONDS = 60.0  # a set of pods with the same problem is one Event with a count
 _MAX_MESSAGE = 1000
-_TOLD_AGAIN_SECONDS = 600.0  # in the log, that Events cannot be written
+_TOLD_AGAIN_SECONDS = 600.0  # between log lines saying that Events cannot be written
 
 
 @dataclass(frozen=True)
 class About:
-    """What an Event is about: the controller of a pod, which exists already, or the pod itself."""
+    """The target of an Event: the pod's controller, which exists already, or the pod itself."""
 
     namespace: str
     api_version: str
@@ -48,10 +48,10 @@ class _Seen:
 
 
 class Teller:
-    """Writes Events in a thread of its own; telling it something never waits.
+    """Writes Events in a thread of its own; reporting never blocks.
 
     Args:
-        api: the cluster's, for this thread alone.
+        api: the cluster's, for this thread only.
     """
 
     def __init__(self, api: Api) -> None:
@@ -63,7 +63,7 @@ class Teller:
         self._thread.start()
 
     def tell(self, review: Review, reasons: list[Reason]) -> None:
-        """Say what was wrong with a pod that is about to be made; what is too much is dropped."""
+        """Report the problems of a pod about to be created; drops what exceeds the queue."""
         about = subject(review)
         if about is None:
             return
@@ -74,7 +74,7 @@ class Teller:
                 return
 
     def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write what is queued, and stop."""
         try:
             self._waiting.put(None, timeout=5)
         except queue.Full:
@@ -112,7 +112,7 @@ class Teller:
 
 
 def subject(review: Review) -> About | None:
-    """What an Event about a new pod belongs to; None: neither the pod nor its maker has a name yet."""
+    """The target of an Event about a new pod; None: neither the pod nor its controller has a name yet."""
     metadata: Mapping[str, Any] = review.pod["metadata"]
     for owner in metadata.get("ownerReferences") or []:
         if isinstance(owner, Mapping) and owner.get("controller") and owner.get("name"):
@@ -123,7 +123,7 @@ def subject(review: Review) -> About | None:
 
 
 def _manifest(about: About, reason: Reason, first: datetime, last: datetime, count: int) -> dict[str, Any]:
-    """The same problem of the same thing is the same Event."""
+    """The manifest; the same problem of the same target is the same Event."""
     known = {"apiVersion": about.api_version, "kind": about.kind, "uid": about.uid}
     return event(
         {"namespace": about.namespace, "name": about.name} | {key: value for key, value in known.items() if value},

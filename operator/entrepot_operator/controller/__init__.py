@@ -1,5 +1,5 @@
-"""The operator: Stores become DaemonSets, nodes with a store get a label, pods are held until their objects are there.
+"""The operator: turns Stores into DaemonSets, labels nodes with a store, and holds pods until their objects exist.
 
-What is to be done is decided by pure functions of what was observed (``children``, ``status``, ``labels``, ``gates``);
-a thin driver (``running``) watches, calls them, and writes.
+Pure functions decide what to do from what was observed (``children``, ``status``, ``labels``, ``gates``); a thin driver
+(``running``) watches, calls them, and writes.
 """

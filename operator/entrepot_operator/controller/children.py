@@ -1,4 +1,4 @@
-"""What a Store becomes in the cluster: its DaemonSet, and the account of its publishers. Pure."""
+"""The resources that a Store owns: its DaemonSet, and its publishers' service account. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from entrepot_operator.stores import SpillKey, StoreSpec
 Manifest = dict[str, Any]
 
 MANAGER = "entrepot-operator"
-ACCOUNT = "entrepot-publisher"  # a ValidatingAdmissionPolicy knows publishers by this name
+ACCOUNT = "entrepot-publisher"  # a ValidatingAdmissionPolicy identifies publishers by this name
 NAME = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
@@ -26,7 +26,7 @@ PUBLISHER = "publisher"
 PREPARE = "prepare"
 
 _MEBIBYTE = 1 << 20
-# What entrepotd leaves free of its limit; see docs/daemon.md, "Memory".
+# Memory that entrepotd keeps free below its limit; see docs/daemon.md, "Memory".
 _RESERVE_LEAST = 128 * _MEBIBYTE
 _RESERVE_SHARE = 32
 _TEMPORARY = "/tmp"  # noqa: S108
@@ -54,11 +54,11 @@ class Child:
 
 @dataclass(frozen=True)
 class Memory:
-    """How the memory of a node's store is dealt, in bytes.
+    """How the memory of a node's store is divided, in bytes.
 
     Attributes:
         capacity: of the store.
-        daemon: limit of the daemon's container: what it leaves free of its limit comes on top of what it needs.
+        daemon: limit of the daemon's container: what it needs plus the reserve that it keeps free below its limit.
         publisher: limit of the publisher's container.
     """
 
@@ -68,10 +68,10 @@ class Memory:
 
 
 def memory(spec: StoreSpec) -> Memory:
-    """How the memory of a node's store is dealt.
+    """Divide the memory of a node's store.
 
     Raises:
-        InvalidArgument: a size is none.
+        InvalidArgument: a size is invalid.
     """
     capacity = quantities.parse(spec.capacity, "capacity")
     overhead = quantities.parse(spec.overhead, "overhead")
@@ -83,12 +83,12 @@ def memory(spec: StoreSpec) -> Memory:
 
 
 def labels_of(store: str) -> dict[str, str]:
-    """The labels of what belongs to a Store."""
+    """The labels of everything that belongs to a Store."""
     return {NAME: STORE_APP, INSTANCE: store, COMPONENT: "store", MANAGED_BY: MANAGER}
 
 
 def daemonset_path(namespace: str, name: str = "") -> str:
-    """The path of DaemonSets in the API."""
+    """The API path of DaemonSets."""
     return f"/apis/apps/v1/namespaces/{namespace}/daemonsets" + (f"/{name}" if name else "")
 
 
@@ -101,11 +101,11 @@ def daemonset(resource: Mapping[str, Any], spec: StoreSpec) -> Child:
     """The DaemonSet of a Store.
 
     Args:
-        resource: the Store, as the API has it.
-        spec: the same, read.
+        resource: the Store, as returned by the API.
+        spec: its parsed spec.
 
     Raises:
-        InvalidArgument: a size is none, or the socket's path is too long.
+        InvalidArgument: a size is invalid, or the socket's path is too long.
     """
     store, namespace = str(resource["metadata"]["name"]), str(resource["metadata"]["namespace"])
     name = daemonset_name(store)
@@ -128,11 +128,11 @@ def daemonset(resource: Mapping[str, Any], spec: StoreSpec) -> Child:
 
 
 def account(namespace: str, stores: Iterable[Mapping[str, Any]]) -> list[Child]:
-    """The account of the publishers of a namespace, which all its Stores own together, and what it may do.
+    """The service account of a namespace's publishers, owned by all of its Stores together, and its permissions.
 
     Args:
         namespace: of the Stores.
-        stores: the Stores with publishers, as the API has them; none: there is nothing to be owned.
+        stores: the Stores with publishers, as returned by the API; none: there is nothing to own.
     """
     owners = [
         _owner(one, controls=False) for one in sorted(stores, key=lambda one: str(one["metadata"].get("uid") or ""))
@@ -142,7 +142,7 @@ def account(namespace: str, stores: Iterable[Mapping[str, Any]]) -> list[Child]:
     metadata = {
         "name": ACCOUNT,
         "namespace": namespace,
-        "labels": {NAME: STORE_APP, COMPONENT: PUBLISHER},  # as it is installed; Helm says managed-by itself
+        "labels": {NAME: STORE_APP, COMPONENT: PUBLISHER},  # as installed by the manifests; Helm sets managed-by itself
         "ownerReferences": owners,
     }
     rbac = "rbac.authorization.k8s.io"
@@ -171,7 +171,7 @@ def account(namespace: str, stores: Iterable[Mapping[str, Any]]) -> list[Child]:
 
 
 def publisher_rules() -> list[Manifest]:
-    """What a publisher may do in its namespace; as in ``manifests/publisher/rbac.yaml``."""
+    """A publisher's permissions in its namespace; the same as in ``manifests/publisher/rbac.yaml``."""
     return [
         {
             "apiGroups": ["entrepot.dev"],
@@ -235,12 +235,12 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
             "limits": {"memory": str(dealt.daemon)},
         },
         "volumeMounts": [socket, temporary, *spill, *key],
-        # The keeper starts a daemon that died again by itself, and what the container's end costs is every object:
-        # only a store that has not answered for three minutes is started anew.
+        # The keeper restarts a dead daemon by itself, whereas ending the container loses every object: restart it only
+        # if the store has not responded for three minutes.
         "startupProbe": {**answers, "periodSeconds": 2, "failureThreshold": 60},
         "readinessProbe": {**answers, "periodSeconds": 10, "failureThreshold": 2},
         "livenessProbe": {**answers, "periodSeconds": 30, "failureThreshold": 6},
-        # A signal would not write what durable sessions hold to where they keep it.
+        # On a signal, the objects of durable sessions would not be written to their target.
         "lifecycle": {"preStop": {"exec": {"command": ["entrepot", "stop", "--address", site.address]}}},
         "securityContext": _LOCKED,
     }
@@ -267,7 +267,7 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
         )
         volumes.append(_token())
     made: Manifest = {
-        "automountServiceAccountToken": False,  # the daemon has no business with the API
+        "automountServiceAccountToken": False,  # the daemon does not use the API
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 120,
         "nodeSelector": {"kubernetes.io/os": "linux", **spec.node_selector},
@@ -283,7 +283,7 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
         "volumes": volumes,
     }
     if key:
-        made["securityContext"]["fsGroup"] = spec.run_as_user  # files of a Secret are root's, and else root's alone
+        made["securityContext"]["fsGroup"] = spec.run_as_user  # else a Secret's files are private to root
     if spec.publish.enabled:
         made["serviceAccountName"] = ACCOUNT
     if spec.image_pull_secrets:
@@ -294,7 +294,7 @@ def _pod(store: str, spec: StoreSpec) -> Manifest:
 
 
 def _prepare(spec: StoreSpec, image: Manifest, mounts: list[Manifest]) -> Manifest:
-    """Folders of the node that the kubelet makes belong to root, and the store takes none that is not its user's."""
+    """Init container: directories created by the kubelet belong to root, and the store accepts only its own user's."""
     return {
         **image,
         "name": PREPARE,
@@ -313,13 +313,13 @@ def _prepare(spec: StoreSpec, image: Manifest, mounts: list[Manifest]) -> Manife
 
 
 def _spill_key(secret: SpillKey) -> Manifest:
-    """In the daemon's container alone."""
+    """Mounted only in the daemon's container."""
     items = [{"key": secret.key, "path": "key"}]
     return {"name": "spill-key", "secret": {"secretName": secret.name, "defaultMode": 0o440, "items": items}}
 
 
 def _token() -> Manifest:
-    """The publisher's token, in its container alone; it says on which node the pod is."""
+    """The publisher's token, mounted only in its container; it identifies the pod's node."""
     sources: list[Manifest] = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -344,7 +344,7 @@ def _arguments(spec: StoreSpec, site: Site, dealt: Memory) -> list[str]:
     if spec.spill.compression is not None:
         said.append(f"--spill-compression={spec.spill.compression}")
     if spec.spill.key_secret is not None:
-        # Not --spill-key-file, which takes a file of its own user's alone.
+        # Not --spill-key-file, which accepts only a file owned by, and private to, its user.
         said.append(f"--spill-key-command=cat {_KEY_FOLDER}/key")
     return said
 

@@ -1,4 +1,4 @@
-"""The verb ``entrepot operator``."""
+"""The subcommand ``entrepot operator``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def add_verb(verbs: SubParsers) -> None:
-    """Add the verb."""
+    """Add the subcommand."""
     verb = verbs.add_parser(
         "operator",
         help="keep the Stores of a Kubernetes namespace: their DaemonSets, node labels, held pods",
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     if wanted is not None:
         from entrepot_operator.admission import serve
 
-        # Before the operator begins: where its port is taken, no lease is held by who ends at once.
+        # Before the operator starts: if the port is taken, the process must exit without having taken the lease.
         webhook = serve(operator.known, access, wanted, site)
         operator.add_ready(webhook.unready)
         operator.metrics.add_source(webhook.samples)

@@ -1,4 +1,4 @@
-"""A held pod is drawn to where its objects are by the time that it goes. Pure."""
+"""Updates a held pod's affinity, when it is released, to where its objects now are. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from entrepot_operator.admission.knowing import Knowledge
 from entrepot_operator.admission.patching import Operation
 from entrepot_operator.admission.reviewing import decide
 
-# All that the API server lets anybody change in the spec of a pod that a gate holds, and our record of it. What was
-# mounted when it was made stays.
+# All that the API server allows to change in the spec of a gated pod, and our record of it. Mounts added at its
+# creation stay.
 _AFFINITY, _ANNOTATIONS = "/spec/affinity", "/metadata/annotations"
 
 
 def drawing(pod: dict[str, Any], known: Knowledge, site: Site) -> list[Operation]:
-    """The JSON patch that draws a held pod to its objects, by its affinity alone; empty: it cannot be, or need not.
+    """The JSON patch that schedules a held pod near its objects, by affinity only; empty: impossible or unnecessary.
 
-    When it was made its objects may not have been there, so that nothing drew it anywhere.
+    When the pod was created, its objects may not have existed, so nothing attracted it.
 
     Args:
-        pod: as it is stored.
+        pod: as stored.
         known: where objects are now.
-        site: how stores are set up, as the webhook had it.
+        site: configuration of the stores, as the webhook had it.
     """
-    # As it was made, with the store mounted or without: only what makes no difference to that may be written.
+    # Repeat the decision made at its creation, with mounts or without: only a patch that leaves these alone is valid.
     for mounts in (True, False):
         patch = decide(pod, known, site, mounts=mounts).patch
         if all(_is_allowed(step["path"]) for step in patch):

@@ -1,4 +1,4 @@
-"""Pods that are held until the objects that they require are there. Pure."""
+"""Pods held until the objects that they require exist. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class GatedPod:
     Attributes:
         namespace, name, uid: which pod.
         ids: the objects that it waits for.
-        until: when it goes whatever is there.
-        seconds: how long that is after its creation.
-        problem: why its annotations cannot be understood; empty: they can.
+        until: when it is released regardless.
+        seconds: that time relative to its creation.
+        problem: why its annotations are invalid; empty: they are valid.
     """
 
     namespace: str
@@ -43,7 +43,7 @@ class GatedPod:
 
     @property
     def key(self) -> str:
-        """Its name in its namespace."""
+        """Its name, with its namespace."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -53,9 +53,9 @@ class Told:
 
     Attributes:
         type: ``"Normal"`` or ``"Warning"``.
-        reason: for programs, in CamelCase.
-        message: for people.
-        once: what makes it another event than one before; two of the same are told once.
+        reason: machine-readable, in CamelCase.
+        message: human-readable.
+        once: distinguishes it from earlier events; two equal ones are reported once.
     """
 
     type: Literal["Normal", "Warning"]
@@ -66,12 +66,12 @@ class Told:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a held pod.
+    """The decision about a held pod.
 
     Attributes:
-        lift: whether the gate goes.
-        told: what is said about it.
-        again: seconds after which to look again, if nothing happens before; 0: there is no need.
+        lift: whether to remove the gate.
+        told: events to report.
+        again: seconds until the next check, if nothing happens before; 0: not needed.
     """
 
     lift: bool
@@ -80,7 +80,7 @@ class Decision:
 
 
 def gated(resource: Mapping[str, Any]) -> GatedPod | None:
-    """What is kept of a pod; None: it has no gate of ours, or it is going."""
+    """The relevant part of a pod; None: it does not have our gate, or is being deleted."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     gates = [one.get("name") for one in spec.get("schedulingGates") or []]
     if GATE not in gates or metadata.get("deletionTimestamp"):
@@ -100,15 +100,15 @@ def gated(resource: Mapping[str, Any]) -> GatedPod | None:
 
 
 def decide(pod: GatedPod, locations: Mapping[str, Mapping[str, int]], now: datetime) -> Decision:
-    """Whether a pod is held any longer.
+    """Decide whether to keep holding a pod.
 
-    It goes when all that it requires is on some live node, when its time is over, and when what it requires cannot be
-    understood: it is never held for ever.
+    It is released when everything that it requires is on some live node, when its timeout expires, or when its
+    requirements are invalid: it is never held forever.
 
     Args:
         pod: with our gate.
-        locations: of the objects that it waits for; those that are unknown are left out, lost ones have no nodes.
-        now: by the clock of the API server.
+        locations: of the objects that it waits for; unknown ones are omitted, lost ones have no nodes.
+        now: by the API server's clock.
     """
     if pod.problem:
         return Decision(True, (Told("Warning", "ObjectsNotUnderstood", f"the gate is lifted: {pod.problem}"),))
@@ -136,7 +136,7 @@ def decide(pod: GatedPod, locations: Mapping[str, Mapping[str, int]], now: datet
 
 
 def lifting(resource: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The JSON patch that takes our gate off a pod, and nothing else; empty: it has none."""
+    """The JSON patch that removes only our gate from a pod; empty: it has none."""
     gates = (resource.get("spec") or {}).get("schedulingGates") or []
     for place, one in enumerate(gates):
         if one.get("name") == GATE:

@@ -22,9 +22,9 @@ class HealthServer:
 
     Args:
         host: to listen on.
-        port: 0: any that is free.
-        healthy, ready: what is wrong; nothing: all is well.
-        metrics: the text for ``/metrics``.
+        port: 0: any free one.
+        healthy, ready: return what is wrong; nothing if all is well.
+        metrics: returns the text for ``/metrics``.
 
     Raises:
         InvalidArgument: the address cannot be listened on.
@@ -62,7 +62,7 @@ class HealthServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *_: Any) -> None:
-                """A probe every few seconds is no news."""
+                """Do not log the frequent probes."""
 
         class Server(socketserver.ThreadingTCPServer):
             allow_reuse_address = True

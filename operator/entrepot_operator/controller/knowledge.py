@@ -1,4 +1,4 @@
-"""What the operator knows of the cluster, kept up to date by watchers. Every replica has it, one acts."""
+"""The operator's view of the cluster, kept up to date by watchers. Every replica maintains it; only one acts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from entrepot_operator.watching import Sink, Source, Watcher
 
 log = logging.getLogger(__name__)
 
-# What is to be looked at: its kind, and its name.
+# Work queue key: kind and name.
 Key = tuple[str, str]
 STORE, STATUS, LABEL, GATE, ACCOUNT, SWEEP = "store", "status", "label", "gate", "account", "sweep"
 _COALESCE_SECONDS = 0.2
@@ -46,10 +46,10 @@ class Knowledge:
 
     Args:
         namespace: of the Stores.
-        connect: makes a connection for one thread.
-        queue: takes what is to be looked at after a change.
-        now: the time by the clock of the API server.
-        gates: namespaces whose pods may wait for their objects; empty: all; None: nobody looks for such pods.
+        connect: creates a connection for one thread.
+        queue: receives what must be reconciled after a change.
+        now: current time by the API server's clock.
+        gates: namespaces whose pods may wait for their objects; empty: all; None: gates are not handled.
         manager: the field manager of the nodes' labels.
     """
 
@@ -89,7 +89,7 @@ class Knowledge:
                 Source("localobjects", resource_path("localobjects", namespace), ours=True),
                 Objects(self.index, self._object_changed),
             ),
-            # A pod that a gate holds has no node yet; others leave the selection when they get one.
+            # A gated pod has no node yet; other pods leave the selection when they get one.
             *((Source(name, path, fields=_HELD), held[path]) for path, name in _pods(gates).items()),
         ]
         self.watchers = {
@@ -98,16 +98,16 @@ class Knowledge:
 
     @property
     def synced(self) -> bool:
-        """Whether all of it was read at least once."""
+        """Whether everything was read at least once."""
         return all(one.synced for one in self.watchers.values())
 
     def followed(self) -> bool:
-        """Whether where objects are was read, and is followed now."""
+        """Whether object locations were read, and are being followed."""
         needed = (self.watchers[name] for name in ("localobjects", "leases", "nodes"))
         return self.index.synced and all(one.connected_for() > 0 for one in needed)
 
     def problems(self) -> list[Failure]:
-        """What cannot be followed now."""
+        """What cannot be followed at the moment."""
         return [
             Failure(_reason(error), f"{name} cannot be followed: {error}")
             for name, one in self.watchers.items()
@@ -115,32 +115,34 @@ class Knowledge:
         ]
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start following."""
         for one in self.watchers.values():
             one.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop all watchers."""
         for one in self.watchers.values():
             one.stop()
         for one in self.watchers.values():
             one.join(5.0)
 
     def pods_on(self, node: str) -> list[observed.StorePod]:
-        """The pods that Stores have on a node."""
+        """The Stores' pods on a node."""
         with self._lock:
             return list(self._on_node.get(node, {}).values())
 
     def heard(self, store: str, pods: Iterable[observed.StorePod]) -> frozenset[str]:
-        """The nodes whose publisher renewed its lease in time, of those where a Store has a pod."""
+        """Of the nodes where a Store has a pod, those whose publisher's lease is valid."""
         return frozenset(one.node for one in pods if one.node and self.index.live(lease_name(store, one.node)))
 
     def published(self, store: str, pods: Iterable[observed.StorePod]) -> int:
-        """How many objects of a Store count."""
+        """Number of a Store's published objects that count."""
         return self.index.published({lease_name(store, one.node) for one in pods if one.node})
 
     def look_at_leases(self) -> bool:
-        """Queue what has to do with leases that began or ran out since the last time; whether there were any."""
+        """Queue whatever depends on leases that became valid or expired since the last call; returns whether there were
+        any.
+        """
         live = self.index.leases()
         before, self._live = self._live, live
         changed = {name for name in before.keys() | live.keys() if before.get(name, False) != live.get(name, False)}
@@ -156,7 +158,7 @@ class Knowledge:
         return True
 
     def look_at_all(self, *kinds: str) -> None:
-        """Queue all things of these kinds."""
+        """Queue all items of these kinds."""
         tables: Mapping[str, Table[Any] | Several[Any]] = {
             STORE: self.stores,
             STATUS: self.stores,
@@ -173,7 +175,7 @@ class Knowledge:
             self._queue.add((STATUS, _name(before or after)), _COALESCE_SECONDS)
             return
         self._queue.add((ACCOUNT, ""))
-        self.look_at_all(STORE)  # two of them may be in each other's way
+        self.look_at_all(STORE)  # Stores may conflict with each other
         for pod in self.pods.all().values():
             if pod.node:
                 self._queue.add((LABEL, pod.node))
@@ -227,14 +229,14 @@ class Knowledge:
 
 
 class Known:
-    """What the webhook asks: the index, while it is up to date."""
+    """The webhook's view: the index, while it is up to date."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
 
     @property
     def synced(self) -> bool:
-        """Whether all of it was read once, and is still followed."""
+        """Whether everything was read once, and is still followed."""
         return self._knowledge.followed()
 
     def locations(self, ids: Iterable[str]) -> Mapping[str, Mapping[str, int]]:
@@ -247,7 +249,7 @@ class Known:
 
 
 def _pods(gates: Collection[str] | None) -> dict[str, str]:
-    """Where pods that wait are looked for: names of watchers by path."""
+    """Where to look for waiting pods: names of watchers by path."""
     if gates is None:
         return {}
     if not gates:
@@ -256,7 +258,7 @@ def _pods(gates: Collection[str] | None) -> dict[str, str]:
 
 
 def _store(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """A Store, without what is about its writing alone."""
+    """A Store without its managed fields."""
     metadata = {key: value for key, value in resource["metadata"].items() if key != "managedFields"}
     return {"apiVersion": API_VERSION, "kind": "Store", **resource, "metadata": metadata}
 

@@ -1,4 +1,4 @@
-"""Which nodes get the label of a node with a store, and which lose it. Pure."""
+"""Decides which nodes get, or lose, the label of a node with a store. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from entrepot_operator.controller.observed import NodeSeen
 
 @dataclass(frozen=True)
 class LabelChange:
-    """A node whose label is not as it should be.
+    """A node whose label must change.
 
     Attributes:
         node: its name.
-        uid: of the life of that name that was seen.
-        labelled: whether it is to have the label.
+        uid: of the node observed under that name.
+        labelled: whether it should have the label.
     """
 
     node: str
@@ -26,9 +26,9 @@ class LabelChange:
     labelled: bool
 
     def manifest(self) -> dict[str, Any]:
-        """What is applied: the label, or nothing, which takes away what the operator had applied.
+        """The manifest to apply: with the label, or without any, which removes what the operator applied before.
 
-        With the UID in it a node that went meanwhile is not made anew.
+        The UID in it keeps a deleted node from being created again.
         """
         labels = {STORE_LABEL: STORE_READY} if self.labelled else {}
         return {
@@ -39,11 +39,11 @@ class LabelChange:
 
 
 def changes(nodes: Iterable[NodeSeen], ready: Collection[str]) -> list[LabelChange]:
-    """What is to be changed. A label that somebody else wrote is not taken away.
+    """The changes to make. Labels written by others are not removed.
 
     Args:
         nodes: of the cluster.
-        ready: those with a store that can be used.
+        ready: those with a usable store.
     """
     return [
         LabelChange(one.name, one.uid, one.name in ready)

@@ -1,4 +1,4 @@
-"""Which of several operators acts: the one that holds a Lease. Time is measured by each one's own clock alone."""
+"""Leader election by a Lease. Each replica measures time only by its own clock."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ INSTALLATION = "entrepot.dev/installation"  # an annotation of the Lease
 
 @dataclass(frozen=True)
 class Election:
-    """How a leader is found.
+    """Parameters of the election.
 
     Attributes:
         namespace, name: of the Lease.
-        identity: of this operator; no other has it.
-        seconds: after which a leader that is not heard of is replaced.
-        installation: whose replicas compete; a leader of another one is an error, as two would keep the same Stores.
+        identity: unique to this operator.
+        seconds: after which a silent leader is replaced.
+        installation: whose replicas compete; a leader of another installation is an error, as two would manage the same
+            Stores.
 
     Raises:
-        InvalidArgument: the time is out of its range.
+        InvalidArgument: the time is out of range.
     """
 
     namespace: str
@@ -47,12 +48,12 @@ class Election:
 
     @property
     def renewed_within(self) -> float:
-        """Seconds for which a leader counts itself as one after it renewed: shorter than others wait."""
+        """Seconds after a renewal for which a leader considers itself leader: shorter than others wait."""
         return self.seconds * 2 / 3
 
     @property
     def pause(self) -> float:
-        """Seconds between two tries."""
+        """Seconds between two attempts."""
         return self.seconds / 7.5
 
 
@@ -61,9 +62,9 @@ class Elector:
 
     Args:
         election: which Lease, and for whom.
-        api: a connection for this alone, that does not wait long for an answer.
-        changed: called after this operator became the leader, or ceased to be.
-        clock: seconds that only grow.
+        api: an exclusive connection with a short timeout.
+        changed: called after this operator became, or ceased to be, the leader.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class Elector:
         self._clock = clock
         self._until = 0.0
         self._led = False
-        self._seen: tuple[str, float] | None = None  # the version of the Lease that another holds, and since when
+        self._seen: tuple[str, float] | None = None  # version of the Lease held by another, and when it was first seen
         self._problem = ""
-        self._foreign = ""  # written by the thread of the election, read by that of the health server
+        self._foreign = ""  # written by the election's thread, read by the health server's
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
 
@@ -91,29 +92,29 @@ class Elector:
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether its thread is running."""
         return self._thread.is_alive()
 
     @property
     def foreign(self) -> str:
-        """Which other installation has this namespace, and what to do; empty: none has."""
+        """Which other installation manages this namespace, and what to do; empty: none does."""
         return self._foreign
 
     def now(self) -> datetime:
-        """The time by the clock of the API server."""
+        """Current time by the API server's clock."""
         return self._api.now()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End, and give the Lease back, so that another need not wait for its end."""
+        """Stop, and release the Lease, so that another replica need not wait for its expiry."""
         self._stopped.set()
         self._thread.join(seconds)
 
     def step(self) -> None:
-        """One try to get or to keep the Lease.
+        """One attempt to acquire or renew the Lease.
 
         Raises:
             AccessDenied, ClusterRefused, ClusterUnavailable: the Lease cannot be read or written.
@@ -140,7 +141,7 @@ class Elector:
         self._write(lambda: self._api.replace(path, manifest), begin)
 
     def _notice(self, lease: dict[str, Any], holder: str) -> None:
-        """Whether the leader is of another installation."""
+        """Detect a leader of another installation."""
         election = self._election
         theirs = str((lease["metadata"].get("annotations") or {}).get(INSTALLATION) or election.installation)
         told = ""
@@ -155,7 +156,7 @@ class Elector:
         self._foreign = told
 
     def _over(self, version: str, spec: dict[str, Any], now: float) -> bool:
-        """Whether another's Lease was not renewed for as long as it lasts, since it was first seen like this."""
+        """Whether another's Lease has gone without renewal for its duration, since this version was first seen."""
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, now)
         return now - self._seen[1] > max(1.0, float(spec.get("leaseDurationSeconds") or 0))
@@ -183,10 +184,10 @@ class Elector:
         except ClusterRefused as error:
             if error.status != CONFLICT:
                 raise
-            return  # another was quicker; the next try sees who
+            return  # another was faster; the next attempt sees who
         self._seen = None
         self._foreign = ""
-        # From before the request on: others count from when they saw it, which is later.
+        # From before the request: others count from when they saw it, which is later.
         self._until = begin + self._election.renewed_within
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Log lines that programs can read: one JSON object each, on standard error."""
+"""Machine-readable log lines: one JSON object each, on standard error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Lines(logging.Formatter):
 
 
 def to_standard_error() -> None:
-    """Write what the operator logs to standard error, from now on."""
+    """Send the operator's log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     log.handlers[:] = [handler]
@@ -35,5 +35,5 @@ def to_standard_error() -> None:
 
 
 def facts(**said: object) -> dict[str, dict[str, object]]:
-    """What stands in a line beside its message: ``log.info("...", extra=facts(store="main"))``."""
+    """Extra fields of a log line: ``log.info("...", extra=facts(store="main"))``."""
     return {"facts": said}

@@ -1,4 +1,4 @@
-"""Numbers about the operator, in the text format of Prometheus."""
+"""The operator's metrics, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counters of its own, and samples from elsewhere. Safe to use from several threads."""
+    """Own counters, and samples from other sources. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,11 +25,11 @@ class Metrics:
             self._counters[key] = self._counters.get(key, 0.0) + by
 
     def add_source(self, source: Callable[[], Iterable[Sample]]) -> None:
-        """Have samples asked for each time: name, labels, value."""
+        """Register a function that is called at each scrape for samples: name, labels, value."""
         self._sources.append(source)
 
     def text(self) -> str:
-        """All samples."""
+        """All samples as text."""
         with self._lock:
             samples: list[Sample] = [(name, dict(labels), value) for (name, labels), value in self._counters.items()]
         for source in self._sources:
@@ -45,7 +45,7 @@ class Metrics:
 
 
 def _family(name: str) -> str:
-    """A histogram's or summary's samples are one family."""
+    """The metric family: samples of a histogram or summary share one."""
     for end in ("_bucket", "_sum", "_count"):
         if name.endswith(end):
             return name.removesuffix(end)

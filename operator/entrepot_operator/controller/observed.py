@@ -1,4 +1,4 @@
-"""What the operator keeps of DaemonSets, their pods and nodes: only what it decides by."""
+"""Snapshots of DaemonSets, their pods and nodes, reduced to what the operator's decisions need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from entrepot_operator.controller.children import INSTANCE, MANAGER
 
 Resource = Mapping[str, Any]
 
-# Reasons of a container that waits and will go on waiting until somebody does something.
+# Waiting reasons of a container that persist until somebody intervenes.
 _STUCK = frozenset(
     {
         "CrashLoopBackOff",
@@ -32,11 +32,11 @@ class DaemonSetSeen:
     """A DaemonSet of a Store.
 
     Attributes:
-        store: whose it is.
+        store: the Store it belongs to.
         generation: of its spec.
         observed: the generation that its controller has seen.
-        wanted: nodes that are to have a pod.
-        updated: nodes whose pod is of the newest template.
+        wanted: number of nodes that should have a pod.
+        updated: number of nodes whose pod is of the newest template.
     """
 
     store: str
@@ -52,10 +52,10 @@ class StorePod:
 
     Attributes:
         name: of the pod.
-        store: whose it is.
-        node: where it runs; empty: nowhere yet.
-        ready: whether its store answers.
-        trouble: what keeps it from that; empty: nothing that would last.
+        store: the Store it belongs to.
+        node: where it runs; empty: not scheduled yet.
+        ready: whether its store responds.
+        trouble: a persistent problem; empty: none.
     """
 
     name: str
@@ -67,11 +67,11 @@ class StorePod:
 
 @dataclass(frozen=True)
 class NodeSeen:
-    """A node, as far as its label is concerned.
+    """The part of a node that concerns its label.
 
     Attributes:
         name: of the node.
-        uid: of this life of the name.
+        uid: of the node under this name.
         value: of the label of nodes with a store; None: it has none.
         ours: whether the operator wrote it.
     """
@@ -83,7 +83,7 @@ class NodeSeen:
 
 
 def daemonset(resource: Resource) -> DaemonSetSeen | None:
-    """What is kept of a DaemonSet; None: it is of no Store."""
+    """Snapshot of a DaemonSet; None: it belongs to no Store."""
     metadata, status = resource["metadata"], resource.get("status") or {}
     store = (metadata.get("labels") or {}).get(INSTANCE)
     if not store or metadata.get("deletionTimestamp"):
@@ -98,7 +98,7 @@ def daemonset(resource: Resource) -> DaemonSetSeen | None:
 
 
 def pod(resource: Resource) -> StorePod | None:
-    """What is kept of a pod; None: it is of no Store, or going."""
+    """Snapshot of a pod; None: it belongs to no Store, or is being deleted."""
     metadata, status = resource["metadata"], resource.get("status") or {}
     store = (metadata.get("labels") or {}).get(INSTANCE)
     if not store or metadata.get("deletionTimestamp"):
@@ -114,11 +114,11 @@ def pod(resource: Resource) -> StorePod | None:
 
 
 def node(resource: Resource, manager: str = MANAGER) -> NodeSeen:
-    """What is kept of a node.
+    """Snapshot of a node.
 
     Args:
-        resource: as the API has it.
-        manager: the field manager by which this operator writes labels.
+        resource: as returned by the API.
+        manager: the field manager with which this operator writes labels.
     """
     metadata = resource["metadata"]
     ours = any(
@@ -136,7 +136,7 @@ def _labels_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _node_of(resource: Resource) -> str:
-    """The node of a pod. A pod of a DaemonSet names it in its affinity before it is bound."""
+    """The node of a pod. A DaemonSet's pod names it in its affinity before it is bound."""
     spec = resource.get("spec") or {}
     if spec.get("nodeName"):
         return str(spec["nodeName"])

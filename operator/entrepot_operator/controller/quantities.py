@@ -1,4 +1,4 @@
-"""Sizes as Kubernetes writes them."""
+"""Kubernetes quantities."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SUFFIXES |= {f"{unit}i": Decimal(1024) ** (place + 1) for place, unit in enumer
 
 
 def parse(text: str, where: str) -> int:
-    """A quantity as a whole number, rounded up.
+    """Parse a quantity into an integer, rounded up.
 
     Args:
         text: such as ``"8Gi"``, ``"0.5Gi"``, ``"1e9"``.
-        where: it stood, for messages.
+        where: its location, for messages.
 
     Raises:
-        InvalidArgument: it is no quantity.
+        InvalidArgument: it is not a quantity.
 
     >>> parse("1.5Ki", "here"), parse("1e3", "here"), parse("100m", "here")
     (1536, 1000, 1)

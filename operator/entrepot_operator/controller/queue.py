@@ -1,4 +1,4 @@
-"""What is to be looked at: each thing once, some of it later, what failed after a pause that grows."""
+"""Work queue: holds each key once, supports delays, and retries failures with back-off."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ LONGEST_PAUSE_SECONDS = 120.0
 
 
 class WorkQueue(Generic[K]):
-    """Keys for one worker, from any thread. A key that is added while it waits is there once, at the earlier time.
+    """Keys for one worker, added from any thread. A key added while it is queued stays queued once, at the earlier
+    time.
 
     Args:
-        clock: seconds that only grow.
+        clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._due: dict[K, float] = {}  # this and what follows: guarded by _changed
+        self._due: dict[K, float] = {}  # this and the following: guarded by _changed
         self._heap: list[tuple[float, int, K]] = []
         self._count = 0
         self._failures: dict[K, int] = {}
 
     def __len__(self) -> int:
-        """How many keys wait, those for later too."""
+        """Number of queued keys, including delayed ones."""
         with self._changed:
             return len(self._due)
 
     def add(self, key: K, after: float = 0.0) -> None:
-        """Have a key looked at.
+        """Queue a key.
 
         Args:
-            key: what.
-            after: seconds to wait.
+            key: the key.
+            after: delay in seconds.
         """
         with self._changed:
             self._add(key, self._clock() + after)
@@ -54,12 +55,12 @@ class WorkQueue(Generic[K]):
         self._changed.notify()
 
     def take(self, seconds: float) -> K | None:
-        """The next key whose time has come; None: there was none for so long."""
+        """The next key that is due; None: none within the timeout."""
         end = self._clock() + seconds
         with self._changed:
             while True:
                 while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-                    heapq.heappop(self._heap)  # it was added again for an earlier time, or is gone
+                    heapq.heappop(self._heap)  # queued again for an earlier time, or gone
                 now = self._clock()
                 if self._heap and self._heap[0][0] <= now:
                     _, _, key = heapq.heappop(self._heap)
@@ -70,7 +71,7 @@ class WorkQueue(Generic[K]):
                 self._changed.wait(min(end, self._heap[0][0] if self._heap else end) - now)
 
     def failed(self, key: K) -> float:
-        """Have a key looked at again after a pause, the longer the more often it failed; returns the seconds."""
+        """Requeue a key with exponential back-off; returns the delay in seconds."""
         with self._changed:
             count = self._failures.get(key, 0)
             self._failures[key] = count + 1
@@ -79,12 +80,12 @@ class WorkQueue(Generic[K]):
             return pause
 
     def succeeded(self, key: K) -> None:
-        """The next failure of a key is its first again."""
+        """Reset the back-off of a key."""
         with self._changed:
             self._failures.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all keys and failures."""
+        """Drop all keys and failures."""
         with self._changed:
             self._due.clear()
             self._heap.clear()

@@ -1,4 +1,4 @@
-"""The operator as a whole: watchers, election, the leader's work, health, each in threads of their own."""
+"""The complete operator: watchers, election, the leader's work and health, each in threads of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from entrepot_operator.controller.working import Work
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 3.0  # of a request of the leader: shorter than its lease
+PATIENCE_SECONDS = 3.0  # for a request of the leader: shorter than its lease
 TICK_SECONDS = 0.5
 STATUS_SECONDS = 5.0
 STUCK_SECONDS = 120.0
@@ -34,8 +34,8 @@ class Operator:
     """One replica of the operator.
 
     Args:
-        settings: how it is set up.
-        connect: makes a connection for one thread; takes the seconds for which requests are tried again.
+        settings: its configuration.
+        connect: creates a connection for one thread; takes the seconds for which requests are retried.
     """
 
     def __init__(self, settings: Settings, connect: Callable[[float], Api]) -> None:
@@ -68,14 +68,14 @@ class Operator:
         self.health = HealthServer(settings.host, settings.port, self.unwell, self.unready, self.metrics.text)
 
     def start(self) -> None:
-        """Begin."""
+        """Start all threads."""
         self.knowledge.start()
         self._elector.start()
         self._worker.start()
         self._ticker.start()
 
     def stop(self) -> None:
-        """End: the lease is given back, so that another replica goes on at once."""
+        """Stop, and release the lease so that another replica takes over at once."""
         self._stop.set()
         self._worker.join(2 * PATIENCE_SECONDS)
         self._ticker.join(2 * TICK_SECONDS)
@@ -89,11 +89,11 @@ class Operator:
         return self._elector.leading()
 
     def add_ready(self, ask: Callable[[], list[str]]) -> None:
-        """Have somebody else asked too whether all is ready; what is wrong, or nothing."""
+        """Add a readiness check; it returns what is wrong, or nothing."""
         self._more_ready.append(ask)
 
     def unwell(self) -> list[str]:
-        """What is wrong so that only a new process helps."""
+        """Problems that only a restart of the process fixes."""
         wrong = [f"the watcher of {name} has ended" for name, one in self.knowledge.watchers.items() if not one.alive]
         if not self._elector.alive:
             wrong.append("the election has ended")
@@ -104,7 +104,7 @@ class Operator:
         return wrong
 
     def unready(self) -> list[str]:
-        """What is not there yet, or cannot be reached now."""
+        """What is not ready yet, or cannot be reached now."""
         wrong = [f"{name} were not read yet" for name, one in self.knowledge.watchers.items() if not one.synced]
         wrong += [one.message for one in self.knowledge.problems()]
         if self._elector.foreign:
@@ -134,7 +134,7 @@ class Operator:
             if not self._elector.leading():
                 self._queue.add(key)
             elif key[0] != GATE and not self.knowledge.watchers["stores"].synced:
-                self._queue.add(key, TICK_SECONDS)  # what hangs on Stores; pods are held for their time at most
+                self._queue.add(key, TICK_SECONDS)  # needs Stores; gates are exempt: pods time out
             else:
                 self._do(key)
 
@@ -149,7 +149,7 @@ class Operator:
                 "%s %s: %s", *key, error, extra=facts(kind=key[0], name=key[1], code=error.code, again_seconds=pause)
             )
         except Exception:
-            # A fault of ours in one thing must not keep the others from being looked at.
+            # An internal error with one key must not block the others.
             pause = self._queue.failed(key)
             result = "fault"
             log.exception("%s %s", *key, extra=facts(kind=key[0], name=key[1], again_seconds=pause))
@@ -166,8 +166,8 @@ class Operator:
         while not self._stop.wait(TICK_SECONDS):
             if not settled and self.knowledge.synced:
                 settled = True
-                # What is there now mostly stays; to look through it for garbage again and again would stop the webhook
-                # each time for as long as it takes. What goes in spite of that is freed by its count of references.
+                # Most objects that exist now are permanent; scanning them again and again for garbage would pause the
+                # webhook each time. Those released anyway are freed by reference counting.
                 gc.collect()
                 gc.freeze()
             self.knowledge.look_at_leases()
@@ -193,5 +193,5 @@ class Operator:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has in use."""
+    """Resident memory of this process."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * getpagesize()

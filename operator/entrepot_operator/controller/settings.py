@@ -1,4 +1,4 @@
-"""How the operator is set up."""
+"""Configuration of the operator."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from entrepot_operator.publishing.expiry import GRACE_SECONDS
 
 @dataclass(frozen=True)
 class Settings:
-    """How the operator is set up.
+    """Configuration of the operator.
 
     Attributes:
-        namespace: of the Stores, and of all that is made for them.
-        identity: of this replica; no other has it.
-        host, port: where health and metrics are served; port 0: any that is free.
-        lease_seconds: after which a leader that is not heard of is replaced.
-        resync_seconds: between two times that everything is applied again.
-        hold_seconds: after the API was away, for so long no node loses its label because of a lease: publishers renew
-            theirs first.
-        sweep_seconds: between two looks for what lost nodes left.
+        namespace: of the Stores, and of everything created for them.
+        identity: unique to this replica.
+        host, port: where health and metrics are served; port 0: any free one.
+        lease_seconds: after which a silent leader is replaced.
+        resync_seconds: interval at which everything is applied again.
+        hold_seconds: after an outage of the API, no node loses its label because of a lease for this long: publishers
+            must renew theirs first.
+        sweep_seconds: interval of searches for leftovers of lost nodes.
         grace_seconds: between the end of a lease and the removal of its objects.
-        site: how stores are set up, for pods that are drawn to them.
-        gates: namespaces whose pods may wait for their objects; empty: all; None: none, which needs no rights on pods.
-        installation: whose replicas these are; another installation of the same namespace is not taken for one of them.
+        site: configuration of the stores, for pods scheduled near them.
+        gates: namespaces whose pods may wait for their objects; empty: all; None: none, which needs no permissions on
+            pods.
+        installation: whose replicas these are; distinguishes them from another installation in the same namespace.
 
     Raises:
-        InvalidArgument: a value is out of its range.
+        InvalidArgument: a value is out of range.
     """
 
     namespace: str
@@ -60,6 +61,7 @@ class Settings:
 
     @property
     def manager_of_labels(self) -> str:
-        """The field manager of the nodes' labels: operators of several namespaces share nodes, and each takes away only
-        what it wrote itself."""
+        """The field manager of the nodes' labels: operators of several namespaces share nodes, and each removes only
+        what it wrote itself.
+        """
         return f"{MANAGER}.{self.namespace}"

@@ -1,4 +1,4 @@
-"""What a Store's status says. Pure."""
+"""Computes a Store's status. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from entrepot_operator.controller.observed import DaemonSetSeen, StorePod
 from entrepot_operator.stores import DEGRADED, PROGRESSING, READY, StoreSpec
 
 _NAMED = 5
-_LONGEST = 2048  # of a message, by the schema
+_LONGEST = 2048  # of a message, according to the schema
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that keeps a Store from being as it is wanted.
+    """Something that keeps a Store from its desired state.
 
     Attributes:
-        reason: for programs, in CamelCase.
-        message: for people.
+        reason: machine-readable, in CamelCase.
+        message: human-readable.
     """
 
     reason: str
@@ -33,17 +33,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class Observed:
-    """What there is of one Store.
+    """The observed state of one Store.
 
     Attributes:
         generation: of its spec.
-        spec: None: it cannot be understood, and one of the failures says why.
+        spec: None: it is invalid, and one of the failures says why.
         daemonset: None: there is none yet.
         pods: of its DaemonSet.
-        heard: nodes whose publisher renewed its lease in time.
-        published: objects that count.
-        failures: what went wrong in the last try.
-        before: the conditions that stand there.
+        heard: nodes whose publisher's lease is valid.
+        published: number of objects that count.
+        failures: errors of the last attempt.
+        before: the current conditions.
     """
 
     generation: int
@@ -57,12 +57,12 @@ class Observed:
 
 
 def ready_nodes(spec: StoreSpec | None, pods: Iterable[StorePod], heard: frozenset[str]) -> frozenset[str]:
-    """The nodes on which a Store can be used: it answers and, if it publishes at all, the cluster hears of it.
+    """The nodes with a usable store: it responds and, if it publishes at all, its publisher's lease is valid.
 
     Args:
-        spec: None: it cannot be understood now, and what was started before goes on.
+        spec: None: it is currently invalid, and what was started before keeps running.
         pods: of its DaemonSet.
-        heard: nodes whose publisher renewed its lease in time.
+        heard: nodes whose publisher's lease is valid.
     """
     silent = spec is not None and not spec.publish.enabled
     return frozenset(one.node for one in pods if one.ready and one.node and (silent or one.node in heard))
@@ -72,7 +72,7 @@ def status_of(seen: Observed, now: datetime) -> dict[str, Any]:
     """The status of a Store.
 
     Args:
-        seen: what there is.
+        seen: its observed state.
         now: the time for conditions that change.
     """
     ready = ready_nodes(seen.spec, seen.pods, seen.heard)
@@ -92,13 +92,13 @@ def status_of(seen: Observed, now: datetime) -> dict[str, Any]:
 def conflicts(
     name: str, spec: StoreSpec, older: Mapping[str, StoreSpec], nodes: Mapping[str, Node] | None
 ) -> Failure | None:
-    """Whether an older Store has the same socket folder on some node: only one of them can listen there.
+    """Whether an older Store has the same socket directory on some node: only one of them can listen there.
 
     Args:
         name: of the Store.
         spec: of the Store.
-        older: the Stores that were there before it.
-        nodes: of the cluster; None: not known, and nothing is said.
+        older: the Stores created before it.
+        nodes: of the cluster; None: unknown, and no conflict is reported.
     """
     for other, theirs in sorted(older.items()):
         if theirs.socket_folder != spec.socket_folder or nodes is None:
@@ -160,7 +160,7 @@ def _degraded(seen: Observed, troubles: Sequence[Failure]) -> Condition:
 
 
 def _troubles(seen: Observed) -> list[Failure]:
-    """All that is wrong, in an order that does not change by itself."""
+    """All problems, in a stable order."""
     found = list(seen.failures)
     publishes = seen.spec is None or seen.spec.publish.enabled
     for one in sorted(seen.pods, key=lambda pod: (pod.node, pod.name)):

@@ -1,4 +1,4 @@
-"""What is kept of the resources of one kind, and what follows from a change."""
+"""Tables of reduced resources of one kind, with change notifications."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Table(Generic[T]):
     """Resources of one kind by name, each reduced to what matters. A sink of a watcher.
 
     Args:
-        reduce: what is kept of a resource; None: nothing, as if it were not there.
-        changed: called with what was kept before and what is now, where the two differ.
+        reduce: reduces a resource; None: treated as if it did not exist.
+        changed: called with the reduced resource before and after, if they differ.
     """
 
     def __init__(self, reduce: Callable[[Resource], T | None], changed: Callable[[T | None, T | None], None]) -> None:
@@ -34,17 +34,17 @@ class Table(Generic[T]):
         self._kept: dict[str, T] = {}
 
     def get(self, key: str) -> T | None:
-        """What is kept of one."""
+        """One reduced resource."""
         with self._lock:
             return self._kept.get(key)
 
     def all(self) -> dict[str, T]:
-        """What is kept of all."""
+        """All reduced resources."""
         with self._lock:
             return dict(self._kept)
 
     def put(self, resources: Iterable[Resource]) -> None:
-        """Take these for all that there are."""
+        """Replace everything."""
         kept = {key_of(one): reduced for one in resources if (reduced := self._reduce(one)) is not None}
         with self._lock:
             before, self._kept = self._kept, kept
@@ -52,7 +52,7 @@ class Table(Generic[T]):
             self._tell(before.get(key), kept.get(key))
 
     def change(self, resource: Resource, *, gone: bool) -> None:
-        """Take note of one that is new, was changed or is gone."""
+        """Apply an addition, change or removal."""
         key, after = key_of(resource), None if gone else self._reduce(resource)
         with self._lock:
             before = self._kept.pop(key, None)
@@ -66,32 +66,32 @@ class Table(Generic[T]):
 
 
 class Several(Generic[T]):
-    """Tables that have no key in common, such as one for each of some namespaces."""
+    """Tables with disjoint keys, such as one for each of several namespaces."""
 
     def __init__(self, tables: Iterable[Table[T]]) -> None:
         self._tables = tuple(tables)
 
     def get(self, key: str) -> T | None:
-        """What is kept of one."""
+        """One reduced resource."""
         return next((found for one in self._tables if (found := one.get(key)) is not None), None)
 
     def all(self) -> dict[str, T]:
-        """What is kept of all."""
+        """All reduced resources."""
         return {key: one for table in self._tables for key, one in table.all().items()}
 
 
 class Change(Protocol):
-    """Takes note of one resource; whatever it returns."""
+    """Applies a change of one resource; the return value is ignored."""
 
     def __call__(self, resource: Resource, *, gone: bool) -> object: ...
 
 
 class Both:
-    """The index and a table for one watcher: what is read is handed to both, and held by none of them.
+    """Feeds both the index and a table from one watcher, without keeping anything itself.
 
     Args:
-        put, change: the index's, for this kind.
-        table: the other.
+        put, change: the index's methods for this kind.
+        table: the table.
     """
 
     def __init__(self, put: Callable[[Iterable[Resource]], object], change: Change, table: Table[Any]) -> None:
@@ -100,23 +100,23 @@ class Both:
         self._table = table
 
     def put(self, resources: Iterable[Resource]) -> None:
-        """Take these for all that there are; there are few enough of them to be held for a moment."""
+        """Replace everything; there are few enough resources to hold them briefly."""
         held = list(resources)
         self._put(held)
         self._table.put(held)
 
     def change(self, resource: Resource, *, gone: bool) -> None:
-        """Take note of one."""
+        """Apply a change of one resource."""
         self._change(resource, gone=gone)
         self._table.change(resource, gone=gone)
 
 
 class Objects:
-    """LocalObjects for the index.
+    """Feeds LocalObjects to the index.
 
     Args:
-        index: what keeps them.
-        changed: called with the ID of an object that changed; None: any may have.
+        index: the index.
+        changed: called with the ID of a changed object; None: any may have changed.
     """
 
     def __init__(self, index: Index, changed: Callable[[str | None], None]) -> None:
@@ -124,12 +124,12 @@ class Objects:
         self._changed = changed
 
     def put(self, resources: Iterable[Resource]) -> None:
-        """Take these for all that there are."""
+        """Replace everything."""
         self._index.put_objects(resources)
         self._changed(None)
 
     def change(self, resource: Resource, *, gone: bool) -> None:
-        """Take note of one."""
+        """Apply a change of one resource."""
         changed = self._index.change_object(resource, gone=gone)
         if changed is not None:
             self._changed(changed)

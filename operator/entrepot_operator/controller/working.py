@@ -1,4 +1,4 @@
-"""What the leader does about one thing at a time: observe, decide by the pure functions, write."""
+"""The leader's work on one key at a time: observe, decide with the pure functions, write."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Work:
 
     Args:
         settings: of the operator.
-        known: of the cluster.
-        queue: for what is to be looked at again.
-        api: a connection for this alone.
-        now: the time by the clock of the API server.
-        metrics: what is counted.
+        known: its view of the cluster.
+        queue: for keys to process again.
+        api: an exclusive connection.
+        now: current time by the API server's clock.
+        metrics: receives counts.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Work:
         self._metrics = metrics
         self._writer = Writer(api, settings.identity, settings.manager_of_labels)
         self._failures: dict[str, tuple[Failure, ...]] = {}
-        self._told: dict[str, dict[str, Any]] = {}  # the status that was written last, by the UID of its Store
+        self._told: dict[str, dict[str, Any]] = {}  # the last status written, by the UID of its Store
         self._swept: datetime | None = None
-        self._unsure: set[str] = set()  # held pods that were told that nothing can be known now
+        self._unsure: set[str] = set()  # held pods already told that locations are currently unknown
         self._does: dict[str, Callable[[str], None]] = {
             STORE: self._store,
             STATUS: self._status,
@@ -82,17 +82,17 @@ class Work:
         }
 
     def begin(self) -> None:
-        """Forget what an earlier time as the leader left: others may have written since."""
+        """Drop the state of an earlier term as leader: others may have written since."""
         self._failures.clear()
         self._told.clear()
         self._unsure.clear()
         self._swept = None
 
     def do(self, key: Key) -> None:
-        """Look at one thing, and write what is not as it should be.
+        """Process one key, and write whatever must change.
 
         Raises:
-            EntrepotError: it has to be tried again.
+            EntrepotError: it must be retried.
         """
         self._does[key[0]](key[1])
 
@@ -189,7 +189,9 @@ class Work:
         return False
 
     def _held_back(self, node: str) -> float:
-        """Seconds for which a label stays although the lease ran out: the API was away, and publishers come back."""
+        """Seconds for which a label stays although the lease expired: after an outage of the API, publishers renew
+        first.
+        """
         if not any(one.ready for one in self._known.pods_on(node)):
             return 0.0
         return self._settings.hold_seconds - self._known.watchers["leases"].connected_for()
@@ -259,7 +261,7 @@ class Work:
         try:
             self._writer.event(about, told)
         except EntrepotError as error:
-            # What it is about was done; the log says what the event would have said.
+            # The action itself is done; the log says what the event would have said.
             log.warning(
                 "%s %s: %s: %s (no event of it: %s)", about["kind"], about["name"], told.reason, told.message, error
             )

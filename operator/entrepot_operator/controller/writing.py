@@ -1,4 +1,4 @@
-"""The operator's requests: what it applies, and what it says in events."""
+"""The operator's write requests: applied resources and events."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ INVALID = 422
 
 
 class Writer:
-    """Writes to the API for one thread.
+    """Writes to the API, for one thread.
 
     Args:
-        api: a connection for this alone.
+        api: an exclusive connection.
         identity: of this operator, for events.
         manager_of_labels: the field manager of the nodes' labels.
     """
@@ -33,11 +33,11 @@ class Writer:
         self._manager_of_labels = manager_of_labels
 
     def apply(self, child: Child) -> None:
-        """Make a resource as it is wanted, by server-side apply."""
+        """Apply a resource, by server-side apply."""
         self._api.apply(child.path, child.manifest, MANAGER)
 
     def status(self, namespace: str, name: str, status: Mapping[str, Any]) -> bool:
-        """Write the status of a Store; returns whether it is still there."""
+        """Write the status of a Store; returns whether it still exists."""
         manifest = {"apiVersion": API_VERSION, "kind": "Store", "metadata": {"name": name}, "status": status}
         try:
             self._api.apply(f"{resource_path('stores', namespace, name)}/status", manifest, MANAGER)
@@ -46,7 +46,7 @@ class Writer:
         return True
 
     def label(self, change: LabelChange) -> bool:
-        """Change the label of a node; returns whether it is still there."""
+        """Change the label of a node; returns whether it still exists."""
         try:
             self._api.apply(f"/api/v1/nodes/{change.node}", change.manifest(), self._manager_of_labels)
         except ResourceNotFound:
@@ -54,21 +54,21 @@ class Writer:
         except ClusterRefused as error:
             if error.status != CONFLICT:
                 raise
-            return False  # the node of this UID is gone
+            return False  # the node with this UID is gone
         return True
 
     def lift(
         self, pod: GatedPod, draw: Callable[[dict[str, Any]], list[Operation]]
     ) -> Literal["gone", "drawn", "as it was"]:
-        """Take our gate off a pod, and write the affinity that it has from now on; returns what became of it.
+        """Remove our gate from a pod, and write its new affinity; returns the outcome.
 
         Args:
-            pod: that goes.
-            draw: the patch of its affinity. Where the API server refuses that, the pod goes as it was: an affinity that
-                is required already may only become narrower.
+            pod: the pod to release.
+            draw: computes the patch of its affinity. If the API server rejects that, the pod is released unchanged:
+                existing required affinity may only be narrowed.
 
         Raises:
-            ClusterRefused: the pod's gates were changed at the same moment; a later try may succeed.
+            ClusterRefused: the pod's gates were changed concurrently; a later attempt may succeed.
         """
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         try:
@@ -89,11 +89,12 @@ class Writer:
         return "drawn" if drawn else "as it was"
 
     def event(self, about: Mapping[str, Any], told: Told) -> None:
-        """Say something about a resource. The same is said once, whoever says it, as long as the cluster keeps events.
+        """Report an event on a resource. Equal events are reported once, by any replica, as long as the cluster keeps
+        events.
 
         Args:
             about: ``apiVersion``, ``kind``, ``namespace``, ``name`` and ``uid`` of the resource.
-            told: what is said.
+            told: the event.
         """
         now = self._api.now()
         message = told.message
@@ -111,7 +112,7 @@ class Writer:
         try:
             self._api.create(f"/api/v1/namespaces/{about['namespace']}/events", manifest)
         except ClusterRefused as error:
-            # It was said before, or what it is about is in a namespace that goes.
+            # It was reported before, or its namespace is being deleted.
             if error.status != CONFLICT and not isinstance(error, ResourceNotFound):
                 raise
 

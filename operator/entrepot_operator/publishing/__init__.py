@@ -1,1 +1,1 @@
-"""The publisher: it stands beside the store of a node and tells the cluster's API what the store holds."""
+"""The publisher: runs beside a node's store and reports the store's contents to the cluster's API."""

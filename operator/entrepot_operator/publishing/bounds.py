@@ -1,4 +1,4 @@
-"""What a publisher may write at most, and how fast."""
+"""Limits on what a publisher writes, and how fast."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ class Bounds:
     """Limits of one node's publisher.
 
     Attributes:
-        max_objects: LocalObjects. Of more objects the largest are published: they draw most.
-        max_members: IDs of members in all GlobalObjects together.
+        max_objects: number of LocalObjects. If there are more objects, the largest are published: they attract pods
+            most.
+        max_members: total number of member IDs in all GlobalObjects.
         min_bytes: smaller objects are not published.
         writes_per_second: on average.
-        burst: writes at once after a quiet time.
-        lease_seconds: how long objects count after the store was last heard of.
-        scan_seconds: between two looks at the store; longer where a look takes long.
-        resync_seconds: between two looks at what the API has.
+        burst: writes allowed at once after an idle period.
+        lease_seconds: how long objects count after the store was last heard from.
+        scan_seconds: interval of scans of the store; longer if a scan takes long.
+        resync_seconds: interval of reads of the API's state.
 
     Raises:
-        InvalidArgument: a limit is out of its range.
+        InvalidArgument: a limit is out of range.
     """
 
     max_objects: int = 1000
@@ -53,12 +54,12 @@ class Bounds:
 
 
 class Pace:
-    """Lets through so many writes a second, and a burst after a quiet time.
+    """Token bucket: limits the rate of writes, allowing a burst after an idle period.
 
     Args:
-        rate: a second.
-        burst: at once.
-        clock: seconds that only grow.
+        rate: per second.
+        burst: allowed at once.
+        clock: monotonic seconds.
     """
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,7 +70,7 @@ class Pace:
         self._at = clock()
 
     def take(self) -> bool:
-        """Whether one more write may go now."""
+        """Whether one more write is allowed now."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now

@@ -1,4 +1,4 @@
-"""The requests of a publisher: its lease, its objects."""
+"""A publisher's requests: its lease, its objects."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _PLURALS = {"LocalObject": "localobjects", "GlobalObject": "globalobjects"}
 
 
 class Shelf:
-    """What one publisher keeps in the API. It all belongs to one Lease, and goes with it.
+    """The resources of one publisher in the API. All belong to one Lease, and are removed with it.
 
     Args:
         api: the cluster's.
-        namespace: where.
-        origin: whose objects these are.
-        bounds: how long the lease lasts.
+        namespace: of the resources.
+        origin: node and Store whose objects these are.
+        bounds: with the duration of the lease.
     """
 
     def __init__(self, api: Api, namespace: str, origin: Origin, bounds: Bounds) -> None:
@@ -43,7 +43,7 @@ class Shelf:
         self._namespace = namespace
         self._origin = origin
         self._bounds = bounds
-        # Several publishers may tell of one collection: each has fields and an owner of its own in it.
+        # Several publishers may report one collection: each owns its fields, and an owner reference, in it.
         self.manager = f"{MANAGER}-{origin.lease.rpartition('-')[2]}"
         self.lease_uid = ""
         self._node_owner: dict[str, Any] | None = None
@@ -51,10 +51,10 @@ class Shelf:
         self._generations: dict[str, int] = {}
 
     def renew(self, instance: str) -> bool:
-        """Renew the lease; returns whether it is another one than before, so that nothing belongs to it yet.
+        """Renew the lease; returns whether it is a new one, so that nothing belongs to it yet.
 
         Args:
-            instance: the daemon that answers.
+            instance: of the store that responds.
 
         Raises:
             AccessDenied, ClusterRefused, ClusterUnavailable: it could not be written.
@@ -86,11 +86,11 @@ class Shelf:
         return self.lease_uid != before
 
     def read(self) -> dict[str, Published]:
-        """What this publisher has in the API, by name. What belongs to an earlier lease goes by itself.
+        """This publisher's resources in the API, by name. Those of an earlier lease are removed by Kubernetes.
 
         Raises:
-            VersionMismatch: the cluster's CRDs are of another version, or not there.
-            AccessDenied, ClusterRefused, ClusterUnavailable: it could not be read.
+            VersionMismatch: the cluster's CRDs are missing, or of another version.
+            AccessDenied, ClusterRefused, ClusterUnavailable: they could not be read.
         """
         found: dict[str, Published] = {}
         try:
@@ -120,11 +120,11 @@ class Shelf:
         self._generations[one.name] = int(applied["metadata"].get("generation") or 0)
 
     def tell(self, one: Published, before: Published) -> Published:
-        """Write a status, and return the object with it.
+        """Write a status; returns the object with it.
 
         Args:
             one: with the status to write.
-            before: as it was known: what has not changed has the time from there.
+            before: the last known object: an unchanged condition keeps its time.
         """
         generation = self._generations.get(one.name)
         status: dict[str, Any] = {"conditions": []}
@@ -143,7 +143,7 @@ class Shelf:
         return one
 
     def drop(self, one: Published) -> None:
-        """Take an object out of the API; a collection that others tell of too stays theirs."""
+        """Delete an object from the API; a collection that other publishers report too is left to them."""
         self._generations.pop(one.name, None)
         if isinstance(one, LocalObject):
             self._api.delete(self._path(one))
@@ -160,7 +160,7 @@ class Shelf:
         except ClusterRefused as error:
             if error.status != CONFLICT:
                 raise
-            # Somebody else tells of it since just now; the next look at the API says whether it is still ours.
+            # Another publisher has just reported it; the next read of the API shows whether it is still ours.
 
     def _manifest(self, one: Published, *, owned: bool) -> dict[str, Any]:
         labels = {MANAGED_BY: MANAGER}
@@ -189,12 +189,12 @@ class Shelf:
         return {str(one.get("uid")) for one in resource["metadata"].get("ownerReferences") or []}
 
     def _node(self) -> dict[str, Any] | None:
-        """The node as the owner of the lease; None: it is no node of the cluster, or may not be asked for."""
+        """The node as owner of the lease; None: it is not a node of the cluster, or may not be read."""
         if not self._node_asked:
             try:
                 node = self._api.get(f"/api/v1/nodes/{self._origin.node}")
             except (AccessDenied, ResourceNotFound):
-                self._node_asked = True  # then only its running out ends the lease
+                self._node_asked = True  # then the lease ends only by expiring
             else:
                 self._node_asked = True
                 uid = str(node["metadata"]["uid"])

@@ -1,8 +1,8 @@
-"""What becomes of the objects of a node that is lost.
+"""Expiry of a lost node's objects.
 
-Three things end them, each enough by itself: readers ignore objects whose lease has run out; whoever sweeps marks
-them, and later removes the lease, with which Kubernetes removes them; and the lease belongs to its Node, so that all
-goes with that.
+Three mechanisms, each sufficient by itself: readers ignore objects whose lease has expired; a sweep marks them, and
+later deletes the lease, whereupon Kubernetes deletes them; and the lease is owned by its Node, so that all are deleted
+with that.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _AWAY = Condition(
 
 @dataclass
 class Sweep:
-    """What is to be done.
+    """The actions of a sweep.
 
     Attributes:
-        mark: LocalObjects that do not count any more, with their namespaces.
-        leases: those to remove: namespace, name, resourceVersion.
-        orphans: LocalObjects without any lease to remove: namespace, name, resourceVersion.
+        mark: LocalObjects that no longer count, with their namespaces.
+        leases: those to delete: namespace, name, resourceVersion.
+        orphans: LocalObjects without any lease, to delete: namespace, name, resourceVersion.
     """
 
     mark: list[tuple[str, LocalObject]] = field(default_factory=list[tuple[str, LocalObject]])
@@ -55,13 +55,13 @@ def plan_sweep(
     now: datetime,
     grace: float = GRACE_SECONDS,
 ) -> Sweep:
-    """What is to be done about objects whose lease has run out. Pure.
+    """Plan what to do about objects whose lease has expired. Pure.
 
     Args:
-        leases: the Leases of publishers, as the API has them.
+        leases: the publishers' Leases, as returned by the API.
         objects: the LocalObjects.
-        now: by the clock that the leases were renewed by.
-        grace: seconds between the end of a lease and its removal.
+        now: by the clock used to renew the leases.
+        grace: seconds between the expiry of a lease and its deletion.
     """
     done = Sweep()
     running_out: dict[tuple[str, str], bool] = {}
@@ -79,7 +79,7 @@ def plan_sweep(
         if metadata.get("deletionTimestamp"):
             continue
         if ended is None:
-            # The lease was written first, and is removed last: without it, only a removal was interrupted.
+            # The lease is written first and deleted last: without one, a deletion was interrupted.
             made = moment(metadata.get("creationTimestamp"))
             if made is not None and now > made + timedelta(seconds=grace):
                 done.orphans.append((namespace, str(metadata["name"]), str(metadata.get("resourceVersion") or "")))
@@ -89,19 +89,19 @@ def plan_sweep(
 
 
 def sweep(api: Api, namespace: str | None = None, *, grace: float = GRACE_SECONDS, most: int = 500) -> Sweep:
-    """Mark and remove what a lost node left; returns what was found.
+    """Mark and delete what a lost node left behind; returns what was found.
 
     Args:
-        api: the cluster's; whoever asks may patch the status of LocalObjects, and delete them and Leases.
-        namespace: where; None: in all.
-        grace: seconds between the end of a lease and its removal.
-        most: writes at most; the rest is for the next time.
+        api: the cluster's; needs permission to patch the status of LocalObjects, and to delete them and Leases.
+        namespace: where; None: all.
+        grace: seconds between the expiry of a lease and its deletion.
+        most: maximum number of writes; the rest is left to the next sweep.
 
     Raises:
         AccessDenied, ClusterRefused, ClusterUnavailable: the API cannot be read or written to.
     """
     leases = api.read_all(lease_path(namespace), labels=f"{MANAGED_BY}={MANAGER}")
-    # There may be more objects than one wants to hold.
+    # Streamed: there may be too many objects to hold at once.
     found = api.through(
         lambda objects: plan_sweep(leases, objects, api.now(), grace), resource_path("localobjects", namespace)
     )
@@ -120,7 +120,7 @@ def sweep(api: Api, namespace: str | None = None, *, grace: float = GRACE_SECOND
         try:
             api.apply(f"{resource_path('localobjects', where, one.name)}/status", manifest, SWEEPER)
         except ResourceNotFound:
-            continue  # it went by itself
+            continue  # already deleted
     return found
 
 
@@ -130,4 +130,4 @@ def _remove(api: Api, path: str, version: str) -> None:
     except ClusterRefused as error:
         if error.status != CONFLICT:
             raise
-        # It was renewed since it was read: its store is back.
+        # Renewed since it was read: its store is back.

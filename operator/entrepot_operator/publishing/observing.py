@@ -1,4 +1,4 @@
-"""What of a store is to be published: named and durable objects, and the members of collections among them."""
+"""Determines what of a store to publish: named and durable objects, and members of collections among them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from entrepot.durable import Durable
     from entrepot.inventory import Held, Kind
 
-# Entrepot's own records begin so: lineage, statistics, declarations. They are read where they are, by nobody's pod.
+# Prefix of Entrepot's own records: lineage, statistics, declarations. They are read in place, never by a pod.
 INTERNAL = "entrepot."
 _STATES: dict[str, State] = {
     "sealed": "InMemory",
@@ -49,7 +49,7 @@ _ALL = Condition(COMPLETE, True, "AllMembers", "all members are listed")
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose objects a publisher tells of.
+    """The node and Store that a publisher reports for.
 
     Attributes:
         node: its name in the cluster.
@@ -61,18 +61,18 @@ class Origin:
 
     @property
     def lease(self) -> str:
-        """The Lease without which its objects count for nothing."""
+        """The Lease without which its objects do not count."""
         return lease_name(self.store, self.node)
 
 
 @dataclass
 class Wanted:
-    """What the API should have.
+    """The desired state of the API.
 
     Attributes:
         locals, globals: by name in the API.
-        left_out: how many objects exceed the bounds.
-        notes: what went wrong in single sessions.
+        left_out: number of objects that exceed the limits.
+        notes: errors in individual sessions.
     """
 
     locals: dict[str, LocalObject] = field(default_factory=dict[str, LocalObject])
@@ -82,11 +82,11 @@ class Wanted:
 
 
 class Observer:
-    """Looks at a store, again and again; what cannot have changed is not asked for twice.
+    """Scans a store repeatedly, and caches what cannot change.
 
     Args:
-        origin: whose objects these are.
-        bounds: what is published at most.
+        origin: node and Store whose objects these are.
+        bounds: limits on what is published.
     """
 
     def __init__(self, origin: Origin, bounds: Bounds) -> None:
@@ -96,7 +96,7 @@ class Observer:
         self._members: dict[tuple[ObjectID, int], list[ObjectID]] = {}
 
     def look(self, store: Store) -> Wanted:
-        """What of the store is to be published now.
+        """What of the store to publish now.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -106,7 +106,7 @@ class Observer:
         self._note_kinds(store, chosen)
         missing = self._note_members(store, chosen) - parts.keys()
         if missing:
-            # A collection that is new: its members were passed by, so the list is read once more.
+            # A new collection, whose members were skipped: read the list again.
             chosen, parts = self._listed(store, wanted)
             self._note_kinds(store, chosen)
         self._note_kinds(store, [(one, False) for one in parts.values()])
@@ -148,7 +148,7 @@ class Observer:
                     self._kinds[key] = kind
 
     def _note_members(self, store: Store, chosen: list[tuple[Held, bool]]) -> set[ObjectID]:
-        """The members of the chosen collections that have not too many."""
+        """The members of the chosen collections, except those with too many."""
         found: set[ObjectID] = set()
         for one, _ in chosen:
             key = (one.id, one.generation)
@@ -163,7 +163,7 @@ class Observer:
     def _locals(
         self, store: Store, chosen: list[tuple[Held, bool]], parts: dict[ObjectID, Held]
     ) -> Iterator[LocalObject]:
-        # A member with a name is in both: what it is a member of wins, so it comes last.
+        # A named member is yielded by both loops: its membership takes precedence, so it comes last.
         for one, persisted in chosen:
             yield self._local(store, one, persisted)
         for one, persisted in chosen:
@@ -219,7 +219,7 @@ class Observer:
 
 
 class _Durability:
-    """Which objects belong to durable sessions; each session is asked once a look."""
+    """Which objects belong to durable sessions; each session is queried once per scan."""
 
     def __init__(self, store: Store, wanted: Wanted) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What has to be written so that the API has what is wanted. Pure: nothing is asked, nothing is sent."""
+"""Plans the writes that bring the API to the desired state. Pure: does no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Write:
 
     Attributes:
         verb: ``"apply"`` the spec, its ``"status"``, or ``"drop"`` the whole resource.
-        what: the object, as it is wanted, or as it was known where it is dropped.
+        what: the desired object, or, for a drop, the last known one.
     """
 
     verb: Literal["apply", "status", "drop"]
@@ -26,14 +26,14 @@ class Write:
 
 
 def plan(wanted: Mapping[str, Published], known: Mapping[str, Published]) -> list[Write]:
-    """The writes that lead from what is known to what is wanted, in their order.
+    """The writes that lead from the known to the desired state, in order.
 
-    Objects come largest first, because pods wait for them; what is gone goes at the same rate, because it draws pods to
-    where nothing is; statuses come last, because nobody waits for these.
+    Objects are written largest first, because pods wait for them; deletions are interleaved at the same rate, because
+    stale objects attract pods to nodes without data; statuses come last, because nothing waits for them.
 
     Args:
         wanted: by name in the API.
-        known: the same, as it was read or written last.
+        known: the same, as last read or written.
     """
     applied = [Write("apply", one) for name, one in wanted.items() if not _same_spec(one, known.get(name))]
     applied.sort(key=lambda write: -write.what.bytes)

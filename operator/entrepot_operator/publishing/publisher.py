@@ -1,4 +1,4 @@
-"""The loop: look at the store, renew the lease, write what differs, at a bounded rate."""
+"""The publisher's loop: scan the store, renew the lease, write differences at a limited rate."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from entrepot_operator.publishing.plan import Published, Write, plan
 if TYPE_CHECKING:
     from entrepot import Store
 
-# A look takes time of the daemon, which the tasks need: at most this part of it.
+# A scan takes time from the daemon, which the tasks need: at most this share of it.
 SCAN_SHARE = 0.05
 LONGEST_PAUSE_SECONDS = 15.0
 
 
 @dataclass
 class Report:
-    """What one step did.
+    """The result of one step.
 
     Attributes:
         wanted: how many resources the API should have.
         written: requests that changed something.
-        waiting: changes that the rate puts off.
-        refused: resources that the API server will not have.
-        left_out: objects that exceed the bounds.
+        waiting: changes deferred by the rate limit.
+        refused: resources that the API server rejects.
+        left_out: objects that exceed the limits.
     """
 
     wanted: int = 0
@@ -48,16 +48,16 @@ class Report:
 
 
 class Publisher:
-    """Tells the API of one cluster what the store of one node holds.
+    """Reports the contents of one node's store to one cluster's API.
 
     Args:
         api: the cluster's.
-        connect: connects to the store; called again after the store was away.
-        origin: whose objects these are.
-        namespace: where they go.
-        bounds: how much, how fast.
-        say: takes a line for people.
-        clock: seconds that only grow.
+        connect: connects to the store; called again after the store was unavailable.
+        origin: node and Store whose objects these are.
+        namespace: to publish to.
+        bounds: limits on amount and rate.
+        say: receives messages for display.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Publisher:
         self._scan_seconds = 0.0
 
     def step(self) -> Report:
-        """Look once, and write what the rate allows.
+        """Scan once, and write what the rate limit allows.
 
         Raises:
-            StoreUnavailable: the store cannot be reached. Its lease is not renewed, so that its objects expire.
-            VersionMismatch: the cluster's CRDs are of another version, or not there.
+            StoreUnavailable: the store cannot be reached. Its lease is not renewed, so its objects expire.
+            VersionMismatch: the cluster's CRDs are missing, or of another version.
             AccessDenied, ClusterUnavailable, ResourceNotFound: the API cannot be written to.
         """
         store = self._open()
@@ -129,17 +129,17 @@ class Publisher:
         return report
 
     def publish_all(self, seconds: float) -> Report:
-        """Step until nothing waits any more.
+        """Repeat steps until no changes are pending.
 
         Args:
-            seconds: after which it gives up.
+            seconds: timeout.
 
         Raises:
-            ClusterUnavailable: it took longer. As :meth:`step` besides.
+            ClusterUnavailable: timeout. Otherwise as :meth:`step`.
         """
         end = self._clock() + seconds
         total = self.step()
-        # The statuses of what was just written are the next step's.
+        # The statuses of resources just written are left to the next step.
         while True:
             after = self.step()
             total = replace(after, written=total.written + after.written)
@@ -151,17 +151,17 @@ class Publisher:
                 time.sleep(1 / self._bounds.writes_per_second)
 
     def run(self, stop: Event) -> None:
-        """Publish until told to stop. What was published stays: it expires unless somebody goes on.
+        """Publish until stopped. Published resources stay, and expire unless another publisher continues.
 
         Args:
-            stop: set from elsewhere, as by a signal.
+            stop: set from elsewhere, e.g. by a signal handler.
         """
         pause = self._bounds.scan_seconds
         while not stop.is_set():
             try:
                 report = self.step()
             except EntrepotError as error:
-                # The cause may go: the store comes back, a role is bound. A later step finds that out.
+                # The cause may be temporary: the store comes back, a role is bound. A later step will find out.
                 self._say_once(str(error))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             else:
@@ -178,7 +178,7 @@ class Publisher:
         self.close()
 
     def keep_alive(self) -> None:
-        """Renew the lease if it is time, without a look at all objects.
+        """Renew the lease if it is due, without scanning all objects.
 
         Raises:
             StoreUnavailable: the store cannot be reached, and the lease is not renewed.
@@ -193,7 +193,7 @@ class Publisher:
         self._renew_if_due(store.instance_id)
 
     def _rest(self, stop: Event, seconds: float) -> None:
-        """Wait for the next look; where that is far, the lease is renewed meanwhile."""
+        """Wait for the next scan, renewing the lease meanwhile if necessary."""
         end = time.monotonic() + seconds
         while not stop.wait(min(end - time.monotonic(), self._bounds.lease_seconds / 3)):
             if time.monotonic() >= end:
@@ -204,7 +204,7 @@ class Publisher:
                 self._say_once(str(error))
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Disconnect from the store."""
         self._let_go()
 
     def _open(self) -> Store:
@@ -223,10 +223,10 @@ class Publisher:
         now = self._clock()
         if self._renewed_at is not None and now - self._renewed_at < self._bounds.lease_seconds / 3:
             return
-        # Counted generously: the lease began with the request, and this with its answer.
+        # Conservative: the lease started with the request, this time with its response.
         lapsed = self._renewed_at is not None and now - self._renewed_at > 0.8 * self._bounds.lease_seconds
         if self._shelf.renew(instance) or lapsed:
-            self._known = None  # others may have marked or removed objects meanwhile, or these belong to another lease
+            self._known = None  # others may have marked or deleted objects meanwhile, or these belong to another lease
         self._renewed_at = now
 
     def _write(self, write: Write, known: dict[str, Published]) -> None:
@@ -242,15 +242,15 @@ class Publisher:
                 del known[one.name]
         except ResourceNotFound:
             if write.verb != "status":
-                self._known = None  # the kind went: what is read anew says which, and what to do
+                self._known = None  # the kind was removed: reading again tells which one, and what to do
                 raise
-            known.pop(one.name, None)  # somebody removed it: it is applied again
+            known.pop(one.name, None)  # deleted by somebody else: it is applied again
         except ClusterRefused as error:
             self._refused[one.name] = one
             self._say_once(f"{one.name} is not published: {error}")
 
     def _is_refused(self, write: Write) -> bool:
-        """Whether the same was refused before; something else under its name is tried."""
+        """Whether the same was rejected before; a different object under its name is tried again."""
         if self._refused.get(write.what.name) == write.what:
             return True
         self._refused.pop(write.what.name, None)
@@ -265,7 +265,7 @@ class Publisher:
 
 
 def _with_status_of(one: Published, before: Published | None) -> Published:
-    """What the API has after a spec was written: the status is still the one before."""
+    """The API's state after a spec was written: the status is still the old one."""
     if isinstance(one, LocalObject):
         old = before if isinstance(before, LocalObject) else None
         return replace(one, state=old.state if old else None, available=old.available if old else None)
