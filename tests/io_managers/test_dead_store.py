@@ -1,4 +1,4 @@
-"""The store dies between two values that a process hands over: what the adapters' cached connections do then."""
+"""The store dies between two values handed over by a process: behaviour of the adapters' cached connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_key_means_what_is_in_the_store_that_is_there_now(daemon: Any) -> None
     held = get_by_key(scope_store(daemon.address, "tests"), "key")
     replace(daemon)
     subprocess.run([sys.executable, "-c", WRITER, daemon.address], check=True, timeout=60)
-    # The value of the dead store can still be read in this process's memory, and is not what the key means.
+    # The dead store's value is still mapped in this process, but the key no longer refers to it.
     assert (get_by_key(scope_store(daemon.address, "tests"), "key") == 2).all()
     assert (held == 1).all()
 
@@ -57,7 +57,8 @@ def test_a_reference_into_the_dead_store_is_lost(daemon: Any, session: str) -> N
     replace(daemon)
     with pytest.raises(ObjectLost):
         get_value(reference, address=daemon.address)
-    again = put_value(store, "key", np.full(100_000, 3))  # by the store that the host has held all the while
+    # Through the connection that the orchestrator has kept all the time.
+    again = put_value(store, "key", np.full(100_000, 3))
     assert again.instance != reference.instance
     assert (get_value(again, address=daemon.address) == 3).all()
     assert scope_store(daemon.address, "tests").instance_id == again.instance

@@ -1,4 +1,4 @@
-"""Handing values over through a running store: threads, forks, retries, loss, and a store that goes."""
+"""Handing over values through a running store: threads, forks, retries, loss, and a store that disappears."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_retry_replaces_and_the_old_reference_says_so() -> None:
 
 
 class Meddler:
-    """A client whose every put is followed at once by another writer's put of the same ID."""
+    """A client that follows every put by another writer's put of the same ID."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -247,14 +247,14 @@ def _child(reference: Any, results: Any) -> None:
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_other_processes_read_and_write(start: Any) -> None:
-    """A fork inherits the cached connection and must get one of its own."""
+    """A forked child inherits the cached connection and has to open its own."""
     context = multiprocessing.get_context(start)
     reference = put_value(run_store(), "k", np.arange(100_000))
     held = get_value(reference)
     results = context.Queue()
     child = context.Process(target=_child, args=(reference, results)) if start == "fork" else None
     if child is None:
-        # Under pytest's importlib mode a spawned child cannot import this module: it gets functions of the package.
+        # With pytest's importlib mode a spawned child cannot import this module, so it calls functions of the package.
         with context.Pool(1) as pool:
             assert int(pool.apply_async(get_value, (reference,)).get(60).sum()) == 100_000 * 99_999 // 2
         return
@@ -268,7 +268,7 @@ def test_other_processes_read_and_write(start: Any) -> None:
 
 
 def test_concurrent_attempts_never_give_a_mixture() -> None:
-    """Two attempts of one task write at once: whichever reference is read gives its own value, or says it is gone."""
+    """Two attempts of a task write concurrently: reading a reference returns its own value or raises ObjectLost."""
     outcomes: list[tuple[int, Any]] = []
     start = threading.Barrier(2)
 

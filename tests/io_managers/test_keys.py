@@ -1,4 +1,4 @@
-"""Keys, sessions and scopes: deterministic, unambiguous, and within the lengths that the store allows."""
+"""Keys, sessions and scopes: deterministic, unambiguous, and within the store's length limits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_keys_are_readable() -> None:
 
 
 def test_ids_are_the_same_in_another_process() -> None:
-    """A retry runs in another process, with another seed of Python's own hash."""
+    """A retry runs in another process, with a different seed of Python's hash()."""
     code = (
         "from entrepot.ids import ObjectID; from entrepot_io.keys import airflow_key; "
         "print(ObjectID.derive('scope', 'session', airflow_key('etl', 'load', 3, 'k')))"

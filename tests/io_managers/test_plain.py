@@ -1,4 +1,4 @@
-"""Which values a host keeps itself, how values are described, and where settings come from."""
+"""Which values an orchestrator stores itself, how values are described, and where settings come from."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_stays_survives_json_and_is_small(value: Any) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_descriptions(value: Any, name: str, shape: tuple[int, ...] | None) -> None:
-    # pyarrow.Table is both names of one class.
+    # pyarrow.Table and pyarrow.lib.Table are the same class.
     assert type_name(value) in (name, name.replace(".lib.", "."))
     assert shape_of(value) == shape
 

@@ -1,4 +1,4 @@
-"""References: what a host stores is read back exactly, and what was damaged is refused with its field and value."""
+"""References: read back exactly as stored; damaged ones are refused with the field and its value."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_damage_is_named(change: Change, said: str) -> None:
 
 @pytest.mark.parametrize("field", ["id", "scope", "session", "key"])
 def test_damage_that_keeps_the_form_is_found(field: str) -> None:
-    """Each of the four follows from the other three, so that a flipped digit cannot lead to another object."""
+    """ID, scope, session and key have to match each other, so that a flipped digit never leads to another object."""
     data = make().to_dict()
     data[field] = str(ObjectID.derive("other", "other", "other")) if field == "id" else data[field] + "x"
     with pytest.raises(InvalidReference, match="is damaged"):

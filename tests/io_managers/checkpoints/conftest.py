@@ -1,4 +1,4 @@
-"""Stores to save from and to load into, and targets: a folder, memory, and a real S3 server on loopback."""
+"""Fixtures: stores to save from and load into, and targets (a directory, memory, and a real S3 server on loopback)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WATCHDOG_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Target:
-    """A root for checkpoints, and what its driver wants to know."""
+    """Root URL for checkpoints, with its fsspec storage options."""
 
     url: str
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -34,14 +34,14 @@ class Target:
 
 @pytest.fixture
 def store(daemon: Any) -> Iterator[entrepot.Store]:
-    """A store to save from, of 256 MiB."""
+    """Store to save from, of 256 MiB."""
     with entrepot.connect(daemon.address, scope="tests") as connected:
         yield connected
 
 
 @pytest.fixture
 def other(daemon: Any) -> Iterator[entrepot.Store]:
-    """Another store, of another capacity, to load into."""
+    """Second store to load into, of another size."""
     folder = Path(tempfile.mkdtemp(prefix="eo-"))
     second = type(daemon)(folder, "128MiB")
     second.start()
@@ -52,7 +52,7 @@ def other(daemon: Any) -> Iterator[entrepot.Store]:
 
 
 class S3Server:
-    """A process that speaks S3, with everything in its memory."""
+    """An in-memory S3 server in a process of its own."""
 
     def __init__(self) -> None:
         with socket.socket() as probe:
@@ -80,11 +80,11 @@ class S3Server:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As s3fs wants them."""
+        """Storage options for s3fs."""
         return {"key": "key", "secret": "secret", "client_kwargs": {"endpoint_url": self.endpoint}}
 
     def stop(self) -> None:
-        """End it."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait(WATCHDOG_SECONDS)
         self._log.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class S3Server:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """One server for all tests of this process."""
+    """One S3 server shared by all tests of this process."""
     server = S3Server()
     yield server
     server.stop()
@@ -100,7 +100,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_server: S3Server) -> Target:
-    """A bucket of this test's own."""
+    """A new bucket for this test."""
     import s3fs
 
     bucket = f"bucket-{uuid.uuid4().hex}"
@@ -110,13 +110,13 @@ def s3(s3_server: S3Server) -> Target:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Target:
-    """A folder of this machine."""
+    """A local directory."""
     return Target(str(tmp_path / "root"))
 
 
 @pytest.fixture
 def memory() -> Iterator[Target]:
-    """fsspec's file system in memory."""
+    """fsspec's in-memory file system."""
     root = f"/{uuid.uuid4().hex}"
     yield Target(f"memory:/{root}")
     if MemoryFileSystem().exists(root):
@@ -125,13 +125,13 @@ def memory() -> Iterator[Target]:
 
 @pytest.fixture(params=["folder", "memory", "s3"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Each kind of target in turn."""
+    """Parametrized over the kinds of targets."""
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
 
 @pytest.fixture
 def files() -> Callable[[str], dict[str, bytes]]:
-    """``files(root)``: every file below a local folder, by its relative path."""
+    """``files(root)``: contents of all files below a local directory, by relative path."""
 
     def read(root: str) -> dict[str, bytes]:
         start = Path(root)

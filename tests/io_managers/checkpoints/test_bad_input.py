@@ -1,4 +1,4 @@
-"""Whatever is wrong with a target or a checkpoint is an error that says so; store and checkpoint stay as they were."""
+"""Invalid targets and checkpoints raise errors that say what is wrong; store and checkpoint stay unchanged."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from entrepot_io.checkpoints.progress import Progress
 
 
 def saved(store: entrepot.Store, target: Any) -> tuple[entrepot.ObjectID, Path]:
-    """A checkpoint with one chunk, and the folder it is in."""
+    """Save a checkpoint with one chunk; returns the object's ID and the checkpoint's directory."""
     oid = store.put(np.arange(200_000), name="numbers")
     store.save(oid, target("one"))
     return oid, Path(target("one"))
 
 
 def chunk_of(target: Any) -> Path:
-    """The one chunk of a root."""
+    """The only chunk below a root."""
     (chunk,) = (path for path in Path(target.url, ".entrepot/chunks").rglob("*") if path.is_file())
     return chunk
 
@@ -76,9 +76,9 @@ def test_a_manifest_of_a_newer_version_names_both(
         other.load(folder("one"))
     before = files(folder.url)
     with pytest.raises(entrepot.VersionMismatch, match="another URL"):
-        store.save(oid, folder("one"))  # an older program does not write over it
+        store.save(oid, folder("one"))  # an older program must not overwrite it
     with pytest.raises(entrepot.VersionMismatch):
-        prune(folder.url)  # nor removes what it may need
+        prune(folder.url)  # nor remove chunks that it may need
     assert files(folder.url) == before
     (listed,) = list_checkpoints(folder.url)
     assert "format" in listed.problem
@@ -103,7 +103,7 @@ def test_a_damaged_chunk(store: entrepot.Store, other: entrepot.Store, folder: A
     assert chunk.name in verify(folder("one")).problems[0]
     assert verify(folder("one"), quick=True).ok
     assert unharmed(other)
-    store.save(oid, folder("one"), incremental=False)  # as the message says
+    store.save(oid, folder("one"), incremental=False)  # as the error message advises
     assert other.load(folder("one")) == oid
 
 
@@ -218,7 +218,7 @@ def test_an_object_that_is_deleted_meanwhile(store: entrepot.Store, other: entre
             session.delete(ids[-1])
 
         session.save(session, folder("two"), progress=delete_the_last)
-    assert other.load(folder("two")) == ids[:-1]  # it was no part of the session any more
+    assert other.load(folder("two")) == ids[:-1]  # by then it was no longer in the session
 
 
 def test_objects_that_are_there_with_other_content(store: entrepot.Store, other: entrepot.Store, folder: Any) -> None:
@@ -248,7 +248,7 @@ def test_a_folder_that_may_not_be_written(store: entrepot.Store, folder: Any) ->
 def test_a_read_only_or_full_target(
     store: entrepot.Store, other: entrepot.Store, folder: Any, monkeypatch: Any
 ) -> None:
-    """The kernel's answers, given by the call that it gives them in; a full disk of our own needs privileges."""
+    """Errors of the kernel are simulated in os.write; a full disk for the test would need privileges."""
     import errno
 
     oid, _ = saved(store, folder)

@@ -1,4 +1,4 @@
-"""A real collection, saved and loaded into another store: the same members, read as one."""
+"""Collections saved and loaded into another store: the same members, read as one value."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_slice_is_saved_as_a_collection_of_its_members(
     part = whole[kept]
     saved = store.save(part, folder("part"))
     assert saved.objects == 1 + len(part)
-    assert store.list("arrays*") == store.list("arrays")  # nothing was made here
+    assert store.list("arrays*") == store.list("arrays")  # saving a slice creates no object in the store
     assert not store.save(part, folder("part")).committed
     oid = other.load(folder("part"))
     assert isinstance(oid, entrepot.ObjectID)
@@ -68,7 +68,8 @@ def test_a_slice_is_saved_as_a_collection_of_its_members(
     assert found.ids == part.ids
     assert [int(one[0]) for one in found] == list(range(6))[kept]
     assert len(other.list("*")) == 1 + len(part)
-    assert store.load(folder("part")) == oid  # where the whole is, the slice is a collection beside it
+    # Where the whole collection exists, the slice becomes a collection beside it.
+    assert store.load(folder("part")) == oid
     assert len(whole) == 6
     assert [len(one) for one in store.get(oid)] == [len(one) for one in part]
 

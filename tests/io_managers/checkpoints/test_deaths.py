@@ -1,4 +1,4 @@
-"""A saver that is killed at any moment leaves the checkpoint that was there, and the next save goes on."""
+"""A save killed at any moment leaves the previous checkpoint intact, and the next save continues where it stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ store.save([entrepot.ObjectID(text) for text in sys.argv[3:]], sys.argv[2])
 
 
 def saver(store: entrepot.Store, url: str, ids: list[entrepot.ObjectID]) -> subprocess.Popen[bytes]:
-    """A process that saves; it has begun."""
+    """Start a process that saves; returns once it has begun."""
     command = [sys.executable, "-c", SAVER, store.address, url, *map(str, ids)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -46,7 +46,7 @@ def test_a_killed_save_leaves_what_was_there_and_is_taken_up(
     killed = 0
     for _ in range(12):
         process = saver(store, folder("one"), ids)
-        time.sleep(chance.uniform(0, 0.35))  # the moment is what is random
+        time.sleep(chance.uniform(0, 0.35))  # kill at a random moment
         process.send_signal(signal.SIGKILL)
         killed += process.wait(30) == -signal.SIGKILL
         assert verify(folder("one")).ok
@@ -62,7 +62,7 @@ def test_a_killed_save_leaves_what_was_there_and_is_taken_up(
     assert other.load(folder("one")) == ids
     assert all(other.get(oid) == np.random.default_rng(i).bytes(8 << 20) for i, oid in enumerate(ids))
     for mark in Path(folder.url, ".entrepot/saving").glob("*"):
-        os.utime(mark, (0, 0))  # of the killed: stale after a while
+        os.utime(mark, (0, 0))  # age the marks of the killed processes, so that they count as stale
     assert prune(folder.url, keep=0).removed == ["one"]
     assert list_checkpoints(folder.url) == []
 

@@ -1,4 +1,4 @@
-"""Names of chunks, with and without the package that makes the quick ones."""
+"""Chunk names, with and without the package that computes the fast digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def without_blake3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where only the base package is installed."""
+    """Simulate that only the base package is installed."""
     monkeypatch.setattr(digests, "_hasher", False)
 
 
@@ -24,7 +24,7 @@ def names(root: Path) -> list[str]:
 
 
 def test_known_digests() -> None:
-    # The value that BLAKE3's specification gives for no bytes at all.
+    # BLAKE3's digest of empty input, from its specification.
     empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
     assert digests.digest_of(b"") == f"b3-{empty}"
     assert digests.matches(b"", f"b3-{empty}")
@@ -58,10 +58,10 @@ def test_loading_needs_no_blake3_and_verifying_says_what_to_install(
 ) -> None:
     oid = store.put(np.arange(MIB))
     with monkeypatch.context() as patched:
-        patched.setattr(digests, "_hasher", None)  # found anew
+        patched.setattr(digests, "_hasher", None)  # detect blake3 again
         store.save(oid, str(tmp_path / "a"))
     assert all(name.startswith(digests.PREFIX) for name in names(tmp_path))
-    store.load(str(tmp_path / "a"))  # what is there is compared byte by byte
+    store.load(str(tmp_path / "a"))  # existing objects are compared byte by byte
     store.delete(oid)
     store.load(str(tmp_path / "a"))
     assert np.array_equal(store.get(oid), np.arange(MIB))

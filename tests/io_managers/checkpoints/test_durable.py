@@ -1,4 +1,4 @@
-"""A durable session: what is put is written to a URL too, and found there when the store is another one."""
+"""Durable sessions: objects are also written to a URL, and reloaded from there by another store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from entrepot_io.checkpoints import list_checkpoints, local_files, prune
 
 @pytest.fixture
 def reboot(daemon: Any) -> Callable[[], None]:
-    """Ends the store, and starts another one at the same address."""
+    """Stop the store, and start a new one at the same address."""
 
     def again() -> None:
         connections.close_all()
@@ -38,12 +38,12 @@ def _close_connections() -> Iterator[None]:
 
 
 def connect(daemon: Any, durable: Any = None, session: str = "run") -> entrepot.Store:
-    """A session of the test's scope."""
+    """Connect to a session of the test's scope."""
     return entrepot.connect(daemon.address, scope="tests", session=session, durable=durable)
 
 
 def python(daemon: Any, code: str, *arguments: object) -> str:
-    """Runs code in another process; its output."""
+    """Run code in another process; returns its output."""
     start = f"import sys, os, entrepot\nstore = entrepot.connect({daemon.address!r}, scope='tests', session='run')\n"
     command = [sys.executable, "-c", start + textwrap.dedent(code), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -62,7 +62,7 @@ def test_what_was_put_is_there_after_a_reboot(daemon: Any, target: Any, reboot: 
             blob.view[:4] = b"head"
     reboot()
     with connect(daemon, durable) as store:
-        assert not store.list("[0-9a-f]*")[1:]  # the declaration alone
+        assert not store.list("[0-9a-f]*")[1:]  # only the declaration
         assert (store.get_by_name("large") == np.arange(300_000)).all()
         assert store.derive("large") == large == store.resolve("large")
         assert store.get(small) == b"small"
@@ -179,7 +179,7 @@ def test_a_forked_child_leaves_the_parents_work_alone(daemon: Any, folder: Any) 
 
 def test_a_clean_stop_flushes(daemon: Any, folder: Any, capsys: Any) -> None:
     with connect(daemon, entrepot.Durable(folder.url, "behind")):
-        python(daemon, "store.put(bytes(300_000), name='n')\nos._exit(0)")  # dies with its work undone, perhaps
+        python(daemon, "store.put(bytes(300_000), name='n')\nos._exit(0)")  # exits, possibly before its write is done
         assert cli.main(["stop", "--address", daemon.address]) == 0
         assert "1 objects are in the durable tier" in capsys.readouterr().out
     daemon.stop()
@@ -216,7 +216,7 @@ def test_a_tier_that_fails(daemon: Any, folder: Any, monkeypatch: pytest.MonkeyP
                 store.put(b"x", name="n")
         else:
             with pytest.raises(entrepot.StoreFull):
-                store.put(b"x", name="n")  # its name could not be kept
+                store.put(b"x", name="n")  # the name could not be written
             with pytest.raises(entrepot.StoreFull, match="1 objects could not be made durable"):
                 store.flush_durable(30)
     oid = store.resolve("n")
@@ -244,7 +244,7 @@ def test_a_damaged_tier_is_never_data(daemon: Any, folder: Any, reboot: Callable
 def test_a_reference_finds_its_value_after_reboots(
     daemon: Any, folder: Any, reboot: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What clearing a task tomorrow needs."""
+    """Needed when a task is cleared later, such as the next day."""
     monkeypatch.setenv("ENTREPOT_DURABLE", folder.url)
 
     def session() -> entrepot.Store:
@@ -255,7 +255,7 @@ def test_a_reference_finds_its_value_after_reboots(
     handoff.put_value(session(), "task/b", b"new")
     reboot()
     assert (handoff.get_value(first, address=daemon.address) == np.arange(50_000)).all()
-    second = handoff.put_value(session(), "task/a", np.arange(50_000))  # the task was run again, with the same result
+    second = handoff.put_value(session(), "task/a", np.arange(50_000))  # the task was rerun, with the same result
     assert handoff.get_by_key(session(), "task/b", recorded=None) == b"new"
     with pytest.raises(entrepot.ObjectLost):
         handoff.get_value(changed, address=daemon.address)

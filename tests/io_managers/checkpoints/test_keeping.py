@@ -1,4 +1,4 @@
-"""Listing, verifying and pruning, from Python and from the command line."""
+"""Listing, verifying and pruning checkpoints, from Python and the command line."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_a_dead_writer_left_goes_after_a_while(store: entrepot.Store, folde
 
 
 def run(capsys: Any, *arguments: str, code: int = 0) -> str:
-    """One verb; its output."""
+    """Run a subcommand; returns its output."""
     assert cli.main(list(arguments)) == code
     said = capsys.readouterr()
     return str(said.err if code else said.out)

@@ -1,4 +1,4 @@
-"""Files past the page cache: whatever memory, length, file system and disk do, what is written is what was given."""
+"""Direct I/O: whatever the memory's alignment, the length, the file system and the disk, files have the bytes given."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LENGTHS = [0, 1, DIRECT_FROM_BYTES - 1, DIRECT_FROM_BYTES, DIRECT_FROM_BYTES + 1
 
 
 class Writes:
-    """Sees every write: whether it went past the page cache, and how long it was. May spoil it.
+    """Records every ``os.write``, and can alter what is written.
 
     Attributes:
-        seen: of each write that was done.
-        spoil: called before each with whether it is direct and with the bytes; what it gives is written instead.
+        seen: (direct I/O?, length) of each completed write.
+        spoil: called with (direct I/O?, data) before each write; its result is written instead.
     """
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ class Writes:
 
     @property
     def direct(self) -> int:
-        """Bytes that went past the page cache."""
+        """Bytes written by direct I/O, bypassing the page cache."""
         return sum(length for direct, length in self.seen if direct)
 
 
@@ -49,7 +49,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
 
 
 def _memory(nbytes: int, offset: int = 0) -> memoryview:
-    """Random bytes that begin so far after the begin of a page."""
+    """Random bytes that start ``offset`` bytes after a page boundary."""
     pages = mmap.mmap(-1, nbytes + offset + 1)
     view = memoryview(pages)[offset : offset + nbytes]
     view[:] = os.urandom(nbytes)

@@ -1,4 +1,4 @@
-"""Manifests are read as they were written, and nothing else is ever read as one."""
+"""Manifests are read back as they were written, and nothing else is accepted as one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def test_whatever_is_cut_off_or_changed_is_seen(manifest: Manifest, data: Any) -
         read(text[:cut])
     with pytest.raises(CorruptData):
         read(text + b"x")
-    # Outside of what says who wrote it, which the body repeats, no bit may flip; white space in the header may.
+    # In the body, no flipped bit is tolerated; the header may differ in white space and in the writer's name, which the
+    # body repeats.
     body = text.index(b"\n") + 1
     at = data.draw(st.integers(body, len(text) - 2))
     with pytest.raises(CorruptData):
@@ -121,7 +122,7 @@ JSON = st.recursive(
 @settings(max_examples=300)
 @given(manifests(), JSON, st.data())
 def test_a_body_of_wrong_fields_is_refused_though_its_checksum_fits(manifest: Manifest, wrong: Any, data: Any) -> None:
-    """As another program might write it; nothing but our errors ever comes out of the reader."""
+    """Another program might write such a body; the reader raises nothing but our own errors."""
     import hashlib
     import json
 
@@ -149,5 +150,5 @@ def test_a_body_of_wrong_fields_is_refused_though_its_checksum_fits(manifest: Ma
     for one in again.objects:
         for index, offset, length in (extent for buffer in one.buffers for extent in buffer):
             assert 0 <= offset < offset + length <= again.chunks[index].nbytes
-        # A table of a collection is in a folder of its own; nothing else is anywhere but beside the manifest.
+        # Tables of a collection have a directory of their own; all other files are directly beside the manifest.
         assert one.file is None or "/" not in one.file.name.removeprefix("data/")

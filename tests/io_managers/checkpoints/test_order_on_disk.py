@@ -1,5 +1,8 @@
-"""What a crash of the machine leaves: no file gets its name before its bytes are synced, no save returns before its
-names are, and nothing that was promised goes before what replaces it is sure to be there."""
+"""Crash consistency of checkpoints.
+
+No file is renamed into place before its data is synced, no save returns before its directory entries are, and nothing
+that was promised is removed before its replacement is durable.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,15 @@ WATCHDOG_SECONDS = 30.0
 
 
 class Killed(BaseException):
-    """Stands for a SIGKILL at a moment that a test chooses; nothing of ours catches it."""
+    """Simulates SIGKILL at a chosen moment; none of our code catches it."""
 
 
 class Disk:
-    """Watches the system calls below a folder, and knows which entries a crash now could take away.
+    """Intercepts system calls below a directory, and tracks which directory entries a crash could lose.
 
     Attributes:
-        steps: what was done, in order: the kind, the path below the folder, and what could be lost just then.
-        torn: names that were given to files whose bytes were not synced.
+        steps: operations in order: kind, path below the directory, and what a crash at that moment could lose.
+        torn: names given to files whose data was not synced.
     """
 
     def __init__(self, patched: pytest.MonkeyPatch, top: Path) -> None:
@@ -89,16 +92,16 @@ class Disk:
         patched.setattr(Place, "remove_folder", seen_remove_folder)
 
     def lost(self) -> frozenset[str]:
-        """What a crash now could take away, without the signs of who is at it."""
+        """What a crash now could lose, not counting the marks of running saves and prunes."""
         below = {self._below(one) for one in self._entries if one.startswith(self._top + "/") and os.path.exists(one)}
         return frozenset(one for one in below if "/saving" not in one and "/pruning" not in one)
 
     def at(self, kind: str, end: str) -> list[frozenset[str]]:
-        """What could be lost whenever something whose path ends so was done."""
+        """What a crash could have lost at each operation of this kind on a path with this ending."""
         return [lost for one, path, lost in self.steps if one == kind and path.endswith(end)]
 
     def order(self, kind: str) -> list[str]:
-        """The paths that this was done to, without the signs of who is at it."""
+        """Paths of all operations of this kind, in order, without the marks of running saves."""
         return [path for one, path, _ in self.steps if one == kind and "/saving/" not in path]
 
     def _below(self, path: str) -> str:
@@ -183,7 +186,7 @@ def test_what_a_killed_saver_left_unsettled_is_settled_by_the_next(
 
     def killed(place: Place, unsettled: dict[str, None]) -> None:
         if folder("one") in unsettled:
-            raise Killed  # the manifest has its name
+            raise Killed  # at this point the manifest has its final name
         real(place, unsettled)
 
     os.makedirs(folder.url)

@@ -1,4 +1,4 @@
-"""Tables as Parquet: anything reads the files, and they come back as the tables that they were."""
+"""Tables as Parquet: other tools can read the files, and loading them restores the original tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy whose target is S3: checkpoints, catalog and pruning go through the driver, credentials through options."""
+"""A policy with an S3 target: checkpoints, catalog and pruning use the driver, with credentials from its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is saved comes back: same ID, type, content and names, in another store, from every kind of target."""
+"""Round trips: same ID, type, content and names, in another store, from every kind of target."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VALUES: dict[str, Callable[[], Any]] = {
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Whether two values are the same, of the same type."""
+    """Whether two values are equal and of the same type."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -193,12 +193,12 @@ def test_more_than_the_other_store_holds_is_refused_whole(
         other.delete(info.id)
     oid = store.put(np.full(50 << 20, 9, dtype="u1"))
     store.save(oid, folder("fits"))
-    other.load(folder("fits"))  # nothing of the refused load is still in the way
+    other.load(folder("fits"))  # no reservation of the refused load is left
     assert other.get(oid)[-1] == 9
 
 
 def test_a_checkpoint_of_format_1_is_read_by_every_later_version(other: entrepot.Store) -> None:
-    """The files beside this test were written by the first version, and are never written again."""
+    """The files in version_1 were written by the first version and must never be rewritten."""
     assert other.load(str(Path(__file__).parent / "version_1/session")) == [
         entrepot.ObjectID("11" * 20),
         entrepot.ObjectID("22" * 20),

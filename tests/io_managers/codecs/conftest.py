@@ -1,4 +1,4 @@
-"""Round trips of values through the codecs alone: encode, copy the buffers, decode; no store takes part."""
+"""Round trips through the codecs without a store: encode, copy the buffers, decode."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
 
 
 def bytes_of(buffer: Any) -> bytes:
-    """What a store would keep of a buffer."""
+    """The bytes that a store would keep of a buffer."""
     view = memoryview(buffer)
     assert view.c_contiguous
     return view.tobytes()
 
 
 def address_of(data: bytes | bytearray) -> int:
-    """Where an object's bytes lie."""
+    """Address of an object's bytes."""
     if isinstance(data, bytearray):
         return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
     return int(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0)
@@ -38,7 +38,7 @@ class Stored:
         self.handed_out: list[bytes | bytearray] = []
 
     def get(self, copy: CopyMode = "never", *, allow_pickle: bool = True) -> Any:
-        """Decode over read-only bytes, or over private writable ones unless ``copy`` is "never"."""
+        """Decode from the read-only buffers, or from private writable copies unless ``copy`` is "never"."""
         self.handed_out = list(self.buffers) if copy == "never" else [bytearray(item) for item in self.buffers]
         decoder = Decoder(
             REGISTRY,
@@ -50,7 +50,7 @@ class Stored:
         return decoder.decode(unpack_tree(self.tree))
 
     def holds(self, address: int, length: int = 1) -> bool:
-        """Whether memory lies inside of a buffer that the last ``get`` handed out: nothing was copied."""
+        """Whether this memory lies inside a buffer that the last ``get`` returned, that is, was not copied."""
         return any(
             address_of(data) <= address and address + length <= address_of(data) + len(data)
             for data in self.handed_out
@@ -64,7 +64,7 @@ class Stored:
 
 @pytest.fixture
 def put() -> Callable[..., Stored]:
-    """``put(value, allow_pickle=False)``: the value as stored."""
+    """``put(value, allow_pickle=False)``: encode a value; returns it as stored."""
 
     def encode(value: Any, *, allow_pickle: bool = False) -> Stored:
         tree, buffers, codec = encode_value(value, REGISTRY, allow_pickle=allow_pickle)
@@ -75,7 +75,7 @@ def put() -> Callable[..., Stored]:
 
 @pytest.fixture
 def round_trip(put: Callable[..., Stored]) -> Callable[..., Any]:
-    """``round_trip(value, copy="never", allow_pickle=False)``: what comes back."""
+    """``round_trip(value, copy="never", allow_pickle=False)``: encode a value and decode it again."""
 
     def run(value: Any, copy: CopyMode = "never", *, allow_pickle: bool = False) -> Any:
         return put(value, allow_pickle=allow_pickle).get(copy, allow_pickle=allow_pickle)

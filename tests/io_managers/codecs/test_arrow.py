@@ -1,4 +1,4 @@
-"""Arrow values of every type come back exactly, chunk by chunk, over the stored bytes."""
+"""Arrow values of all types: exact round trips, chunk by chunk and without copying."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROPERTY = settings(max_examples=200, suppress_health_check=[HealthCheck.functio
 
 
 class Celsius(pa.ExtensionType):  # type: ignore[misc]
-    """An extension type that the tests register, or leave unregistered."""
+    """An extension type that tests register or leave unregistered."""
 
     def __init__(self, scale: int = 1) -> None:
         self.scale = scale
@@ -35,7 +35,7 @@ class Celsius(pa.ExtensionType):  # type: ignore[misc]
 
 
 def arrays(count: int) -> dict[str, Any]:
-    """One array of each type, with nulls where the type has them."""
+    """One array of each type, with nulls where the type allows them."""
     numbers = list(range(count))
     holes = [None if number % 3 == 1 else number % 100 for number in numbers]
     text = [None if number % 4 == 2 else f"s{number}" * (number % 5 * 4) for number in numbers]
@@ -102,7 +102,7 @@ NAMES = list(ARRAYS[1])
 
 
 def assert_same(back: Any, value: Any) -> None:
-    """Exact equality: class, type with metadata, values; and a full check of what came back."""
+    """Exact equality: class, type with metadata, values; also fully validates the result."""
     assert type(back) is type(value)
     assert back.type.equals(value.type, check_metadata=True)
     back.validate(full=True)
@@ -199,7 +199,7 @@ arrow_types = st.recursive(
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Python values that fit an Arrow type."""
+    """Python values that an Arrow type can hold."""
     plain: dict[Any, st.SearchStrategy[Any]] = {
         pa.int8(): st.integers(-128, 127),
         pa.float64(): st.floats(allow_nan=False),
@@ -227,7 +227,7 @@ def test_any_nested_array_and_slice_comes_back(round_trip: Any, data: Any, kind:
     assert_same(round_trip(part), part)
 
 
-# Trimming starts at 64 KiB; these parents are well above.
+# Well above 64 KiB, from which on buffers of slices are trimmed.
 LARGE = 30_000
 TRIMMED = {
     "int64": pa.array(range(LARGE)),

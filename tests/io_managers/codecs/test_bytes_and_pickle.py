@@ -1,4 +1,4 @@
-"""Byte strings, and whatever only pickle takes: buffers stay outside of the pickle, and what has a codec uses it."""
+"""Byte strings, and values that only pickle supports: buffers stay out of the pickle, and parts with a codec use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def view_of(array: Any) -> memoryview:
 
 @dataclasses.dataclass
 class Holder:
-    """An object that only pickle takes."""
+    """An object that only pickle supports."""
 
     value: Any = None
     other: Any = None

@@ -1,4 +1,4 @@
-"""Damaged metadata and buffers are typed errors, never a crash and never another library's exception."""
+"""Damaged metadata and buffers raise typed errors; they never crash or raise another library's exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from entrepot.errors import CorruptData, UnsupportedType, VersionMismatch
 
 run_end_encode: Any = getattr(pyarrow.compute, "run_end_encode")  # noqa: B009 - made at import
 ROUNDS = 250
-# UnsupportedType: the damage named an extension type that nobody has; VersionMismatch: a codec or version nobody has.
+# UnsupportedType: the damage created the name of an unknown extension type; VersionMismatch: an unknown codec or
+# version.
 TYPED = (CorruptData, UnsupportedType, VersionMismatch)
 STRANGE: list[Any] = [
     None,
@@ -61,7 +62,7 @@ STRANGE: list[Any] = [
 
 
 def samples() -> dict[str, Any]:
-    """One value of each codec, with buffers of its own."""
+    """One value per codec, with buffers of its own."""
     n = 2000
     numbers: Any = np.arange(n)
     array: Any = pd.array
@@ -149,7 +150,7 @@ def nodes(root: Node) -> list[Node]:
 
 
 def leaves(value: Any, place: Callable[[Any], None]) -> list[Callable[[Any], None]]:
-    """Setters of everything inside of params, the containers included."""
+    """Setters for everything inside a node's params, including the containers."""
     found = [place]
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -161,7 +162,7 @@ def leaves(value: Any, place: Callable[[Any], None]) -> list[Callable[[Any], Non
 
 
 def damage(root: Node, buffers: list[bytes], chance: random.Random) -> None:
-    """One random change to the tree or to the buffers' lengths."""
+    """Apply one random change to the tree or to the buffers' lengths."""
     node = chance.choice(nodes(root))
     kind = chance.randrange(8)
     if kind <= 3:

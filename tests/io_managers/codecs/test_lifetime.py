@@ -1,4 +1,4 @@
-"""A value keeps the memory it stands on, and lets go of it when the last value made from it goes."""
+"""A value keeps the memory that it refers to, until the last value derived from it is gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = np.arange(10_000)
 
 
 class Pin(bytearray):
-    """Stands for the mapped bytes of an object that stays pinned while this lives."""
+    """Stands for an object's mapped bytes; the object stays pinned while this is alive."""
 
 
 def interleaved() -> pd.DataFrame:

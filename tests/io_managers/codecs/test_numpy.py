@@ -1,4 +1,4 @@
-"""NumPy arrays and scalars come back with dtype, shape and order of axes, over the stored bytes."""
+"""NumPy arrays and scalars: dtype, shape and axis order survive, without copying."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROPERTY = settings(max_examples=200, suppress_health_check=[HealthCheck.functio
 
 
 def assert_same(back: Any, value: Any, *, writable: bool = False) -> None:
-    """Exact equality: type, dtype down to its C type, shape, order in memory, bytes."""
+    """Exact equality: type, dtype including its C type, shape, memory order, bytes."""
     assert type(back) is type(value)
     assert back.dtype == value.dtype
     assert (back.dtype.char, back.dtype.type) == (value.dtype.char, value.dtype.type)
@@ -83,7 +83,7 @@ def test_any_dtype_shape_and_order_comes_back(round_trip: Any, data: Any, dtype:
     array = np.zeros(shape, dtype)
     if array.nbytes:
         raw = data.draw(st.binary(min_size=array.nbytes, max_size=array.nbytes))
-        if array.dtype.kind not in "OUV":  # text must be valid code points; structures may hold text
+        if array.dtype.kind not in "OUV":  # text has to be valid code points, and structs may contain text
             array = np.frombuffer(raw, array.dtype.base).reshape(array.shape).copy()
     array = array.transpose(data.draw(st.permutations(range(array.ndim))))
     if array.ndim:
@@ -185,7 +185,7 @@ def test_scalars(round_trip: Any, value: Any) -> None:
         assert back.tobytes() == value.tobytes()
 
 
-MA: Any = np.ma  # whose stubs know fewer forms of a mask than it takes
+MA: Any = np.ma  # its stubs accept fewer forms of masks than the function does
 MASKED = [
     MA.array([1.0, 2, 3], mask=[0, 1, 0], fill_value=7),
     MA.array([1, 2]),

@@ -1,4 +1,4 @@
-"""pandas objects come back exactly: dtypes, indexes, names, frequencies, attributes; over the stored bytes."""
+"""pandas objects: exact round trips of dtypes, indexes, names, frequencies and attributes, without copying."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def assert_same_index(back: pd.Index, value: pd.Index) -> None:
 
 
 def assert_same(back: Any, value: Any) -> None:
-    """Exact equality, including what pandas' own assertions leave out."""
+    """Exact equality, including what pandas' own assertions ignore."""
     assert type(back) is type(value)
     if isinstance(value, pd.Index):
         assert_same_index(back, value)
@@ -147,7 +147,7 @@ def _columns() -> dict[str, Any]:
 
 
 def series(values: Any, **options: Any) -> Any:
-    """A Series without pandas' guess at what objects might be."""
+    """A Series without pandas' type inference for object arrays."""
     is_object = isinstance(values, np.ndarray) and values.dtype == object
     return pd.Series(values, dtype=object if is_object else None, **options)
 
@@ -297,7 +297,7 @@ def test_consolidated_blocks_are_handed_over_whole(value: pd.DataFrame) -> None:
     handed = {np.frombuffer(buffer, "u1").__array_interface__["data"][0] for buffer in buffers}
     kinds = {column.dtype for column in _numpy_columns(value)}
     assert len(buffers) == len(kinds)
-    # Each buffer begins at the first byte of some column of the frame itself: nothing was gathered or copied.
+    # Each buffer starts at the first byte of a column of the frame itself: nothing was gathered or copied.
     assert handed <= {column.__array_interface__["data"][0] for column in _numpy_columns(value)}
 
 
@@ -356,7 +356,7 @@ def test_subclasses_are_pickled_with_their_type(put: Any, round_trip: Any) -> No
 
 
 class Labelled(pd.DataFrame):
-    """A subclass, as GeoPandas has one."""
+    """A DataFrame subclass, like GeoPandas'."""
 
     @property
     def _constructor(self) -> Any:

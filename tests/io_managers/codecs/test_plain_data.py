@@ -1,4 +1,4 @@
-"""Plain Python data comes back exactly: types, order, signs and all, and without pickle."""
+"""Plain Python data: exact round trips without pickle, including types, order and signs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Text(str):
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality that also compares types and order, and takes NaN for equal to itself."""
+    """Equality that also compares types and order, and treats NaN as equal to itself."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
@@ -232,7 +232,7 @@ def test_what_is_shared_comes_back_as_one(put: Any, value: Any) -> None:
 
 
 def containers(value: Any, back: Any) -> Iterator[tuple[Any, Any]]:
-    """The lists, dictionaries and sets of a value, with what has come back of each."""
+    """The lists, dictionaries and sets in a value, each with its decoded counterpart."""
     if isinstance(value, (list, dict, set)):
         yield value, back
     if isinstance(value, (list, tuple)):
@@ -262,7 +262,7 @@ def test_sharing_within_any_nesting(round_trip: Any, first: Any, second: Any) ->
 
 def test_a_place_that_is_not_there_is_damage(put: Any) -> None:
     stored = put([X, X])
-    assert stored.tree.count(struct.pack("<I", 1)) == 1  # X is the second to end
+    assert stored.tree.count(struct.pack("<I", 1)) == 1  # X's number: containers are numbered as they end
     for place in (2, 3, 1 << 31):
         damaged = type(stored)(stored.tree.replace(struct.pack("<I", 1), struct.pack("<I", place)), [], stored.codec)
         with pytest.raises(CorruptData, match="plain data is not readable"):

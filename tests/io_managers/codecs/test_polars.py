@@ -1,4 +1,4 @@
-"""Polars values come back with the same dtypes, chunks and order flags, over the stored bytes."""
+"""Polars values: dtypes, chunks and sortedness flags survive, without copying."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ COLUMNS = _columns()
 
 
 def assert_same(back: Any, value: Any) -> None:
-    """Exact equality of dtypes, values and order flags."""
+    """Exact equality of dtypes, values and sortedness flags."""
     assert type(back) is type(value)
     if isinstance(value, pl.Series):
         assert back.name == value.name
@@ -56,7 +56,7 @@ def assert_same(back: Any, value: Any) -> None:
     assert back.schema == value.schema
     assert back.shape == value.shape
     for column, other in zip(back.get_columns(), value.get_columns(), strict=True):
-        if value.schema[column.name] in (pl.Object, pl.Categorical):  # which older releases compare by code
+        if value.schema[column.name] in (pl.Object, pl.Categorical):  # older releases compare these by code
             assert column.to_list() == other.to_list()
         else:
             assert column.equals(other, check_dtypes=True, null_equal=True)

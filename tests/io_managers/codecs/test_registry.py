@@ -1,4 +1,4 @@
-"""How values find their codecs: by names alone, so that nothing heavy is imported before it is needed."""
+"""Codec lookup works by name only, so that no heavy library is imported before it is needed."""
 
 from __future__ import annotations
 

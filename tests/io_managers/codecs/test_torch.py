@@ -1,4 +1,4 @@
-"""PyTorch tensors: the same tensor comes back, without a copy, and writing to it reaches nobody."""
+"""PyTorch tensors: restored without a copy; writing to one affects no other reader."""
 
 from __future__ import annotations
 

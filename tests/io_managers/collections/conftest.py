@@ -1,4 +1,4 @@
-"""A store that the tests of a module share, each in a session of its own."""
+"""A store shared by the tests of a module, with a session for each test."""
 
 from __future__ import annotations
 

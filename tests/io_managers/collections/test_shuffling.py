@@ -1,4 +1,4 @@
-"""Random orders of rows that open few members at a time."""
+"""Random row orders that read from few members at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_few_members_are_open_and_each_once(blocks: int) -> None:
     assert [len(group) for group in groups] == [blocks] * (12 // blocks)
     assert set().union(*groups) == set(range(12))
     if blocks > 1:
-        assert len(list(groupby(order[: 50 * blocks]))) > 20  # mixed, not one after the other
+        assert len(list(groupby(order[: 50 * blocks]))) > 20  # interleaved, not one member after the other
 
 
 def test_a_seed_gives_the_same_passes() -> None:

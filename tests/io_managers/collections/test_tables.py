@@ -1,4 +1,4 @@
-"""A collection of tables reads as one data set, member by member, by every library."""
+"""A collection of tables reads as one data set, member by member, in every library."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_duckdb(orders: entrepot.Collection) -> None:
     with duckdb.connect() as connection:
         other = orders.to_duckdb(connection)
         assert other.filter("number >= 3995").project("text").fetchall() == [(f"row {n}",) for n in EXPECTED[3995:]]
-        found = connection.sql("select max(half) from orders where number < 100").fetchall()  # by the variable's name
+        # DuckDB finds the Python variable by its name.
+        found = connection.sql("select max(half) from orders where number < 100").fetchall()
         assert found == [(49.5,)]
 
 
@@ -141,7 +142,7 @@ def test_a_stream_holds_few_members_at_a_time(store: entrepot.Store, wait_until:
         most = max(most, store._client.raw.pins - base)
         del batch
     assert total == 12 * 200_000
-    assert most <= 5  # in hand, being got, and, where gets are slow, two ahead
+    assert most <= 5  # the current member, the one being fetched, and up to two prefetched while gets are slow
     gc.collect()
     wait_until(lambda: store._client.raw.pins == base, "the last members to be let go")
 

@@ -60,7 +60,7 @@ def test_batches_of_one_size_across_members(store: entrepot.Store, rows: int) ->
     joined = np.concatenate(batches)
     assert joined.shape == (37, 3)
     assert joined[:, 0].tolist() == list(range(37))
-    assert batches[0].flags.writeable is (rows > 10)  # inside of one member it is a view of the store
+    assert batches[0].flags.writeable is (rows > 10)  # a batch within one member is a view of shared memory
 
 
 def test_a_data_set_is_over_rows_or_members(store: entrepot.Store) -> None:
@@ -120,7 +120,7 @@ class TestTorch:
     @pytest.mark.parametrize("method", ["fork", "spawn"])
     def test_workers(self, store: entrepot.Store, method: str) -> None:
         data = _arrays(store, [40, 30, 50]).torch_dataset()
-        data[0]  # a member is in hand
+        data[0]  # so that a member is held at the fork
         loader = self.torch.utils.data.DataLoader(
             data,
             batch_size=16,

@@ -57,7 +57,7 @@ spec:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Run:
-    """``cli(*words)``: runs ``entrepot inject``; fails the test unless its exit code is ``code``."""
+    """``cli(*words, code=0)``: run ``entrepot inject``; the test fails if the exit code is not ``code``."""
 
     def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         words = ["inject", *map(str, arguments)]
@@ -72,7 +72,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
-    """The manifest in a file."""
+    """File with the manifest."""
     path = tmp_path / "pipeline.yaml"
     path.write_text(MANIFEST)
     return path
@@ -80,7 +80,7 @@ def manifest(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def locations(tmp_path: Path) -> Path:
-    """Locations in a file."""
+    """File with locations."""
     path = tmp_path / "locations.json"
     path.write_text(json.dumps({A: {"n1": 1000, "n2": "1Ki"}, B: {"n3": 5}}))
     return path

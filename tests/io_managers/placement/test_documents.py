@@ -1,4 +1,4 @@
-"""Every kind of workload, and Argo's."""
+"""Injection into every kind of workload, including Argo's."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_templates_affinity_takes_the_workflows_with_it() -> None:
     assert hosts({"spec": done.content["spec"]["templates"][0]}) == ["n1", "n2"]
     assert done.content["spec"]["affinity"] == whole
     assert inject_document(done.content, LOCATIONS).content == done.content
-    # The workflow's affinity changes: what was copied from it goes, as nobody wrote it there.
+    # If the workflow's affinity changes, the copy of the old one is removed: no author wrote it there.
     done.content["spec"]["affinity"] = {}
     anew = inject_document(done.content, LOCATIONS).content
     assert (

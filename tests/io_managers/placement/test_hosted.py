@@ -1,4 +1,4 @@
-"""Pods that a host makes: annotations, sources of locations, and what is done where something is not known."""
+"""Pods created by an orchestrator: annotations, sources of locations, and behaviour with missing information."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pod(**annotations: str) -> dict[str, Any]:
 
 
 def hosts(pod: Any) -> list[tuple[int, str]]:
-    """Weights and nodes that draw a pod."""
+    """Preferred nodes with their weights."""
     node = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = node.get("preferredDuringSchedulingIgnoredDuringExecution", [])
     return [
@@ -188,7 +188,7 @@ def test_a_child_of_a_fork_can_place_while_a_thread_of_its_parent_did() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-# --- placing
+# --- placement
 
 
 def test_what_a_source_says_goes_before_where_a_reference_was_written(tmp_path: Path) -> None:

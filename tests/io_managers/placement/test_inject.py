@@ -1,4 +1,4 @@
-"""What ``inject`` puts into a pod, case by case."""
+"""What ``inject`` adds to a pod, case by case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node(name: str, zone: str | None = None, store: bool = True, **more: Any) ->
 
 
 def pulls(made: dict[str, Any], key: str = HOST) -> dict[str, int]:
-    """Weight by value of a label, over all preferred terms."""
+    """Weight by label value, over all preferred terms."""
     found: dict[str, int] = {}
     for term in made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, []):
         for expression in term["preference"]["matchExpressions"]:
@@ -136,7 +136,7 @@ def test_required_is_added_to_each_of_the_users_terms() -> None:
     assert terms(made) == [
         {"matchExpressions": [expression("disk", "In", "ssd"), *ours]},
         {"matchFields": [expression("metadata.name", "In", "n2")], "matchExpressions": ours},
-        {},  # matches nothing in Kubernetes; with ours it would match something
+        {},  # matches nothing in Kubernetes; with our expressions it would match something
     ]
 
 
@@ -175,7 +175,7 @@ def test_labels_that_are_not_known_exclude_nothing() -> None:
     done = explain(pod(nodeSelector={"disk": "ssd"}), [A], {A: {"n1": 1}})
     assert (pulls(done.pod), codes(done)) == ({"n1": 100}, [])
     done = explain(pod(nodeSelector={"disk": "ssd", HOST: "n2"}), [A], {A: {"n1": 1, "n2": 1}})
-    assert pulls(done.pod) == {"n2": 100}  # what is known decides all the same
+    assert pulls(done.pod) == {"n2": 100}  # what is known still counts
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_injecting_again_follows_the_data() -> None:
 def test_injecting_again_leaves_what_others_added_behind_where_it_is() -> None:
     made = inject(pod(), [A], {A: {"n1": 1}})
     main = made["spec"]["containers"][0]
-    main["env"].append({"name": "MINE", "value": "$(ENTREPOT_ADDRESS)"})  # refers to what stands in front of it
+    main["env"].append({"name": "MINE", "value": "$(ENTREPOT_ADDRESS)"})  # refers to a variable defined before it
     main["volumeMounts"].append({"name": "token", "mountPath": "/var/run/secrets"})
     made["spec"]["volumes"].append({"name": "token", "emptyDir": {}})
     main["terminationMessagePath"] = "/dev/termination-log"

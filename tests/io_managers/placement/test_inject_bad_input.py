@@ -1,4 +1,4 @@
-"""What ``inject`` refuses, and how it says so."""
+"""What ``inject`` refuses, and with which message."""
 
 from __future__ import annotations
 

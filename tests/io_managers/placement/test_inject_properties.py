@@ -1,4 +1,4 @@
-"""What holds of ``inject`` whatever the pod, the objects and the places."""
+"""Properties of ``inject`` that hold for any pod, objects and locations."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ clusters = st.one_of(
 )
 
 
-# Every combination of labels that a pod above may speak of.
+# All combinations of the labels that a generated pod can refer to.
 ANY_NODES = [
     (name, Node({key: value for key, value in labels.items() if value is not None}))
     for name in [*NAMES, "n9", "gone"]
@@ -166,7 +166,7 @@ def test_the_users_terms_are_all_there_in_their_order(pod: Any, required: Any, p
             count = len(mine.get("matchExpressions", []))
             assert theirs.get("matchExpressions", [])[:count] == mine.get("matchExpressions", [])
             assert theirs.get("matchFields") == mine.get("matchFields")
-            assert mine or not theirs  # a term that matches nothing goes on matching nothing
+            assert mine or not theirs  # an empty term, which matches nothing, stays empty
     mine = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, [])
     theirs = made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, [])
     assert theirs[: len(mine)] == mine
@@ -210,7 +210,7 @@ def test_weights_are_what_kubernetes_takes(pod: Any, required: Any, places: Any,
 @settings(max_examples=400, deadline=None)
 @given(pods, ids, locations, clusters)
 def test_a_pod_that_could_run_somewhere_still_can(pod: Any, required: Any, places: Any, nodes: Any) -> None:
-    """Judged by all that is known: the cluster's nodes, or else every set of labels that the pod speaks of."""
+    """Checked on the cluster's nodes if known, or else on all combinations of labels that the pod can refer to."""
     done = explain(pod, required, places, nodes=nodes)
     judged = ANY_NODES if nodes is None else list(nodes.items())
 

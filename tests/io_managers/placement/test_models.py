@@ -1,4 +1,4 @@
-"""Pods of the Kubernetes client go in and come out as what they are."""
+"""Pods as objects of the Kubernetes client: the result has the same classes as the input."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_round_trip(pod: Any) -> None:
 
 
 class LegacyVolume:
-    """A class as the client's generator wrote them before Pydantic."""
+    """A model class as the client's generator wrote it before Pydantic."""
 
     openapi_types: ClassVar = {"name": "str", "items": "list[LegacyVolume]", "by_name": "dict(str, LegacyVolume)"}
     attribute_map: ClassVar = {"name": "name", "items": "items", "by_name": "byName"}

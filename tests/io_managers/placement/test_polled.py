@@ -1,4 +1,4 @@
-"""A slow source: its callers never wait long, and what is too old is not told."""
+"""Polling a slow source: callers never wait long, and locations that are too old are not returned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ID = "5b" * 20
 
 
 class Answers:
-    """A source that a test drives: counts its reads, may fail, may hang."""
+    """A source controlled by the test: counts its reads, and can be made to fail or hang."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -99,7 +99,7 @@ def test_the_thread_ends_when_nobody_asks_and_comes_back(wait_until: Callable[..
 def test_a_child_of_a_fork_reads_for_itself() -> None:
     source = Polled(Answers(), "the cluster", every=60)
     source.places()
-    with source._changed:  # as if the parent's thread held it
+    with source._changed:  # as if a thread of the parent held it at the fork
         child = os.fork()
         if child == 0:
             os._exit(0 if source.places().objects[ID]["node-a"] == 2 else 1)

@@ -1,4 +1,4 @@
-"""A store, and a small host that runs named functions one after the other, in this process, for real."""
+"""A store, and a minimal orchestrator that runs named functions one after the other in this process."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ RUN = "run-1"
 
 @dataclass(frozen=True)
 class Node:
-    """A function of some values that gives one."""
+    """A function that computes one value from the values of its inputs."""
 
     function: Callable[..., Any]
     inputs: tuple[str, ...] = ()
 
 
 class Host:
-    """Runs nodes in order; each writes one value under its own name. It is a Graph and a Rerunner, as a plugin is.
+    """Minimal orchestrator: runs nodes in order, each of which writes one value under its own name.
+
+    It implements Graph and Rerunner, as a plugin does.
 
     Attributes:
-        ran: the names of the nodes that were run, in order, reruns too.
-        references: of the newest value of each node.
+        ran: names of the nodes that ran, in order, including reruns.
+        references: the newest value's reference, by node.
     """
 
     def __init__(self, address: str, text: str, nodes: Mapping[str, Node], *, reruns: bool = True) -> None:
@@ -67,7 +69,7 @@ class Host:
             self.references[name] = task.write(self.store(), lambda: put_value(self.store(), f"node:{name}", result))
 
     def value(self, name: str) -> Any:
-        """The value of a node, through the policy, as its consumer gets it."""
+        """The value of a node, read through the policy as its consumer would."""
         reference = self.references[name]
         return self.runtime.read(reference, lambda: get_value(reference, address=self.store().address))
 
@@ -75,7 +77,7 @@ class Host:
         reference = self.references[name]
         return task.read(reference, lambda: get_value(reference, address=self.store().address))
 
-    # --- as a Graph
+    # --- Graph
 
     def maker(self, ref: ObjectRef) -> Task | None:
         name = ref.key.removeprefix("node:")
@@ -84,7 +86,7 @@ class Host:
     def inputs(self, task: Task, output: ObjectRef) -> Sequence[ObjectRef] | None:
         return [ObjectRef.of(self.references[one]) for one in self.nodes[task.name].inputs]
 
-    # --- as a Rerunner
+    # --- Rerunner
 
     def rerun(self, plan: Plan) -> None:
         for task in plan.tasks:
@@ -104,7 +106,7 @@ def store(daemon: Any) -> Iterator[entrepot.Store]:
 
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An event log of the test's own, and connections that end with it."""
+    """Use an event log for this test, and close all connections after it."""
     monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
     yield
     connections.close_all()
@@ -112,13 +114,14 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A folder for checkpoints."""
+    """Directory for checkpoints."""
     return str(tmp_path / "checkpoints")
 
 
 @pytest.fixture
 def new_host(request: pytest.FixtureRequest) -> Callable[..., Host]:
-    """``new_host(policy_text, nodes, reruns=True, address=None)``: a host on the test's own store, or another."""
+    """``new_host(policy_text, nodes, reruns=True, address=None)``: an orchestrator, by default on the test's
+    own store."""
 
     def make(
         text: str, nodes: Mapping[str, tuple[Any, ...]], *, reruns: bool = True, address: str | None = None

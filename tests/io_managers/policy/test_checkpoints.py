@@ -1,4 +1,4 @@
-"""Which outputs get a checkpoint, when it is written, and what becomes of it."""
+"""Which outputs are checkpointed, when they are written, and what happens to the checkpoints."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_wait_ends_and_another_process_takes_over(
     assert other.runtime.run_ended(other.store()).written == 1
     assert len(found(host)) == 1
     gate.set()
-    host.runtime.run_ended(host.store())  # its thread has ended
+    host.runtime.run_ended(host.store())  # waits for its thread
     assert len(found(host)) == 1
 
 

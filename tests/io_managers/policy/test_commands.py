@@ -1,4 +1,4 @@
-"""The command line: policy check, explain, schema; events."""
+"""The command line: policy check, explain and schema; events."""
 
 from __future__ import annotations
 

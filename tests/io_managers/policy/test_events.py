@@ -1,4 +1,4 @@
-"""The event log is whole lines in order, bounded, and written by many processes at once."""
+"""The event log: complete lines in order, bounded, written by many processes at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_following_loses_nothing_at_a_turn(tmp_path: Path) -> None:
             seen.append(event.key)
         elif added == 100:
             break
-        else:  # less than half the log between two looks
+        else:  # less than half the log between two polls
             for _ in range(10):
                 log.add("retried", key=str(added), text="y" * 100)
                 added += 1

@@ -1,4 +1,4 @@
-"""Losing values for real, and what the policy makes of it, in a host that reruns its own nodes."""
+"""Real losses of values, and how the policy handles them, in an orchestrator that reruns its own nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def policy(root: str, rules: str, rest: str = "") -> str:
 
 
 def chain(ran: list[str] | None = None) -> dict[str, tuple[Any, ...]]:
-    """raw -> clean -> model, and other: 160 kB each, so that values are segments, and chunks of their checkpoints."""
+    """raw -> clean -> model, and raw -> other; 160 kB each (except other), so that values are in segments and have
+    chunks."""
     return {
         "raw": (lambda: np.arange(20_000),),
         "clean": (lambda raw: raw * 2, "raw"),
@@ -60,7 +61,7 @@ def test_a_lost_value_comes_back_from_its_checkpoint(new_host: Callable[..., Any
     assert host.ran == ["raw", "clean", "model", "other"], "nothing ran again"
     found = kinds(host)
     assert found == ["checkpoint_written", "object_lost", "reloaded", "recovered"]
-    # The old reference means a new life of the same value: nothing is done twice.
+    # The old reference resolves to the new generation of the same value: nothing is done twice.
     assert (host.value("clean") == EXPECTED["clean"]).all()
     assert kinds(host) == found
     lose(host, "clean")
@@ -98,7 +99,7 @@ def test_a_host_that_cannot_rerun_is_told_the_plan(new_host: Callable[..., Any],
 
 
 def test_reruns_do_not_go_round_for_ever(new_host: Callable[..., Any], root: str) -> None:
-    """A host that reruns by other processes, and loses the value each time before the reader comes back."""
+    """Simulates an orchestrator that reruns in other processes, and loses the value each time before it is read."""
     rest = RERUN[:-2] + ", max_attempts: 2}]"
     host = new_host(policy(root, "[{match: nothing}]", rest), chain(), reruns=False)
     host.run()
@@ -131,7 +132,8 @@ def test_a_damaged_input_of_a_rerun_is_planned_for(new_host: Callable[..., Any],
     host = new_host(policy(root, "[{match: clean}]", RERUN), chain())
     host.run()
     for chunk in Path(root).glob("run-1/.entrepot/chunks/*/*"):
-        chunk.write_bytes(bytes(chunk.stat().st_size))  # in its full length: noticed when it is loaded
+        # The length is unchanged, so the damage is noticed only on loading.
+        chunk.write_bytes(bytes(chunk.stat().st_size))
     lose(host, "clean", "model")
     host.ran.clear()
     assert (host.value("model") == EXPECTED["model"]).all()
@@ -213,14 +215,14 @@ def test_the_durable_tier_is_read_again(daemon: Any, new_host: Callable[..., Any
 
 
 def parts_only(host: Any, reference: Any) -> Any:
-    """A read that does not look into the durable tier by itself."""
+    """A read that does not consult the durable tier."""
     if parts.generation_of(host.store(), reference.id) is None:
         raise ObjectLost("it is not in the store")
     return host.store().get(reference.id)
 
 
 def test_a_daemon_that_comes_back_empty(daemon: Any, new_host: Callable[..., Any], root: str) -> None:
-    """Keeper and daemon end and are started again: the store's lineage is gone, the catalog and the host are not."""
+    """Keeper and daemon are restarted: the store's lineage is gone, but the catalog and the orchestrator remain."""
     rest = "failover: [{on: instance_lost, do: [reload_checkpoint, rerun_upstream]}, {on: daemon_lost, do: retry}]"
     host = new_host(policy(root, "[{match: raw}]", rest), chain())
     host.run()
@@ -257,7 +259,7 @@ def test_a_collection_comes_back_with_its_members(new_host: Callable[..., Any], 
 def test_damage_on_the_spill_disk(
     socket_folder: Path, new_daemon: Callable[..., Any], new_host: Callable[..., Any], root: str, wait_until: Any
 ) -> None:
-    """The store still lists such a value; only its bytes do not come back."""
+    """The store still lists the value, but its data cannot be reloaded."""
     running = new_daemon("64MiB", "--spill-path", str(socket_folder / "spill"))
     value = np.random.default_rng(3).integers(0, 1 << 62, 1 << 19)
     host = new_host(policy(root, "[{match: one}]"), {"one": (lambda: value,)}, address=running.address)
@@ -354,12 +356,12 @@ def test_a_value_that_was_brought_back_goes_with_its_reader(new_host: Callable[.
         assert (value == EXPECTED[name]).all()
         return weakref.ref(value)
 
-    for name in ("clean", "model"):  # reloaded, rerun
+    for name in ("clean", "model"):  # reloaded and rerun, respectively
         lose(host, name)
         gc.collect()
         gc.disable()
         try:
-            # Pins of values that only a cycle of frames knows would keep memory from the next write.
+            # If only a reference cycle through frames kept the value, its pin would keep memory from the next write.
             assert use(name)() is None
         finally:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Reading a policy: what is wrong is said with file, line and column, all of it at once."""
+"""Reading a policy file: all problems are reported at once, with file, line and column."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kedro's own SequentialRunner as the host: lineage from its hooks, reruns of exactly the nodes that are needed.
+"""Kedro's own SequentialRunner as the orchestrator: lineage from its hooks, and reruns of only the nodes needed.
 
-The dataset and the hooks here are the test's; they show that the interface carries a real runner.
+Dataset and hooks are the test's own; they show that the interface works with a real runner.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUN = "run-1"
 
 
 class Bench:
-    """A pipeline raw -> clean -> model -> report, and clean -> other, in a run of Kedro."""
+    """A Kedro run of a pipeline raw -> clean -> model -> report, and clean -> other."""
 
     def __init__(self, address: str, text: str) -> None:
         from kedro.framework.hooks import hook_impl
@@ -37,7 +37,7 @@ class Bench:
         bench = self
         self.ran: list[str] = []
         self.references: dict[str, Reference] = {}
-        self.tasks: list[tuple[str, TaskRun]] = []  # inner runs on top
+        self.tasks: list[tuple[str, TaskRun]] = []  # a stack: nested runs on top
         self.before: Callable[[str], None] = lambda name: None
 
         def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +129,7 @@ def bench(daemon: Any, root: str) -> Bench:
 
 
 def test_the_runner_reruns_what_is_needed_while_it_runs(bench: Bench) -> None:
-    """In the middle of the run, when the last node begins, three values are lost; one has a checkpoint."""
+    """Three values are lost in mid-run, as the last node begins; one of them has a checkpoint."""
     lost: list[str] = []
 
     def lose(name: str) -> None:

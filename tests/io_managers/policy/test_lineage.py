@@ -1,4 +1,4 @@
-"""Lineage is found by whoever has a reference, also after its writer was killed, and is bounded."""
+"""Lineage can be read by anyone with a reference, even after its writer was killed, and its size is bounded."""
 
 from __future__ import annotations
 

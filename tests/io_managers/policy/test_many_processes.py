@@ -1,4 +1,4 @@
-"""Hosts whose tasks are processes of their own: what one of them left is seen to by another."""
+"""Orchestrators that run each task in its own process: one process takes care of what another left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured, and what ``auto`` makes of it."""
+"""Statistics, and the decisions that ``auto`` derives from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_checkpoint_pays_when_it_costs_less_on_average(
 
 
 def test_the_formula_is_what_happens() -> None:
-    """Simulated losses cost what the estimate says."""
+    """Simulated losses cost what the estimate predicts."""
     chance = random.Random(7)
     rate, lifetime, recompute, write, load = 1 / 5000, 3000.0, 100.0, 7.0, 2.0
     p = chance_of_loss(rate, lifetime)

@@ -1,4 +1,4 @@
-"""``memory: {recompute: auto}``: what may be dropped, what must not, and how what was dropped comes back."""
+"""``memory: {recompute: auto}``: what may and may not be dropped, and how dropped values are recomputed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def subject(name: str, **said: Any) -> Subject:
     return Subject(Task("kedro", "p", "r", name), **said)
 
 
-# --- the file
+# --- the policy file
 
 
 def test_the_first_rule_that_matches_decides_and_the_default_is_never() -> None:
@@ -219,7 +219,7 @@ def test_without_a_rule_nothing_is_said(new_host: Callable[..., Any]) -> None:
 
 
 def test_a_value_from_elsewhere_stands_in_the_way(new_host: Callable[..., Any]) -> None:
-    """Nobody's lineage tells how it was made: what was made of it is gone for good once it is deleted."""
+    """A value without lineage cannot be recomputed: once it is deleted, values computed from it could not be either."""
     host = new_host(AUTO, chain())
     host.references["raw"] = put_value(host.store(), "node:raw", np.arange(20_000))
     host.run(["clean", "model"])
@@ -251,23 +251,23 @@ def test_limits_of_what_is_looked_at(store: Any) -> None:
     other = replace(TASK, run="run-0", name="other")
     lineage.write(store, Lineage(ref(1), other, (), True, 1.0, 0.0))
     assert "is of another run" in asked(replace(own(), inputs=(ref(1),)))
-    # A circle ends, and is the planner's to complain about.
+    # A cycle must not loop forever; reporting it is up to the planner.
     lineage.write(store, Lineage(ref(1), replace(TASK, name="1"), (ref(0),), True, 1.0, 0.0))
     lineage.write(store, own())
     assert remake(store, replace(own(), inputs=(ref(1),)), lambda one: "", overhead=0.0, most_tasks=9).tasks == 2
 
 
-# --- dropped, and made again
+# --- dropped and recomputed
 
 
 def press(host: Any, drops: int) -> None:
-    """Make memory short, so that so many values are dropped, and give that memory back."""
+    """Create memory pressure until ``drops`` values have been dropped, then release that memory."""
     with entrepot.connect(host.store().address, scope="press") as store:
         held = []
         end = time.monotonic() + WATCHDOG_SECONDS
         while store.status()["drops"] < drops:
             assert time.monotonic() < end, "nothing is dropped"
-            with suppress(StoreFull):  # memory is not ready yet, or was dropped in pieces
+            with suppress(StoreFull):  # memory is not provisioned yet, or was freed in fragments
                 held.append(store._raw().create(4 * MIB, 0.2))  # pyright: ignore[reportPrivateUsage]
 
 
@@ -285,7 +285,7 @@ def test_what_was_dropped_is_made_again_and_nothing_else(new_host: Callable[...,
     assert "object_dropped" in kinds
     assert "object_lost" not in kinds
     assert kinds[-1] == "recovered"
-    # Made again, it stays: two values that do not fit side by side would be made in turn for ever.
+    # A recomputed value stays: two values that do not fit together would otherwise be recomputed in turn forever.
     assert all(host.store().info(host.references[name].id).made_again for name in ("clean", "model"))
 
 

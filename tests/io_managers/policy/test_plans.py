@@ -1,4 +1,4 @@
-"""Plans on random graphs, against a model that tries all sets of tasks."""
+"""Plans on random graphs, checked against a model that tries all sets of tasks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def task(name: str) -> Task:
 
 
 class Model:
-    """Tasks that make objects from objects.
+    """Tasks that compute objects from objects.
 
     Args:
-        tasks: by name: inputs and outputs.
-        places: of objects; what is not in it is gone.
+        tasks: (inputs, outputs) by task name.
+        places: where each surviving object is; objects not listed are gone.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Model:
         return self.places.get(one.key, "gone")
 
     def works(self, chosen: Sequence[str], wanted: Sequence[str]) -> bool:
-        """Whether running these tasks, in some order, brings all that is wanted."""
+        """Whether running these tasks, in some order, produces everything wanted."""
         there = {name for name, place in self.places.items() if place != "gone"} - set(wanted)
         left = list(chosen)
         while left:
@@ -61,7 +61,7 @@ class Model:
         return there.issuperset(wanted)
 
     def smallest(self, wanted: Sequence[str]) -> list[set[str]]:
-        """The smallest sets of tasks that work; empty: none does."""
+        """All smallest sets of tasks that work; empty if none does."""
         for size in range(len(self.tasks) + 1):
             found = [set(one) for one in itertools.combinations(self.tasks, size) if self.works(one, wanted)]
             if found:
@@ -99,7 +99,7 @@ def check(model: Model, lost: list[str]) -> None:
     assert len(set(names)) == len(names)
     assert set(names) in smallest, (names, smallest)
     assert len(model.asked) == len(set(model.asked)), "an object was looked for twice"
-    # In this order each task finds what it reads; and what is to be loaded is what only a checkpoint has.
+    # In this order each task finds its inputs, and only objects that exist solely in a checkpoint are reloaded.
     there = {name for name, place in model.places.items() if place == "store"} - set(lost)
     there |= {one.key for one in plan.reloads}
     assert all(model.places[one.key] == "checkpoint" for one in plan.reloads)

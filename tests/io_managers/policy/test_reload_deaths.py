@@ -1,4 +1,4 @@
-"""A reload that is killed at any of its steps leaves nothing wrong, and the next one goes on."""
+"""Killing a reload at any step leaves a consistent state, from which the next reload continues."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ runtime = PolicyRuntime(parse_policy(text, "test.yaml", {}), scope="tests", addr
 value = runtime.read(reference, lambda: get_value(reference, address=address))
 print(int(value.sum()))
 """
-# What a reader that is killed there leaves of the object, and whether its life is known.
+# Steps at which a reader is killed; they differ in what is left of the object and whether its new generation is known.
 PLACES = ["manifest", "chunk", "before seal", "after seal", "lineage", "life"]
 
 
@@ -87,7 +87,8 @@ def test_a_reader_that_is_killed(new_host: Callable[..., Any], root: str, place:
 
 
 def test_many_readers_at_once_without_a_kill(new_host: Callable[..., Any], root: str) -> None:
-    """All get the value. It is the control, too: a reader that nobody kills comes through all the places above."""
+    """All readers get the value. Also the control for the test above: a reader that is not killed passes all those
+    steps."""
     text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: '*'}}]}}\n"
     host = new_host(text, {"one": (lambda: np.arange(50_000),)})
     host.run()

@@ -1,4 +1,4 @@
-"""The published JSON schema and what is read agree: what one takes the other takes, on documents of all shapes."""
+"""The published JSON schema and the reader agree on documents of all shapes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ good = table(
 
 @st.composite
 def documents(draw: st.DrawFn) -> Any:
-    """A good one, and mostly something odd somewhere in it: a value replaced, a key more, a key less."""
+    """A valid document, usually with some change: a value replaced, a key added, a key removed."""
     document = draw(good)
     for _ in range(draw(st.integers(0, 2))):
         odd = draw(st.sampled_from(ODD))
@@ -153,13 +153,13 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(documents())
 def test_schema_and_reader_agree(document: Any) -> None:
-    text = json.dumps(document)  # JSON is YAML
+    text = json.dumps(document)  # JSON is valid YAML
     found = shape_problems(text)
     assert VALIDATOR.is_valid(document) == (not found), (text, list(map(str, found)))
 
 
 def test_both_see_good_and_bad() -> None:
-    """The generator above makes enough of each for its agreement to mean something."""
+    """The generator above produces enough valid and invalid documents to make the comparison meaningful."""
     seen: dict[bool, int] = {True: 0, False: 0}
 
     @settings(
