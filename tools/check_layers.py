@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOMS = ("base", "os", "shm", "store", "meta", "net", "client", "daemon", "bindings")
-# Rooms that stand to the left and are still out of bounds: libentrepot has neither store nor metadata services, and
-# the daemon is no client.
+# Layers to the left that are nevertheless forbidden: libentrepot contains neither store nor metadata services, and the
+# daemon is not a client.
 FORBIDDEN = {
     "client": {"store", "meta"},
     "daemon": {"client"},
     "bindings": {"store", "meta", "daemon"},
 }
-# Headers of the operating system stay in the room `os`, so that a port is one room's work.
+# Operating-system headers are confined to the layer `os`, so that a port affects only that layer.
 SYSTEM = re.compile(
     r"^(sys/|linux/|asm/|netinet/|arpa/|(unistd|fcntl|poll|sched|signal|dirent|pwd|grp|netdb|pthread|spawn)\.h$)"
 )
@@ -31,7 +31,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 def _judge(room: str | None, quoted: str | None, angled: str | None) -> str | None:
-    """What is wrong with one include of a file in ``room`` (None: the public headers), or None."""
+    """What is wrong with one include of a file in layer ``room`` (None: the public headers), or None."""
     if angled is not None:
         if angled.startswith(("arrow/", "parquet/")):
             return f"<{angled}>: the core does not link Arrow; it speaks the Arrow C data interface"
@@ -80,7 +80,7 @@ def violations(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Checks the repository, or the one named on the command line."""
+    """Check the repository, or the one named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
     found = violations(parser.parse_args().root)

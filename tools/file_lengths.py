@@ -1,4 +1,4 @@
-"""Reports files that have grown long: beyond LIMIT lines there are usually two ideas in one. A report, no verdict."""
+"""Lists files longer than LIMIT lines, which often mix two concerns. Informational only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def long_files(root: Path) -> list[tuple[int, str]]:
 
 
 def main() -> int:
-    """Prints the report."""
+    """Print the report."""
     found = long_files(Path(__file__).resolve().parent.parent)
     for lines, name in found:
         print(f"{lines:6} {name}")

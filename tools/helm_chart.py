@@ -1,9 +1,9 @@
-"""Makes the Helm chart's templates and CRDs from the manifests, so that both install the same.
+"""Generates the Helm chart's templates and CRDs from the manifests, so that both install the same.
 
     python tools/helm_chart.py            writes operator/chart/templates and operator/chart/crds
-    python tools/helm_chart.py --check    says what would change, and fails if anything would
+    python tools/helm_chart.py --check    reports what would change, and fails if anything would
 
-What a release may choose is a list of replacements below; each has to fit, and nothing of the original may be left.
+Configurable parts are a list of replacements below; each one must match, and the replaced text must not remain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHART = ROOT / "operator" / "chart"
 HEAD = "# Made by tools/helm_chart.py from operator/entrepot_operator/manifests/{name}: change it there.\n"
 RELEASE = "{{ .Release.Namespace }}"
 INSTALLATION = '{{ include "entrepot.installation" $ }}'
-# Labels of objects and of pods, not what selects by them, which cannot be changed later.
+# Labels of objects and pods, but not selectors, which are immutable.
 LABELS = re.compile(
     r"^( +)labels:\n\1  app\.kubernetes\.io/name: ([a-z-]+)\n\1  app\.kubernetes\.io/component: ([a-z]+)\n",
     re.MULTILINE,
@@ -32,12 +32,12 @@ LABELS = re.compile(
 
 @dataclass(frozen=True)
 class Change:
-    """A text of a manifest, and what the chart has in its place.
+    """A replacement in a manifest's text.
 
     Attributes:
-        old: it is there as often as ``times`` says.
-        new: in the chart.
-        times: how often.
+        old: the manifest's text; must occur exactly ``times`` times.
+        new: the chart's text.
+        times: number of occurrences.
     """
 
     old: str
@@ -46,7 +46,7 @@ class Change:
 
 
 def _block(key: str, value: str, indent: int) -> str:
-    """A key whose value is what the user gave, or nothing."""
+    """A key with the user's value, omitted if there is none."""
     pad = " " * indent
     lines = [
         f"{{{{- with .Values.{value} }}}}",
@@ -152,7 +152,7 @@ _DEPLOYMENT_ANNOTATION = """\
   annotations:
     entrepot.dev/pod-namespaces: "*"
 """
-# Whose pods this installation looks after: another one, when it is installed, sees by it whether both would.
+# The namespaces whose pods this installation handles: lets another installation detect an overlap.
 _POD_NAMESPACES = """\
   {{- if or .Values.gates.enabled .Values.webhook.enabled }}
   annotations:
@@ -208,7 +208,7 @@ subjects:
 
 
 def _in_each_namespace(binding: str) -> str:
-    """A binding of the whole cluster, or one in each namespace that the values name."""
+    """A cluster-wide binding, or one in each namespace that the values name."""
     one = binding.replace("ClusterRoleBinding", "RoleBinding").replace("entrepot-gates", INSTALLATION + "-gates")
     one = one.replace("\n  labels:", "\n  namespace: {{ . }}\n  labels:").replace(
         "entrepot-system", "{{ $.Release.Namespace }}"
@@ -260,7 +260,7 @@ CHANGES: dict[str, list[Change]] = {
         Change(_LEFT_OUT, _LEFT_OUT + _ONLY_PODS_OF, times=2),
     ],
 }
-# Whole files that a release may leave out.
+# Whole files that a release may omit.
 CONDITIONS = {
     "gates/own-gate.yaml": ".Values.gates.enabled",
     "gates/rbac.yaml": ".Values.gates.enabled",
@@ -273,10 +273,10 @@ CONDITIONS = {
 
 
 def chart() -> dict[Path, str]:
-    """All files that are made, by their place in the chart.
+    """All generated files, by their path in the chart.
 
     Raises:
-        ValueError: a replacement does not fit to its manifest.
+        ValueError: a replacement does not match its manifest.
     """
     made: dict[Path, str] = {}
     used: set[str] = set()
@@ -284,7 +284,7 @@ def chart() -> dict[Path, str]:
         name = path.relative_to(installing.MANIFESTS).as_posix()
         text = path.read_text(encoding="utf-8")
         if name.startswith("namespace/"):
-            continue  # helm install --create-namespace
+            continue  # covered by helm install --create-namespace
         if name.startswith("crds/"):
             made[Path(name)] = text
             continue
@@ -319,7 +319,7 @@ def _labels(found: re.Match[str]) -> str:
 
 
 def main() -> int:
-    """Writes the files, or says which differ."""
+    """Write the files, or list those that differ."""
     parser = argparse.ArgumentParser(description="Makes the Helm chart from the manifests.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if anything would change")
     arguments = parser.parse_args()

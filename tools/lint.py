@@ -58,7 +58,7 @@ def _checks(fix: bool) -> list[tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Runs the checks, all of them whatever the first ones say."""
+    """Run all checks, even after failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fix", action="store_true", help="rewrite the sources")
     parser.add_argument("names", nargs="*", help="only checks whose name begins so")

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 
 import run_tests
 
-FIRST_LOG = 1000  # number of the first run's log, beside those of `make test`
+FIRST_LOG = 1000  # number of the first run's log, distinct from those of `make test`
 
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """A busy loop on each core, ended with the block."""
+    """Context with a busy loop on each core."""
     loops = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
@@ -34,7 +34,7 @@ def busy_cores() -> Iterator[None]:
 
 
 def stage_of(name: str) -> run_tests.Stage:
-    """The stage of that name.
+    """Look up a stage by name.
 
     Raises:
         SystemExit: there is none; the message lists them.
@@ -46,7 +46,7 @@ def stage_of(name: str) -> run_tests.Stage:
 
 
 def report(outcomes: list[run_tests.Outcome], busy: int) -> list[str]:
-    """A line a run, and how often each test failed."""
+    """One line for each run, and how often each test failed."""
     lines = ["", "== runs"]
     quiet = len(outcomes) - busy
     for number, outcome in enumerate(outcomes):
@@ -61,7 +61,7 @@ def report(outcomes: list[run_tests.Outcome], busy: int) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it so often; 0 if all runs passed."""
+    """Repeat the stage; returns 0 if all runs passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", default="hosts, end to end", help="as the summary of `make test` names it")
     parser.add_argument("--times", type=int, default=10)

@@ -30,10 +30,10 @@ PYTHON_PANDAS2 = str(ROOT / ".venv-pandas2/bin/python")
 PACKAGES = ["core/python", "io_managers", "airflow_provider", "dagster_integration", "kedro_dataset", "operator"]
 CODEC_TESTS = "tests/io_managers/codecs"
 CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
-# No stage takes a third of it; a hang that no test's own limit ends must not hang the run.
+# No stage takes a third of this; a hang that escapes every test's own timeout must not hang the whole run.
 STAGE_SECONDS = 1800.0
 HOSTS_PROCESSES = "2"
-# They begin first, so that no process is left with one of them when the others have nothing to do any more.
+# Started first, so that no process is left with one of them when the others are done.
 LONGEST_FILES = (
     "tests/failover/test_airflow.py",
     "tests/failover/test_dagster.py",
@@ -45,19 +45,19 @@ LONGEST_FILES = (
 )
 SLOWEST = 10
 SECOND_LOGS = 100  # added to the number of a stage's log
-NAMED_FAILURES = 60  # a summary is to be read; the log has them all
+NAMED_FAILURES = 60  # keeps the summary readable; the log has them all
 
 
 @dataclass
 class Stage:
-    """One runner's run.
+    """One run of a test runner.
 
     Attributes:
-        name: what the summary calls it.
-        commands: run in order; the first that fails ends the stage.
+        name: for the summary.
+        commands: run in order; the first failure ends the stage.
         variables: added to the environment.
-        again: runs the tests whose names are added to it; None: what fails here is not tried again.
-        meanwhile: begins with the stage, at a low priority, and is ended before the last stage.
+        again: command to which the names of failed tests are appended to rerun them; None: no retries.
+        meanwhile: command started with the stage, at low priority, and stopped before the last stage.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Stage:
 
 @dataclass
 class Outcome:
-    """What a stage came to.
+    """The result of a stage.
 
     Attributes:
         name: of the stage.
-        code: it ended with; 0: all passed, those that are unsteady at their second try.
-        seconds: it took.
+        code: exit code; 0: all tests passed, flaky ones on the second attempt.
+        seconds: duration.
         reading: of its output.
-        unsteady: tests that passed at their second try only.
+        unsteady: tests that passed only on the second attempt.
     """
 
     name: str
@@ -91,7 +91,9 @@ def _pytest(python: str, *arguments: str) -> list[str]:
 
 
 def end_to_end_files() -> list[str]:
-    """Those that have tests of hosts, the longest first; each process would else look at thousands of others."""
+    """Files with end-to-end tests of orchestrators, longest first; otherwise each process would collect thousands of
+    other tests.
+    """
     files = [str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if _has_hosts(file)]
     places = {name: place for place, name in enumerate(LONGEST_FILES)}
     return sorted(files, key=lambda name: (places.get(name, len(places)), name))
@@ -119,7 +121,7 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     found.append(sanitized[0])
     again = _pytest(PYTHON, "--timeout", "900")
     found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")], again=again))
-    # Modules that begin with torch_ import PyTorch, which the lock file leaves out.
+    # Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
         "--doctest-glob=*.md",
@@ -129,30 +131,30 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         "docs",
     ]
     found.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
-    # Schedulers are mostly waited for. tests/conftest.py says what stays together.
+    # These mostly wait for schedulers. tests/conftest.py defines what stays together.
     together = ["-n", HOSTS_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
     hosts = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
-    # The last stage's build, as far as it comes while schedulers are waited for.
+    # Meanwhile builds as much of the last stage as possible while schedulers are waited for.
     found.append(Stage("hosts, end to end", [hosts], again=again, meanwhile=[*sanitized[1].commands[0][:-1], "1"]))
     if (ROOT / CODEC_TESTS).is_dir():
         found.append(pandas2)
-    # One process, so that there is one control plane. Late: what it is built from compiles meanwhile.
+    # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
     cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
     found.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], again=again))
-    # The longest build for the fewest surprises: the one that a slow machine may leave out.
+    # The longest build with the fewest findings: the one that a slow machine may omit.
     found.append(sanitized[1])
     return found
 
 
 @contextmanager
 def meanwhile(command: list[str], log: str) -> Iterator[Callable[[], None]]:
-    """Runs a command beside the tests at a low priority; what it gives back ends it before the block does."""
+    """Context in which a command runs at low priority beside the tests; yields a function that ends it early."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with (LOGS / log).open("wb") as out:
         process = subprocess.Popen(
             ["nice", "-n", "19", *command], cwd=ROOT, stdout=out, stderr=out, start_new_session=True
         )
-    # Where the kernel shares the processors out between sessions first, niceness tells only within one.
+    # Where autogroup scheduling is on, niceness only works within one session.
     with suppress(OSError):
         Path(f"/proc/{process.pid}/autogroup").write_text("19", encoding="ascii")
 
@@ -168,10 +170,10 @@ def meanwhile(command: list[str], log: str) -> Iterator[Callable[[], None]]:
 
 
 def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
-    """Runs a stage, and what failed in it once more if that is not too much."""
+    """Run a stage, and rerun its failed tests once if there are not too many."""
     first = run(stage, number)
     names = first.reading.failures
-    # Code 1 of pytest: tests ran and some failed. Else there is more amiss than a test.
+    # pytest's code 1: tests ran and some failed. Any other code means that more is wrong.
     if first.code != 1 or stage.again is None or not names or len(names) > second_tries:
         return first
     second = run(Stage(f"{stage.name}: second try", [stage.again + names], stage.variables), number + SECOND_LOGS)
@@ -185,7 +187,7 @@ def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
 
 
 def run(stage: Stage, number: int) -> Outcome:
-    """Run a stage; its output goes on, and into the log of that number."""
+    """Run a stage; its output is passed on, and written to the log of that number."""
     print(f"\n== {stage.name}", flush=True)
     begin = time.monotonic()
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -213,7 +215,7 @@ def run(stage: Stage, number: int) -> Outcome:
                     log.write(line)
                     lines.append(line.rstrip())
                 code = process.wait()
-            except KeyboardInterrupt:  # a session of its own does not hear the terminal
+            except KeyboardInterrupt:  # a separate session does not receive the terminal's signals
                 os.killpg(process.pid, signal.SIGTERM)
                 raise
             finally:
@@ -233,7 +235,7 @@ def _end(pid: int) -> None:
 
 
 def summary(outcomes: list[Outcome]) -> list[str]:
-    """The last lines of a run: the slowest tests, a line a stage, the names of what failed, the counts."""
+    """The last lines of a run: the slowest tests, one line for each stage, the names of failed tests, the counts."""
     times = [(taken, name, outcome.name) for outcome in outcomes for name, taken in outcome.reading.seconds.items()]
     times.sort(reverse=True)
     lines = ["", f"== the {min(SLOWEST, len(times))} slowest tests"]
@@ -262,7 +264,7 @@ def _nothing() -> None:
 
 
 def main() -> int:
-    """Runs the tier named on the command line."""
+    """Run the tier named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tier", choices=["fast", "full", "pandas2"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="for builds; default: the machine's")
@@ -289,7 +291,7 @@ def main() -> int:
             if stage.meanwhile:
                 end_build = stack.enter_context(meanwhile(stage.meanwhile, "meanwhile.log"))
             if stage is planned[-1]:
-                end_build()  # what it has not come to is the stage's own to build
+                end_build()  # the stage builds the rest itself
             if stage is planned[-1] and taken > arguments.last_begins_within:
                 left_out.append(f"LEFT OUT {stage.name}: the stages before took {taken:.0f} s")
                 continue

@@ -1,6 +1,6 @@
-"""What the runners' output says: the closing line, which tests failed, how long each took.
+"""Parses test runners' output: the closing line, which tests failed, how long each took.
 
-The text is read rather than a report file: it is there even when a runner was ended in the middle.
+The text is parsed rather than a report file, because it exists even if a runner was killed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PYTEST_DURATION = re.compile(r"^(?P<time>[0-9.]+)s (?:call|setup|teardown)\s+(\S
 
 @dataclass
 class Reading:
-    """What one runner's output came to.
+    """The parsed output of one runner.
 
     Attributes:
-        closing: the runner's own last word, "" if it did not come to it.
-        passed, failed: as the closing line counts them.
-        failures: names of the tests that failed, in the order of the output.
-        seconds: of each test whose time is told; set-up and tear-down count.
+        closing: the runner's closing line, "" if it did not get there.
+        passed, failed: as counted in the closing line.
+        failures: names of failed tests, in output order.
+        seconds: duration of each test that reports it, including set-up and tear-down.
     """
 
     closing: str = ""
@@ -36,7 +36,7 @@ class Reading:
 
 
 def read(lines: Iterable[str]) -> Reading:
-    """Reads the output of ctest or pytest."""
+    """Parse the output of ctest or pytest."""
     found = Reading()
     program = ""  # the ctest program whose output is being read
     for line in lines:

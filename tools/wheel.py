@@ -20,15 +20,15 @@ from wheel_pythons import OLDEST, STABLE_ABI, Interpreter, WheelError, find_uv, 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "wheel"
 LOCK = ROOT / "requirements-wheel.lock"
-# The first with memfd_create; it also runs on every newer one, so on all manylinux_2_28 systems.
+# The first version with memfd_create; later ones are compatible, hence all manylinux_2_28 systems.
 GLIBC = "2.27"
 ARCHITECTURES = ("x86_64", "aarch64")
-# What a caller's shell may hold for other builds.
+# Variables that the caller's shell may have set for other builds.
 FOREIGN = {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CMAKE_ARGS", "PYTHONPATH", "VIRTUAL_ENV"}
 
 
 def environment(uv: str, python: Interpreter) -> Path:
-    """A virtual environment of that Python with exactly what the lock names; kept for the next time."""
+    """A virtual environment of that Python with exactly the locked packages; kept for the next time."""
     folder = WORK / "env" / f"{python.version[0]}.{python.version[1]}"
     if not (folder / "bin/python").exists():
         run("virtual environment", [uv, "venv", "--quiet", "--clear", "--python", python.path, str(folder)])
@@ -40,7 +40,9 @@ def environment(uv: str, python: Interpreter) -> Path:
 
 
 def _variables(tools: Path) -> dict[str, str]:
-    """The variables of a build: the programs of the environment ``tools`` first, and none of the caller's own flags."""
+    """Environment variables of a build: the programs of the environment ``tools`` first, and none of the caller's
+    flags.
+    """
     variables = {
         name: value for name, value in os.environ.items() if name not in FOREIGN and not name.startswith("SKBUILD_")
     }
@@ -49,7 +51,7 @@ def _variables(tools: Path) -> dict[str, str]:
 
 
 def build_sdist(env: Path, out: Path) -> Path:
-    """The sdist of this tree in ``out``."""
+    """Build the sdist of this tree into ``out``."""
     made = WORK / "sdist"
     shutil.rmtree(made, ignore_errors=True)
     command = [str(env / "bin/python"), "-m", "build", "--sdist", "--no-isolation", "--outdir", str(made), str(ROOT)]
@@ -59,7 +61,7 @@ def build_sdist(env: Path, out: Path) -> Path:
 
 
 def unpack(archive: Path) -> Path:
-    """The folder that the sdist unpacks to."""
+    """Unpack the sdist; returns its directory."""
     folder = WORK / "source"
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(archive) as content:
@@ -72,13 +74,13 @@ def unpack(archive: Path) -> Path:
 
 
 def build_wheel(env: Path, tools: Path, python: Interpreter, arch: str, source: Path, out: Path) -> Path:
-    """A repaired wheel in ``out``, built from ``source``.
+    """Build a wheel from ``source`` and write it, repaired, to ``out``.
 
-    All Pythons share one build folder for each architecture and the compiler of the environment ``tools``, so that
-    only the extension is compiled anew; scikit-build-core begins a configuration of its own for each.
+    All Pythons share one build directory for each architecture and the compiler of the environment ``tools``, so that
+    only the extension is recompiled; scikit-build-core creates a separate configuration for each.
 
     Raises:
-        WheelError: the build failed, or auditwheel found something that older machines do not have.
+        WheelError: the build failed, or auditwheel found a dependency that older machines lack.
     """
     label = f"wheel {python.tag} {arch}"
     made = WORK / "raw" / f"{python.tag}-{arch}"
@@ -90,7 +92,7 @@ def build_wheel(env: Path, tools: Path, python: Interpreter, arch: str, source: 
         "ENTREPOT_ZIG": str(zig),
         "ENTREPOT_ZIG_ARCH": arch,
         "ENTREPOT_ZIG_GLIBC": GLIBC,
-        # The compiled libc++ is kept with the other things that builds leave behind.
+        # Keep the compiled libc++ with other build artifacts.
         "ZIG_GLOBAL_CACHE_DIR": os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(WORK / "zig-cache")),
         "ZIG_LOCAL_CACHE_DIR": str(WORK / "zig-cache"),
         "_PYTHON_HOST_PLATFORM": f"linux-{arch}",
@@ -105,7 +107,7 @@ def build_wheel(env: Path, tools: Path, python: Interpreter, arch: str, source: 
     repair = [str(tools / "bin/python"), "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat"]
     printed = run(f"{label}: auditwheel", [*repair, "--wheel-dir", str(repaired), str(raw)], variables)
     (wheel,) = repaired.glob("*.whl")
-    # auditwheel names a wheel after the newest symbol that it needs, and takes a platform of another machine only so.
+    # auditwheel names a wheel after the newest symbol it needs; this is how it accepts another machine's platform.
     if not wheel.name.endswith(f"-{python.tag}-manylinux_{GLIBC.replace('.', '_')}_{arch}.whl"):
         raise WheelError(f"{label}: not for glibc {GLIBC} but {wheel.name}:\n{printed}")
     return _publish(wheel, out)
@@ -117,7 +119,7 @@ def _publish(made: Path, out: Path) -> Path:
 
 
 def main() -> int:
-    """Builds what the command line asks for."""
+    """Build what the command line requests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder for the results; default: dist")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What the tools for wheels share: the Pythons of this machine, and running commands."""
+"""Shared by the wheel tools: the Pythons of this machine, and running commands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 10)
-# From here on one wheel serves all later Pythons; tool.scikit-build.wheel.py-api says the same.
+# From this version on, one wheel serves all later Pythons; same as tool.scikit-build.wheel.py-api.
 STABLE_ABI = (3, 12)
 COMMAND_SECONDS = 1200
 
 
 class WheelError(Exception):
-    """A step failed; the message says which, and what it printed."""
+    """A step failed; the message says which, and includes its output."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Interpreter:
 
     @property
     def tag(self) -> str:
-        """What the wheels for it are named after: ``cp311-cp311``, but ``cp312-abi3`` from 3.12 on."""
+        """The tag of its wheels: ``cp311-cp311``, but ``cp312-abi3`` from 3.12 on."""
         if self.version >= STABLE_ABI:
             return f"cp{STABLE_ABI[0]}{STABLE_ABI[1]}-abi3"
         name = f"cp{self.version[0]}{self.version[1]}"
@@ -35,7 +35,7 @@ class Interpreter:
 
 
 def run(what: str, command: list[str], env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """Runs a command and gives back what it printed.
+    """Run a command and return its output.
 
     Raises:
         WheelError: it failed or took longer than twenty minutes.
@@ -53,20 +53,20 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None, cwd: P
     except subprocess.TimeoutExpired as error:
         raise WheelError(f"{what}: not done after {COMMAND_SECONDS} s: {' '.join(command)}") from error
     if done.returncode != 0:
-        wrong = "\n".join(line for line in done.stdout.splitlines() if "error:" in line)  # warnings may bury it
+        wrong = "\n".join(line for line in done.stdout.splitlines() if "error:" in line)  # warnings may bury the errors
         told = f"{wrong[:2000]}\n...\n{done.stdout[-6000:]}"
         raise WheelError(f"{what}: exit code {done.returncode}: {' '.join(command)}\n{told}")
     return done.stdout
 
 
 def find_uv() -> str:
-    """The path of uv, which is installed if the machine has none."""
+    """The path of uv, which is installed if missing."""
     done = subprocess.run(["bash", "tools/find_uv.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 
 def inspect(path: str) -> Interpreter | None:
-    """The Python at ``path``, or None where there is none that can be built for (CPython with its C headers)."""
+    """The Python at ``path``, or None if it is unsuitable (not CPython, or without C headers)."""
     program = (
         "import os, sys, sysconfig\n"
         "assert sys.implementation.name == 'cpython' and not sysconfig.get_config_var('Py_GIL_DISABLED')\n"
@@ -84,7 +84,7 @@ def inspect(path: str) -> Interpreter | None:
 
 
 def interpreters(uv: str) -> list[Interpreter]:
-    """One Python of each minor version, oldest first: of those that uv and pyenv know, and those on the PATH."""
+    """One Python of each minor version, oldest first: from uv, pyenv and PATH."""
     candidates: list[str] = []
     for minor in range(OLDEST[1], STABLE_ABI[1] + 4):
         version = f"3.{minor}"

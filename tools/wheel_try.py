@@ -26,14 +26,14 @@ def _runs_here(wheel: Path) -> bool:
 
 
 def _pythons_for(package: Path, known: list[Interpreter]) -> list[Interpreter]:
-    """Those that can install a wheel (each of them, for the stable ABI's), or the newest, which builds an sdist."""
+    """The Pythons that can install a wheel (all of them for a stable-ABI wheel); for an sdist, the newest one."""
     if package.name.endswith(".tar.gz"):
         return known[-1:]
     return [python for python in known if f"-{python.tag}-" in package.name]
 
 
 def _bare_image(folder: Path) -> str:
-    """A PATH with links to a compiler and what it calls, made in ``folder``."""
+    """Create a directory of links to a compiler and what it calls, for use as PATH."""
     folder.mkdir()
     for name in BARE_IMAGE:
         program = shutil.which(name)
@@ -45,15 +45,15 @@ def _bare_image(folder: Path) -> str:
 
 
 def try_installed(package: Path, python: str, uv: str) -> str:
-    """Installs a wheel or an sdist beside NumPy in a new environment of ``python``, and uses it.
+    """Install a wheel or an sdist beside NumPy in a new environment of ``python``, and use it.
 
     Args:
         package: the file to install.
-        python: the interpreter to make the environment from.
+        python: the interpreter to create the environment from.
         uv: the program uv.
 
     Returns:
-        What the use printed, the doctor's report last.
+        The output of the use, ending with the doctor's report.
 
     Raises:
         WheelError: a step failed.
@@ -92,7 +92,7 @@ def try_installed(package: Path, python: str, uv: str) -> str:
 
 
 def main() -> int:
-    """Tries the files named on the command line, or all wheels in dist/ that this machine can run."""
+    """Try the files named on the command line, or all wheels in dist/ that this machine can run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", type=Path, help="wheels, or an sdist; default: the wheels in dist/")
     arguments = parser.parse_args()

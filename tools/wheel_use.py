@@ -1,6 +1,6 @@
-"""Uses an installed Entrepot for real; tools/wheel_try.py runs it with the Python of an empty environment.
+"""Uses an installed Entrepot for real; run by tools/wheel_try.py with the Python of an empty environment.
 
-A private daemon starts, bytes and an array go in and come back, the daemon is killed, and all is still there.
+It starts a private daemon, puts and gets bytes and an array, kills the daemon, and checks that everything survives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entrepot import _core
 
 
 def main() -> int:
-    """Puts, kills, gets; any disagreement is an exception."""
+    """Put, kill, get; any mismatch raises an exception."""
     own = os.path.realpath(sys.prefix)
     assert os.path.realpath(entrepot.__file__).startswith(own), f"not the installed package: {entrepot.__file__}"
     store = entrepot.connect()
@@ -37,7 +37,7 @@ def main() -> int:
     killed = store.status()["pid"]
     os.kill(killed, signal.SIGKILL)
     check(store)
-    # The keeper brings another daemon, which adopts what the first one had.
+    # The keeper starts a new daemon, which adopts the first one's objects.
     deadline = time.monotonic() + 30
     while store.status()["pid"] == killed:
         assert time.monotonic() < deadline, "30 s after the kill no other daemon answers"

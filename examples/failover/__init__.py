@@ -1,1 +1,1 @@
-"""The flights job with the plug pulled in its middle, on three hosts; see README.md."""
+"""The flights job with a process killed in the middle, on three orchestrators; see README.md."""

@@ -1,6 +1,6 @@
 """The job for Dagster. The policy is in force because ENTREPOT_POLICY is set where it runs."""
 
-# No `from __future__ import annotations`: Dagster reads the annotations of ops as types.
+# No `from __future__ import annotations`: Dagster uses the annotations of ops as types.
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from examples.failover import tasks
 
 
 class LoadConfig(Config):
-    """What the first op needs to know."""
+    """Configuration of the first op."""
 
     scale: int = 1
     rows: int | None = None
@@ -44,7 +44,7 @@ def score(model: Any, featured: Any) -> Any:
 
 
 class ReportConfig(Config):
-    """Where the answer goes."""
+    """Where to write the report."""
 
     answer: str
 
@@ -66,7 +66,7 @@ failover: GraphDefinition = graph(name="failover")(_failover)
 
 
 def failover_job() -> JobDefinition:
-    """The job, each step in a process of its own."""
+    """The job, with each step in a process of its own."""
     return failover.to_job(
         resource_defs={"io_manager": EntrepotIOManager()},
         executor_def=multiprocess_executor,

@@ -18,7 +18,7 @@ from examples.failover import dagster_job
 
 
 def main() -> int:
-    """Run the job, which writes its report as JSON; the exit code: 1 if the policy did not bring it to its end."""
+    """Run the job, which writes its report as JSON; exit code 1 if it did not complete despite the policy."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--rows", type=int, default=None)

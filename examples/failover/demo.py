@@ -1,9 +1,10 @@
-"""The demo: the flights job on three hosts, with the plug pulled in its middle in three ways.
+"""The demo: the flights job on three orchestrators, with processes killed in the middle in three ways.
 
     python -m examples.failover [--hosts airflow,dagster,kedro] [--faults task,daemon,store] [--rows N] [--out FOLDER]
 
-It fails unless every run finishes with the answer of the undisturbed one. It prints a table and leaves in the folder
-``results.txt``, ``results.json``, ``events.txt`` and ``chart.png``. Whatever it starts ends with it.
+It fails unless every run finishes with the same answer as the undisturbed one. It prints a table and writes
+``results.txt``, ``results.json``, ``events.txt`` and ``chart.png`` to the output directory. Every process it starts
+ends with it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _HOSTS = {"airflow": on_airflow.running, "dagster": on_dagster.running, "kedro":
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.failover", description="The plug pulled in a running job."
     )
@@ -61,11 +62,11 @@ def _names(text: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; the exit code: 0 if all went well, 1 if a run failed or its answer is wrong, 130 if interrupted."""
+    """Run the demo; exit code 0 if all went well, 1 if a run failed or its answer is wrong, 130 if interrupted."""
     options = parse(arguments)
     processes.adopt_orphans()
     previous = signal.signal(signal.SIGTERM, _interrupt)
-    work = Path(tempfile.mkdtemp(prefix="failover-"))  # a short path: sockets have one of at most 107 bytes
+    work = Path(tempfile.mkdtemp(prefix="failover-"))  # a short path: a socket's is limited to 107 bytes
     keep = True
     try:
         _run_all(options, work)
@@ -147,7 +148,7 @@ def _leave(rows: list[Row], asked: Asked, options: argparse.Namespace) -> None:
     """Write the files and print the table.
 
     Raises:
-        DemoError: an answer is not that of the first run.
+        DemoError: an answer differs from that of the first run.
     """
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)

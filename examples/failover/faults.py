@@ -1,7 +1,8 @@
-"""The plug, pulled from outside: SIGKILL to a task, to the daemon, to keeper and daemon, while the model is trained.
+"""Injects faults: SIGKILL to a task, to the daemon, or to keeper and daemon, while the model is trained.
 
-A :class:`Store` plays what starts daemons on a real machine (systemd, a container's restart policy): one that is gone
-comes back at the same address, empty. It does so only for keeper and daemon together; a daemon alone is its keeper's.
+A :class:`Store` takes the role of whatever starts daemons on a real machine (systemd, a container's restart policy): a
+killed store is restarted at the same address, empty. It does so only when keeper and daemon are both killed; a daemon
+alone is restarted by its keeper.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ WHAT = {
     "daemon": "kill -9 of the daemon",
     "store": "kill -9 of keeper and daemon",
 }
-VICTIM = "train"  # it has read its input then, and what comes after it reads more
+VICTIM = "train"  # it has read its input by then, and later tasks read more
 WATCHDOG_SECONDS = 60.0
 
 
 class Store:
-    """An ``entrepotd`` in the foreground that is started again when all of it was killed.
+    """An ``entrepotd`` in the foreground, restarted after both of its processes were killed.
 
     Args:
-        folder: for its log.
+        folder: directory of its log.
         address: ``unix://`` and a path.
         size_mib: capacity.
         environment: its variables.
@@ -46,16 +47,16 @@ class Store:
         self._socket = Path(address.removeprefix("unix://"))
         self._folder = folder
         self._command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address]
-        # Nothing on disk: what both deaths leave behind is nothing but checkpoints.
+        # Nothing on disk: only checkpoints survive the death of both processes.
         self._command += ["--size", str(size_mib * MIB), "--spill-path", "none"]
         self._environment = environment
         self._child: Child | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers.
+        """Start it and wait until it responds.
 
         Raises:
-            DemoError: it does not come up.
+            DemoError: it does not start.
         """
         log = self._folder / "entrepotd.log"
         self._child = Child("entrepotd", self._command, log=log, environment=self._environment, folder=ROOT)
@@ -69,25 +70,25 @@ class Store:
             return False
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._child is not None:
             self._child.stop()
             self._child = None
 
     def pids(self) -> tuple[int, int]:
-        """Of daemon and keeper."""
+        """Process IDs of daemon and keeper."""
         with entrepot.connect(self.address, scope="failover-demo") as store:
             status = store.status()
         return int(status["pid"]), int(status["keeper_pid"])
 
     def kill_daemon(self) -> None:
-        """SIGKILL to the daemon alone; its keeper starts another."""
+        """SIGKILL the daemon only; its keeper starts a new one."""
         os.kill(self.pids()[0], signal.SIGKILL)
 
     def kill(self) -> None:
-        """SIGKILL to all of it, and a new one."""
+        """SIGKILL keeper and daemon, and start a new store."""
         daemon, keeper = self.pids()
-        os.kill(daemon, signal.SIGSTOP)  # or it may start another keeper in the moment before its own end
+        os.kill(daemon, signal.SIGSTOP)  # otherwise it might start another keeper just before its own end
         os.kill(keeper, signal.SIGKILL)
         os.kill(daemon, signal.SIGKILL)
         self.stop()
@@ -95,7 +96,7 @@ class Store:
 
 
 class Plug(threading.Thread):
-    """Waits for the victim to begin, and pulls.
+    """Waits for the victim task to begin, then injects the fault.
 
     Args:
         fault: one of ``FAULTS``.
@@ -103,8 +104,8 @@ class Plug(threading.Thread):
         store: of the run.
 
     Attributes:
-        pulled: when, in seconds since the epoch; 0: not yet.
-        error: why it could not be pulled.
+        pulled: when the fault was injected, in seconds since the epoch; 0: not yet.
+        error: why it could not be injected.
     """
 
     def __init__(self, fault: str, journal: Path, store: Store) -> None:
@@ -133,10 +134,10 @@ class Plug(threading.Thread):
             return
 
     def end(self) -> None:
-        """The run is over.
+        """Call at the end of the run.
 
         Raises:
-            DemoError: the plug was not pulled, or failed to be.
+            DemoError: the fault was not injected, or injecting it failed.
         """
         self._over.set()
         self.join(2 * WATCHDOG_SECONDS)

@@ -1,4 +1,4 @@
-"""Airflow: one ``airflow standalone`` in a folder of its own, and in it one DAG run per fault."""
+"""Airflow: one ``airflow standalone`` with its own home directory, which runs one DAG run per fault."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DAG = "failover"
 
 @contextmanager
 def running(asked: Asked) -> Iterator[Run]:
-    """What triggers the DAG of an Airflow that is up; ended with the block.
+    """Context with a running Airflow; yields a function that triggers the DAG.
 
     Raises:
-        DemoError: it does not come up.
+        DemoError: it does not start.
     """
     home = asked.work / "airflow"
     home.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from examples.flights.runs import ROOT
 
 @contextmanager
 def running(asked: Asked) -> Iterator[Run]:
-    """What runs the job."""
+    """Yields a function that runs the job."""
     home = asked.work / "dagster"
     home.mkdir(exist_ok=True)
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n", encoding="utf-8")

@@ -17,7 +17,7 @@ PROJECT = ROOT / "examples/failover/kedro_project"
 
 @contextmanager
 def running(asked: Asked) -> Iterator[Run]:
-    """What runs the pipeline."""
+    """Yields a function that runs the pipeline."""
 
     def run(name: str) -> dict[str, Any]:
         answer = asked.work / f"{name}.json"

@@ -1,4 +1,4 @@
-"""The runs as a table and as a chart."""
+"""The results as a table and as a chart."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def text_table(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], subtitle: str, path: Path) -> None:
-    """Draw the chart into a PNG file: a bar for each run, split where the plug was pulled, and a rerun from scratch.
+    """Draw the chart into a PNG file: one bar for each run, split at the fault, compared with a rerun from scratch.
 
     Args:
-        rows: those of one host together.
+        rows: the runs, grouped by orchestrator.
         subtitle: one line on the data.
         path: of the file.
     """

@@ -1,4 +1,4 @@
-"""What a run is asked, and what it comes to."""
+"""Parameters and results of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from entrepot_io.policy.events import Event, log_file, read_events
 from examples.failover.tasks import FOLDER, NAMES, Line
 from examples.flights.runs import ROOT
 
-Run = Callable[[str], dict[str, Any]]  # runs the job under a name and gives back its report
+Run = Callable[[str], dict[str, Any]]  # runs the job under a name and returns its report
 
 SCOPE = "failover"
 HOSTS = ("airflow", "dagster", "kedro")
@@ -23,13 +23,13 @@ HOSTS = ("airflow", "dagster", "kedro")
 
 @dataclass(frozen=True)
 class Asked:
-    """What all runs share.
+    """Parameters shared by all runs.
 
     Attributes:
-        rows: flights; ``None``: all.
+        rows: number of flights; ``None``: all.
         scale: years of them.
-        work: folder for everything temporary.
-        timeout: seconds that one run may take.
+        work: directory for all temporary files.
+        timeout: of one run, in seconds.
         tell: prints a line of progress.
     """
 
@@ -41,7 +41,7 @@ class Asked:
 
     @property
     def address(self) -> str:
-        """Of the store of whichever run is under way."""
+        """Address of the current run's store."""
         return f"unix://{self.work}/store.sock"
 
     @property
@@ -49,7 +49,7 @@ class Asked:
         return self.work / "journal.jsonl"
 
     def environment(self) -> dict[str, str]:
-        """The variables of every process. The policy is one of them, and all that users set for it."""
+        """Environment of every process. The policy is one variable, the only one that users set for it."""
         variables = {
             name: value
             for name, value in os.environ.items()
@@ -69,20 +69,20 @@ class Asked:
         }
 
     def events(self) -> list[Event]:
-        """What the policy did in all runs so far."""
+        """Everything the policy did in all runs so far."""
         return list(read_events(log_file(SCOPE, self.work / "events")))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run, for the table.
+    """One run, as a row of the table.
 
     Attributes:
         host, fault: which.
-        seconds: from asking for the run to its end.
-        until_fault: of these, till the plug was pulled.
-        scratch: seconds that a rerun from scratch takes: till the fault, and an undisturbed run.
-        reloaded: tasks whose output came back from a checkpoint.
+        seconds: duration of the run.
+        until_fault: the part of it before the fault.
+        scratch: duration of a rerun from scratch: the time until the fault plus an undisturbed run.
+        reloaded: tasks whose output was reloaded from a checkpoint.
         rerun: tasks that began more than once, with how often.
         report: the job's answer.
     """

@@ -1,6 +1,6 @@
-"""The six functions of the flights job, each with a line in a journal when it begins and when it has ended.
+"""The six functions of the flights job, wrapped to write a journal line when they begin and when they end.
 
-The journal is how the demo knows, from outside, whom to kill when, and what ran again.
+The journal tells the demo, from outside, which process to kill and when, and what ran again.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Line:
 
 
 def journal() -> Path:
-    """The journal of the run that is under way."""
+    """The journal of the current run."""
     return Path(os.environ[FOLDER]) / "journal.jsonl"
 
 
 def read_journal(path: Path) -> list[Line]:
-    """What was written so far; a line that is being written is left out."""
+    """The lines written so far, except an incomplete last one."""
     if not path.exists():
         return []
     return [Line(**json.loads(line)) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -59,7 +59,7 @@ def _note(task: str, what: str) -> None:
 
 
 def noted(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with its lines in the journal."""
+    """Wrap a function so that it writes its journal lines."""
 
     @functools.wraps(function)
     def run(*args: P.args, **named: P.kwargs) -> R:
@@ -68,7 +68,7 @@ def noted(function: Callable[P, R]) -> Callable[P, R]:
         _note(function.__name__, "end")
         return result
 
-    run.__module__ = __name__  # where it is found under its name, by whoever pickles it
+    run.__module__ = __name__  # where pickle finds it by name
     return run
 
 

@@ -1,1 +1,1 @@
-"""One real job, the delays of New York's flights, run by three hosts with two or three transports each."""
+"""A real job, the delays of New York's flights, run by three orchestrators with two or three transports each."""

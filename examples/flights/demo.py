@@ -1,9 +1,9 @@
-"""The demo: the flights job on three hosts, with Entrepot and with each host's own transports.
+"""The demo: the flights job on three orchestrators, with Entrepot and with each orchestrator's own transports.
 
     python -m examples.flights [--hosts airflow,dagster,kedro] [--transports entrepot,...] [--scale N] [--out FOLDER]
 
-It shows what it does, checks that all runs give the same answer, prints a table, and leaves in the folder
-``results.txt``, ``results.json``, ``chart.png`` and ``index.html``. Whatever it starts ends with it.
+It reports progress, checks that all runs give the same answer, prints a table, and writes ``results.txt``,
+``results.json``, ``chart.png`` and ``index.html`` to the output directory. Every process it starts ends with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SIMPLE_HOSTS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.flights", description="The flights job on three hosts, by each transport."
     )
@@ -66,11 +66,11 @@ def _names(text: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; the exit code: 0 if all went well, 1 if a run failed or the answers differ, 130 if interrupted."""
+    """Run the demo; exit code 0 if all went well, 1 if a run failed or the answers differ, 130 if interrupted."""
     options = parse(arguments)
     processes.adopt_orphans()
     previous = signal.signal(signal.SIGTERM, _interrupt)
-    # A short path: sockets have one of at most 107 bytes.
+    # A short path: a socket's is limited to 107 bytes.
     work = Path(tempfile.mkdtemp(prefix="flights-"))
     failed = True
     try:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed = False
         return 130
     finally:
-        # Nothing interrupts the cleaning up; it is bounded.
+        # Cleaning up is not interruptible; its duration is bounded.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         processes.end_orphans()
@@ -108,7 +108,7 @@ def tell(line: str) -> None:
 
 def _run_all(options: argparse.Namespace, work: Path) -> list[Figures]:
     for name in ("flights", *data.LOOKUPS):
-        data.data_file(name).read_bytes()  # says early if it is missing, and no run is the first to read it from disk
+        data.data_file(name).read_bytes()  # fails early if data is missing, and warms the page cache for all runs
     ours = any(transport.is_entrepot for transport in options.transports)
     address = f"unix://{work}/store.sock" if ours else None
     asked = Asked(options.scale, options.rows, work, address, options.timeout, tell)
@@ -136,7 +136,7 @@ def _run_all(options: argparse.Namespace, work: Path) -> list[Figures]:
 
 @contextmanager
 def _runner(asked: Asked, host: str, transports: Sequence[Transport]) -> Iterator[Any]:
-    """What runs one transport of a host: Airflow is started once for all of them."""
+    """Yields a function that runs one transport of an orchestrator; Airflow is started once for all of them."""
     if host != "airflow":
         run = _SIMPLE_HOSTS[host]
         yield lambda transport: run(asked, transport)
@@ -152,7 +152,7 @@ def _one(asked: Asked, transport: Transport, run: Any, sampler: Child, samples: 
             assert asked.address is not None
             stack.enter_context(store_process.running(asked, asked.address))
         before = len(memory.read_samples(samples))
-        # A sample of what is there before the run, to tell it from what the run takes.
+        # Sample the memory before the run, to tell it from what the run takes.
         sampler.wait_for(lambda: len(memory.read_samples(samples)) > before + 1, "a sample of memory", 30)
         outcome: Outcome = run(transport)
     copied = stored.copied_bytes(stored.read_blobs(asked.folder(transport) / "meter"))
@@ -160,7 +160,7 @@ def _one(asked: Asked, transport: Transport, run: Any, sampler: Child, samples: 
 
 
 def same_answers(rows: Sequence[Figures]) -> list[str]:
-    """What differs between the runs' reports; empty if nothing does."""
+    """Differences between the runs' reports; empty if there are none."""
     first = rows[0]
     return [
         f"{name}: {first.host} by {first.label} says {first.report.get(name)!r}, "
@@ -172,7 +172,7 @@ def same_answers(rows: Sequence[Figures]) -> list[str]:
 
 
 def _leave(rows: list[Figures], options: argparse.Namespace) -> bool:
-    """Write the files and print the table; whether all answers are the same."""
+    """Write the files and print the table; returns whether all answers are the same."""
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     differences = same_answers(rows)
@@ -196,7 +196,7 @@ def _leave(rows: list[Figures], options: argparse.Namespace) -> bool:
 
 
 def about_machine(options: argparse.Namespace) -> dict[str, Any]:
-    """What one has to know to read the figures."""
+    """The context needed to interpret the figures."""
     from importlib.metadata import version
 
     return {

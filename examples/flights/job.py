@@ -1,11 +1,11 @@
-"""The job: six pure functions from the raw tables to a report. They know of no host and of no transport.
+"""The job: six pure functions from the raw tables to a report, independent of orchestrator and transport.
 
     load -> join -> features -> train -> score -> report
               |        +------------------^         ^
               +-------------------------------------+
 
-No function changes its arguments, so they may be read-only views of shared memory. Everything is deterministic: the
-same scale gives the same report wherever and however often it runs.
+No function modifies its arguments, so they may be read-only views of shared memory. Everything is deterministic: the
+same scale always gives the same report.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Tables = dict[str, pd.DataFrame]
 Report = dict[str, Any]
 
 TARGET = "arr_delay"
-TRAIN_ROWS = 120_000  # at most so many; the model does not need more, and the demo shows transports, not boosting
-_TRAIN_SHARE = 4  # one flight of four, and those left over are scored
+TRAIN_ROWS = 120_000  # upper limit; the model does not need more, and the demo is about transports, not boosting
+_TRAIN_SHARE = 4  # one flight of four is for training; the others are scored
 _CATEGORIES = ("carrier", "origin", "dest", "manufacturer", "engine")
 _NUMBERS = (
     "month",
@@ -54,13 +54,13 @@ _NUMBERS = (
 class DelayModel:
     """A fitted model and what it was fitted on.
 
-    Airflow's own transports take an object of a class of ours only if it has ``serialize`` and ``deserialize``; nothing
-    else calls them.
+    Airflow's own transports accept an object of a user-defined class only if it has ``serialize`` and ``deserialize``;
+    nothing else calls them.
 
     Attributes:
-        regressor: the fitted estimator of scikit-learn.
+        regressor: the fitted scikit-learn estimator.
         columns: its features, in order.
-        rows: how many flights it has seen.
+        rows: number of training rows.
     """
 
     regressor: Any
@@ -70,18 +70,18 @@ class DelayModel:
     __version__: ClassVar[int] = 1
 
     def serialize(self) -> dict[str, Any]:
-        """The model as what JSON can carry."""
+        """The model in a JSON-serializable form."""
         pickled = base64.b64encode(pickle.dumps(self.regressor)).decode("ascii")
         return {"regressor": pickled, "columns": self.columns, "rows": self.rows}
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> DelayModel:
-        """The model again, in a process of the same run."""
+        """Restore the model, in a process of the same run."""
         if version > DelayModel.__version__:
             raise TypeError(
                 f"a model of version {version} is newer than this code, which reads {DelayModel.__version__}"
             )
-        # The task before wrote it, in the same run; Airflow's own transports have no safer way for an estimator.
+        # Written by the previous task of the same run; Airflow's own transports have no safer way for an estimator.
         regressor = pickle.loads(base64.b64decode(data["regressor"]))
         return DelayModel(regressor, list(data["columns"]), int(data["rows"]))
 
@@ -92,7 +92,7 @@ def load(scale: int, rows: int | None = None) -> Tables:
 
 
 def join(tables: Tables) -> pd.DataFrame:
-    """Every flight with its airline, plane, destination and the weather at its origin in its hour."""
+    """Every flight with its airline, plane, destination and the weather at its origin in that hour."""
     airlines = tables["airlines"].rename(columns={"name": "airline"})
     planes = tables["planes"].drop(columns="speed").rename(columns={"year": "plane_year"})
     airports = tables["airports"][["faa", "name", "lat", "lon", "alt"]].rename(
@@ -111,13 +111,13 @@ def join(tables: Tables) -> pd.DataFrame:
 
 
 def features(joined: pd.DataFrame) -> pd.DataFrame:
-    """What the model sees of each flight that arrived: numbers only, and the delay to predict."""
+    """Features of each flight that arrived: numbers only, and the delay to predict."""
     arrived = joined[joined[TARGET].notna()]
     columns: dict[str, Any] = {"flight_id": arrived["flight_id"].to_numpy()}
     for name in _NUMBERS:
         columns[name] = arrived[name].to_numpy(dtype=np.float64, na_value=np.nan)
     for name in _CATEGORIES:
-        # Codes follow the sorted values, so they do not depend on the order of the rows.
+        # Codes follow the sorted values, so they do not depend on row order.
         columns[name] = pd.Categorical(arrived[name]).codes.astype(np.float64)
     departure = arrived["hour"].to_numpy() + arrived["minute"].to_numpy() / 60.0
     columns["departure_sin"] = np.sin(departure * (2 * np.pi / 24))
@@ -128,7 +128,7 @@ def features(joined: pd.DataFrame) -> pd.DataFrame:
 
 
 def train(featured: pd.DataFrame) -> DelayModel:
-    """A model of the delay, from a quarter of the flights."""
+    """Train a model of the delay on a quarter of the flights."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     seen = featured[_is_training(featured)].iloc[:TRAIN_ROWS]
@@ -140,7 +140,7 @@ def train(featured: pd.DataFrame) -> DelayModel:
 
 
 def score(model: DelayModel, featured: pd.DataFrame) -> pd.DataFrame:
-    """The predicted beside the actual delay, in minutes, of every flight that the model has not seen."""
+    """Predicted and actual delay, in minutes, of every flight not used for training."""
     unseen = featured[~_is_training(featured)]
     predicted = model.regressor.predict(unseen[model.columns].to_numpy())
     return pd.DataFrame(
@@ -154,7 +154,7 @@ def score(model: DelayModel, featured: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(joined: pd.DataFrame, scored: pd.DataFrame) -> Report:
-    """The answer: how much there was, how good the model is, which airlines it misjudges most, and checksums."""
+    """The answer: amount of data, quality of the model, the airlines it misjudges most, and checksums."""
     airline = joined[["flight_id", "airline"]].merge(scored, on="flight_id", validate="one_to_one")
     by_airline = airline.groupby("airline")["error"].apply(lambda errors: float(errors.abs().mean()))
     worst = by_airline.sort_values(ascending=False, kind="stable").head(3)
@@ -172,7 +172,7 @@ def report(joined: pd.DataFrame, scored: pd.DataFrame) -> Report:
 
 
 def checksum(table: pd.DataFrame) -> str:
-    """16 hexadecimal digits of the table's values and their order."""
+    """Digest (16 hexadecimal digits) of the table's values in row order."""
     rows = pd.util.hash_pandas_object(table, index=False).to_numpy()
     return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=8).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Kedro: ``kedro run`` of the project with ParallelRunner; the configuration environment names the transport."""
+"""Kedro: ``kedro run`` of the project with ParallelRunner; the configuration environment selects the transport."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.flights.runs import ROOT, Asked, Outcome
 from examples.flights.transports import Transport
 
 PROJECT = ROOT / "examples/flights/kedro_project"
-# Kedro says of each value that it saves which dataset took it.
+# Kedro logs for each saved value which dataset saved it.
 _SAVED = re.compile(r"Saving data to (\w+) \((\w+)\)")
 
 

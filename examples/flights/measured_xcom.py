@@ -1,7 +1,7 @@
-"""A clock around an XCom backend, so that one Airflow can run one DAG per transport.
+"""Measures XCom backends, so that one Airflow can run one DAG per transport.
 
-Airflow has one backend per installation. The demo sets this one, and ``FLIGHTS_XCOM`` says for each DAG which backend's
-own ``set``, ``get_one`` and ``get_all`` are called, and where the times go:
+Airflow has one backend per installation. The demo installs this one, and ``FLIGHTS_XCOM`` defines for each DAG which
+backend's own ``set``, ``get_one`` and ``get_all`` to call, and where to write the measurements:
 
     {"flights_entrepot": {"backend": "entrepot_airflow.EntrepotXComBackend", "meter": "/folder", "blobs": true}, ...}
 """
@@ -38,7 +38,7 @@ def transport_of(dag_id: str) -> tuple[type[BaseXCom], Meter]:
 
 
 class MeasuredXCom(BaseXCom):
-    """Hands every call on to the DAG's own backend and measures it."""
+    """Passes every call on to the DAG's own backend and measures it."""
 
     @classmethod
     def set(cls, key: str, value: Any, *, dag_id: str, task_id: str, **more: Any) -> None:

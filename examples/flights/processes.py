@@ -1,8 +1,8 @@
-"""Processes of the demo: each in a session of its own, with a log, and ended with all that it started.
+"""Child processes of the demo: each in a session of its own, with a log, and terminated with all its descendants.
 
 (started) --exits--> (ended)
     |                   ^
-    +-- stop: SIGTERM, then after a grace SIGKILL, to it, its group and every process found below it
+    +-- stop: SIGTERM, then after a grace period SIGKILL, to it, its group and all its descendants
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ LOG_TAIL_LINES = 40
 
 
 class DemoError(RuntimeError):
-    """Something that the demo runs failed; the message says what, and shows the end of its log."""
+    """Something that the demo runs failed; the message says what, and includes the end of its log."""
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of orphans below it, so that none of them can get lost."""
+    """Make this process the reaper of orphaned descendants, so that none of them is lost."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def end_orphans() -> int:
-    """End what is still below this process; for its very end. How many there were."""
+    """Kill all remaining descendants, at exit; returns how many there were."""
     left = psutil.Process().children(recursive=True)
     _kill(left)
     return len(left)
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on now."""
+    """A TCP port of the loopback address that is currently free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -61,10 +61,10 @@ class Child:
     """A process of the demo; a context manager that stops it.
 
     Args:
-        name: what messages call it.
+        name: for messages.
         command: its program and arguments.
-        log: where its output goes.
-        environment: all of its variables.
+        log: file for its output.
+        environment: its complete environment.
         folder: its working directory.
     """
 
@@ -95,7 +95,7 @@ class Child:
         return self._process.poll()
 
     def wait(self, timeout: float) -> None:
-        """Wait until it has ended well.
+        """Wait until it has exited successfully.
 
         Raises:
             DemoError: it failed, or still runs after ``timeout`` seconds.
@@ -108,10 +108,10 @@ class Child:
             raise self.failure(f"ended with code {code}")
 
     def wait_for(self, ready: Callable[[], bool], what: str, timeout: float, *, interval: float = 0.2) -> None:
-        """Wait until ``ready`` says so while the process runs.
+        """Wait until ``ready`` returns true, while the process runs.
 
         Raises:
-            DemoError: it has ended, or it is not ready after ``timeout`` seconds.
+            DemoError: it has exited, or it is not ready after ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while not ready():
@@ -122,11 +122,11 @@ class Child:
             time.sleep(interval)
 
     def failure(self, what: str) -> DemoError:
-        """An error of this process with the end of its log."""
+        """An error about this process, with the end of its log."""
         return DemoError(f"{self.name}: {what}. The end of {self.log}:\n{tail(self.log)}")
 
     def stop(self, grace: float = 15.0) -> None:
-        """End it and all below it; no error if it has ended already."""
+        """Stop it and all its descendants; does nothing if it has exited already."""
         below: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
             below = psutil.Process(self.pid).children(recursive=True)
@@ -134,12 +134,12 @@ class Child:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
-        # psutil compares start times, so a process ID that was reused meanwhile is left alone.
+        # psutil compares start times, so a reused process ID is left alone.
         _kill([*below, *self._of_session()])
         self._process.wait()
 
     def _of_session(self) -> list[psutil.Process]:
-        """What is below the demo and in this child's session: also what the child started in its last moments."""
+        """Descendants of the demo in this child's session, including any that it started just before its end."""
         found = []
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""What all three hosts' runs have in common: what they are asked, and what they come to."""
+"""Parameters and results shared by all orchestrators' runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from examples.flights.transports import Transport
 ROOT = Path(__file__).resolve().parents[2]
 MB = 1_000_000
 MIB = 1024 * 1024
-SCOPE = "flights"  # of all runs, each of which has a store of its own
+SCOPE = "flights"  # of all runs; each run has a store of its own
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What every run of one demo shares.
+    """Parameters shared by all runs of one demo.
 
     Attributes:
         scale, rows: of the data; see :func:`examples.flights.data.load_tables`.
-        work: folder for everything temporary.
+        work: directory for all temporary files.
         address: of the store; ``None`` if no run uses it.
-        timeout: seconds that one run may take.
+        timeout: of one run, in seconds.
         tell: prints a line of progress.
     """
 
@@ -39,17 +39,17 @@ class Asked:
     tell: Callable[[str], None]
 
     def folder(self, transport: Transport) -> Path:
-        """The folder of one transport's run, made."""
+        """The directory of one transport's run, created if missing."""
         folder = self.work / f"{transport.host}-{transport.name}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def environment(self) -> dict[str, str]:
-        """The variables of every process: this one's, the repository to import from, the store, no telemetry."""
+        """Environment of every process: this one's, plus PYTHONPATH, the store's address and telemetry switched off."""
         variables = dict(os.environ)
         for name in list(variables):
             if name.startswith(("AIRFLOW", "DAGSTER", "KEDRO", "ENTREPOT_", "FLIGHTS_")):
-                del variables[name]  # the demo measures what it sets up, not what the shell happens to have set
+                del variables[name]  # the demo measures its own setup, not what the shell happens to have set
         path = [str(ROOT), variables.get("PYTHONPATH", "")]
         variables["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
@@ -63,15 +63,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run came to.
+    """The result of one run.
 
     Attributes:
         transport: which.
         report: the job's answer.
-        seconds: from asking for the run to its end.
-        begin, end: the same in seconds since the epoch.
+        seconds: duration of the run.
+        begin, end: in seconds since the epoch.
         sums: of the measured calls.
-        travelled: for each task, what the host keeps in place of its value, as text.
+        travelled: for each task, what the orchestrator stores in place of its value, as text.
     """
 
     transport: Transport
@@ -89,12 +89,12 @@ class Figures:
 
     Attributes:
         host, name, label, what: of the transport.
-        write_seconds, read_seconds: time in the host's save and load calls.
-        calls: how many there were.
+        write_seconds, read_seconds: time in the orchestrator's save and load calls.
+        calls: number of these calls.
         bytes_written, bytes_read: through files, pipes and sockets.
         bytes_stored: copied into shared memory.
-        peak_bytes: most memory that the host's processes and the store took during the run.
-        idle_bytes: what they took when the run began.
+        peak_bytes: peak memory of the orchestrator's processes and the store during the run.
+        idle_bytes: their memory when the run began.
         run_seconds: the run from end to end.
         samples: of memory, taken during the run.
         report: the job's answer.
@@ -125,16 +125,16 @@ class Figures:
 
     @property
     def bytes_moved(self) -> int:
-        """All bytes that were copied to hand values over."""
+        """All bytes copied to pass values between tasks."""
         return self.bytes_written + self.bytes_read + self.bytes_stored
 
     @staticmethod
     def of(outcome: Outcome, samples: list[Sample], stored: int) -> Figures:
-        """Put a run's figures together.
+        """Compute a run's figures.
 
         Args:
             outcome: the run.
-            samples: of the memory of its host, also from before and after the run.
+            samples: of its memory, including samples from before and after the run.
             stored: bytes that it copied into shared memory.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The store of one run: an ``entrepotd`` in the foreground, provisioned before the run begins and gone after it."""
+"""The store of one run: an ``entrepotd`` in the foreground, provisioned before the run begins and stopped after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROVISION_TIMEOUT = 120.0
 
 
 def capacity_bytes(scale: int) -> int:
-    """Enough for all values of one run (about 270 MiB for a year of flights) and for what tasks have leased."""
+    """Enough for all values of one run (about 270 MiB for a year of flights) and for the tasks' leases."""
     return (256 + 352 * scale) * MIB
 
 
@@ -26,15 +26,15 @@ def _listens(address: str) -> bool:
 
 @contextmanager
 def running(asked: Asked, address: str) -> Iterator[Child]:
-    """A store at ``address``; ended with the block.
+    """Context with a store at ``address``.
 
     Args:
         asked: for the size of the data.
         address: ``unix:`` and a path.
 
     Raises:
-        DemoError: it does not come up.
-        StoreUnavailable, Timeout: it does not answer, or is not provisioned in two minutes.
+        DemoError: it does not start.
+        StoreUnavailable, Timeout: it does not respond, or is not provisioned within two minutes.
     """
     import entrepot
 

@@ -1,4 +1,4 @@
-"""What the demo runs: each host with Entrepot and with the transports that people use there."""
+"""The demo's transports: each orchestrator with Entrepot and with the transports commonly used there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ENTREPOT = "entrepot"
 
 @dataclass(frozen=True)
 class Transport:
-    """One way for values to go from task to task of one host.
+    """One way to pass values between tasks of one orchestrator.
 
     Attributes:
         host: one of ``HOSTS``.
-        name: short, unique in the host.
-        label: what the table and the chart call it.
+        name: short, unique within the orchestrator.
+        label: for the table and the chart.
         what: one line on what it does with a value.
     """
 
@@ -46,14 +46,14 @@ TRANSPORTS = (
 
 
 def chosen(hosts: Iterable[str] | None, names: Iterable[str] | None) -> list[Transport]:
-    """The transports of these hosts with these names, in the order of the table above.
+    """The transports of these orchestrators with these names, in the order of ``TRANSPORTS``.
 
     Args:
         hosts: ``None`` for all.
         names: ``None`` for all.
 
     Raises:
-        ValueError: a name that nothing has, or nothing is left; the message lists what there is.
+        ValueError: an unknown name, or nothing is left; the message lists what exists.
     """
     hosts = list(HOSTS if hosts is None else hosts)
     every = list(dict.fromkeys(transport.name for transport in TRANSPORTS))

@@ -1,1 +1,1 @@
-"""A pipeline in pods that follow their data, on a real control plane with stores of its nodes on this machine."""
+"""A pipeline of pods scheduled near their data, on a real control plane, with the nodes' stores on this machine."""

@@ -1,10 +1,10 @@
-"""The demo: a pipeline whose pods follow their data, placed by a real scheduler on nodes that this machine stands for.
+"""The demo: a pipeline whose pods are placed near their data by a real scheduler, on nodes simulated on this machine.
 
     python -m examples.kubernetes [--nodes N] [--shards N] [--rows N] [--out FOLDER]
 
-It starts a Kubernetes control plane on loopback, nodes that exist in its API, and for each of them a store and its
-publisher. It fails unless every pod finds what it reads in the store of its node. In the folder are then
-``placement.png``, ``results.txt`` and ``results.json``. Whatever it starts ends with it.
+It starts a Kubernetes control plane on loopback, nodes that exist only in its API, and for each of them a store and its
+publisher. It fails unless every pod finds its inputs in its node's store. It writes ``placement.png``, ``results.txt``
+and ``results.json`` to the output directory. Every process it starts ends with it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from examples.kubernetes.present import draw, text_table
 
 ROOT = Path(__file__).resolve().parents[2]
 ZONES = ("east", "west")
-SLOPE = 3.0  # which the readings were made with
+SLOPE = 3.0  # of the generated readings
 
 
 class DemoFailed(Exception):
-    """A pod did not find what it reads, or the answer is another one."""
+    """A pod did not find its inputs, or the answer is wrong."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(prog="python -m examples.kubernetes", description="Pods that follow their data.")
     parser.add_argument("--nodes", type=int, default=4, help="default %(default)s")
     parser.add_argument("--shards", type=int, default=6, help="branches of the pipeline; default %(default)s")
@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; the exit code: 0 if all went well, 1 if something failed, 130 if interrupted."""
+    """Run the demo; exit code 0 if all went well, 1 if something failed, 130 if interrupted."""
     options = parse(arguments)
     sys.path.insert(0, str(ROOT / "tests" / "kubecp"))
     from kubecp_api import ControlPlaneFailed
@@ -114,7 +114,7 @@ def _leave(stages: list[list[Task]], options: argparse.Namespace) -> None:
     """Write the files and print the table.
 
     Raises:
-        DemoFailed: a pod ran where what it reads is not.
+        DemoFailed: a pod ran on a node without its inputs.
     """
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The pipeline, stage by stage: its pods, made, injected, placed by the scheduler, and run to their end."""
+"""The pipeline, stage by stage: its pods are created, injected, placed by the scheduler, and run to completion."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Task:
     Attributes:
         name: the pod's.
         stage: what it does.
-        reads: names of the objects that it reads.
+        reads: names of its inputs.
         node: where it ran.
-        bytes: of what it read, by object.
-        homes: the node of each object that it read.
-        answer: what it printed last.
-        elsewhere: where the scheduler puts the same pod without its wishes; what reads nothing, where it ran.
+        bytes: of its inputs, by object.
+        homes: the node of each input.
+        answer: the last line it printed.
+        elsewhere: where the scheduler puts the same pod without injection; for pods without inputs, where it ran.
     """
 
     name: str
@@ -48,25 +48,25 @@ class Task:
 
     @property
     def shard(self) -> str:
-        """Which branch of the pipeline it belongs to."""
+        """The branch of the pipeline it belongs to."""
         return self.words[1]
 
     @property
     def all_bytes(self) -> int:
-        """What it reads."""
+        """Total size of its inputs."""
         return sum(self.bytes.values())
 
     @property
     def local_bytes(self) -> int:
-        """What it read in the store of its own node."""
+        """Size of the inputs that were on its own node."""
         return sum(count for one, count in self.bytes.items() if self.homes[one] == self.node)
 
 
 def tasks(shards: int, rows: int) -> list[list[Task]]:
-    """The pipeline's stages; the last one gets its numbers later.
+    """The pipeline's stages; the last one gets its arguments later.
 
     Args:
-        shards: how many branches there are.
+        shards: number of branches.
         rows: of the first one; each further one is larger.
     """
 
@@ -81,7 +81,7 @@ def tasks(shards: int, rows: int) -> list[list[Task]]:
     ]
     chance = random.Random(_ORDER)
     for stage in stages[1:]:
-        chance.shuffle(stage)  # tasks of a stage become ready in any order; here always in the same one
+        chance.shuffle(stage)  # tasks of a stage become ready in any order; here reproducibly
     return stages
 
 
@@ -102,14 +102,14 @@ def manifest(task: Task) -> Manifest:
 
 
 def run_stage(plane: Any, kubelet: Any, stores: str, namespace: str, stage: list[Task]) -> list[str]:
-    """Run one stage; returns what was done to its pods, a line each.
+    """Run one stage; returns one line for each pod on what was done to it.
 
     Args:
         plane: the control plane.
-        kubelet: runs what the scheduler placed.
-        stores: the namespace that the stores publish in.
+        kubelet: runs the pods that the scheduler has placed.
+        stores: the namespace in which the stores publish.
         namespace: of the pods.
-        stage: its tasks; where they ran, and what they read there, is filled in.
+        stage: its tasks; their results (node, inputs, answer) are filled in.
     """
     said = []
     places = _published(plane, stores, {one for task in stage for one in task.reads})
@@ -129,7 +129,7 @@ def run_stage(plane: Any, kubelet: Any, stores: str, namespace: str, stage: list
 
 
 def place_without(plane: Any, stage: Iterable[Task]) -> None:
-    """Ask the scheduler where it puts the same pods without their wishes; they are not run."""
+    """Let the scheduler place the same pods without injection; they are not run."""
     namespace = plane.namespace("without")
     chosen = list(stage)
     for task in chosen:
@@ -142,7 +142,7 @@ def place_without(plane: Any, stage: Iterable[Task]) -> None:
 
 
 def _published(plane: Any, stores: str, names: set[str]) -> ClusterPlaces:
-    """What the cluster knows, once it knows all of these."""
+    """Wait until the cluster knows all of these names; returns the locations."""
     api = Api(find(str(plane.kubeconfig)))
     found: list[ClusterPlaces] = []
 

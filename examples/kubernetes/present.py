@@ -1,4 +1,4 @@
-"""Where the pods went, as a table and as a picture."""
+"""The placement as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Where = Callable[[Task], str]
 
 
 def moved(stages: Sequence[Sequence[Task]], where: Where) -> dict[str, int]:
-    """Bytes that have to travel, by the name of the pod that reads them, if the pods are there.
+    """Bytes to be transferred with this placement, by the name of the reading pod.
 
-    Each pod reads what the one of its branch made a stage before, which is where that one was.
+    Each pod reads the output of its branch's previous stage, which is on the node where that ran.
     """
     found: dict[str, int] = {}
     for before, stage in itertools.pairwise(stages):
@@ -32,7 +32,7 @@ def moved(stages: Sequence[Sequence[Task]], where: Where) -> dict[str, int]:
 
 
 def text_table(stages: Sequence[Sequence[Task]]) -> str:
-    """A line for each pod that reads something, and the bytes that would have had to move."""
+    """A line for each pod with inputs, and the bytes that would have had to be transferred."""
     readers = [task for stage in stages for task in sorted(stage, key=lambda one: one.shard) if task.reads]
     rows = [
         (
@@ -61,14 +61,14 @@ def _without(task: Task) -> str:
 
 
 def draw(stages: Sequence[Sequence[Task]], nodes: Sequence[str], path: Path) -> None:
-    """Draw two placements of the same pods into a PNG file: without their wishes, and as they ran.
+    """Draw two placements of the same pods into a PNG file: without injection, and as they ran.
 
-    A column is a node, a row a stage. A line leads from the pod that made an object to the one that reads it, as wide
-    as the object is large; where it leaves its column, the bytes have to travel.
+    A column is a node, a row a stage. A line leads from the pod that made an object to the one that reads it, its width
+    proportional to the object's size; if it leaves its column, the bytes must be transferred.
 
     Args:
-        stages: of the pipeline, run.
-        nodes: in the order of the columns.
+        stages: of the pipeline, completed.
+        nodes: in column order.
         path: of the file.
     """
     import matplotlib as mpl

@@ -1,4 +1,4 @@
-"""What the containers do: each reads what it was promised from the store of its node, and leaves what it made there.
+"""The containers' program: each stage reads its inputs from its node's store, and writes its output there.
 
 python -m examples.kubernetes.work load SHARD ROWS | clean SHARD | train SHARD | report NUMBER...
 """
@@ -13,12 +13,12 @@ import numpy as np
 
 
 def name(stage: str, shard: int) -> str:
-    """What the output of a stage is called in the store."""
+    """Name of a stage's output in the store."""
     return f"{stage}-{shard}"
 
 
 def load(store: entrepot.Store, shard: int, rows: int) -> str:
-    """Readings of a year; some of them are broken."""
+    """Generate readings of a year, some of them invalid."""
     chance = np.random.default_rng(shard)
     days = np.linspace(0, 2 * np.pi, rows)
     readings = np.column_stack([np.sin(days), np.cos(days), 3 * np.sin(days) + chance.normal(0, 0.1, rows)])
@@ -28,7 +28,7 @@ def load(store: entrepot.Store, shard: int, rows: int) -> str:
 
 
 def clean(store: entrepot.Store, shard: int) -> str:
-    """Without the broken ones."""
+    """Remove the invalid readings."""
     raw = store.get_by_name(name("raw", shard))
     kept = raw[~np.isnan(raw[:, 2])]
     store.put(kept, name=name("clean", shard))
@@ -36,14 +36,14 @@ def clean(store: entrepot.Store, shard: int) -> str:
 
 
 def train(store: entrepot.Store, shard: int) -> str:
-    """The slope of a straight line, which is small enough to be told."""
+    """Fit a straight line and return its slope, small enough to be printed."""
     rows = store.get_by_name(name("clean", shard))
     solution = np.linalg.lstsq(rows[:, :2], rows[:, 2], rcond=None)[0]
     return f"{solution[0]:.6f}"
 
 
 def main() -> int:
-    """Does one stage of one shard; what it prints last is its answer."""
+    """Run one stage of one shard; the last line printed is its answer."""
     stage, *rest = sys.argv[1:]
     if stage == "report":
         print(f"{np.mean([float(one) for one in rest]):.3f}")

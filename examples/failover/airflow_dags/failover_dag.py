@@ -12,7 +12,7 @@ from examples.failover import tasks
 
 
 def as_task(function: Callable[..., Any]) -> Any:
-    """A function as a task that hands on one value; a dictionary would otherwise go entry by entry."""
+    """A function as a task that passes on a single value; by default, a dictionary would be split into its entries."""
     return task(multiple_outputs=False)(function)
 
 

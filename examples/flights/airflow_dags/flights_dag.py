@@ -1,7 +1,7 @@
-"""The job as an Airflow DAG. Nothing here knows how values get from task to task; ``[core] xcom_backend`` does.
+"""The job as an Airflow DAG. It does not know how values are passed between tasks; ``[core] xcom_backend`` decides.
 
-The demo runs two transports in one Airflow, so it asks for one DAG of each (``FLIGHTS_DAGS``, names with commas
-between); without it there is one DAG, ``flights``.
+The demo runs two transports in one Airflow, so it requests one DAG for each (``FLIGHTS_DAGS``, comma-separated names);
+by default there is one DAG, ``flights``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from examples.flights import job
 
 
 def as_task(function: Callable[..., Any]) -> Any:
-    """A function as a task that hands on one value; a dictionary would otherwise go entry by entry."""
+    """A function as a task that passes on a single value; by default, a dictionary would be split into its entries."""
     return task(multiple_outputs=False)(function)
 
 

@@ -1,1 +1,1 @@
-"""What the demo measures, the same way for every transport."""
+"""Measurements, the same for every transport."""

@@ -29,9 +29,9 @@ class Sample:
 
     Attributes:
         time: seconds since the epoch.
-        processes: how many there were.
-        pss: proportional set size, all of it.
-        shared: of this, pages of shared memory.
+        processes: number of processes.
+        pss: total proportional set size.
+        shared: the part of it in shared memory.
         files: pages of all memory files that the processes hold open, each file once.
     """
 
@@ -43,7 +43,7 @@ class Sample:
 
     @property
     def total(self) -> int:
-        """What the trees take: the PSS, and pages of memory files that are in nobody's."""
+        """Memory of the process trees: the PSS, plus pages of memory files that no process has mapped."""
         return self.pss + max(0, self.files - self.shared)
 
 
@@ -57,13 +57,13 @@ def parents(proc: Path = PROC) -> dict[int, int]:
             stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # it ended meanwhile
-        # The name of the program, in parentheses, may hold spaces and parentheses.
+        # The program's name, in parentheses, may contain spaces and parentheses.
         found[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
     return found
 
 
 def tree(roots: Iterable[int], parent_of: dict[int, int]) -> set[int]:
-    """The given processes and all below them."""
+    """The given processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for child, parent in parent_of.items():
         children.setdefault(parent, []).append(child)
@@ -78,7 +78,7 @@ def tree(roots: Iterable[int], parent_of: dict[int, int]) -> set[int]:
 
 
 def rollup(text: str) -> tuple[int, int]:
-    """PSS and its part of shared memory, in bytes, from the text of ``smaps_rollup``."""
+    """PSS and its shared-memory part, in bytes, from the text of ``smaps_rollup``."""
     fields: dict[str, int] = {}
     for line in text.splitlines()[1:]:
         name, _, rest = line.partition(":")
@@ -87,7 +87,7 @@ def rollup(text: str) -> tuple[int, int]:
 
 
 def memory_files(pid: int, proc: Path = PROC) -> dict[tuple[int, int], int]:
-    """Bytes of pages of the memory files that a process holds open, by device and inode."""
+    """Bytes in pages of the memory files that a process holds open, by device and inode."""
     found: dict[tuple[int, int], int] = {}
     try:
         descriptors = os.listdir(proc / str(pid) / "fd")
@@ -106,12 +106,12 @@ def memory_files(pid: int, proc: Path = PROC) -> dict[tuple[int, int], int]:
 
 
 def sample(root: int, without: int = 0, proc: Path = PROC) -> Sample:
-    """One sample of what is below a process, without that process itself.
+    """Take one sample of a process's descendants, without the process itself.
 
     Args:
         root: its ID.
-        without: a process to leave out with all below it, such as the sampler.
-        proc: where the kernel's process files are.
+        without: a process to exclude with all its descendants, such as the sampler.
+        proc: mount point of procfs.
     """
     parent_of = parents(proc)
     pids = tree([root], parent_of) - {root} - (tree([without], parent_of) if without else set())
@@ -130,7 +130,7 @@ def sample(root: int, without: int = 0, proc: Path = PROC) -> Sample:
 
 
 def read_samples(file: Path) -> list[Sample]:
-    """The samples that a sampler wrote; an incomplete last line is left out."""
+    """The samples that a sampler wrote, except an incomplete last line."""
     if not file.exists():
         return []
     whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
@@ -151,7 +151,7 @@ def main() -> int:
         ending = True
 
     signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo ends it, after its last figures
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo stops it after the last figures
     with arguments.out.open("a", encoding="utf-8", buffering=1) as out:
         while not ending:
             begin = time.monotonic()

@@ -1,9 +1,9 @@
-"""How long a host's own save and load calls take, and how many bytes they move.
+"""Duration of an orchestrator's save and load calls, and the bytes they move.
 
 A meter writes one JSON line per call into a file of its process, so processes never wait for each other. A call's bytes
-are what the process wrote and read by system calls meanwhile (files, pipes and sockets; the kernel counts them in
-``/proc/self/io``). Bytes copied into shared memory pass no system call; :mod:`examples.flights.measure.stored` counts
-them.
+are those that the process transfers by system calls meanwhile (files, pipes and sockets, as counted by the kernel in
+``/proc/self/io``). Bytes copied into shared memory involve no system call; :mod:`examples.flights.measure.stored`
+counts them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Literal
 
 from examples.flights.measure import stored
 
-# What values need in the process that reads them, whichever way they come: imported before the clock starts. What a
-# transport needs for itself is imported on the clock.
+# Modules that values need in the reading process with any transport: imported before the timing starts. What a
+# transport needs for itself is imported within the measured time.
 NEEDED = {"model": "sklearn.ensemble", "train": "sklearn.ensemble"}
-ANSWER = "report"  # the end of the job, and handed to no task
+ANSWER = "report"  # the end of the job, not passed to any task
 FOLDER_VARIABLE = "FLIGHTS_METER"  # where a task's process writes its lines; unset: nothing is measured
-BLOBS_VARIABLE = "FLIGHTS_METER_BLOBS"  # set: what is copied into the store is noted as well
+BLOBS_VARIABLE = "FLIGHTS_METER_BLOBS"  # if set, what is copied into the store is recorded as well
 Direction = Literal["write", "read"]
 
 
@@ -35,8 +35,8 @@ class Call:
 
     Attributes:
         direction: ``"write"`` for a save, ``"read"`` for a load.
-        what: the value, as the host calls it.
-        seconds: from before the call to after it.
+        what: the value, by the orchestrator's name.
+        seconds: duration of the call.
         written: bytes that the process wrote by system calls meanwhile.
         read: bytes that it read.
         begin: when, in seconds since the epoch.
@@ -62,11 +62,11 @@ def io_counters() -> tuple[int, int]:
 
 
 class Meter:
-    """Measures calls of this process.
+    """Measures calls in this process.
 
     Args:
-        folder: where the lines go; made if it is missing. ``None``: calls run unmeasured.
-        blobs: whether to note, after each save and off the clock, what it copied into the store.
+        folder: directory for the lines; created if missing. ``None``: calls run unmeasured.
+        blobs: whether to record, after each save and outside the measured time, what it copied into the store.
     """
 
     def __init__(self, folder: Path | None, *, blobs: bool = False) -> None:
@@ -75,7 +75,7 @@ class Meter:
 
     @staticmethod
     def from_environment() -> Meter:
-        """The meter of the folder that ``FLIGHTS_METER`` names."""
+        """The meter of the directory that ``FLIGHTS_METER`` names."""
         folder = os.environ.get(FOLDER_VARIABLE)
         return Meter(Path(folder) if folder else None, blobs=bool(os.environ.get(BLOBS_VARIABLE)))
 
@@ -87,14 +87,14 @@ class Meter:
 
     @contextmanager
     def call(self, direction: Direction, what: str) -> Iterator[None]:
-        """Measure the block. A call that raises is not recorded: a run that fails has no figures."""
+        """Measure the block. A call that raises is not recorded: a failed run has no figures."""
         started = self.start(direction, what)
         yield
         self.finish(direction, what, started)
 
     @staticmethod
     def start(direction: Direction, what: str) -> tuple[float, float, int, int]:
-        """The state before a call, for :meth:`finish`; for hosts that call one hook before and one after."""
+        """The state before a call, for :meth:`finish`; for orchestrators with separate hooks before and after."""
         if direction == "read" and what in NEEDED:
             importlib.import_module(NEEDED[what])
         written, read = io_counters()
@@ -105,7 +105,7 @@ class Meter:
         end = time.perf_counter()
         begin, clock, written_before, read_before = started
         written, read = io_counters()
-        # Reading the counters is itself a read of about a hundred bytes; it is part of every call alike.
+        # Reading the counters itself reads about a hundred bytes; this is equally part of every call.
         call = Call(direction, what, end - clock, written - written_before, read - read_before, begin, os.getpid())
         if self._folder is None or what == ANSWER:
             return
@@ -118,7 +118,7 @@ class Meter:
 
 
 def read_calls(folder: Path) -> list[Call]:
-    """All calls recorded in a folder, in the order of their beginning."""
+    """All calls recorded in a directory, ordered by start time."""
     calls = [
         Call(**json.loads(line))
         for file in folder.glob("*.jsonl")
@@ -129,12 +129,12 @@ def read_calls(folder: Path) -> list[Call]:
 
 @dataclass(frozen=True)
 class Sums:
-    """What a run's calls add up to.
+    """Totals of a run's calls.
 
     Attributes:
-        writes, reads: how many saves and loads.
-        write_seconds, read_seconds: how long they took together.
-        written, read: bytes through system calls, in saves and loads together.
+        writes, reads: number of saves and loads.
+        write_seconds, read_seconds: their total durations.
+        written, read: bytes transferred by system calls, in saves and loads together.
     """
 
     writes: int
@@ -146,7 +146,7 @@ class Sums:
 
     @staticmethod
     def of(calls: Iterable[Call]) -> Sums:
-        """Add calls up."""
+        """Sum up calls."""
         calls = list(calls)
         writes = [call for call in calls if call.direction == "write"]
         reads = [call for call in calls if call.direction == "read"]

@@ -1,8 +1,8 @@
-"""Which bytes a task copied into shared memory.
+"""Determines which bytes a task copied into shared memory.
 
-A store counts each blob once, however many objects share it. After each save by Entrepot, off the clock, the task's
-process asks the store for the blobs of all that is there, and notes them. A blob that was there before has the same
-index and generation, so it counts once.
+A store counts each blob once, however many objects share it. After each save by Entrepot, outside the measured time,
+the task's process lists the blobs of all objects and records them. A blob recorded before has the same index and
+generation, so it counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Blob:
     """A range of shared memory.
 
     Attributes:
-        index, generation: which; together they name it for the store's whole life.
+        index, generation: together they identify it for the store's whole life.
         nbytes: its length.
     """
 
@@ -31,7 +31,7 @@ class Blob:
 
 
 def read_blobs(folder: Path) -> list[Blob]:
-    """All blobs noted in a meter's folder."""
+    """All blobs recorded in a meter's directory."""
     return [
         Blob(*json.loads(line))
         for file in folder.glob(f"*{SUFFIX}")
@@ -40,12 +40,12 @@ def read_blobs(folder: Path) -> list[Blob]:
 
 
 def copied_bytes(blobs: Iterable[Blob]) -> int:
-    """Their bytes, each blob once."""
+    """Their total size, counting each blob once."""
     return sum(blob.nbytes for blob in set(blobs))
 
 
 def note(folder: Path) -> None:
-    """Note the blobs of all that is in this process's scope of the store now, in all its sessions.
+    """Record the blobs of all current objects in this process's scope, in all sessions.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
@@ -61,7 +61,7 @@ def note(folder: Path) -> None:
 
 
 def write_blobs(folder: Path, blobs: Iterable[Blob]) -> None:
-    """Note blobs in a file of this process."""
+    """Record blobs in a file of this process."""
     lines = "".join(json.dumps([blob.index, blob.generation, blob.nbytes]) + "\n" for blob in blobs)
     if lines:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""What the demo leaves behind: a table, a chart and a page."""
+"""The demo's output: a table, a chart and a page."""

@@ -1,4 +1,4 @@
-"""The chart: one line per run, one panel per figure."""
+"""The chart: one row per run, one panel per figure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Panel:
 
     Attributes:
         title: above it.
-        parts: what the two parts of a bar are; the second is empty for an undivided bar.
+        parts: names of the two parts of a bar; the second is empty for an undivided bar.
         values: the two parts of a run's bar.
         unit: after the number at the end of the bar.
-        digits: of that number, after the point.
+        digits: decimal places of that number.
     """
 
     title: str
@@ -56,9 +56,9 @@ PANELS = (
 
 
 def positions(rows: Sequence[Figures]) -> list[float]:
-    """Where each run's bar is, from the top down, with a gap between hosts."""
+    """Vertical position of each run's bar, top-down, with a gap between orchestrators."""
     found: list[float] = []
-    at = 0.0  # the first host's name stands above it, at -1
+    at = 0.0  # the first orchestrator's name is above it, at -1
     for before, row in zip([None, *rows], rows, strict=False):
         if before is not None:
             at += 1.0 if before.host == row.host else 2.1
@@ -70,7 +70,7 @@ def draw(rows: Sequence[Figures], subtitle: str, path: Path) -> None:
     """Draw the chart into a PNG file.
 
     Args:
-        rows: the runs, those of one host together.
+        rows: the runs, grouped by orchestrator.
         subtitle: one line on the data and the machine.
         path: of the file.
     """
@@ -84,7 +84,7 @@ def draw(rows: Sequence[Figures], subtitle: str, path: Path) -> None:
     with mpl.rc_context(style):
         height = 2.1 + 0.4 * (places[-1] + 2.2)
         figure, axes = plt.subplots(1, len(PANELS), figsize=(15, height), sharey=True)
-        # Inches from the edges, so that titles keep their place however many runs there are.
+        # Margins in inches, so that titles keep their place for any number of runs.
         figure.subplots_adjust(left=0.14, right=0.985, top=1 - 1.25 / height, bottom=0.55 / height, wspace=0.1)
         for panel, axis in zip(PANELS, axes, strict=True):
             _draw_panel(axis, panel, rows, places)
@@ -128,7 +128,7 @@ def _draw_panel(axis: Any, panel: Panel, rows: Sequence[Figures], places: Sequen
             fontsize=9.5,
             fontweight="bold" if row.name == "entrepot" else "normal",
         )
-    axis.set_xlim(0, most * 1.28)  # room for the longest bar's number
+    axis.set_xlim(0, most * 1.28)  # space for the longest bar's number
     axis.set_title(panel.title, loc="left", fontsize=11.5, fontweight="bold", pad=18)
     if panel.parts[0]:
         axis.text(

@@ -1,4 +1,4 @@
-"""The page: the same figures for a browser, in one file that needs nothing else."""
+"""The same figures as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pre { background: color-mix(in srgb, var(--rule) 45%, transparent); padding: .8r
   overflow-x: auto; font-size: .8rem; line-height: 1.45; margin: .4rem 0; }
 summary { cursor: pointer; } details { margin: .5rem 0; } li { margin: .25rem 0; }
 """
-# The share of a track that its longest bar takes; the rest is for the number after it.
+# Width of the longest bar, in percent of its track; the rest is for the number after it.
 _LONGEST = 78.0
 
 
@@ -45,8 +45,8 @@ def page(rows: Sequence[Figures], about: dict[str, Any]) -> str:
     """The whole page.
 
     Args:
-        rows: the runs, those of one host together.
-        about: the machine and the options, as they stand in the JSON.
+        rows: the runs, grouped by orchestrator.
+        about: the machine and the options, as in the JSON.
     """
     answer = html.escape(json.dumps(rows[0].report, indent=2))
     sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in gains(rows))

@@ -27,17 +27,17 @@ def cells(row: Figures) -> tuple[str, ...]:
 
 
 def text_table(rows: Sequence[Figures]) -> str:
-    """The table for a terminal, a blank line between hosts."""
+    """The table for a terminal, with a blank line between orchestrators."""
     return laid_out(COLUMNS, [cells(row) for row in rows], right=range(2, len(COLUMNS)))
 
 
 def laid_out(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Container[int]) -> str:
-    """Lines below a head, a blank one where the first column changes.
+    """Align lines below a header, with a blank line where the first column changes.
 
     Args:
-        columns: the head.
+        columns: the header.
         lines: cells as text.
-        right: the columns whose cells are placed at the right.
+        right: the columns to right-align.
     """
     widths = [max(len(line[column]) for line in (columns, *lines)) for column in range(len(columns))]
 
@@ -57,7 +57,7 @@ def laid_out(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Cont
 
 
 def as_json(rows: Sequence[Figures], about: dict[str, Any]) -> dict[str, Any]:
-    """Everything measured.
+    """All measurements.
 
     Args:
         rows: the runs.
@@ -68,7 +68,7 @@ def as_json(rows: Sequence[Figures], about: dict[str, Any]) -> dict[str, Any]:
 
 
 def gains(rows: Sequence[Figures]) -> list[str]:
-    """One sentence per host on how Entrepot compares with each of its other transports."""
+    """For each orchestrator's other transports, one sentence comparing it with Entrepot."""
     found = []
     for row in rows:
         ours = next((other for other in rows if other.host == row.host and other.name == "entrepot"), None)

@@ -8,7 +8,7 @@ from examples.failover import tasks
 
 
 def register_pipelines() -> dict[str, Pipeline]:
-    """The one pipeline, as the default."""
+    """The only pipeline, as the default."""
     flights = pipeline(
         [
             node(tasks.load, ["params:scale", "params:rows"], "tables", name="load"),

@@ -1,1 +1,1 @@
-"""The job as a Kedro project; the folder of `conf` that it runs with names the transport."""
+"""The job as a Kedro project; the configuration environment (directory of `conf`) selects the transport."""

@@ -8,7 +8,7 @@ from examples.flights import job
 
 
 def register_pipelines() -> dict[str, Pipeline]:
-    """The one pipeline, as the default."""
+    """The only pipeline, as the default."""
     flights = pipeline(
         [
             node(job.load, ["params:scale", "params:rows"], "tables", name="load"),

@@ -1,4 +1,4 @@
-"""A clock around every save and load of the catalog, by Kedro's own hooks."""
+"""Measures every save and load of the catalog, with Kedro's own hooks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PARAMETERS = ("params:", "parameters")
 
 
 class TransportTimes:
-    """Measures between the hooks before and after each save and load."""
+    """Measures the time between the hooks before and after each save and load."""
 
     def __init__(self) -> None:
         self._started = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # a process that Kedro starts has calls of its own
+        return {}  # processes started by Kedro measure their own calls
 
     def __setstate__(self, _state: dict[str, Any]) -> None:
         self._started = threading.local()
@@ -32,7 +32,7 @@ class TransportTimes:
         if not dataset_name.startswith(_PARAMETERS):
             Meter.from_environment().finish(direction, dataset_name, self._started.now)
 
-    # `before` runs last of all hooks and `after` first, so that other hooks are not measured.
+    # `before` hooks run last and `after` hooks first, so that other hooks are not measured.
     @hook_impl(trylast=True)
     def before_dataset_saved(self, dataset_name: str) -> None:
         self._begin("write", dataset_name)
