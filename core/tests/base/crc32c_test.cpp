@@ -18,7 +18,7 @@ std::vector<std::uint8_t> random_bytes(std::size_t count) {
   return data;
 }
 
-// Each way of the CPU, and crc32c() itself.
+// Every implementation that this CPU supports, and crc32c() itself.
 std::vector<Crc32cWay> all_ways() {
   const std::span<const Crc32cWay> found = crc32c_ways();
   std::vector<Crc32cWay> ways(found.begin(), found.end());
@@ -30,7 +30,7 @@ std::uint32_t by_table(const void* data, std::size_t bytes, std::uint32_t seed) 
   return crc32c_ways().back().sum(data, bytes, seed);
 }
 
-// From RFC 3720, appendix B.4.
+// RFC 3720, appendix B.4.
 TEST(Crc32c, KnownValues) {
   const std::vector<std::uint8_t> zeros(32, 0);
   const std::vector<std::uint8_t> ones(32, 0xff);

@@ -34,7 +34,7 @@ TEST(Id, BytesMustBeTwenty) {
   EXPECT_EQ((*id_from_bytes(right))[0], 1);
 }
 
-// The index keeps the hash in shared memory: another value would be another format.
+// The index stores hashes in shared memory, so changing the hash function changes the format.
 TEST(Id, HashIsPartOfTheFormat) {
   IdBytes id{};
   EXPECT_EQ(hash_id(id), 0U);
@@ -57,7 +57,7 @@ TEST(Id, HashSpreadsNeighbours) {
     id[18] = static_cast<std::uint8_t>(i >> 8);
     low.insert(hash_id(id) & 0xffff);
   }
-  EXPECT_GT(low.size(), 3800U);  // 4096 balls into 65536 boxes leave about 3970 different ones
+  EXPECT_GT(low.size(), 3800U);  // 4096 balls in 65536 boxes leave about 3970 distinct ones
 }
 
 TEST(Hash, DependsOnLengthSeedAndBytes) {

@@ -23,14 +23,14 @@ TEST(Utf8, WhatIsNoneIsFoundAndReplaced) {
     std::string shown;
   };
   for (const Case& bad : {
-           Case{"ab\xff", 2, "ab?"},             // no lead
-           Case{"\x80x", 0, "?x"},               // continues nothing
-           Case{"a\xc3", 1, "a?"},               // cut off
-           Case{"\xc3\x28", 0, "?("},            // not continued
+           Case{"ab\xff", 2, "ab?"},             // invalid lead byte
+           Case{"\x80x", 0, "?x"},               // continuation byte without a lead
+           Case{"a\xc3", 1, "a?"},               // truncated
+           Case{"\xc3\x28", 0, "?("},            // missing continuation byte
            Case{"\xc0\xaf", 0, "??"},            // overlong
            Case{"\xe0\x80\xaf", 0, "???"},       // overlong
            Case{"\xf0\x80\x80\xaf", 0, "????"},  // overlong
-           Case{"ok\xed\xa0\x80", 2, "ok???"},   // half of a pair of surrogates
+           Case{"ok\xed\xa0\x80", 2, "ok???"},   // half of a surrogate pair
            Case{"\xf4\x90\x80\x80", 0, "????"},  // beyond U+10FFFF
            Case{"\xc3\xbc\xfe", 2, "\xc3\xbc?"},
        }) {

@@ -1,4 +1,4 @@
-// The C interface: a round trip, and what it says about bad arguments.
+// The C API: a round trip, and its errors for bad arguments.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -147,7 +147,7 @@ TEST(Client, PeekPinsWhatLiesInItsRecord) {
     EXPECT_EQ(std::memcmp(payload.data(), pattern(1000, 1).data(), 1000), 0);
   }
   EXPECT_EQ(reader->pins_in_use(), 0U);
-  EXPECT_TRUE(eventually([&] { return number(*writer, "deferred_frees") == 0; }));  // it was told
+  EXPECT_TRUE(eventually([&] { return number(*writer, "deferred_frees") == 0; }));  // the daemon saw the unpin
   reader->close();
   InlineObject object;
   EXPECT_FALSE(reader->peek(large.id, object));
@@ -185,7 +185,7 @@ TEST(Client, SealedTwice) {
       PutItem other = item_of(session, changed);
       other.id = item.id;
       EXPECT_EQ(put_one(*client, other).status.code(), Code::kObjectExists);
-      // The same where the daemon is the one that finds out.
+      // The same if the daemon detects the conflict.
       other.fresh_id = true;
       EXPECT_EQ(put_one(*client, other).status.code(), Code::kObjectExists);
     }
@@ -348,7 +348,7 @@ TEST(Client, ValuesSurviveClose) {
   EXPECT_TRUE(eventually([&] { return number(*other, "deferred_frees") == 0; }));
 }
 
-// Puts, reads back and deletes from `threads` threads, a fixed number of times or until `stop`; what went wrong.
+// Puts, reads back and deletes from `threads` threads, a fixed number of times or until `stop`. Returns the errors.
 std::vector<std::string> churn(const std::vector<std::shared_ptr<Client>>& clients, std::uint32_t threads,
                                std::uint32_t turns) {
   std::mutex mutex;
@@ -364,7 +364,7 @@ std::vector<std::string> churn(const std::vector<std::shared_ptr<Client>>& clien
       const auto session = client.open_session("scope", "", std::nullopt, {}).take();
       for (std::uint32_t turn = 0; turn < turns; ++turn) {
         const Buffers value = {pattern((turn * 7919 + number) % 150'000, turn), pattern(turn, number)};
-        PutItem item;  // over buffers that live until the put returns
+        PutItem item;  // zero-copy: buffers outlive the put
         item.id = os::random_id();
         item.session = session;
         item.tree = "tree";
@@ -405,7 +405,7 @@ TEST(Client, ThreadsPutGetAndDelete) {
   EXPECT_EQ(client->pins_in_use(), 0U);
 }
 
-// Two clients want more than there is at once, so idle leases are given back while others are asked for.
+// Two clients together want more memory than there is, so idle leases are returned while others are requested.
 TEST(Client, ThreadsOfTwoClientsInAStoreThatIsTooSmallForTheirLeases) {
   StoreProcess store({"--size=12MiB", "--warm-bytes=4MiB"});
   const auto one = connect(store);
@@ -415,7 +415,7 @@ TEST(Client, ThreadsOfTwoClientsInAStoreThatIsTooSmallForTheirLeases) {
   EXPECT_TRUE(eventually([&] { return number(*one, "used_bytes") == 0; }));
 }
 
-// No return of a range, sent before a daemon died, takes away what the next one leased.
+// A return of a range that was sent before a daemon died must not take away what the next daemon leased.
 TEST(Client, ThreadsGoOnWhileDaemonsDie) {
   StoreProcess store({"--size=32MiB", "--warm-bytes=8MiB"});
   const auto one = connect(store);
@@ -428,7 +428,7 @@ TEST(Client, ThreadsGoOnWhileDaemonsDie) {
       while (!until.passed() && !done)
         std::this_thread::yield();
       store.kill(store.daemon_pid());
-      EXPECT_TRUE(client->status({}).is_ok());  // the next one answers
+      EXPECT_TRUE(client->status({}).is_ok());  // answered by the next daemon
     }
   });
   EXPECT_EQ(churn({one, two}, 4, 400), std::vector<std::string>{});

@@ -1,4 +1,4 @@
-// The connection against the other end of a socket pair: answers in any order, to many threads, in pieces, too late.
+// The connection against the other end of a socket pair: replies out of order, to many threads, in pieces, too late.
 #include "client/connection.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// A store dies whole, and another one runs at its address: through the C interface, and from several threads at once.
+// A store dies (daemon and keeper) and another one starts at its address: through the C API, and from several threads
+// at once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -105,12 +106,12 @@ TEST(DeadStore, TheCInterfaceGoesOn) {
   EXPECT_EQ(entrepot_get(client, id.data(), 0, &object, &error), static_cast<std::int32_t>(Code::kObjectLost));
   ASSERT_EQ(entrepot_get(client, next.data(), 0, &object, &error), 0) << error.message;
   entrepot_object_free(object);
-  item = item_with(os::random_id(), set);  // the number that the dead store gave
+  item = item_with(os::random_id(), set);  // handle from the dead store
   EXPECT_EQ(entrepot_put(client, &item, 10'000, nullptr, &error), static_cast<std::int32_t>(Code::kInstanceLost));
   item = item_with(os::random_id(), 0);
   EXPECT_EQ(entrepot_blob_seal(blob, &item, nullptr, &error), static_cast<std::int32_t>(Code::kInstanceLost));
   entrepot_blob_free(blob);
-  // Sessions of this life have other numbers than those of the one before, which mean what they meant.
+  // Session handles of this instance differ from those of the previous one, which keep their meaning.
   std::uint32_t other = 0;
   ASSERT_EQ(entrepot_open_session(client, "scope", "second", &other, &error), 0);
   EXPECT_NE(other, session);

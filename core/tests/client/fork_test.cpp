@@ -1,4 +1,4 @@
-// Fork, without Python: the child's pins are its own from the first instant.
+// Fork without Python: the child's pins are its own from the start.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ TEST(Fork, WithoutADaemonTheChildIsToldWhy) {
   EXPECT_EQ(exit_code(child), 0);
 }
 
-// A child that could not be registered lives by its parent's pins, and so does the parent by the same ones.
+// An unregistered child relies on its parent's pins, so the parent must keep them.
 class ForkWithoutARegistration : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -103,7 +103,7 @@ class ForkWithoutARegistration : public ::testing::Test {
     ASSERT_EQ(::read(done[0], &byte, 1), 1);
   }
   void let_child_go_on() const { ASSERT_EQ(::write(go[1], "1", 1), 1); }
-  // Deletes it, and writes other bytes wherever there is room.
+  // Deletes the object, and overwrites all free memory.
   void overwrite() {
     ASSERT_EQ(other->remove(std::span(&item.id, 1), {}).take().front(), 1);
     for (std::uint32_t i = 0; i < 40; ++i)
@@ -149,7 +149,7 @@ TEST_F(ForkWithoutARegistration, TheParentsValueOutlivesTheChilds) {
 TEST_F(ForkWithoutARegistration, OnlyWhatIsSharedStaysPinned) {
   const auto third = connect(store);
   auto later = get_one(*third, item.id).take();
-  const pid_t child = in_child([] { return 0; });  // the third is registered, the closed one is not
+  const pid_t child = in_child([] { return 0; });  // the third client is registered, the closed one is not
   EXPECT_EQ(exit_code(child), 0);
   later.reset();
   EXPECT_EQ(third->pins_in_use(), 0U);
@@ -174,7 +174,7 @@ TEST(Fork, AnotherThreadsPinIsNotTheChilds) {
   });
   pinned.wait(false);
   EXPECT_EQ(client->pins_in_use(), 1U);
-  // Nobody in the child would ever take it back.
+  // Nothing in the child would ever release it.
   const pid_t child = in_child([&] { return static_cast<int>(client->pins_in_use()); });
   EXPECT_EQ(exit_code(child), 0);
   stop = true;

@@ -1,5 +1,5 @@
-// A client that lies, floods, writes garbage wherever it can write, and takes all descriptors: the daemon stays, with
-// bounded memory, and other clients do not notice.
+// A client that lies, floods, writes garbage wherever it can, and exhausts descriptors: the daemon survives with
+// bounded memory, and other clients are not affected.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace {
 
 const std::vector<std::string> kSmall = {"--size=64MiB", "--warm-bytes=0"};
 
-// A seed that the output names, so that what it finds can be found again: ENTREPOT_TEST_SEED.
+// Random generator whose seed is printed; set ENTREPOT_TEST_SEED to reproduce a failure.
 std::mt19937_64 seeded() {
   const char* wished = std::getenv("ENTREPOT_TEST_SEED");
   const std::uint64_t seed = wished != nullptr ? std::stoull(wished) : 20261;
@@ -31,7 +31,7 @@ std::mt19937_64 seeded() {
   return std::mt19937_64(seed);
 }
 
-// Another client, whose values must stay what they are whatever happens.
+// Another client, whose values must stay intact whatever happens.
 class Witness {
  public:
   explicit Witness(const StoreProcess& store) : client_(connect(store)) {
@@ -42,7 +42,7 @@ class Witness {
       EXPECT_TRUE(put_one(*client_, items_.back()).status.is_ok());
     }
   }
-  // All is there, and puts, gets and deletes go on.
+  // Checks that all its values are intact, and that it can put, get and delete.
   void expect_undisturbed() {
     for (std::size_t i = 0; i < items_.size(); ++i)
       expect(items_[i].id, values_[i]);
@@ -55,7 +55,7 @@ class Witness {
       ASSERT_TRUE(client_->remove(std::span(&item.id, 1), {}).is_ok());
     }
   }
-  // Its own are all that is left.
+  // Checks that no other client's objects are left.
   void expect_alone() {
     EXPECT_TRUE(eventually([&] {
       return number(*client_, "objects") == items_.size() && number(*client_, "deferred_frees") == 0 &&
@@ -89,7 +89,7 @@ TEST(HostileClient, RequestsThatWaitForEverAreBounded) {
   StoreProcess store(kSmall);
   Witness witness(store);
   RawClient flood = store.client();
-  // Alone, and in batches of many IDs; none of them will ever be there.
+  // Single IDs and batches of many; none of them is ever sealed.
   std::uint64_t last = 0;
   for (std::uint32_t i = 0; i < 9'000; ++i) {
     IdBytes id{};
@@ -104,7 +104,7 @@ TEST(HostileClient, RequestsThatWaitForEverAreBounded) {
   EXPECT_TRUE(refused.status.retryable());
   EXPECT_NE(refused.status.message().find("wait"), std::string::npos);
   witness.expect_undisturbed();
-  // What is refused leaves room for nothing; what was answered does.
+  // Rejected requests free no capacity; answered ones do.
   EXPECT_EQ(flood.call<LookupReply>(MessageType::kLookup, LookupRequest{{IdBytes{1}}, 0, 0}).status().code(),
             Code::kStoreFull);
   EXPECT_GT(number(witness.client(), "waiting"), 100U);
@@ -130,7 +130,7 @@ TEST(HostileClient, ALeaseGivenBackInCrumbsTakesNoMemory) {
   const std::uint64_t pid = number(witness.client(), "pid");
   const std::uint64_t before = resident_bytes(pid);
   ASSERT_GT(before, 0U);
-  for (std::uint64_t i = 0; i < 100'000; ++i) {  // every other byte, so that no two of them are neighbours
+  for (std::uint64_t i = 0; i < 100'000; ++i) {  // every other byte, so that no two of them are adjacent
     const auto request =
         crumbs.post(MessageType::kUnlease, to_wire(UnleaseRequest{lease->segment, lease->offset + 2 * i, 1, 0}));
     ASSERT_NE(request, 0U);
@@ -139,7 +139,7 @@ TEST(HostileClient, ALeaseGivenBackInCrumbsTakesNoMemory) {
     ASSERT_EQ(refused.code(), Code::kInvalidArgument) << refused.to_string();
     ASSERT_NE(refused.message().find("multiples of 65536"), std::string::npos) << refused.message();
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // the sanitizers delay the reuse of freed memory
   EXPECT_LT(resident_bytes(pid), before + (4U << 20));
 #endif
   witness.expect_undisturbed();
@@ -158,13 +158,13 @@ TEST(HostileClient, HalfRequestsAreBoundedTogether) {
   std::size_t closed = 0;
   for (int i = 0; i < 20; ++i) {
     crowd.push_back(store.client());
-    // A connection that was closed meanwhile takes no more.
+    // Sending fails if the connection has been closed meanwhile.
     const Status sent = os::send_all(crowd.back().fd(), half, {}, os::Deadline::after_ms(20'000));
     if (!sent.is_ok()) ++closed;
   }
   EXPECT_TRUE(eventually([&] {
     closed = static_cast<std::size_t>(std::count_if(crowd.begin(), crowd.end(), std::mem_fn(&RawClient::hung_up)));
-    return closed >= 2;  // a buffer holds at least what was sent: 20 of 17 MiB do not fit
+    return closed >= 2;  // a buffer holds at least what was sent, and 20 of 17 MiB do not fit
   })) << closed;
   EXPECT_LT(closed, 20U);
   witness.expect_undisturbed();
@@ -192,7 +192,7 @@ TEST(HostileClient, EveryPieceOfAGoodConversationMayBeTheLast) {
     std::vector<std::uint8_t> sent = stream;
     if (round % 2 == 1) sent[random() % sent.size()] ^= static_cast<std::uint8_t>(1U << (random() % 8));
     sent.resize(random() % (sent.size() + 1));
-    // Its own end of the connection among them: kept, it would hold the connection open for ever.
+    // Includes its own end of the connection: if the daemon kept that, the connection would never close.
     const std::vector<int> fds(random() % 4 == 0 ? random() % 60 : 0, client.fd());
     if (!sent.empty()) (void)os::send_all(client.fd(), sent, fds, os::Deadline::after_ms(20'000));
     if (random() % 2 == 0) (void)client.hung_up();
@@ -223,13 +223,13 @@ TEST(HostileClient, WhatItMayOnlyReadItCannotWrite) {
     EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shown.fds[0].get(), 0), MAP_FAILED);
     EXPECT_EQ(::pwrite(shown.fds[0].get(), "x", 1, 0), -1);
   }
-  // Its own pin table it may write, but neither shrink under the daemon's mapping nor grow.
+  // It may write to its own pin table, but neither shrink it under the daemon's mapping nor grow it.
   EXPECT_NE(::ftruncate(client.pin_table.get(), 0), 0);
   EXPECT_NE(::ftruncate(client.pin_table.get(), 1 << 30), 0);
   witness.expect_undisturbed();
 }
 
-// Pins, ring of accesses and header, while memory is short, so that the daemon reads them all the time.
+// Garbage in pins, access ring and header while memory is short, so that the daemon keeps reading them.
 TEST(HostileClient, GarbageInItsPinTableKeepsMemoryAtWorst) {
   Scratch folder;
   StoreProcess store({"--size=16MiB", "--warm-bytes=0", "--spill-path=" + folder.path("spill")});
@@ -244,13 +244,13 @@ TEST(HostileClient, GarbageInItsPinTableKeepsMemoryAtWorst) {
     const auto session = witness.client().open_session("witness", "flood", std::nullopt, {}).take();
     for (std::uint32_t i = 0; i < 16; ++i) {
       for (std::uint64_t at = 0; at + 8 <= *bytes; at += 8) {
-        // Rubbish, or a pin of a slot that there is in a generation that there may be.
+        // Garbage, or a pin of an existing slot with a plausible generation.
         const std::uint64_t word = random() % 2 == 0 ? random() : Pin::make(random() % 64, random() % 4);
         std::memcpy(table->data() + at, &word, sizeof(word));
       }
       if (round == 0) std::memset(table->data(), static_cast<int>(random()), sizeof(PinTableHeader));
       const PutItem item = item_of(session, {pattern(2'000'000, i)});
-      // Garbage may keep memory: then a put says that the store is full, and why.
+      // Garbage may retain memory; then a put fails with StoreFull and the reason.
       const PutResult put = witness.client().put(std::span(&item, 1), 20, {}).front();
       EXPECT_TRUE(put.status.is_ok() || put.status.code() == Code::kStoreFull) << put.status.to_string();
     }
@@ -263,8 +263,8 @@ TEST(HostileClient, GarbageInItsPinTableKeepsMemoryAtWorst) {
 
 class Descriptors : public ::testing::Test {
  protected:
-  // The daemon may open no more than `more` beyond what it has open: the limit is one of numbers, and low ones that
-  // were closed are taken first.
+  // Limits the daemon to `more` additional descriptors. The limit applies to descriptor numbers, and free low numbers
+  // are used first.
   void limit(std::uint64_t more) {
     std::set<std::uint64_t> open;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd"))
@@ -278,8 +278,8 @@ class Descriptors : public ::testing::Test {
   }
   void unlimit() { ASSERT_EQ(::prlimit(static_cast<pid_t>(pid_), RLIMIT_NOFILE, &before_, nullptr), 0); }
   void SetUp() override {
-    witness_.expect_undisturbed();            // who has mapped what it reads needs no more descriptors
-    pid_ = number(witness_.client(), "pid");  // by no connection that takes descriptors of its own
+    witness_.expect_undisturbed();            // afterwards it needs no more descriptors
+    pid_ = number(witness_.client(), "pid");  // over an existing connection, which takes no new descriptors
     ASSERT_EQ(::prlimit(static_cast<pid_t>(pid_), RLIMIT_NOFILE, nullptr, &before_), 0);
   }
 

@@ -1,4 +1,4 @@
-// The lease pool against a daemon that is a few lines: it leases one memfd piece by piece and remembers what is out.
+// The lease pool against a minimal fake daemon, which leases one memfd piece by piece and counts what is leased.
 #include "client/lease_pool.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ class FakeLeases : public Rpc {
   std::shared_ptr<Connection> link() override { return nullptr; }
   Status replace_link(const std::shared_ptr<Connection>&, const Interrupt&) override { return Status::ok(); }
 
-  void start_again() { next_ = 0; }  // leases its memory from the beginning once more
+  void start_again() { next_ = 0; }  // leases its memory again from the start
 
   int leases = 0;
   int done = 0;
@@ -128,7 +128,7 @@ TEST(LeasePool, ASegmentOfWhichNothingIsLeftIsGivenBack) {
   pool.sealed(*range);
   EXPECT_EQ(daemon.done, 1);
   EXPECT_FALSE(pool.has_idle());
-  auto again = pool.allocate(1000, 64, 0, 0, {});  // another generation of the segment, with a descriptor of its own
+  auto again = pool.allocate(1000, 64, 0, 0, {});  // another generation of the segment, with its own descriptor
   ASSERT_TRUE(again.is_ok()) << again.status().to_string();
   EXPECT_EQ(again->memory->generation, 2U);
 }
@@ -204,7 +204,7 @@ TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
   FakeLeases daemon;
   LeasePool pool(daemon);
   std::vector<LeasedRange> apart;
-  static_assert(kSegmentBytes == 2 * 64 * std::uint64_t{kMaxHeldRanges});  // which all of this takes
+  static_assert(kSegmentBytes == 2 * 64 * std::uint64_t{kMaxHeldRanges});  // all of which this test uses
   for (std::uint32_t i = 0; i + 1 < kMaxHeldRanges; ++i) {
     auto freed = pool.allocate(64, 64, 0, 0, {});
     auto sealed = pool.allocate(64, 64, 0, 0, {});
@@ -240,7 +240,7 @@ TEST(LeasePool, ThreadsNeverShareARange) {
       std::mt19937 random(static_cast<unsigned>(number));
       for (int turn = 0; turn < 300; ++turn) {
         auto range = pool.allocate(64 + random() % 200'000, random() % 2 == 0 ? 64 : 4096, 0, 0, {});
-        if (!range.is_ok()) continue;  // full for the moment
+        if (!range.is_ok()) continue;  // temporarily full
         std::memset(range->data(), number, range->length);
         for (std::uint64_t at = 0; at < range->length; at += 61) {
           if (range->data()[at] != static_cast<std::byte>(number)) ++wrong;

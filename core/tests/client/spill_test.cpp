@@ -1,4 +1,4 @@
-// More than memory holds, in a real daemon with real files: what was put is got, whoever dies meanwhile.
+// More data than memory, in a real daemon with real files: every value can be read back, whoever dies meanwhile.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -96,7 +96,7 @@ TEST(Spill, WhatIsOnDiskOutlivesKeeperAndDaemon) {
     std::vector<IdBytes> ids;
     for (const Kept& one : kept)
       ids.push_back(one.id);
-    // Everything is to have a copy: memory goes with the two.
+    // Every object needs a copy, since memory is lost with both processes.
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(client->evict(ids, {}).is_ok());
       return number(*client, "disk_bytes") >= 40 * kValueBytes && number(*client, "pending_writes") == 0;
@@ -105,14 +105,14 @@ TEST(Spill, WhatIsOnDiskOutlivesKeeperAndDaemon) {
   for (int life = 0; life < 2; ++life) {
     const std::uint32_t keeper = store.keeper_pid();
     const std::uint32_t daemon = store.daemon_pid();
-    ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGSTOP).is_ok());  // so that it starts no other
+    ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGSTOP).is_ok());  // restarts no daemon
     store.kill(daemon);
     store.kill(keeper);
     store.start_again();
     const auto client = connect(store);
     for (const Kept& one : kept)
       EXPECT_TRUE(is_right(*client, one)) << one.seed << " in life " << life;
-    // Again all with copies, clean or written.
+    // All objects have copies again: clean or rewritten.
     EXPECT_GE(number(*client, "disk_bytes"), 40 * kValueBytes);
   }
 }
@@ -144,7 +144,7 @@ TEST(Spill, AFullDiskIsStoreFullWithTheReasonAndNothingIsLost) {
   EXPECT_EQ(refused.code(), Code::kStoreFull);
   EXPECT_NE(refused.message().find("of 64 MiB"), std::string::npos) << refused.message();
   ASSERT_GT(kept.size(), 16U);
-  // The way out: what is deleted makes room, and all else is there.
+  // Recovery: deleting objects frees space, and all others are intact.
   std::vector<IdBytes> gone;
   for (int i = 0; i < 6; ++i) {
     gone.push_back(kept.back().id);
@@ -174,7 +174,7 @@ TEST(SpillDoor, AFolderThatWasNamedAndCannotBeUsedIsRefused) {
   EXPECT_EQ(start_with(folder, folder.path("link"), said), 1);
   EXPECT_NE(said.find(folder.path("link")), std::string::npos) << said;
   if (fs::exists("/proc/version")) {
-    EXPECT_EQ(start_with(folder, "/proc/spill", said), 1);  // nobody may write there
+    EXPECT_EQ(start_with(folder, "/proc/spill", said), 1);  // not writable by anyone
     EXPECT_NE(said.find("/proc/spill"), std::string::npos) << said;
   }
   EXPECT_EQ(start_with(folder, "relative", said), 2);

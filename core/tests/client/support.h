@@ -1,4 +1,4 @@
-// What the tests of the client share.
+// Helpers shared by the client tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ inline std::vector<std::uint8_t> pattern(std::size_t bytes, std::uint32_t seed) 
   return made;
 }
 
-// An item over copies of `buffers` that live until the program ends.
+// Returns an item over copies of `buffers` that live until the program ends.
 inline PutItem item_of(std::uint32_t session, const std::vector<std::vector<std::uint8_t>>& buffers,
                        const std::string& tree = "tree") {
   static std::mutex mutex;

@@ -1,4 +1,4 @@
-// Clients, daemon and keeper are killed; what was sealed and what was pinned stays.
+// Clients, daemon and keeper are killed; sealed and pinned objects survive.
 #include <unistd.h>
 
 #include <csignal>
@@ -35,7 +35,7 @@ TEST(Death, AKilledDaemonLosesNoSealedObjectAndNoPin) {
   EXPECT_EQ(back.lookup(kA).generation, sealed->generation);
   EXPECT_EQ(back.lookup(kB).code, Code::kOk);
   EXPECT_NE(back.status().find("\"lost_on_adoption\":{\"objects\":0,\"segments\":0,\"entries\":0}"), std::string::npos);
-  // The pin that was set before the death still holds.
+  // The pin set before the daemon's death still holds.
   EXPECT_TRUE(back.remove(kA));
   EXPECT_EQ(json_number(back.status(), "deferred_frees"), 1U);
   pins->unpin(position);
@@ -80,7 +80,7 @@ TEST(Death, AKilledKeeperIsReplacedAndThenTheDaemonMayDieToo) {
   const std::uint32_t keeper = store.keeper_pid();
   EXPECT_EQ(static_cast<std::int32_t>(keeper), store.first_pid());
   store.kill(keeper);
-  // Nothing changes for clients.
+  // Clients are not affected.
   ASSERT_TRUE(client.seal_inline(kB, "b").is_ok());
   EXPECT_TRUE(eventually([&] {
     const std::uint64_t now = json_number(client.status(), "keeper_pid");
@@ -98,14 +98,14 @@ TEST(Death, BothDeadTheNextStoreBeginsEmptyOnTheStaleSocket) {
   RawClient client = store.client();
   ASSERT_TRUE(client.seal_inline(kA, "a").is_ok());
   const std::uint32_t keeper = store.keeper_pid();
-  ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGSTOP).is_ok());  // so that it starts nobody
+  ASSERT_TRUE(os::send_signal(static_cast<pid_t>(keeper), SIGSTOP).is_ok());  // so that it restarts nothing
   store.kill(client.identity.daemon_pid);
   store.kill(keeper);
   store.start_again();
   RawClient anew = store.client();
   EXPECT_NE(anew.identity.instance, client.identity.instance);
   EXPECT_EQ(anew.lookup(kA).code, Code::kObjectNotFound);
-  // The old client is told, not taken for another.
+  // The old client is rejected, not mistaken for another.
   RawClient back(store.path());
   EXPECT_EQ(back.come_back(client).code(), Code::kAccessDenied);
 }
@@ -156,7 +156,7 @@ TEST(Death, AKilledClientsLeasesPinsAndWaitsReturn) {
       ::pause();
   }
   ASSERT_GT(child, 0);
-  ASSERT_TRUE(eventually([&] {  // a lease may wait too, for memory that is being made; then it is the lookup
+  ASSERT_TRUE(eventually([&] {  // a lease may also wait, for memory that is being provisioned; later it is the lookup
     const std::string status = watcher.status();
     return json_number(status, "waiting") == 1 && json_number(status, "leased_bytes") >= 1U << 20;
   })) << watcher.status();

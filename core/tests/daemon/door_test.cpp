@@ -1,4 +1,4 @@
-// Who may come in, and what a hostile or careless client can do: nothing to anybody else.
+// Admission of clients; a hostile or careless client harms nobody else.
 #include <sys/stat.h>
 
 #include <map>
@@ -12,7 +12,7 @@
 namespace entrepot::testing {
 namespace {
 
-// Is the connection closed by the store within the watchdog's time?
+// Whether the store closes the connection within the watchdog's timeout.
 bool is_closed(const RawClient& client) {
   return eventually([&] { return client.hung_up(); });
 }
@@ -26,9 +26,9 @@ TEST(Door, OtherVersionsAreToldBothVersions) {
     if (what == 0) hello.protocol_major = kProtocolMajor + 1;
     if (what == 1) hello.protocol_minor = kProtocolMinor + 2;
     if (what == 2) hello.layout_version = kLayoutVersion + 1;
-    if (what == 3) hello.abi_stamp = kAbiStamp ^ 1;             // other messages
-    if (what == 4) hello.abi_stamp = kAbiStamp ^ (1ULL << 40);  // another control memory
-    if (what == 5) {                                            // another control memory, whatever the minor version
+    if (what == 3) hello.abi_stamp = kAbiStamp ^ 1;             // different messages
+    if (what == 4) hello.abi_stamp = kAbiStamp ^ (1ULL << 40);  // different control memory
+    if (what == 5) {                                            // different control memory, whatever the minor version
       hello.protocol_minor = kProtocolMinor + 1;
       hello.abi_stamp = kAbiStamp ^ (1ULL << 40);
     }
@@ -42,7 +42,7 @@ TEST(Door, OtherVersionsAreToldBothVersions) {
   RawClient near(store.path());
   Hello hello;
   hello.protocol_minor = kProtocolMinor + 1;
-  hello.abi_stamp = kAbiStamp ^ 1;  // another minor version has other messages by right
+  hello.abi_stamp = kAbiStamp ^ 1;  // a different minor version may have different messages
   EXPECT_TRUE(near.say_hello(hello).is_ok());
 }
 
@@ -67,21 +67,21 @@ TEST(Door, ATokenAloneIsNoProof) {
   }
   {
     RawClient attempt(store.path());
-    EXPECT_EQ(attempt.say_hello(hello, thief.pin_table.get()).code(), Code::kAccessDenied);  // another's table
+    EXPECT_EQ(attempt.say_hello(hello, thief.pin_table.get()).code(), Code::kAccessDenied);  // another client's table
   }
   {
     RawClient attempt(store.path());
     hello.token ^= 1;
-    EXPECT_EQ(attempt.say_hello(hello, victim.pin_table.get()).code(), Code::kAccessDenied);  // another token
+    EXPECT_EQ(attempt.say_hello(hello, victim.pin_table.get()).code(), Code::kAccessDenied);  // wrong token
   }
-  EXPECT_NE(victim.status(), "");  // it was not disturbed
+  EXPECT_NE(victim.status(), "");  // the victim was not disturbed
 }
 
 TEST(Door, WhatIsShownIsUtf8) {
   StoreProcess store;
   RawClient client(store.path());
   Hello hello;
-  hello.label = std::string(46, 'x') + "\xe2\x82\xac";  // one byte too long: its last character goes, not a part of it
+  hello.label = std::string(46, 'x') + "\xe2\x82\xac";  // one byte too long: the last character is removed whole
   ASSERT_TRUE(client.say_hello(hello).is_ok());
   EXPECT_NE(client.status().find("\"" + std::string(46, 'x') + "\""), std::string::npos) << client.status();
   const std::uint32_t session = client.open();
@@ -103,7 +103,7 @@ TEST(Door, WhatIsShownIsUtf8) {
     EXPECT_NE(status.message().find("the " + what + " 'ab?' is not UTF-8: byte 2 is 255"), std::string::npos)
         << status.message();
   }
-  // Of several objects the others are sealed.
+  // Of several objects in a request, the valid ones are sealed.
   SealRequest seal;
   for (std::uint8_t i = 2; i < 5; ++i) {
     SealObject object;
@@ -124,8 +124,7 @@ TEST(Door, WhatIsShownIsUtf8) {
   EXPECT_EQ(client.json(MessageType::kListSessions).find("ufffd"), std::string::npos);
 }
 
-// Each range is remembered while it is held: one byte here, one there, and a few megabytes of Hello are hundreds in the
-// daemon.
+// Each held range takes memory in the daemon: with one-byte ranges, a Hello of a few megabytes would take hundreds.
 TEST(Door, MoreLeasesThanAClientCanUseAreRefused) {
   StoreProcess store({"--size=64MiB", "--warm-bytes=0"});
   RawClient client = store.client();
@@ -176,7 +175,7 @@ TEST(Door, AClientThatDoesNotReadIsClosedAndNobodyElseNotices) {
   };
   bool closed = eventually(fills);
   for (int more = 0; !closed && more < 4; ++more)
-    closed = eventually(fills);  // under TSan it takes long to write so much
+    closed = eventually(fills);  // writing that much takes long under TSan
   EXPECT_TRUE(closed);
   EXPECT_EQ(other.lookup(IdBytes{1, 7}).code, Code::kOk);
 }
@@ -195,14 +194,14 @@ TEST(Door, RandomRequestsNeverHurtTheStore) {
       for (auto& byte : body)
         byte = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 0);
       auto type = static_cast<MessageType>(random() % 50);
-      // These would do what they are for.
+      // These would do what they are meant to.
       if (type == MessageType::kShutdown || type == MessageType::kRemoveSession) type = MessageType::kStatus;
       const auto frame = frame_bytes(type, random(), body, random() % 10 == 0 ? 1 : 0);
       stream.insert(stream.end(), frame.begin(), frame.end());
     }
     (void)os::send_all(client.fd(), stream, {}, os::Deadline::after_ms(5000));
   }
-  EXPECT_EQ(json_number(witness.status(), "pid"), witness.identity.daemon_pid);  // it did not die
+  EXPECT_EQ(json_number(witness.status(), "pid"), witness.identity.daemon_pid);  // the daemon did not die
   EXPECT_EQ(witness.lookup(kA).slot, before.slot);
   EXPECT_EQ(witness.lookup(kA).generation, before.generation);
   EXPECT_TRUE(eventually([&] { return json_number(witness.status(), "leased_bytes") == 0; }));
@@ -214,7 +213,7 @@ TEST(Door, TooManyObjectsInOneRequestAreRefused) {
   const Answer answer =
       client.ask(MessageType::kLookup, to_wire(LookupRequest{std::vector<IdBytes>(kMaxBatch + 1), 0}));
   EXPECT_EQ(answer.status.code(), Code::kInvalidArgument);
-  EXPECT_EQ(client.lookup(kA).code, Code::kObjectNotFound);  // the connection goes on
+  EXPECT_EQ(client.lookup(kA).code, Code::kObjectNotFound);  // the connection stays open
 }
 
 TEST(Start, OfManyAtOnceOneWins) {
@@ -286,7 +285,7 @@ TEST(Start, AnAddressInUseNamesWhoUsesIt) {
   std::string said;
   EXPECT_EQ(run_to_end({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), said), 1);
   EXPECT_NE(said.find(std::to_string(store.first_pid())), std::string::npos) << said;
-  // Also when the one who took the lock is dead and the store lives on.
+  // Also if the process that took the lock has died and the store lives on.
   RawClient client = store.client();
   store.kill(static_cast<std::uint32_t>(store.first_pid()));
   EXPECT_EQ(run_to_end({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), said), 1);

@@ -1,4 +1,4 @@
-// An entrepotd that takes over well as a keeper, and whose daemon ends at once.
+// An entrepotd whose keeper takes a store over correctly, but whose daemon exits at once.
 #include <cstdio>
 #include <string>
 #include <utility>

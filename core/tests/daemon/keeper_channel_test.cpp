@@ -22,7 +22,7 @@ struct Channel : ::testing::Test {
     other = KeeperChannel(std::move(pair->second));
     memory = os::create_memfd("test", 8192).take();
   }
-  // Posts Holds that nobody receives until the socket takes no more; how many were posted.
+  // Posts Holds that nobody receives until the socket is full. Returns how many were posted.
   std::uint64_t fill() {
     std::uint64_t posted = 0;
     while (one.all_sent() && posted < 1'000'000) {
@@ -76,7 +76,7 @@ TEST_F(Channel, NeverWaitsForAPeerThatReceivesNothing) {
   const HeldTag last{HeldKind::kPinTable, posted - 1};
   EXPECT_TRUE(one.is_unsent(last));
   EXPECT_TRUE(one.wants_write());
-  // It goes when there is room, in order, and nothing is lost.
+  // They are sent once there is space, in order and without loss.
   for (std::uint64_t expected = 0; expected < posted; ++expected) {
     const auto received = other.receive(soon());
     ASSERT_TRUE(received.is_ok()) << expected << ": " << received.status().to_string();
@@ -97,7 +97,7 @@ TEST_F(Channel, WhatIsNotSentCanBeTakenBack) {
 }
 
 TEST_F(Channel, WhatWasSentIsReceivedAfterTheSendersDeathThoughItHadNotReadAll) {
-  // The receiver's end is in error (ECONNRESET) then, in front of what lies in it.
+  // The receiver's end then reports ECONNRESET before the messages that are queued in it.
   other.post(keeper_message(KeeperVerb::kAck));
   ASSERT_TRUE(other.flush().is_ok());
   for (std::uint64_t number = 0; number < 3; ++number)
@@ -117,7 +117,7 @@ TEST_F(Channel, ADescriptorThatIsGivenAwayIsClosedWhenItWasSent) {
   auto pair = os::socket_pair(os::SocketKind::kStream).take();
   one.post(keeper_message(KeeperVerb::kUpgrade), std::move(pair.first));
   ASSERT_TRUE(one.flush().is_ok());
-  ASSERT_TRUE(other.receive(soon()).is_ok());  // and dropped: now nobody has it
+  ASSERT_TRUE(other.receive(soon()).is_ok());  // and dropped: no copy is left
   std::array<std::uint8_t, 1> byte{};
   std::vector<UniqueFd> fds;
   const auto end = os::receive_some(pair.second.get(), byte, fds);

@@ -1,4 +1,4 @@
-// An entrepotd of a build that keeps memory in another format: it says so, and that is all that it is asked.
+// An entrepotd of a build with another memory format: it reports that, and is asked nothing else.
 #include <cstdio>
 
 int main() {

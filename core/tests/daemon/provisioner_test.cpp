@@ -41,7 +41,7 @@ TEST(FillWarm, NeverTakesTheMachinesLastMemory) {
   const std::uint64_t more_than_there_is = 1ULL << 45;
   const UniqueFd fd = memory(more_than_there_is);
   int steps = 0;
-  // One step is enough to see that the rest cannot fit only if the machine is that small: bound the work by the steps.
+  // Only on a very small machine does the first step show that the rest cannot fit, so limit the number of steps.
   const auto kind = fill_warm(fd.get(), more_than_there_is, [&] { return ++steps < 3; });
   EXPECT_FALSE(kind.is_ok());
 }
@@ -88,7 +88,7 @@ TEST(Provisioner, GivesBackWhatIsUnwantedBeforeItGoesOn) {
   provisioner.cancel(1, 1);
 }
 
-// The thread goes on with the rest at once, so a look may come too late: one look of some is enough.
+// The thread continues with the rest at once, so a check may come too late: one success in several attempts is enough.
 TEST(Provisioner, UrgentWorkWaitsForNoMoreToBeGivenBackThanItTakes) {
   constexpr std::uint64_t kUnwanted = 512 * kMiB;
   bool some_left = false;

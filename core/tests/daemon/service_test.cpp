@@ -1,4 +1,4 @@
-// What a running store does for clients.
+// Services of a running store to its clients.
 #include <array>
 #include <cstring>
 #include <set>
@@ -64,7 +64,7 @@ TEST(Service, BytesGoFromOneClientToAnotherThroughSharedMemory) {
   const auto mapping = os::Mapping::map(segment[0].get(), 0, reply->segment_bytes, os::Access::kReadOnly);
   ASSERT_TRUE(mapping.is_ok());
   EXPECT_EQ(std::memcmp(mapping->data() + place->offset, text.data(), text.size()), 0);
-  // What a reader gets cannot be mapped writable, neither payload nor directory.
+  // The reader's descriptors of payload and directory cannot be mapped writable.
   EXPECT_FALSE(os::is_writable(segment[0].get()));
   EXPECT_FALSE(os::Mapping::map(segment[0].get(), 0, 4096, os::Access::kReadWrite).is_ok());
 }
@@ -86,9 +86,9 @@ TEST(Service, ALookupIsAnsweredWhenTheObjectIsSealed) {
   RawClient waiting = store.client();
   RawClient writer = store.client();
   const std::uint64_t request = waiting.post(MessageType::kLookup, to_wire(LookupRequest{{kA, kB}, 20'000}));
-  // Another request of the same client is not held up by the one that waits.
+  // A waiting request does not block the client's other requests.
   EXPECT_NE(waiting.status().find("\"waiting\":1"), std::string::npos);
-  // (that answer came first; the lookup's is still to come)
+  // (the lookup's reply is still to come)
   ASSERT_TRUE(writer.seal_inline(kA, "a").is_ok());
   ASSERT_TRUE(writer.seal_inline(kB, "b").is_ok());
   const Answer answer = waiting.wait(request);
@@ -139,7 +139,7 @@ TEST(Service, AForkGetsARegistrationOfItsOwn) {
   ASSERT_TRUE(child.is_ok() && fds.size() == 3);
   EXPECT_NE(child->client, parent.identity.client);
   EXPECT_NE(child->token, parent.identity.token);
-  RawClient forked(std::move(fds[2]));  // its socket is ready: no Hello
+  RawClient forked(std::move(fds[2]));  // its socket is ready, no Hello needed
   EXPECT_TRUE(forked.seal_inline(kA, "from the child").is_ok());
   EXPECT_EQ(parent.lookup(kA).code, Code::kOk);
   EXPECT_NE(parent.status().find("\"client\":" + std::to_string(child->client)), std::string::npos);
@@ -161,7 +161,7 @@ TEST(Service, APinTableGrowsOnRequestUpToItsCapacity) {
   const auto again = client.call<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{2'000});
   ASSERT_TRUE(again.is_ok());
   EXPECT_EQ(again->pins, grown->pins) << "asked twice, as after a reconnect";
-  // A child's table is as large as its parent's: the pins lie at the same places.
+  // A child's table is as large as its parent's, so that pins keep their positions.
   std::vector<UniqueFd> fds;
   const auto child = client.call<ForkReply>(MessageType::kFork, Empty{}, &fds);
   ASSERT_TRUE(child.is_ok());

@@ -1,5 +1,5 @@
-// An entrepotd that says nothing when it is asked whether it could take a store over. When it has begun there is a file
-// beside it whose name ends with ".begun", with its process number.
+// An entrepotd that never answers whether it could take a store over. Once started, it creates a file named like its
+// program plus ".begun", which contains its PID.
 #include <unistd.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What the next daemon finds: of the same store, or of one that is gone; and the manifest cut off anywhere.
+// Recovery of spill files by the next daemon, of the same store or a new one, and of manifests truncated anywhere.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -25,7 +25,7 @@ ColdObject object_of(std::uint8_t number, std::vector<ColdBlob> blobs) {
   return object;
 }
 
-// Spills `count` objects of one blob each, remembers them; their bytes can be had again with seed 100 + i.
+// Spills and remembers `count` objects of one blob each, filled with seeds 100 + i.
 std::vector<ColdObject> spill_objects(SpillHarness& store, std::uint32_t count, std::uint64_t length = 70'000) {
   const std::uint32_t segment = store.segments.add(kMiB);
   std::vector<ColdObject> objects;
@@ -74,7 +74,7 @@ TEST(SpillAdoption, TheNextDaemonHasTheCopiesThatItsTableKnows) {
     const ColdBlob& blob = objects[i].blobs[0];
     EXPECT_TRUE(holds(store, blob.key, blob.location, blob.length, 100 + i));
   }
-  // The fourth was not adopted: it is out of the manifest too, and its place is free.
+  // The fourth object was not adopted, so it is removed from the manifest too, and its space is freed.
   store.die();
   store.options.instance = {9};
   store.must_open();
@@ -91,7 +91,7 @@ TEST(SpillAdoption, AFreshStoreTakesOverWhatAnEarlierOneLeft) {
   store.files->forget(objects[4].id, objects[4].generation);
   store.files->release(objects[4].blobs[0].key, objects[4].blobs[0].location, objects[4].blobs[0].length);
   store.settle_manifest();
-  // Twice: copies that a first one took over are taken over by a second.
+  // Twice: adopted copies can be adopted again.
   for (std::uint8_t life = 1; life <= 2; ++life) {
     store.die();
     store.options.instance = {life, 50};
@@ -106,11 +106,11 @@ TEST(SpillAdoption, AFreshStoreTakesOverWhatAnEarlierOneLeft) {
       EXPECT_EQ(one.record, std::string("record\0with zeros", 17));
       EXPECT_EQ(one.ttl_seconds, 60U);
       EXPECT_EQ(one.sealed_unix_ns, 12345U);
-      // Numbers that other blobs had, generations that may be equal.
+      // Blob numbers that were used by other blobs, possibly with equal generations.
       const BlobKey now{40U * life - one.id[0], 1};
       const auto location = store.files->rebind(one.blobs[0], now);
       ASSERT_TRUE(location.is_ok()) << location.status().to_string();
-      EXPECT_EQ(store.files->rebind(one.blobs[0], now).code(), Code::kCorruptData);  // once only
+      EXPECT_EQ(store.files->rebind(one.blobs[0], now).code(), Code::kCorruptData);  // only once
       one.blobs[0].key = now;
       one.blobs[0].location = *location;
       store.files->remember(one);
@@ -122,14 +122,14 @@ TEST(SpillAdoption, AFreshStoreTakesOverWhatAnEarlierOneLeft) {
       EXPECT_TRUE(holds(store, one.blobs[0].key, one.blobs[0].location, one.blobs[0].length, 100U + one.id[0]));
     EXPECT_EQ(store.files->figures().used_bytes, 4 * extent_bytes(70'000));
   }
-  // And a daemon that follows the second store's dead one knows whose headers they are.
+  // A daemon that follows the second store's daemon recognizes those headers.
   const auto taken = [&] {
     store.die();
     store.options.instance = {3, 50};
     store.must_open();
     return store.files->recover();
   }();
-  store.die();  // before adopt_end(): the earlier manifest is still there
+  store.die();  // before adopt_end(): the earlier manifest still exists
   store.options.instance = {2, 50};
   store.must_open();
   for (const ColdObject& one : taken)
@@ -162,7 +162,7 @@ TEST(SpillAdoption, ACopyIsFreeOnlyWhenTheManifestHasForgottenIt) {
   const auto objects = spill_objects(store, 1);
   const ColdBlob& blob = objects[0].blobs[0];
   store.io.refuses_removal = true;
-  store.io.fail_writes(FaultyIo::Fault::kBroken, 0, 1);  // the record of the end, if a worker writes it at once
+  store.io.fail_writes(FaultyIo::Fault::kBroken, 0, 1);  // the forget record, if a worker writes it at once
   store.files->forget(objects[0].id, objects[0].generation);
   const std::uint64_t before = store.files->figures().used_bytes;
   store.files->release(blob.key, blob.location, blob.length);
@@ -203,7 +203,7 @@ TEST(SpillAdoption, TheManifestSurvivesBeingCutOffAnywhere) {
     EXPECT_EQ(found, expected[records]) << "cut off at " << length;
     const std::uint64_t good = length < head_bytes(false) ? 0 : ends[records];
     EXPECT_EQ(replay->dropped_bytes, length - good) << "cut off at " << length;
-    // It goes on from there.
+    // The manifest continues from there.
     (void)manifest.remember({object_of(9, {}), {}});
     ASSERT_TRUE(manifest.flush());
     SpillManifest next(store.io, path, store.options.instance);
@@ -227,7 +227,7 @@ TEST(SpillAdoption, AManifestEditedAnywhereLosesOnlyWhatFollows) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << edited;
     SpillManifest manifest(store.io, path, store.options.instance);
     const auto replay = manifest.open();
-    if (at >= 8 && at < 12) {  // the version
+    if (at >= 8 && at < 12) {  // version
       EXPECT_EQ(replay.code(), Code::kVersionMismatch);
       continue;
     }
@@ -250,7 +250,7 @@ TEST(SpillAdoption, AManifestOfANewerFormatIsRefusedWithBothVersions) {
   EXPECT_EQ(refused.code(), Code::kVersionMismatch);
   EXPECT_NE(refused.message().find("format 9"), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find(concat("format ", kManifestVersion)), std::string::npos) << refused.message();
-  EXPECT_EQ(*os::read_file(path), text);  // untouched
+  EXPECT_EQ(*os::read_file(path), text);  // unchanged
 }
 
 TEST(SpillManifest, IsRewrittenWhenMostOfItIsGarbage) {
@@ -296,8 +296,8 @@ TEST(SpillManifest, ThatCannotBeWrittenIsTakenAwayAndComesBack) {
     (void)manifest.forget(object_of(1, {}).id, 3);
     const std::uint64_t last = manifest.remember({object_of(7, {}), {}});
     EXPECT_FALSE(manifest.flush());
-    EXPECT_FALSE(std::filesystem::exists(path));  // nobody can be misled
-    EXPECT_EQ(manifest.written(), last);          // so what was released may be used again
+    EXPECT_FALSE(std::filesystem::exists(path));  // no stale manifest for the next daemon
+    EXPECT_EQ(manifest.written(), last);          // so the space of released copies may be reused
     EXPECT_FALSE(manifest.note().empty());
     (void)manifest.remember({object_of(8, {}), {}});
     EXPECT_FALSE(manifest.flush());

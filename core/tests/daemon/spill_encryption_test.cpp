@@ -1,4 +1,4 @@
-// Encrypted copies: every byte comes back, nothing of it is on disk, nothing that was changed or moved is taken.
+// Encrypted copies: every byte is restored, no plaintext is on disk, and changed or moved data is rejected.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -81,11 +81,11 @@ TEST_P(SpillEncryption, DamageIsSeenInEveryPage) {
   expect_loads({3, 1}, *location, from);
 }
 
-// Who can write to the disk can make the checksums fit; not the tags.
+// Someone who can write to the disk can fix the checksums, but not the tags.
 TEST_P(SpillEncryption, WhatSomebodyChangedWithItsChecksumsIsNotTaken) {
   const std::uint64_t length = 2 * kMiB;
   const BlobPlace from = place(length);
-  store.segments.fill(from, 1);  // does not pack: the blocks are where they are
+  store.segments.fill(from, 1);  // incompressible, so that the blocks keep their places
   const auto location = store.spill({3, 1}, from);
   ASSERT_TRUE(location.is_ok());
   const SpillPlace at = place_in(*location);
@@ -105,7 +105,7 @@ TEST_P(SpillEncryption, WhatSomebodyChangedWithItsChecksumsIsNotTaken) {
     EXPECT_EQ(store.load({3, 1}, *location, place(length)).code(), Code::kCorruptData);
   };
   forge([](SpillHeader&, std::span<std::byte> payload) { payload[5] ^= std::byte{1}; });
-  forge([](SpillHeader& header, std::span<std::byte> payload) {  // its blocks change places
+  forge([](SpillHeader& header, std::span<std::byte> payload) {  // swaps two blocks
     std::swap_ranges(payload.begin(), payload.begin() + kSpillBlockBytes, payload.begin() + kSpillBlockBytes);
     std::swap(header.seal->tags[0], header.seal->tags[1]);
   });
@@ -116,7 +116,7 @@ TEST_P(SpillEncryption, WhatSomebodyChangedWithItsChecksumsIsNotTaken) {
   expect_loads({3, 1}, *location, from);
 }
 
-// A copy of another blob, its header rewritten to name the one that is asked for.
+// A copy of another blob, with its header rewritten to name the requested blob.
 TEST_P(SpillEncryption, ACopyInAnothersPlaceIsNotTaken) {
   const std::uint64_t length = kMiB;
   const BlobPlace first = place(length);
@@ -219,14 +219,14 @@ TEST(SpillCipher, NoNonceComesTwice) {
       for (std::uint32_t j = 0; j < count; ++j)
         EXPECT_TRUE(seen.insert(nonce_after(first, j)).second);
     }
-    // Where the counter ends, another prefix begins.
+    // Where the counter ends, a new prefix starts.
     const SpillNonce last = cipher->take_nonces(UINT32_MAX - 1250);
     const SpillNonce next = cipher->take_nonces(2);
     EXPECT_NE(std::string(last.begin(), last.begin() + 8), std::string(next.begin(), next.begin() + 8));
   }
 }
 
-// The first test vector with data of NIST's for AES-256-GCM: key, nonce and 16 bytes of zeros.
+// NIST's first AES-256-GCM test vector with data: key, nonce and 16 bytes of zeros.
 TEST(SpillCipher, IsAes256Gcm) {
   const auto opened = SpillCipher::open(SpillKey{});
   ASSERT_TRUE(opened.is_ok());

@@ -1,4 +1,4 @@
-// Copies on a real disk: there and back at every alignment, damage seen, disks that fail.
+// Copies on a real disk: round trips at every alignment, detection of damage, failing disks.
 #include <algorithm>
 #include <filesystem>
 
@@ -9,7 +9,7 @@ namespace {
 
 using Fault = FaultyIo::Fault;
 
-// Spills a blob, wipes a second place with other bytes around it, loads it there: only its bytes change.
+// Spills a blob and loads it into a place surrounded by other bytes: only the blob's bytes change.
 void round_trip(SpillHarness& store, std::uint32_t number, std::uint64_t offset, std::uint64_t length,
                 std::uint64_t target_offset) {
   const std::uint64_t segment = (length + 131'072) / 65'536 * 65'536;
@@ -73,7 +73,7 @@ TEST(SpillFiles, SeesAFlippedBitInEveryPage) {
   ASSERT_TRUE(store.load(key, *location, from).is_ok());
   const std::uint64_t header = header_bytes(length);
   for (std::uint64_t page = 0; page < header + length; page += kSpillPage) {
-    const std::uint64_t at = place->offset + page + (page * 7) % 100;  // 100 bytes are in the last page
+    const std::uint64_t at = place->offset + page + (page * 7) % 100;  // the last page has only 100 bytes
     flip_byte(path, at);
     const Status loaded = store.load(key, *location, from);
     EXPECT_EQ(loaded.code(), Code::kCorruptData) << "page at " << page;
@@ -94,7 +94,7 @@ TEST(SpillFiles, AWordOfAnotherBlobIsNoCopy) {
   EXPECT_EQ(store.load({6, 2}, *location, from).code(), Code::kObjectLost);
   EXPECT_EQ(store.load({5, 2}, *location ^ 1, from).code(), Code::kObjectLost);
   EXPECT_EQ(store.load({5, 2}, 0, from).code(), Code::kObjectLost);
-  // The right place, and there lies another's copy meanwhile.
+  // The right place, but it meanwhile holds another blob's copy.
   store.files->release({5, 2}, *location, 1000);
   const auto other = store.spill({9, 9}, from);
   ASSERT_TRUE(other.is_ok());
@@ -136,7 +136,7 @@ TEST(SpillFiles, ADiskThatIsFullLeavesTheBlobAsItIs) {
     EXPECT_EQ(refused.code(), Code::kStoreFull);
     EXPECT_EQ(store.files->figures().used_bytes, 0U);
     EXPECT_NE(store.files->figures().note.find("No space left"), std::string::npos);
-    const auto again = store.spill({1, 1}, place);  // the same file: it is not abandoned
+    const auto again = store.spill({1, 1}, place);  // in the same file: it is not abandoned
     ASSERT_TRUE(again.is_ok()) << again.status().to_string();
     EXPECT_TRUE(store.files->figures().note.empty());
     EXPECT_TRUE(store.load({1, 1}, *again, place).is_ok());
@@ -152,7 +152,7 @@ TEST(SpillFiles, AFileOnABrokenPieceOfDiskIsAbandoned) {
   store.segments.fill(place, 5);
   const auto good = store.spill({1, 1}, place);
   ASSERT_TRUE(good.is_ok());
-  for (int after = 0; after < 3; ++after) {  // the first piece, the second, the header
+  for (int after = 0; after < 3; ++after) {  // fails the first piece, the second, the header
     store.io.fail_writes(Fault::kBroken, after);
     const auto failed = store.spill({2, 1}, place);
     EXPECT_EQ(failed.code(), Code::kInternal) << after;
@@ -162,7 +162,7 @@ TEST(SpillFiles, AFileOnABrokenPieceOfDiskIsAbandoned) {
   const auto elsewhere = store.spill({2, 1}, place);
   ASSERT_TRUE(elsewhere.is_ok()) << elsewhere.status().to_string();
   EXPECT_NE(unpack_location(*elsewhere, {2, 1})->file, unpack_location(*good, {1, 1})->file);
-  EXPECT_TRUE(store.load({1, 1}, *good, place).is_ok());  // what is there stays readable
+  EXPECT_TRUE(store.load({1, 1}, *good, place).is_ok());  // existing copies stay readable
   store.files->release({1, 1}, *good, place.length);
   store.settle_manifest();
   EXPECT_EQ(store.spill_paths().size(), 1U);  // the abandoned files are gone

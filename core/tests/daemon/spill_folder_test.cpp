@@ -1,4 +1,4 @@
-// Folders that cannot be used are refused at the door, with their name and what to do.
+// Unusable spill folders are rejected at startup, with their path and a remedy.
 #include "daemon/spill_folder.h"
 
 #include <sys/stat.h>
@@ -74,7 +74,7 @@ TEST(SpillFolder, OnADiskWithoutRoomIsRefused) {
   EXPECT_EQ(full.code(), Code::kStoreFull);
   EXPECT_TRUE(says(full, "5 MiB") && says(full, "100 MiB")) << full.message();
   io.free_bytes = UINT64_MAX;
-  io.fail_writes(FaultyIo::Fault::kNoSpace, 0, 10);  // the probe finds it out
+  io.fail_writes(FaultyIo::Fault::kNoSpace, 0, 10);  // detected by the probe
   const Status no_page = try_folder(io, scratch.path("full"));
   EXPECT_EQ(no_page.code(), Code::kStoreFull);
   EXPECT_TRUE(says(no_page, scratch.path("full"))) << no_page.message();
@@ -101,7 +101,7 @@ TEST(SpillFolder, FallsBackToTheCacheWhereDirectIoIsRefused) {
   const auto opened = open_spill_folder(io, scratch.path("cached"), "/run/a.sock", 0, 0);
   ASSERT_TRUE(opened.is_ok()) << opened.status().to_string();
   EXPECT_FALSE(opened->direct);
-  EXPECT_EQ(os::list_folder(opened->path)->size(), 1U);  // the lock: the probe is gone
+  EXPECT_EQ(os::list_folder(opened->path)->size(), 1U);  // only the lock: the probe file is gone
 }
 
 TEST(SpillFolder, WhatDeadStoresLeftGoesAfterADay) {

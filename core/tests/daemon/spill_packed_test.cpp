@@ -1,4 +1,5 @@
-// Packed copies: every byte comes back, they take less, damage is seen, and whoever follows knows them.
+// Compressed copies: every byte is restored, they take less space, damage is detected, and the next daemon can read
+// them.
 #include <algorithm>
 #include <random>
 
@@ -69,7 +70,7 @@ TEST_P(SpillPacked, WhatDoesNotPackIsWrittenAsItIs) {
 
 TEST_P(SpillPacked, BlocksThatDoNotPackLieAsTheyAre) {
   const BlobPlace from = place(12 * kMiB);
-  store.segments.fill_text(from, 1, 3);  // every third
+  store.segments.fill_text(from, 1, 3);  // every third MiB is incompressible
   const auto location = store.spill({1, 1}, from);
   ASSERT_TRUE(location.is_ok());
   EXPECT_LT(used(), 9 * kMiB);
@@ -107,7 +108,7 @@ TEST_P(SpillPacked, AWriteThatFailsLeavesNothing) {
     }
     EXPECT_EQ(used(), 0U);
     store.die();
-    store.must_open();  // a folder that failed is left alone for a while
+    store.must_open();  // reopen: a folder that failed is not used for a while
     store.files->adopt_end();
   }
   store.io.fail_writes(FaultyIo::Fault::kTorn, 1);
@@ -117,13 +118,13 @@ TEST_P(SpillPacked, AWriteThatFailsLeavesNothing) {
   EXPECT_EQ(store.load({1, 1}, *torn, place(from.length)).code(), Code::kCorruptData);
 }
 
-// The next daemon has another setting, and of some copies the manifest tells nothing: their headers do.
+// The next daemon has another setting, and the manifest lacks some copies: their headers describe them.
 TEST_P(SpillPacked, WhoeverFollowsKnowsThemWhateverItsOwnSettingIs) {
   std::vector<BlobPlace> froms;
   std::vector<SpillLocation> locations;
   for (std::uint32_t i = 0; i < 4; ++i) {
     froms.push_back(place(3 * kMiB + i));
-    store.segments.fill_text(froms.back(), i, i == 3 ? 1 : 0);  // the last one does not pack
+    store.segments.fill_text(froms.back(), i, i == 3 ? 1 : 0);  // the last one does not compress
     const auto location = store.spill({i, 1}, froms.back());
     ASSERT_TRUE(location.is_ok());
     locations.push_back(*location);

@@ -1,4 +1,4 @@
-// A spill folder that is removed while the store runs: made again, with the same looks at it as at the start.
+// A spill folder that is removed while the store runs is recreated, with the same checks as at startup.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ class SpillRemoved : public ::testing::Test {
   void SetUp() override { store.must_open(); }
 
   BlobPlace place(std::uint64_t length = kMiB) { return {store.segments.add(length), 0, length, 1}; }
-  // Blob `number`, filled and spilled.
+  // Fills and spills blob `number`.
   Result<SpillLocation> spill(std::uint32_t number) {
     const BlobPlace from = place();
     store.segments.fill(from, number);
@@ -61,7 +61,7 @@ TEST_F(SpillRemoved, AFolderIsMadeAgainAndWhatItHeldStaysReadable) {
   expect_loads(1, *before);
   expect_loads(2, *after);
   EXPECT_TRUE(store.files->figures().note.empty()) << store.files->figures().note;
-  // Nobody else can have it.
+  // No other store can take the folder.
   EXPECT_EQ(open_spill_folder(store.io, store.folder(), store.options.socket_path, 0, 0).code(),
             Code::kStoreUnavailable);
 }

@@ -1,4 +1,4 @@
-// The extents of the spill files against a model, and the files that come and go.
+// Extents of the spill files against a model, and creation and deletion of the files.
 #include "daemon/spill_space.h"
 
 #include <sys/stat.h>
@@ -142,7 +142,7 @@ TEST(SpillSpace, FilesThatAreFoundStayUntilAdoptionEnds) {
   folders.push_back(open_spill_folder(test.io, test.scratch.path("f0"), "/run/s.sock", 0, 0).take());
   SpillSpace next(test.io, std::move(folders), SpillLimits{256 * kMiB, 0, 0, 0});
   ASSERT_TRUE(next.open_found().is_ok());
-  EXPECT_EQ(next.sweep(), UINT64_MAX);  // a worker may well come by
+  EXPECT_EQ(next.sweep(), UINT64_MAX);  // a worker may sweep before adoption ends
   ASSERT_TRUE(next.adopt(place, kMiB).is_ok());
   next.adopt_end();
   (void)next.sweep();
@@ -175,10 +175,10 @@ TEST(SpillSpace, WhatIsFreeInPiecesMakesRoomToo) {
   ASSERT_EQ(all.size(), 64U);
   for (std::size_t i = 0; i < all.size(); i += 2)
     ASSERT_TRUE(test.space->release({all[i].file->number, all[i].offset}, kMiB).is_ok());
-  const auto large = test.space->allocate(20 * kMiB);  // no two free neighbours anywhere
+  const auto large = test.space->allocate(20 * kMiB);  // no two adjacent extents are free
   ASSERT_TRUE(large.is_ok()) << large.status().to_string();
   EXPECT_LE(test.space->file_bytes(), 64 * kMiB);
-  // Of the 32 MiB that were free 12 are left, in holes that take space again.
+  // 12 of the 32 MiB that were free remain, in holes that are allocated space again.
   int more = 0;
   while (test.space->allocate(kMiB).is_ok())
     ++more;
@@ -207,7 +207,7 @@ TEST(SpillSpace, AFolderThatIsLeftAloneSaysWhyHoweverOftenItIsAsked) {
   EXPECT_NE(first.find("is left alone for a while"), std::string::npos) << first;
   EXPECT_NE(first.find("No space left on device"), std::string::npos) << first;
   EXPECT_EQ(test.space->note(), first);
-  // By turns it is the other folder's.
+  // The folders alternate, so the next error is the other folder's.
   (void)test.space->allocate(kMiB);
   EXPECT_EQ(test.space->allocate(kMiB).status().message(), first);
 }
@@ -239,7 +239,7 @@ TEST(SpillExtentFormat, HeadersSayWhatDoesNotFit) {
   const auto newer = decode_header(bytes, length);
   EXPECT_EQ(newer.code(), Code::kVersionMismatch);
   EXPECT_NE(newer.status().message().find("format 9"), std::string::npos);
-  // A list of checksums that needs more than one page.
+  // A list of checksums that does not fit in one page.
   EXPECT_EQ(header_bytes(1050 * kSpillBlockBytes), 3 * kSpillPage);
 }
 

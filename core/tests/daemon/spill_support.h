@@ -1,5 +1,4 @@
-// What the tests of spilling share: a disk that fails when it is told to, segments of their own, waiting for
-// completions.
+// Helpers shared by the spill tests: a disk with injected failures, segments, and waiting for completions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,12 +22,12 @@ namespace entrepot::testing {
 
 inline constexpr std::uint64_t kMiB = 1U << 20;
 
-// The real disk, except for the n-th call of a kind.
+// The real disk with injected faults.
 class FaultyIo : public os::FileIo {
  public:
   enum class Fault : std::uint8_t { kNone, kNoSpace, kBroken, kShort, kTorn };
 
-  // The next `count` writes after the first `after` ones; torn: half is written and all of it claimed.
+  // Fails `count` writes after the next `after` ones. kTorn: writes half and reports all of it.
   void fail_writes(Fault fault, int after = 0, int count = 1) {
     count_.store(count);
     after_.store(after);
@@ -37,9 +36,9 @@ class FaultyIo : public os::FileIo {
   void fail_reads(int count) { bad_reads_.store(count); }
   void heal() { fault_.store(Fault::kNone); }
   std::atomic<bool> refuses_direct{false};
-  std::atomic<bool> refuses_files{false};  // no new file can be given its space
+  std::atomic<bool> refuses_files{false};  // allocating space for a new file fails
   std::atomic<bool> refuses_removal{false};
-  std::atomic<std::uint64_t> free_bytes{UINT64_MAX};  // UINT64_MAX: what the disk says
+  std::atomic<std::uint64_t> free_bytes{UINT64_MAX};  // UINT64_MAX: as the disk reports
   std::atomic<int> injected{0};
 
   Result<UniqueFd> open(const std::string& path, os::FileUse use, bool direct) override {
@@ -96,7 +95,8 @@ class FaultyIo : public os::FileIo {
     ++injected;
     return fault_.load();
   }
-  // The first piece that has two pages or more loses its second half; else the pieces after the first go.
+  // Cuts the first piece of two pages or more in half and drops the pieces after it; if there is none, drops the last
+  // piece.
   static std::vector<os::IoPiece> half(std::span<const os::IoPiece> pieces) {
     std::vector<os::IoPiece> out;
     for (os::IoPiece piece : pieces) {
@@ -117,7 +117,7 @@ class FaultyIo : public os::FileIo {
   std::atomic<int> bad_reads_{0};
 };
 
-// Segments whose bytes the test sees.
+// Segments whose bytes are visible to the test.
 class TestSegments {
  public:
   std::uint32_t add(std::uint64_t bytes) {
@@ -131,7 +131,7 @@ class TestSegments {
   }
   std::byte* data(const BlobPlace& place) { return all_[place.segment].memory.data() + place.offset; }
   void fill(const BlobPlace& place, std::uint64_t seed);
-  // Text-like: packs to less than half. `random_blocks`: of so many mebibytes one does not pack at all; 0: all do.
+  // Text-like: compresses to less than half. One in `random_blocks` MiB does not compress; 0: all do.
   void fill_text(const BlobPlace& place, std::uint64_t seed, std::uint64_t random_blocks = 0);
   [[nodiscard]] std::string bytes(const BlobPlace& place) {
     return {reinterpret_cast<const char*>(data(place)), place.length};
@@ -151,18 +151,18 @@ class TestSegments {
   std::vector<One> all_;
 };
 
-// Cold storage in a folder of the test's own; can be ended and opened again as the next daemon would.
+// Cold storage in the test's own folder; can be closed and reopened like by the next daemon.
 class SpillHarness {
  public:
   explicit SpillHarness(std::uint64_t quota = 64 * kMiB, std::size_t folders = 1);
 
-  [[nodiscard]] Status open();  // errors as of SpillFiles::open
+  [[nodiscard]] Status open();  // errors as for SpillFiles::open
   void must_open();
-  void die() { files.reset(); }  // as SIGKILL would: what is queued is lost, what is on disk stays
+  void die() { files.reset(); }  // like SIGKILL: queued work is lost, data on disk stays
   [[nodiscard]] SpillCompletion wait(std::uint64_t ticket);
   [[nodiscard]] Result<SpillLocation> spill(const BlobKey& blob, const BlobPlace& from);
   [[nodiscard]] Status load(const BlobKey& blob, SpillLocation from, const BlobPlace& to);
-  // Until the workers have written the manifest and given files back.
+  // Waits until the workers have written the manifest and deleted released files.
   void settle_manifest();
   [[nodiscard]] std::string folder(std::size_t number = 0) const { return options.folders[number]; }
   [[nodiscard]] std::string subfolder(std::size_t number = 0) const;
@@ -180,13 +180,13 @@ class SpillHarness {
   std::uint64_t next_ticket_ = 1;
 };
 
-// Tests of copies that are not what lies in memory: packed, encrypted, or both.
+// Tests of copies that differ from memory: compressed, encrypted, or both.
 class SpillCopies : public ::testing::TestWithParam<SpillPacking> {
  protected:
   BlobPlace place(std::uint64_t length, std::uint64_t offset = 0) {
     return {store.segments.add((offset + length + 65'535) / 65'536 * 65'536), offset, length, 1};
   }
-  // Loads the copy to memory of its own and compares.
+  // Loads the copy into separate memory and compares.
   void expect_loads(const BlobKey& key, SpillLocation location, const BlobPlace& original, std::uint64_t offset = 64) {
     const BlobPlace to = place(original.length, offset);
     const Status loaded = store.load(key, location, to);
@@ -197,7 +197,7 @@ class SpillCopies : public ::testing::TestWithParam<SpillPacking> {
   SpillHarness store{256 * kMiB};
 };
 
-// The file's byte at `offset`, its bits turned over.
+// Inverts the file's byte at `offset`.
 void flip_byte(const std::string& path, std::uint64_t offset);
 
 }  // namespace entrepot::testing

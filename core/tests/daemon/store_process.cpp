@@ -214,7 +214,7 @@ void StoreProcess::start() {
   spawn.program = ENTREPOTD_PATH;
   spawn.argv = {"entrepotd", "--address=unix://" + path(), "--log-file=" + folder_.path("log"),
                 "--ready-fd=" + std::to_string(kReadyInChild)};
-  // A full store says so, unless the test wants more: the default folder is not the test's own.
+  // Without spilling, unless the test asks for it: the default folder is shared with other stores.
   const auto spills = [](const std::string& argument) { return argument.starts_with("--spill-path"); };
   if (std::none_of(arguments_.begin(), arguments_.end(), spills)) spawn.argv.emplace_back("--spill-path=none");
   spawn.argv.insert(spawn.argv.end(), arguments_.begin(), arguments_.end());
@@ -269,7 +269,7 @@ std::string StoreProcess::log() const {
 RawClient StoreProcess::client() {
   std::optional<RawClient> client;
   Status status;
-  (void)eventually([&] {  // as every client does: the keeper may be in the middle of being replaced
+  (void)eventually([&] {  // retries like every client: the keeper may be being replaced
     status = client.emplace(path()).say_hello();
     return status.is_ok() || !status.retryable();
   });
@@ -300,7 +300,7 @@ Result<os::ExitStatus> StoreProcess::wait_exit() {
 }
 
 int run_to_end(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said) {
-  // Standard error through a shell's redirection, as a user has it.
+  // Standard error goes through a shell redirection, like a user's.
   os::SpawnOptions spawn;
   spawn.program = "/bin/sh";
   spawn.argv = {"sh", "-c", "exec \"$0\" \"$@\" 2>'" + folder.path("stderr") + "'", ENTREPOTD_PATH};

@@ -1,4 +1,4 @@
-// A real entrepotd of a test's own, and a client that speaks the protocol by hand.
+// A real entrepotd for a test, and a client that speaks the protocol by hand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,10 +22,10 @@ namespace entrepot::testing {
 inline constexpr IdBytes kA = {1};
 inline constexpr IdBytes kB = {2};
 
-// Waits for a condition, looking every few milliseconds; fails the test after twenty seconds.
+// Polls a condition every few milliseconds; returns false after twenty seconds.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
-// The number after `"key":` in JSON text; UINT64_MAX if there is none.
+// Number that follows `"key":` in JSON text; UINT64_MAX if there is none.
 [[nodiscard]] std::uint64_t json_number(const std::string& json, const std::string& key);
 [[nodiscard]] bool process_is_there(std::uint64_t pid);
 
@@ -37,11 +37,11 @@ struct Answer {
 
 class RawClient {
  public:
-  // Connects without Hello. A store that is just starting again is tried until it is there.
+  // Connects without Hello. Retries while the store is restarting.
   explicit RawClient(const std::string& socket_path);
 
   [[nodiscard]] Status say_hello(Hello hello = {}, int pin_table = -1);
-  // Says Hello with the token and table of `former`, whose socket may be gone.
+  // Sends Hello with the token and table of `former`, whose socket may be closed.
   [[nodiscard]] Status come_back(RawClient& former);
 
   std::uint64_t post(MessageType type, std::span<const std::uint8_t> body, std::span<const int> fds = {});
@@ -60,7 +60,7 @@ class RawClient {
   }
 
   std::uint32_t open(const std::string& session = "");
-  // Leases, writes `text` and seals it as one blob; the place.
+  // Leases memory, writes `text` and seals it as one blob.
   [[nodiscard]] Result<SealResult> put(const IdBytes& id, const std::string& text);
   [[nodiscard]] Result<SealResult> seal_inline(const IdBytes& id, const std::string& payload, bool replace = false);
   [[nodiscard]] LookupResult lookup(const IdBytes& id, std::uint32_t timeout_ms = 0);
@@ -70,8 +70,8 @@ class RawClient {
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   void hang_up() { socket_.reset(); }
-  [[nodiscard]] bool hung_up() const;  // the store has; what waits to be read is lost
-  void die() { *this = RawClient(); }  // the liveness goes as well
+  [[nodiscard]] bool hung_up() const;  // the store has closed the connection; discards unread data
+  void die() { *this = RawClient(); }  // closes the liveness socket too
 
   HelloReply identity;
   std::vector<UniqueFd> regions;
@@ -79,7 +79,7 @@ class RawClient {
   UniqueFd liveness;
 
   RawClient() = default;
-  explicit RawClient(UniqueFd socket) : socket_(std::move(socket)) {}  // ready already
+  explicit RawClient(UniqueFd socket) : socket_(std::move(socket)) {}  // already past Hello
 
  private:
   UniqueFd socket_;
@@ -89,20 +89,20 @@ class RawClient {
 
 class StoreProcess {
  public:
-  // Starts it and waits until it is ready; `arguments` beside address and log file. Spills nothing unless they say so.
+  // Starts a store and waits until it is ready. `arguments` follow address and log file. Spills only if they say so.
   explicit StoreProcess(std::vector<std::string> arguments = {"--size=64MiB", "--warm-bytes=8MiB"});
-  ~StoreProcess();  // ends whatever is left of it
+  ~StoreProcess();  // kills whatever is left of it
   StoreProcess(const StoreProcess&) = delete;
   StoreProcess& operator=(const StoreProcess&) = delete;
 
   [[nodiscard]] std::string path() const { return folder_.path("s.sock"); }
   [[nodiscard]] std::string log() const;
-  [[nodiscard]] RawClient client();  // connected, Hello said
+  [[nodiscard]] RawClient client();  // connected, past Hello
   [[nodiscard]] std::uint32_t daemon_pid();
   [[nodiscard]] std::uint32_t keeper_pid();
-  [[nodiscard]] std::int32_t first_pid() const { return child_.pid; }  // what was started: the first keeper
-  void kill(std::uint32_t pid);                                        // SIGKILL, and waits until it is gone
-  [[nodiscard]] Result<os::ExitStatus> wait_exit();                    // of what was started
+  [[nodiscard]] std::int32_t first_pid() const { return child_.pid; }  // the process started first: a keeper
+  void kill(std::uint32_t pid);                                        // sends SIGKILL and waits for the end
+  [[nodiscard]] Result<os::ExitStatus> wait_exit();                    // of the process that was started
   void start_again();                                                  // at the same address
   const Scratch& folder() const { return folder_; }
 
@@ -115,7 +115,7 @@ class StoreProcess {
   bool ended_ = false;
 };
 
-// Starts entrepotd and waits for its end: what it says on standard error goes to `said`.
+// Runs entrepotd to its end, with its standard error in `said`. Returns its exit code.
 [[nodiscard]] int run_to_end(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said);
 
 }  // namespace entrepot::testing

@@ -1,4 +1,4 @@
-// Another program takes a running store over: nothing is lost, nobody's pin, and what does not work is undone.
+// Upgrade in place: nothing is lost, pins included, and a failed upgrade is rolled back.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -72,7 +72,7 @@ TEST(Upgrade, AgainAndAgainWithDeathsBetween) {
     ASSERT_TRUE(upgrade(client, next).is_ok());
     const std::uint32_t daemon = store.daemon_pid();
     EXPECT_EQ(program_of(daemon), next);
-    // Another keeper does not know of the program before: when the daemon dies young too, it is not gone back to.
+    // A new keeper does not know the previous program, so it does not go back to it if the daemon dies young too.
     const std::uint32_t keeper = store.keeper_pid();
     store.kill(keeper);
     ASSERT_TRUE(eventually([&] {

@@ -1,5 +1,5 @@
-// The process-local fake of shared memory: the classes of the room shm over anonymous memory, so that their logic runs
-// under the address and thread sanitizers, which cannot see through mappings that two processes share.
+// Process-local fake of shared memory: the classes of the shm layer over anonymous memory, so that their logic runs
+// under AddressSanitizer and ThreadSanitizer, which cannot see through mappings shared by two processes.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@
 
 namespace entrepot::testing {
 
-// An ID that is the same for the same number.
+// Returns an ID derived from `number`.
 [[nodiscard]] IdBytes numbered_id(std::uint64_t number);
 [[nodiscard]] InstanceId numbered_instance(std::uint8_t number);
 
-// The daemon's tables and a client's view of them, in one process. Failures to set up end the test program.
+// The daemon's tables and a client's view of them in one process. A setup failure ends the test program.
 struct FakeStore {
   explicit FakeStore(const std::map<RegionKind, std::uint64_t>& capacities = {});
 
-  // Seals an empty object of this ID in the directory and the index; its slot.
+  // Seals an empty object in the directory and the index. Returns its slot.
   std::uint32_t seal(const IdBytes& id);
-  // Publishes a new life of `id` in another slot and marks the old one deleting; the new slot.
+  // Publishes a new generation of `id` in another slot and marks the old slot deleting. Returns the new slot.
   std::uint32_t replace(const IdBytes& id, std::uint32_t old_slot);
-  // Unlinks the object and marks its slot deleting; free it by directory.free(slot).
+  // Unlinks the object and marks its slot deleting. Free the slot with directory.free(slot).
   void unlink(const IdBytes& id, std::uint32_t slot);
 
   ControlMemory memory;
@@ -40,8 +40,8 @@ struct FakeStore {
   DirectoryReader reader;
 };
 
-// A segment's payload with an allocator over it. Under the address sanitizer what is free is poisoned: any read or
-// write of it ends the test with the place that did it.
+// A segment's payload and its allocator. Under AddressSanitizer, free memory is poisoned: an access ends the test with
+// a report of the offending code.
 class FakeSegment {
  public:
   explicit FakeSegment(std::uint64_t bytes);

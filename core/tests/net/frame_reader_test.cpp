@@ -1,4 +1,4 @@
-// FrameReader: the same frames come out however the stream is cut, and between frames it holds nothing.
+// FrameReader: returns the same frames however the stream is split, and holds no memory between frames.
 #include "net/frame_reader.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ Bytes body_of(std::size_t size) {
   return body;
 }
 
-// Frames of these sizes, numbered from 0.
+// A stream of frames with these body sizes, numbered from 0.
 Bytes stream_of(const std::vector<std::size_t>& sizes) {
   Bytes stream;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -45,7 +45,7 @@ struct Reader : ::testing::Test {
   void write(std::span<const std::uint8_t> bytes, std::span<const int> fds = {}) {
     ASSERT_TRUE(os::send_all(theirs.get(), bytes, fds, os::Deadline::after_ms(5000)).is_ok());
   }
-  // All that waits in the socket.
+  // Reads whatever is waiting in the socket.
   void read_all(std::size_t most = SIZE_MAX) {
     for (int reads = 0; reads < 10'000; ++reads) {
       const std::size_t before = frames.size();

@@ -1,4 +1,4 @@
-// Frames over a socket: whole, in pieces, with descriptors, hostile, and to a peer that does not read.
+// Frames over a socket: whole, in pieces, with descriptors, malformed, and to a peer that does not read.
 #include "net/frame_socket.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST_F(Frames, ComeWholeHoweverTheyAreCut) {
   EXPECT_EQ(seen, bodies.size());
 }
 
-// Whatever a read takes at once: a frame that fills it to the last byte is given once, and so is what follows.
+// A frame that fills a read to the last byte is delivered exactly once, and so are the frames after it.
 TEST_F(Frames, AFrameThatFillsTheReadIsGivenOnce) {
   std::uint64_t sent = 0;
   for (const std::size_t whole : {16U << 10, 32U << 10, 64U << 10, 128U << 10}) {
@@ -156,7 +156,7 @@ TEST_F(Frames, WhatIsNoFrameBreaksTheConnection) {
   bad.fd_count = kMaxFds + 1;
   broken(bad);
   bad = good;
-  bad.fd_count = 1;  // announced, and none came
+  bad.fd_count = 1;  // announced but not sent
   broken(bad);
 }
 
@@ -213,7 +213,7 @@ TEST_F(Frames, WhatAProcessHasNoDescriptorsForComesWithoutThem) {
     EXPECT_TRUE(incoming.frames[0].lost_fds());
     EXPECT_TRUE(incoming.frames[0].fds.empty());
   }
-  // The next frame has all of its own.
+  // The next frame has all of its descriptors.
   const std::vector<int> fds = {theirs.get()};
   ASSERT_TRUE(
       os::send_all(theirs.get(), frame_bytes(MessageType::kHello, 2, Bytes(10), 1), fds, os::Deadline::after_ms(5000))
@@ -230,7 +230,7 @@ TEST_F(Frames, WhatAProcessHasNoDescriptorsForComesWithoutThem) {
       << said.message();
 }
 
-// Random bytes, half of them with good headers: never a crash, never more memory than was sent.
+// Random bytes, half of them with valid headers: no crash, and no more memory than was sent.
 TEST(FrameFuzz, RandomBytesNeverCrash) {
   std::mt19937 random(7);
   for (int round = 0; round < 3000; ++round) {

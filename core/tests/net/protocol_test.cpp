@@ -1,4 +1,4 @@
-// Every message survives the wire, and damaged or hostile bodies are refused without taking memory.
+// Every message survives a round trip; damaged or malicious bodies are rejected without allocating memory.
 #include "net/protocol.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace entrepot {
 namespace {
 
-// All bodies that a daemon or client ever decodes.
+// Every body that a daemon or client decodes.
 template <class Visit>
 void for_each_message(Visit&& visit) {
   visit(ErrorBody{});
@@ -69,13 +69,13 @@ TEST(Protocol, EveryBodyRefusesToBeShorterThanItIs) {
     decltype(message) out;
     EXPECT_TRUE(from_wire(bytes, out));
     auto longer = bytes;
-    longer.push_back(0);  // of a newer minor version
+    longer.push_back(0);  // as sent by a newer minor version
     EXPECT_TRUE(from_wire(longer, out));
   });
 }
 
 TEST(Protocol, ClaimedCountsReserveNothing) {
-  std::vector<std::uint8_t> bytes(1U << 20, 0xff);  // 4294967295 objects, it says
+  std::vector<std::uint8_t> bytes(1U << 20, 0xff);  // claims 4294967295 objects
   SealRequest seal;
   EXPECT_FALSE(from_wire(bytes, seal));
   const std::uint32_t count = (1U << 20) - 4;

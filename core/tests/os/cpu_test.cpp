@@ -10,7 +10,8 @@
 namespace entrepot {
 namespace {
 
-// What the kernel says of the first CPU under a name, with a space on either side.
+// Value of the first /proc/cpuinfo line that starts with `name`, padded with a space on both sides; empty if there is
+// none.
 std::string said(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -58,7 +58,7 @@ TEST(Events, EventFdWakesAPollerFromAnotherThread) {
   EXPECT_EQ(poller.wait(soon())->size(), 1U);
   waker.join();
   clear_event(event.get());
-  clear_event(event.get());  // an empty one does not block
+  clear_event(event.get());  // clearing an unset event does not block
   EXPECT_FALSE(*wait_readable(event.get(), Deadline::after_ms(0)));
 }
 

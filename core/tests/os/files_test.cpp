@@ -33,7 +33,7 @@ TEST(Files, FoldersThatOthersMayWriteAreRefused) {
   EXPECT_NE(status.message().find("0770"), std::string::npos) << status.message();
   EXPECT_EQ(check_folder_safe(path).code(), Code::kAccessDenied);
   ASSERT_EQ(::chmod(path.c_str(), 01777), 0);
-  EXPECT_TRUE(check_folder_safe(path).is_ok());  // sticky: others cannot replace our files
+  EXPECT_TRUE(check_folder_safe(path).is_ok());  // sticky bit: other users cannot replace our files
   EXPECT_EQ(ensure_private_folder(path).code(), Code::kAccessDenied);
 }
 

@@ -39,7 +39,7 @@ struct Pipe {
     const std::string dots(static_cast<std::size_t>(room), '.');
     ASSERT_EQ(::write(in.get(), dots.data(), dots.size()), room);
   }
-  // Reads until `end` has come.
+  // Reads until `end` arrives.
   [[nodiscard]] std::string read_until(const std::string& end) const {
     std::string text;
     while (text.find(end) == std::string::npos) {
@@ -80,13 +80,13 @@ TEST(LogWriter, AFullPipeKeepsNobodyWaiting) {
   for (int number = 0; number < kLines; ++number)
     writer.add(line(number));
   const std::uint64_t dropped = writer.dropped();
-  // One batch is in hand at most, and one pending.
+  // At most one batch is being written and one is pending.
   EXPECT_GE(dropped, kLines - 2 * kCapacity / line(0).size());
   EXPECT_LT(dropped, static_cast<std::uint64_t>(kLines));
   EXPECT_FALSE(writer.flush(milliseconds(20), kWatchdog)) << "a flush is bounded";
 
-  // Once somebody reads, what was kept comes, and how many were not: after the batch that was in hand, so in one line
-  // or in two, before or after what was pending.
+  // Once the pipe is read, the kept lines arrive, and the number of dropped ones: after the batch that was being
+  // written, so in one line or two, before or after the pending lines.
   const std::string dots = pipe.read_until(".");
   ASSERT_EQ(dots.find_first_not_of('.'), std::string::npos);
   ASSERT_TRUE(writer.flush(kWatchdog, kWatchdog));
@@ -113,7 +113,7 @@ TEST(LogWriter, WhatCannotBeWrittenIsCountedAndToldOnce) {
     writer.add(line(number));
   ASSERT_TRUE(writer.flush(kWatchdog, kWatchdog));
   EXPECT_EQ(writer.dropped(), 3U);
-  // The disk has room again.
+  // There is space on the disk again.
   const Pipe pipe;
   ASSERT_EQ(::dup2(pipe.in.get(), full.get()), full.get());
   writer.add(line(3));

@@ -45,7 +45,7 @@ TEST(MemoryInfo, VersionTwoTakesTheTightestParent) {
                 "anon 1\ninactive_file " + std::to_string(100 * kMiB) + "\nactive_file 7\n");
   const MemoryInfo info = read_memory_info(scratch.path()).take();
   EXPECT_EQ(info.cgroup_limit, 500 * kMiB);
-  EXPECT_EQ(info.cgroup_usage, 200 * kMiB);  // cache that the kernel can drop is not use
+  EXPECT_EQ(info.cgroup_usage, 200 * kMiB);  // reclaimable cache does not count as usage
   EXPECT_EQ(info.headroom(), 300 * kMiB);
   EXPECT_EQ(info.ceiling(), 500 * kMiB);
 }

@@ -19,7 +19,7 @@
 namespace entrepot::os {
 namespace {
 
-// A child that runs `what` and then waits for ever; killed and reaped with the test.
+// A child that runs `what` and then waits forever; killed and reaped by the destructor.
 class Forked {
  public:
   explicit Forked(const std::function<void()>& what = [] {}) : pid_(::fork()) {
@@ -94,7 +94,7 @@ TEST(ProcessHandle, TheParentIsFoundAndNoOtherTakenForIt) {
   EXPECT_TRUE(ProcessHandle::of_parent(0).gone());
 }
 
-bool stop_after_fork = false;  // each child stops itself, before it can exec
+bool stop_after_fork = false;  // each child stops itself before it can exec
 
 SpawnOptions half_started() {
   static const Status once = at_fork(nullptr, nullptr, [] {
@@ -145,7 +145,7 @@ TEST(Spawn, AChildEndsWithItsParentUntilItOutlivesIt) {
   theirs.reset();
   const ProcessHandle handle = ProcessHandle::open(parent.pid());
   ASSERT_TRUE(handle.kill().is_ok());
-  // The parent and its child, stopped as it is, have the other end; end-of-file means that both are gone.
+  // The other end is held by the parent and its stopped child, so end-of-file means that both are gone.
   std::array<std::uint8_t, 1> byte{};
   std::vector<UniqueFd> fds;
   EXPECT_EQ(receive_all(ours.get(), byte, fds, soon()).code(), Code::kStoreUnavailable);

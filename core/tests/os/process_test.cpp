@@ -21,7 +21,7 @@ SpawnOptions shell(const std::string& script) {
   return options;
 }
 
-// Waits for the end of `child` and reaps it.
+// Waits for `child` to exit and reaps it.
 ExitStatus wait_end(const Child& child) {
   if (child.pidfd.valid()) {
     EXPECT_TRUE(*wait_readable(child.pidfd.get(), soon()));
@@ -29,7 +29,7 @@ ExitStatus wait_end(const Child& child) {
   const Deadline watchdog = soon();
   while (!watchdog.passed()) {
     if (const auto status = reap(child.pid)) return *status;
-    ::usleep(500);  // only where the kernel has no pidfds
+    ::usleep(500);  // only needed where the kernel has no pidfds
   }
   ADD_FAILURE() << "process " << child.pid << " did not end";
   return {};
@@ -70,7 +70,7 @@ TEST(Process, AFailedExecIsReportedToTheParent) {
 
 TEST(Process, ChildHasTheGivenDescriptorsAndNoOthers) {
   auto [ours, theirs] = socket_pair(SocketKind::kStream).take();
-  const UniqueFd stray(::dup(0));  // not close-on-exec
+  const UniqueFd stray(::dup(0));  // without close-on-exec
   ASSERT_TRUE(stray.valid());
   SpawnOptions options = shell("ls /proc/self/fd >&7");
   options.fds = {{theirs.get(), 7}};
@@ -78,7 +78,7 @@ TEST(Process, ChildHasTheGivenDescriptorsAndNoOthers) {
   theirs.reset();
   const std::string listing = read_to_end(ours.get());
   EXPECT_EQ(wait_end(child).code, 0);
-  // 0, 1, 2, the one that was given, and the one by which ls reads the folder.
+  // 0, 1, 2, the descriptor that was passed, and the one through which ls reads the directory.
   EXPECT_EQ(listing, "0\n1\n2\n3\n7\n");
 }
 

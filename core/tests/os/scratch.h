@@ -1,4 +1,4 @@
-// A folder of a test's own, removed at its end.
+// Temporary directory of a test, removed at its end.
 #pragma once
 
 #include <gtest/gtest.h>

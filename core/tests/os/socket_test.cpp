@@ -44,7 +44,7 @@ TEST(Socket, SecondListenerIsRefusedAndStaleSocketReplaced) {
     EXPECT_EQ(second.code(), Code::kStoreUnavailable);
     EXPECT_NE(second.status().message().find(path), std::string::npos);
   }
-  // The file is still there, nobody listens.
+  // The socket file still exists, but nobody listens.
   EXPECT_EQ(connect_unix(path, soon()).code(), Code::kStoreUnavailable);
   EXPECT_TRUE(listen_unix(path).is_ok());
 }

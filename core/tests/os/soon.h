@@ -1,4 +1,4 @@
-// The deadline of what a test waits for: passed only where something hangs.
+// Deadline for anything that a test waits for; it passes only if something hangs.
 #pragma once
 
 #include "os/clock.h"

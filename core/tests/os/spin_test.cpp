@@ -37,7 +37,7 @@ TEST(SpinGate, StopsWhenItDoesNotPayAndTriesAgainNowAndThen) {
   const int wary = tries(640, false);
   EXPECT_GE(wary, 5);
   EXPECT_LE(wary, 20);
-  EXPECT_GE(tries(640, true), 500);  // one success of a retry, and it goes on
+  EXPECT_GE(tries(640, true), 500);  // one successful retry restores polling
 }
 
 TEST(SpinGate, OneFailureInManySuccessesChangesNothing) {

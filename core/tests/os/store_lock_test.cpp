@@ -18,7 +18,7 @@
 namespace entrepot::os {
 namespace {
 
-// Whether another process (a child of this one's) could take the lock now.
+// Whether another process (a child of this one) could take the lock now.
 bool is_free(int fd) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(take_store_lock(fd, Deadline::after_ms(0)).is_ok() ? 0 : 1);
@@ -27,7 +27,7 @@ bool is_free(int fd) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// A process that takes the lock, says so, does `then` and waits for ever.
+// A process that takes the lock, reports it, runs `then` and waits forever.
 class Holder {
  public:
   Holder(int fd, const std::function<void()>& then) {
@@ -66,7 +66,7 @@ TEST(StoreLock, OneProcessHasItUntilItEnds) {
   const UniqueFd lock = create_store_lock().take();
   Holder holder(lock.get(), [] {});
   EXPECT_FALSE(is_free(lock.get()));
-  ::kill(holder.pid(), SIGSTOP);  // a stopped holder holds
+  ::kill(holder.pid(), SIGSTOP);  // a stopped process keeps the lock
   EXPECT_FALSE(is_free(lock.get()));
   const Status refused = take_store_lock(lock.get(), Deadline::after_ms(30));
   EXPECT_EQ(refused.code(), Code::kTimeout);

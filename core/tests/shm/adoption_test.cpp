@@ -1,4 +1,4 @@
-// A daemon's control memory, taken over by the next one: real memfds, as after a crash.
+// Adoption of a daemon's control memory by its successor, over real memfds, as after a crash.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -59,7 +59,7 @@ TEST(Adoption, SealedObjectsAreFoundAgain) {
     ASSERT_TRUE(arena.view(entry.record_offset, entry.record_bytes)->check_crc().is_ok());
     ASSERT_TRUE(index.insert(entry.id, slot).is_ok());
   }
-  // A client that mapped the memory before goes on with its old mappings.
+  // A client that had mapped the memory keeps working with its old mappings.
   const ControlView view = ControlView::attach(old.client_fds().take(), numbered_instance(1)).take();
   const DirectoryReader reader(view);
   for (std::uint64_t i = 0; i < 5000; ++i) {
@@ -79,7 +79,7 @@ TEST(Adoption, UnfinishedDeletingAndDamagedSlotsAreToldApart) {
   const std::uint32_t damaged = seal(before, arena, 3);
   const std::uint32_t freed = seal(before, arena, 4);
   const std::uint32_t unsealed = before.allocate().take();
-  const std::uint32_t taken = before.allocate().take();  // never published: its word is free
+  const std::uint32_t taken = before.allocate().take();  // never published: its word is still free
   before.mark_deleting(deleting);
   before.free(freed);
   before.table().at(damaged).payload_bytes ^= 1;
@@ -100,7 +100,7 @@ TEST(Adoption, UnfinishedDeletingAndDamagedSlotsAreToldApart) {
   EXPECT_EQ(again.size(), directory.size() - 3U);
   EXPECT_EQ(again.count(whole) + again.count(deleting) + again.count(damaged), 0U);
   EXPECT_EQ(again.count(freed) + again.count(unsealed) + again.count(taken), 3U);
-  // The pin of an earlier life must not fit a later one.
+  // A pin from an earlier generation must not match a later one.
   EXPECT_EQ(directory.next_generation(freed), 2U);
 }
 
@@ -150,7 +150,7 @@ TEST(Adoption, MarksBeyondTheMemoryAreRefused) {
   }
   {
     const ControlMemory old = create();
-    old.root().record_high_water.store(4096);  // without pages behind it
+    old.root().record_high_water.store(4096);  // pages that were never allocated
     EXPECT_EQ(ControlMemory::adopt(keep(old)).code(), Code::kCorruptData);
   }
   {

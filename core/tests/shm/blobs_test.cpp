@@ -61,7 +61,7 @@ TEST(Blobs, AdoptionFindsSealedAndDamagedOnes) {
   const BlobAdoption found = after.adopt();
   EXPECT_EQ(found.sealed, (std::vector<std::uint32_t>{blobs[3], blobs[0]}));
   EXPECT_EQ(found.damaged, std::vector<std::uint32_t>{blobs[2]});
-  EXPECT_EQ(after.references(blobs[0]), 0U);  // derived anew by the caller
+  EXPECT_EQ(after.references(blobs[0]), 0U);  // the caller rebuilds the counts
   EXPECT_FALSE(after.is_sealed(blobs[2], 1));
   EXPECT_EQ(after.place(blobs[3]).offset, 3 * 64U);
   EXPECT_EQ(after.next_generation(blobs[1]), 2U);

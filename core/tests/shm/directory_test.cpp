@@ -62,7 +62,7 @@ TEST(Directory, WhatIsInColdStorageExistsAndIsNotFoundForReading) {
   EXPECT_FALSE(store.reader.existing_at(slot, found->generation() + 1, numbered_id(1)).has_value());
   EXPECT_FALSE(store.reader.existing_at(slot, found->generation(), numbered_id(2)).has_value());
   store.directory.mark_sealed(slot);
-  EXPECT_TRUE(store.reader.still_exists(*found));  // it came back meanwhile
+  EXPECT_TRUE(store.reader.still_exists(*found));  // evicted and reloaded meanwhile
   EXPECT_FALSE(store.reader.recheck(*found));
   store.directory.mark_deleting(slot);
   EXPECT_FALSE(store.reader.still_exists(*found));
@@ -70,7 +70,8 @@ TEST(Directory, WhatIsInColdStorageExistsAndIsNotFoundForReading) {
 }
 
 TEST(Directory, NothingOfAnObjectIsReadWhileItIsEvicting) {
-  // The daemon has scanned the pins, or will: a reader that pins now may be too late, and its record may be freed.
+  // The daemon has scanned the pins or is about to: a reader that pins now may be too late, and the record may be
+  // freed.
   FakeStore store;
   const std::uint32_t slot = store.seal(numbered_id(1));
   const Found before = *store.reader.find_existing(numbered_id(1));
@@ -90,7 +91,7 @@ TEST(Directory, ASlotReusedByAnotherIdIsNotMistaken) {
   const Found old = *store.reader.find(numbered_id(1));
   store.directory.mark_deleting(slot);
   store.directory.free(slot);
-  // The index still has the first ID's entry; the slot now holds another object.
+  // The index still has the first ID's entry, but the slot now holds another object.
   const std::uint32_t reused = store.directory.allocate().take();
   ASSERT_EQ(reused, slot);
   store.directory.publish_sealed(reused, {.id = numbered_id(2)});

@@ -72,7 +72,7 @@ TEST(EntryTable, TheLastGenerationRetiresTheEntry) {
   f.table.publish(index, kSealed);
   f.table.free(index);
   EXPECT_EQ(f.table.retired(), 0U);
-  ASSERT_EQ(f.table.allocate().take(), index);  // one life is left
+  ASSERT_EQ(f.table.allocate().take(), index);  // one generation is left
   EXPECT_EQ(Word::generation(f.table.publish(index, kSealed)), kLastGeneration);
   f.table.free(index);
   EXPECT_EQ(f.table.retired(), 1U);

@@ -48,13 +48,13 @@ TEST(ExtentAllocator, AlignmentLeavesTheRestFree) {
 TEST(ExtentAllocator, ManyBadlyAlignedExtentsDoNotHideOneThatFits) {
   ExtentAllocator extents(1U << 20);
   ASSERT_EQ(extents.allocate(1U << 20), 0U);
-  // A hundred holes of 4 KiB that are off by 64, and one that is larger and fits.
+  // A hundred holes of 4 KiB that are misaligned by 64, and a larger one that fits.
   for (std::uint64_t i = 0; i < 100; ++i)
     ASSERT_TRUE(extents.free(i * 8192 + 64, 4096).is_ok());
   EXPECT_FALSE(extents.allocate(4096, 4096).has_value());
   ASSERT_TRUE(extents.free(900'000, 8192).is_ok());
   EXPECT_EQ(extents.allocate(4096, 4096), 901'120U);
-  // A perfect hole among the bad ones, and nothing larger.
+  // One perfect hole among the misaligned ones, and none larger.
   ASSERT_TRUE(extents.free(1'040'384, 4096).is_ok());
   EXPECT_EQ(extents.allocate(4096, 4096), 1'040'384U);
 }
@@ -73,13 +73,13 @@ TEST(ExtentAllocator, MistakesAreErrorsAndChangeNothing) {
   ASSERT_TRUE(extents.reserve(100, 100).is_ok());
   EXPECT_EQ(extents.reserve(150, 100).code(), Code::kCorruptData);
   EXPECT_EQ(extents.reserve(950, 100).code(), Code::kCorruptData);
-  EXPECT_EQ(extents.free(150, 100).code(), Code::kInternal);  // half of it is free already
+  EXPECT_EQ(extents.free(150, 100).code(), Code::kInternal);  // half of it is already free
   EXPECT_EQ(extents.free(50, 100).code(), Code::kInternal);
   EXPECT_EQ(extents.free(900, 200).code(), Code::kInternal);
   EXPECT_EQ(extents.free(UINT64_MAX, 2).code(), Code::kInternal);
   EXPECT_EQ(extents.free_bytes(), 900U);
   ASSERT_TRUE(extents.free(100, 100).is_ok());
-  EXPECT_EQ(extents.free(100, 100).code(), Code::kInternal);  // twice
+  EXPECT_EQ(extents.free(100, 100).code(), Code::kInternal);  // double free
   EXPECT_EQ(extents.free_bytes(), 1000U);
 }
 
@@ -94,7 +94,7 @@ TEST(ExtentAllocator, GrowJoinsTheLastExtent) {
   EXPECT_EQ(extents.bytes(), 310U);
 }
 
-// The model: a flag for each byte, and a best fit that looks at everything.
+// Model: one flag per byte, and a best fit by exhaustive search.
 class Model {
  public:
   explicit Model(std::size_t bytes) : used_(bytes, false) {}
@@ -121,7 +121,7 @@ class Model {
     ASSERT_EQ(extents.largest_free(), largest);
   }
 
-  // Length of the shortest hole in which `bytes` fit, aligned; 0 if there is none.
+  // Length of the shortest hole that fits `bytes` at this alignment; 0 if there is none.
   [[nodiscard]] std::uint64_t best_hole(std::uint64_t bytes, std::uint64_t align) const {
     std::uint64_t best = 0;
     for (std::size_t start = 0; start < used_.size();) {

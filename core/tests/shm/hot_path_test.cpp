@@ -1,4 +1,4 @@
-// A get allocates nothing and makes no system call: the child of each test may do neither and still gets its objects.
+// A get allocates nothing and makes no system call: each test forbids one of them and still gets its objects.
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -19,7 +19,7 @@ namespace {
 std::atomic<std::uint64_t> g_allocations{0};
 }
 
-// Counts what the whole program allocates. Not inlined: the compiler would then see malloc and delete as a mismatch.
+// Counts the whole program's allocations. Not inlined: the compiler would report a mismatch of malloc and delete.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
@@ -63,7 +63,7 @@ struct Store {
     }
   }
 
-  // All of a client's get up to the addresses of the payload; the number of objects that were right.
+  // Every step of a client's get, up to the payload addresses. Returns the number of correct objects.
   std::uint64_t get_all() {
     std::uint64_t right = 0;
     for (std::uint64_t i = 0; i < kObjects; ++i) {
@@ -90,12 +90,12 @@ TEST(HotPath, AGetAllocatesNothing) {
   const std::uint64_t before = g_allocations.load();
   EXPECT_EQ(store.get_all(), kObjects);
   EXPECT_EQ(g_allocations.load(), before);
-  const std::vector<int> something(100);  // the counter counts
+  const std::vector<int> something(100);  // check that the counter works
   EXPECT_GT(g_allocations.load(), before);
   EXPECT_EQ(something.size(), 100U);
 }
 
-// Exit code of a child in which `body` ran with read, write, exit and nothing else allowed; -1 if it was killed.
+// Exit code of a child that runs `body` with only read, write and exit allowed; -1 if it was killed.
 template <class Body>
 int run_without_system_calls(Body&& body) {
   const pid_t child = ::fork();
@@ -114,7 +114,7 @@ TEST(HotPath, AGetMakesNoSystemCall) {
   Store store;
   const int control = run_without_system_calls([] { return ::getppid() != 0; });
   if (control == 77) GTEST_SKIP() << "this machine has no strict seccomp";
-  EXPECT_EQ(control, -1);  // a system call ends the child
+  EXPECT_EQ(control, -1);  // a system call kills the child
   EXPECT_EQ(run_without_system_calls([&] { return store.get_all() == kObjects; }), 0);
 }
 

@@ -49,7 +49,7 @@ TEST(Index, AReaderThatMeetsAReplacementHalfWayFindsTheNewSlot) {
   const IndexReader reader(store.view);
   std::uint32_t new_slot = old_slot;
   const auto found = reader.probe(hash_id(id), [&](std::uint32_t slot) {
-    // The entry was read; the daemon replaces the object before the reader looks at the slot.
+    // The daemon replaces the object after the entry was read and before the reader looks at the slot.
     if (slot == old_slot && new_slot == old_slot) new_slot = store.replace(id, old_slot);
     return slot == new_slot;
   });
@@ -97,7 +97,7 @@ TEST(Index, FullAtTheLargestTableIsStoreFull) {
     if (status.is_ok()) ++inserted;
   }
   EXPECT_EQ(status.code(), Code::kStoreFull);
-  EXPECT_GT(inserted, 900U);  // degraded, but used to the end
+  EXPECT_GT(inserted, 900U);  // slower, but usable to the end
   for (std::uint32_t i = 0; i < inserted; ++i)
     ASSERT_TRUE(store.reader.find(numbered_id(i)).has_value()) << i;
   EXPECT_FALSE(store.reader.find(numbered_id(5000)).has_value());
@@ -142,7 +142,7 @@ TEST(Index, ADamagedIndexWordIsAMiss) {
   }
 }
 
-// IDs that share their hash's low bits make one long run of entries.
+// IDs whose hashes share their low bits form one long run of entries.
 TEST(Index, CollidingIdsAreToldApart) {
   FakeStore store;
   std::vector<IdBytes> ids;
@@ -159,7 +159,7 @@ TEST(Index, CollidingIdsAreToldApart) {
   }
 }
 
-// What the table really holds, entry by entry.
+// Entry-by-entry count of live entries and tombstones in the table.
 std::pair<std::uint64_t, std::uint64_t> live_and_tombstones(const FakeStore& store) {
   const Region& region = store.memory.region(RegionKind::kIndex);
   const std::uint64_t word = store.memory.root().index_word.load();

@@ -1,7 +1,7 @@
-// The pin protocol between two processes over shared memory, a round at a time: the parent is the daemon and deletes an
-// object while the child gets it, or drops it while the child reads its record. With the real classes nobody may ever
-// read bytes that were overwritten; with the re-check left out, the pin published by a plain store, or records read
-// while their object is evicting, somebody must, or this test would prove nothing.
+// Litmus test of the pin protocol between two processes over shared memory, in rounds: the parent acts as the daemon
+// and deletes an object while the child gets it, or drops it while the child reads its record. With the real classes,
+// overwritten bytes must never be read. The controls (no re-check, the pin published by a plain store, records read
+// while their object is evicting) must produce bad reads, or the test would prove nothing.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,25 +32,25 @@ bool is_control(Variant variant) { return variant != Variant::kReal && variant !
 constexpr std::uint64_t kOverwritten = ~0ULL;
 constexpr std::size_t kNoiseLines = 8;
 
-// The stage on which the rounds are played, in a memfd of its own.
+// State shared by the two processes, in its own memfd.
 struct alignas(64) Stage {
   alignas(64) std::atomic<std::uint64_t> round{0};        // set by the daemon: the object of this round is sealed
-  alignas(64) std::atomic<std::uint64_t> daemon_done{0};  // it has deleted, and freed unless it saw a pin
-  alignas(64) std::atomic<std::uint64_t> reader_done{0};  // it has unpinned
+  alignas(64) std::atomic<std::uint64_t> daemon_done{0};  // daemon has deleted it, and freed it unless pinned
+  alignas(64) std::atomic<std::uint64_t> reader_done{0};  // the reader has unpinned
   alignas(64) std::atomic<std::uint64_t> stop{0};
   alignas(64) std::atomic<std::uint64_t> payload{0};
-  alignas(64) std::atomic<std::uint64_t> reads{0};  // the reader's counts
+  alignas(64) std::atomic<std::uint64_t> reads{0};  // counters of the reader
   alignas(64) std::atomic<std::uint64_t> bad{0};
   alignas(64) std::atomic<std::uint64_t> missed{0};
-  // Lines that both write: a processor that has just written them still waits for them when the next store comes, which
-  // is what delays a plain store long enough to be seen.
+  // Lines written by both processes: a processor that has just written them still waits for them at the next store,
+  // which delays a plain store long enough for the violation to show.
   struct alignas(64) Line {
     std::atomic<std::uint64_t> value{0};
   };
   std::array<Line, kNoiseLines> noise;
 };
 
-// xorshift: cheap, the same in every run.
+// xorshift generator: cheap and reproducible.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : state_(seed) {}
@@ -75,7 +75,7 @@ void pause_for(std::uint64_t turns) {
   }
 }
 
-// Spins, then yields: the two processes may share a busy machine. False when the other side stopped or died.
+// Spins, then yields, since the two processes may share a busy machine. False if the other side stopped or died.
 bool await(const std::atomic<std::uint64_t>& word, std::uint64_t value, const Stage& stage,
            const os::Deadline& watchdog) {
   for (std::uint32_t spins = 0; word.load(std::memory_order_acquire) != value; ++spins) {
@@ -98,7 +98,7 @@ struct Outcome {
   std::uint64_t bad = 0;
 };
 
-// ---- the reader's process
+// ---- reader process
 std::optional<Found> look(const DirectoryReader& reader, Variant variant) {
   return is_of_records(variant) ? reader.find_existing(numbered_id(1)) : reader.find(numbered_id(1));
 }
@@ -134,7 +134,7 @@ void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant
         position = table.pin(found->slot, found->generation());
       }
       if (look_again(reader, *found, variant)) {
-        // By now the object is ours. Whatever the daemon does in this round, it has to leave the bytes alone.
+        // The object is now ours: whatever the daemon does in this round, it must not touch the bytes.
         if (!await(stage.daemon_done, round, stage, watchdog)) return;
         const bool good = stage.payload.load(std::memory_order_acquire) == round;
         (good ? stage.reads : stage.bad).fetch_add(1, std::memory_order_relaxed);
@@ -151,7 +151,7 @@ void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant
   }
 }
 
-// ---- the daemon's process
+// ---- daemon process
 class Daemon {
  public:
   Daemon(Stage& stage, ControlMemory& memory, PinScanner& scanner, bool drops)
@@ -159,18 +159,18 @@ class Daemon {
 
   bool start() { return index_.reset().is_ok(); }
 
-  // False if the reader is gone.
+  // False if the reader does not respond.
   bool play(std::uint64_t round, const os::Deadline& watchdog, Outcome& outcome) {
     const std::uint32_t slot = directory_.allocate().take();
     stage_.payload.store(round, std::memory_order_relaxed);
     directory_.publish_sealed(slot, {.id = numbered_id(1)});
-    if (round == 1 && !index_.insert(numbered_id(1), slot).is_ok()) return false;  // the same slot every round
+    if (round == 1 && !index_.insert(numbered_id(1), slot).is_ok()) return false;  // the same slot in every round
     write_noise(stage_, round);
     stage_.round.store(round, std::memory_order_release);
     pause_for(dice_.below(delay_));
     const std::array<PinTarget, 1> victim = {PinTarget{slot, directory_.generation(slot)}};
     const bool pinned = drops_ ? !drop(slot, victim, outcome) : !remove(slot, victim, outcome);
-    // Keeps the two in step on any machine: about as many rounds are won by the one as by the other.
+    // Keeps the race balanced on any machine: each side wins about half of the rounds.
     delay_ = pinned ? std::max<std::uint64_t>(delay_ - 1, 2) : std::min<std::uint64_t>(delay_ + 1, 4096);
     stage_.daemon_done.store(round, std::memory_order_release);
     if (!await(stage_.reader_done, round, stage_, watchdog)) return false;
@@ -184,7 +184,7 @@ class Daemon {
   }
 
  private:
-  // Both: false if somebody pins it.
+  // Both return false if the object is pinned.
   bool remove(std::uint32_t slot, const std::array<PinTarget, 1>& victim, Outcome& outcome) {
     directory_.mark_deleting(slot);
     if (scanner_.scan(victim)[0] != 0) return false;
@@ -193,7 +193,7 @@ class Daemon {
     return true;
   }
 
-  bool drop(std::uint32_t slot, const std::array<PinTarget, 1>& victim, Outcome& outcome) {  // as ObjectTable::drop
+  bool drop(std::uint32_t slot, const std::array<PinTarget, 1>& victim, Outcome& outcome) {  // like ObjectTable::drop
     directory_.mark_evicting(slot);
     if (scanner_.scan(victim)[0] != 0) {
       directory_.mark_sealed(slot);
@@ -218,7 +218,7 @@ class Daemon {
   std::uint64_t delay_ = 64;
 };
 
-// Plays until `rounds` are over, or, for a control, until a bad read was seen.
+// Plays `rounds` rounds; a control stops at the first bad read.
 Outcome play(Variant variant, std::uint64_t rounds, std::uint64_t limit_ms) {
   const UniqueFd stage_fd = os::create_memfd("stage", sizeof(Stage)).take();
   const os::Mapping stage_memory = os::Mapping::map(stage_fd.get(), 0, sizeof(Stage), os::Access::kReadWrite).take();
@@ -231,7 +231,7 @@ Outcome play(Variant variant, std::uint64_t rounds, std::uint64_t limit_ms) {
 
   const pid_t child = ::fork();
   if (child == 0) {
-    // As a client would: its own read-only mappings, by descriptors that cannot be mapped writable.
+    // Like a client: its own read-only mappings of descriptors that cannot be mapped writable.
     ControlView view = ControlView::attach(memory.client_fds().take(), numbered_instance(1)).take();
     PinTable table = PinTable::attach(os::duplicate(pin_fd.get()).take()).take();
     play_reader(stage, view, table, variant, watchdog);
@@ -268,8 +268,7 @@ std::string told(const Outcome& outcome) {
          ", good reads " + std::to_string(outcome.reads) + ", bad reads " + std::to_string(outcome.bad);
 }
 
-// A control that saw nothing proves nothing: on one CPU the two processes hardly ever meet in the window, on more they
-// do.
+// A control must see a violation. On one CPU the two processes hardly ever meet in the window, so it is skipped there.
 void expect_violation(Variant variant) {
   const Outcome outcome = play(variant, UINT64_MAX, 120'000);
   ::testing::Test::RecordProperty("outcome", told(outcome));
@@ -281,7 +280,7 @@ void expect_safe(Variant variant) {
   const Outcome outcome = play(variant, 2'000'000, 6'000);
   ::testing::Test::RecordProperty("outcome", told(outcome));
   EXPECT_EQ(outcome.bad, 0U) << told(outcome);
-  // The two met: some objects were freed under the reader's eyes, others were read although they were being deleted.
+  // The race took place: some objects were freed while the reader was active, others were read while being deleted.
   EXPECT_GT(outcome.freed_at_once, 100U) << told(outcome);
   EXPECT_GT(outcome.reads, 100U) << told(outcome);
 }

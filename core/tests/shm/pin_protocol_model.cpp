@@ -19,7 +19,7 @@ constexpr int kMaxDelayed = 4;
 
 enum Variable : std::uint8_t { kWord = 0, kPayload = 1, kMark0 = 2, kPin0 = 4, kVariables = 6 };
 
-// W: life * 4 + state. M: the life whose bytes lie there, 0 while they are being overwritten.
+// W: generation * 4 + state. M: the generation whose bytes are stored, 0 while they are being overwritten.
 enum WordState : std::uint8_t { kGone = 0, kSealed = 1, kEvicting = 2, kSpilled = 3 };
 constexpr std::uint8_t word_of(int life, WordState state) { return static_cast<std::uint8_t>(life * 4 + state); }
 constexpr std::uint8_t sealed(int life) { return word_of(life, kSealed); }
@@ -35,9 +35,9 @@ enum DaemonStep : std::uint8_t {
   kOverwrite,
   kRefill,
   kPublish,
-  kKeep,   // of a record: somebody pins it
-  kLeave,  // nobody does: it is dropped, or its payload leaves memory
-  kLoad,   // and comes back
+  kKeep,   // record only: the object is pinned
+  kLeave,  // not pinned: the object is dropped, or its payload is evicted
+  kLoad,   // and reloaded
   kDaemonDone
 };
 
@@ -46,19 +46,19 @@ struct Store {
   std::uint8_t value = 0;
 };
 
-// All bytes count: compared and hashed as raw memory.
+// No padding: states are compared and hashed as raw memory.
 struct State {
   std::array<std::uint8_t, kVariables> memory{};
-  std::array<std::uint8_t, kProcesses> delayed{};  // how many stores wait
+  std::array<std::uint8_t, kProcesses> delayed{};  // number of delayed stores
   std::array<std::array<Store, kMaxDelayed>, kProcesses> buffer{};
   std::array<std::uint8_t, kMaxReaders> reader{};    // ReaderStep
-  std::array<std::uint8_t, kMaxReaders> life{};      // what the reader saw in W
-  std::array<std::uint8_t, kMaxReaders> attempts{};  // left
+  std::array<std::uint8_t, kMaxReaders> life{};      // generation that the reader saw in W
+  std::array<std::uint8_t, kMaxReaders> attempts{};  // remaining
   std::uint8_t daemon = kMark;
   std::uint8_t daemon_life = 1;
-  std::uint8_t lives = 0;    // left
-  std::uint8_t scanned = 0;  // reader whose table is next; its mark was seen if the high bit is set
-  std::uint8_t marked = 0;   // the word of this life was changed (when the scan comes first)
+  std::uint8_t lives = 0;    // remaining
+  std::uint8_t scanned = 0;  // next reader whose table is scanned; the high bit is set if its mark was seen
+  std::uint8_t marked = 0;   // the word of this generation was changed (if the scan comes first)
 
   bool operator==(const State& other) const { return std::memcmp(this, &other, sizeof(State)) == 0; }
 };
@@ -114,7 +114,7 @@ class Explorer {
     visit(state, current_, step, process);
   }
 
-  // ---- the machine
+  // ---- machine
   static std::uint8_t read(const State& state, int process, std::uint8_t variable) {
     const auto& buffer = state.buffer[index(process)];
     for (int i = state.delayed[index(process)]; i-- > 0;) {
@@ -153,7 +153,7 @@ class Explorer {
     if (successors_ == 0 && !done) ++result_.stuck;
   }
 
-  // ---- the reader
+  // ---- reader
   void finish_attempt(State& state, int reader) const {
     state.life[index(reader)] = 0;
     state.reader[index(reader)] = --state.attempts[index(reader)] == 0 ? kReaderDone : kLook;
@@ -229,11 +229,11 @@ class Explorer {
     }
   }
 
-  // ---- the daemon
+  // ---- daemon
   void step_daemon(const State& state) {
     if (state.daemon == kDaemonDone) return;
     if (state.daemon == kMark && !protocol_.daemon_marks_before_scan && state.marked == 0) {
-      // Scans first, and marks when it found nobody.
+      // Scans first, and marks if no pin was found.
       State after = state;
       after.marked = 1;
       after.daemon = kScan;
@@ -302,7 +302,7 @@ class Explorer {
     }
   }
 
-  // One read a step: the mark of a table, then its pin if the mark says that there may be one.
+  // One read per step: the table's mark, then its pin if the mark says that there may be one.
   void scan(const State& state) {
     State after = state;
     const int reader = state.scanned & 0x7f;
@@ -317,7 +317,7 @@ class Explorer {
       return next(after, "reads a mark", kDaemon);
     }
     const bool pinned = read(state, kDaemon, static_cast<std::uint8_t>(kPin0 + reader)) == state.daemon_life;
-    after.scanned = pinned ? std::uint8_t{0} : static_cast<std::uint8_t>(reader + 1);  // pinned: from the start
+    after.scanned = pinned ? std::uint8_t{0} : static_cast<std::uint8_t>(reader + 1);  // pinned: rescan from the start
     if (pinned && protocol_.record) after.daemon = kKeep;
     return next(after, "reads a pin", kDaemon);
   }
@@ -337,8 +337,8 @@ class Explorer {
 
   Protocol protocol_;
   Exploration result_;
-  std::unordered_map<State, Origin, StateHash> seen_;  // nodes stay where they are
-  std::deque<const Node*> queue_;                      // breadth first: the first bad read has the fewest steps
+  std::unordered_map<State, Origin, StateHash> seen_;  // node-based: pointers to entries stay valid
+  std::deque<const Node*> queue_;  // breadth first, so that the first bad read takes the fewest steps
   const Node* current_ = nullptr;
   std::size_t successors_ = 0;
 };

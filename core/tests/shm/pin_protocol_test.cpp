@@ -19,7 +19,7 @@ void expect_safe(const Protocol& protocol) {
   EXPECT_TRUE(found.complete) << found.states << " states";
   EXPECT_EQ(found.bad_reads, 0U) << steps(found);
   EXPECT_EQ(found.stuck, 0U);
-  // Not vacuous: objects were read, memory was freed, and everybody came to an end.
+  // Not vacuous: objects were read, memory was freed, and every process finished.
   EXPECT_GT(found.good_reads, 0U);
   EXPECT_GT(found.frees, 0U);
   EXPECT_GT(found.ends, 0U);

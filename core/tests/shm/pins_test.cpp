@@ -85,7 +85,7 @@ TEST(Pins, LiesInAClientsTableAreBounded) {
   std::memset(table.memory() + pin_table_bytes(0), 0xff, 16 * 8);
   EXPECT_EQ(scanner.scan(std::vector<PinTarget>{{1, 1}})[0], 0);
   EXPECT_EQ(scanner.count(1), 16U);
-  // A slot number that no directory has comes out as it went in: a number, never an address.
+  // An invalid slot number is passed through: it is only a number, never used as an address.
   scanner.for_each([](std::uint32_t, const PinTarget& target) { EXPECT_EQ(target.slot, 0xffff'fffeU); });
 }
 
@@ -109,7 +109,7 @@ TEST(Pins, AttachChecksTheHeader) {
   const auto code = [&] { return PinTable::attach(os::duplicate(fd.get()).take()).code(); };
   EXPECT_EQ(code(), Code::kOk);
   header->capacity = 17;
-  EXPECT_EQ(code(), Code::kInvalidArgument);  // cut off
+  EXPECT_EQ(code(), Code::kInvalidArgument);  // truncated
   header->capacity = 16;
   header->layout_version = kLayoutVersion + 1;
   EXPECT_EQ(code(), Code::kVersionMismatch);
@@ -123,7 +123,7 @@ TEST(Pins, AForkedTableHasThePinsOfValuesAtTheSamePositions) {
   for (std::uint32_t i = 0; i < 10; ++i)
     positions.push_back(parent.pin(i, i + 1));
   parent.unpin(positions[3]);
-  std::vector<std::uint32_t> held = {positions[0], positions[1], positions[9]};  // the others are of other threads
+  std::vector<std::uint32_t> held = {positions[0], positions[1], positions[9]};  // the others belong to other threads
   PinTable child = PinTable::create_private(64).take();
   ASSERT_TRUE(child.copy_from(parent, held).is_ok());
   EXPECT_EQ(child.in_use(), 3U);
@@ -164,7 +164,7 @@ TEST(Pins, ATableHasMemoryForItsFirstPinsAndGrowsOnRequest) {
   scanner.grow(1, grown);
   EXPECT_EQ(scanner.scan(victim)[0], 1);
   EXPECT_EQ(memory_of(fd), kPinTableFirstBytes + os::page_bytes()) << "a scan fills no hole";
-  // Whoever takes over finds the table as it has grown.
+  // The next daemon finds the table at its grown size.
   PinScanner next;
   ASSERT_TRUE(next.add(1, fd.get(), kMaxPinsPerClient).is_ok());
   EXPECT_EQ(next.places(1), grown);
@@ -191,11 +191,11 @@ TEST(Pins, WhoseTableCannotBeReadMayPinAnything) {
   scanner.add_unreadable(7);
   EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 1}));
   EXPECT_EQ(scanner.pinned_by({2, 1})[0].client, 7U);
-  ASSERT_TRUE(scanner.add(7, fd.get(), 16).is_ok());  // it came back
+  ASSERT_TRUE(scanner.add(7, fd.get(), 16).is_ok());  // reconnected
   EXPECT_FALSE(scanner.is_unreadable(7));
   EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 0}));
   scanner.add_unreadable(8);
-  scanner.remove(8);  // it is gone
+  scanner.remove(8);  // client is gone
   EXPECT_EQ(scanner.scan(victims), (std::vector<std::uint8_t>{1, 0}));
 }
 
@@ -241,7 +241,7 @@ TEST(Accesses, ADrainSeesWhatWasNotedSinceTheLastOneInOrder) {
   const UniqueFd one = create_pin_table(8).take();
   PinTable first = attach(one);
   PinTable second = PinTable::create_private(3).take();
-  first.note(77, 1);  // before the daemon knows the table: not seen
+  first.note(77, 1);  // not seen: noted before the daemon knows the table
   PinScanner scanner;
   ASSERT_TRUE(scanner.add(1, one.get(), 8).is_ok());
   ASSERT_TRUE(scanner.add_private(2, second).is_ok());
@@ -251,7 +251,7 @@ TEST(Accesses, ADrainSeesWhatWasNotedSinceTheLastOneInOrder) {
   second.note(9, 3);
   EXPECT_EQ(drain(scanner), (Noted{{1, {0, 1}}, {1, {5, 0xffff'ffffU}}, {2, {9, 3}}}));
   EXPECT_TRUE(drain(scanner).empty());
-  // The notes lie before the pins and touch none of them.
+  // Accesses are stored before the pins and do not touch them.
   EXPECT_EQ(first.in_use(), 0U);
   EXPECT_EQ(scanner.count(1), 0U);
 }

@@ -23,7 +23,7 @@ struct Sample {
   [[nodiscard]] RecordParts parts() const { return {buffers, blobs, tree, payload}; }
 };
 
-// Memory aligned as records are in the arena.
+// Memory with the alignment that records have in the arena.
 struct alignas(kRecordAlign) Block {
   std::array<std::byte, 1024> bytes{};
 };
@@ -88,7 +88,7 @@ TEST(Record, EveryFlippedBitIsNoticedByParseOrChecksum) {
   Block block;
   const std::span<std::byte> bytes = build(Sample(), block);
   for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-    // Flags say nothing in version 1 and are not covered by the checksum, which begins after them.
+    // Flags have no meaning in version 1, and the checksum, which begins after them, does not cover them.
     if (bit / 8 >= offsetof(RecordHeader, flags) && bit / 8 < offsetof(RecordHeader, flags) + 2) continue;
     bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
     const Result<RecordView> view = RecordView::parse(bytes);
@@ -103,7 +103,7 @@ TEST(Record, NothingOutsideTheBytesIsReadWhateverTheySay) {
   Block block;
   const std::size_t size = build(sample, block).size();
   for (int round = 0; round < 20'000; ++round) {
-    // Exactly as large as the record, so that the address sanitizer sees every step beyond.
+    // Exactly as large as the record, so that AddressSanitizer detects any access beyond it.
     const std::unique_ptr<Block> copy = std::make_unique<Block>(block);
     const std::size_t at = random() % (sizeof(RecordHeader) + 4 * sizeof(BufferRef));
     const std::uint32_t value = random() % 3 == 0 ? 0xffff'fff0U : static_cast<std::uint32_t>(random() % 600);
@@ -207,7 +207,7 @@ TEST(RecordArena, TrimGivesPagesBackAndTheyReturn) {
   EXPECT_EQ(arena.trim().take(), 0U);
   EXPECT_LT(*os::resident_bytes(fd), full - (7U << 20));
   const std::uint64_t again = arena.allocate(4U << 20).take();
-  // Reserved before anything is written: no page is missing.
+  // Memory is reserved before anything is written: no page is missing.
   EXPECT_GE(*os::resident_bytes(fd), 4U << 20);
   std::memset(arena.span(again, 4U << 20).data(), 2, 4U << 20);
   EXPECT_LT(*os::resident_bytes(fd), full);

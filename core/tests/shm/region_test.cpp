@@ -30,7 +30,7 @@ Status attach(const Region& region, RegionKind kind = RegionKind::kSlots,
   return reader.status();
 }
 
-// Changes the header in place and makes its checksum fit again.
+// Changes the header in place and updates its checksum if `fix_crc`.
 void change_header(const Region& region, const std::function<void(RegionHeader&)>& change, bool fix_crc = true) {
   auto* header = const_cast<RegionHeader*>(region.header());
   change(*header);
@@ -42,7 +42,7 @@ TEST(Region, EveryKindCanBeMadeAtItsFullSize) {
     const Result<Region> region = Region::create(kind, numbered_instance(1));
     ASSERT_TRUE(region.is_ok()) << region_name(kind) << ": " << region.status().message();
     EXPECT_EQ(region->capacity(), region_default_capacity(kind));
-    EXPECT_LE(*os::resident_bytes(region->fd()), 128U << 10) << region_name(kind);  // virtual, not memory
+    EXPECT_LE(*os::resident_bytes(region->fd()), 128U << 10) << region_name(kind);  // address space, not memory
     EXPECT_NE(region_name(kind), "unknown");
   }
 }
@@ -92,7 +92,7 @@ TEST(RegionAdoption, WholeRegionIsTaken) { EXPECT_TRUE(attach(make()).is_ok()); 
 
 TEST(RegionAdoption, AnotherLayoutVersionIsAVersionMismatchThatNamesBoth) {
   const Region region = make();
-  // A newer layout has its checksum elsewhere: the version must be judged first.
+  // A newer layout may have its checksum elsewhere, so the version must be checked first.
   change_header(region, [](RegionHeader& header) { header.layout_version = kLayoutVersion + 1; }, false);
   const Status status = attach(region);
   EXPECT_EQ(status.code(), Code::kVersionMismatch);
@@ -147,7 +147,7 @@ TEST(RegionAdoption, EveryFlippedBitOfTheHeaderIsNoticed) {
 }
 
 TEST(RegionAdoption, TruncatedRegionIsRefused) {
-  // The same header in a memfd that is too short for what it promises.
+  // The same header in a memfd that is shorter than the header claims.
   const Region region = make();
   const UniqueFd cut = os::create_memfd("cut", kRegionHeaderBytes + 4096).take();
   const os::Mapping mapping = os::Mapping::map(cut.get(), 0, kRegionHeaderBytes, os::Access::kReadWrite).take();

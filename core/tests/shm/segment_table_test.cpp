@@ -25,7 +25,7 @@ TEST(SegmentTable, TheLifeOfASegment) {
   EXPECT_EQ(table.writer(segment).token, 4711U);
   table.end_lease(segment, true);
   EXPECT_EQ(table.state(segment), SegmentState::kReturned);
-  EXPECT_EQ(table.writer(segment).token, 4711U);  // the former writer still counts
+  EXPECT_EQ(table.writer(segment).token, 4711U);  // the former writer is still recorded
   table.forget_writer(segment);
   EXPECT_EQ(table.writer(segment).token, 0U);
   EXPECT_EQ(table.generation(segment), 1U);
@@ -66,7 +66,7 @@ TEST(SegmentTable, ACrashBetweenWriterAndStateNeverLosesTheWriterOfALease) {
   SegmentTable table(store.memory);
   const std::uint32_t segment = table.add(kSegmentAlign).take();
   table.set_state(segment, SegmentState::kFree);
-  // The first half of lease(): the adopting daemon sees a free segment with a former writer, which is safe.
+  // First half of lease(): the adopting daemon sees a free segment with a former writer, which is safe.
   table.table().at(segment).writer_token = 99;
   SegmentTable after(store.memory);
   EXPECT_EQ(after.adopt().live, std::vector<std::uint32_t>{segment});

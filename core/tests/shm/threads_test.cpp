@@ -1,6 +1,6 @@
-// Readers in threads against a daemon in another, over the process-local fake: what the thread sanitizer judges. The
-// payload is plain memory that the daemon overwrites as soon as nobody pins it; a wrong order is a data race or a value
-// that does not belong to the ID.
+// Reader threads against a daemon thread over the process-local fake, for ThreadSanitizer. The payload is plain memory
+// that the daemon overwrites as soon as it is unpinned; a wrong order shows as a data race or as a value that does not
+// belong to the ID.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,12 +22,12 @@ constexpr std::uint64_t kOverwritten = ~0ULL;
 
 struct Shared {
   FakeStore store;
-  // By slot; written by the daemon before the slot is published and after nobody pins it any more. Not atomic.
+  // Indexed by slot. Written by the daemon before the slot is published and after the last unpin. Not atomic.
   std::vector<std::uint64_t> payload = std::vector<std::uint64_t>(1U << 13, kOverwritten);
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> reads{0};
   std::atomic<std::uint64_t> wrong{0};
-  std::atomic<std::uint64_t> refused{0};  // the re-check said no
+  std::atomic<std::uint64_t> refused{0};  // rejected by the re-check
 };
 
 void read_until_stopped(Shared& shared, PinTable& table, std::uint32_t seed) {
@@ -127,7 +127,7 @@ class FakeDaemon {
 
 TEST(Threads, ReadersNeverSeeFreedPayloadWhileTheDaemonDeletesReplacesAndRebuilds) {
   Shared shared;
-  PinTable one = PinTable::create_private(64).take();  // two threads of one process share it
+  PinTable one = PinTable::create_private(64).take();  // shared by two threads, as within one process
   PinTable two = PinTable::create_private(64).take();
   PinScanner scanner;
   ASSERT_TRUE(scanner.add_private(1, one).is_ok());
@@ -154,7 +154,7 @@ TEST(Threads, ReadersNeverSeeFreedPayloadWhileTheDaemonDeletesReplacesAndRebuild
 }
 
 TEST(Threads, TheWordAloneCarriesTheFieldsOfASlot) {
-  // No index, no other word between the two: whoever sees the slot sealed may read its fields.
+  // No index and no other word is shared: a thread that sees the slot sealed may read its fields.
   FakeStore store;
   constexpr std::uint64_t kRounds = 2000;
   std::vector<std::uint32_t> slots;
@@ -179,7 +179,8 @@ TEST(Threads, TheWordAloneCarriesTheFieldsOfASlot) {
 }
 
 TEST(Threads, APositionBelongsToOneThreadAtATime) {
-  // Few places and no pause: the free stack's top goes away and comes back between a look and an exchange.
+  // Few positions and no pauses, to provoke ABA: the free stack's top is popped and pushed back between the load and
+  // the exchange.
   constexpr std::uint32_t kThreads = 4;
   PinTable table = PinTable::create_private(2 * kThreads).take();
   std::vector<std::atomic<std::uint32_t>> owner(2 * kThreads);
@@ -225,13 +226,13 @@ TEST(Threads, ManyThreadsShareOnePinTableWithoutLosingPlaces) {
           const std::uint32_t slot = t * 1'000'000 + static_cast<std::uint32_t>(step);
           const std::uint32_t position = table.pin(slot, t + 1);
           if (position == PinTable::kNoPosition) {
-            ++failures;  // there is a place for everybody
+            ++failures;  // there are enough positions for every thread
             continue;
           }
           held.emplace_back(position, Pin::make(slot, t + 1));
         } else if (!held.empty()) {
           const std::size_t which = random() % held.size();
-          if (table.pin_at(held[which].first) != held[which].second) ++failures;  // somebody else has it too
+          if (table.pin_at(held[which].first) != held[which].second) ++failures;  // taken by another thread too
           table.unpin(held[which].first);
           held[which] = held.back();
           held.pop_back();

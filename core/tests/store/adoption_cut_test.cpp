@@ -1,4 +1,4 @@
-// The daemon dies at every step of every change; whoever takes over finds the old state or the new one, whole, and
+// The daemon dies at every step of every change: its successor finds either the old or the new state, complete, and
 // nothing leaks.
 #include "store/cut.h"
 #include "store/harness.h"
@@ -30,7 +30,7 @@ TEST(Adoption, WhatWasSealedIsThereAfterARestart) {
   ASSERT_NE(session, nullptr);
   EXPECT_EQ(h.store->sessions().use(*session).objects, 2U);
   ASSERT_NE(h.store->names().resolve(*session, "orders"), nullptr);
-  EXPECT_EQ(h.store->sessions().handle(*session), run);  // clients go on with the number they have
+  EXPECT_EQ(h.store->sessions().handle(*session), run);  // clients keep using their session handle
   EXPECT_TRUE(h.remove(kA));
   EXPECT_EQ(h.store->pool().blob_bytes(), used);
   h.expect_no_leak();
@@ -79,21 +79,21 @@ TEST(Adoption, AnAbsentWriterKeepsWhatItLeasedAndNoMore) {
   }
   const std::uint64_t leased = h.store->pool().leased_by(a);
   const LeaseGrant held = h.lease(a, kMiB, kMiB);
-  h.lease(b, 30 * kMiB, 30 * kMiB);  // which needs what is free in the first one's segments
+  h.lease(b, 30 * kMiB, 30 * kMiB);  // needs the free memory in the first client's segments
   ASSERT_GT(h.source.punched, 0U);
   h.restart();
   EXPECT_LE(h.store->pool().leased_by(a), leased + held.length);
   EXPECT_EQ(h.store->pool().committed_bytes(), h.source.in_use());
   h.kill(b);
   h.lease(h.add_client(), 30 * kMiB, 30 * kMiB);
-  // And it goes on with what it has.
+  // The first client continues with its lease.
   const std::vector<HeldLease> its = {{held.segment, held.generation, held.offset, held.length}};
   ASSERT_TRUE(h.store->reconnect(a, h.store->clients().find(a)->token, &its).is_ok());
   EXPECT_EQ(h.store->pool().leased_by(a), held.length);
   h.expect_no_leak();
 }
 
-// A range that its writer may still fill, or seal by the same request sent again, is nobody else's at any step.
+// A range that its writer may still fill, or seal by resending the same request, is never handed to anyone else.
 TEST(AdoptionCut, WhatAWriterHeldStaysItsOwn) {
   std::vector<HeldLease> held;
   const auto lease = [&](Harness& h) {
@@ -161,13 +161,13 @@ TEST(AdoptionCut, ReplaceOfAPinnedObjectWithItsName) {
         EXPECT_TRUE(h.seal(0, spec).status.is_ok());
       },
       [&](Harness& h, bool done) {
-        ASSERT_TRUE(h.has(kA));  // the one or the other, never none
+        ASSERT_TRUE(h.has(kA));  // always either the old or the new object
         const bool replaced = h.generation(kA) != before;
         if (done) {
           EXPECT_TRUE(replaced);
         }
         EXPECT_EQ(h.store->objects().count(), 1U);
-        EXPECT_EQ(h.store->objects().deferred(), replaced ? 1U : 0U);  // the old one is pinned
+        EXPECT_EQ(h.store->objects().deferred(), replaced ? 1U : 0U);  // the old object is pinned
         EXPECT_EQ(h.store->objects().payload_bytes(), replaced ? 128 * kKiB : 64 * kKiB);
         EXPECT_EQ(h.store->names().count(), 1U);
       },
@@ -186,7 +186,7 @@ TEST(AdoptionCut, Rebind) {
       [](Harness& h) { EXPECT_TRUE(h.store->bind_name(h.open("run"), "orders", kB, true).is_ok()); },
       [](Harness& h, bool done) {
         const IdBytes* id = h.store->names().resolve(*h.store->sessions().find("scope", "run"), "orders");
-        ASSERT_NE(id, nullptr);  // bound to the one or the other
+        ASSERT_NE(id, nullptr);  // bound to either the old or the new object
         if (done) {
           EXPECT_EQ(*id, kB);
         }
@@ -243,7 +243,7 @@ TEST(AdoptionCut, RemovalOfASession) {
         ENTREPOT_SYNC_POINT("after");
       },
       [](Harness& h, bool) {
-        // It was marked before the first object went: whoever takes over ends what was begun.
+        // The session was marked before the first object was deleted, so the next daemon completes the removal.
         EXPECT_EQ(h.store->objects().count(), 0U);
         EXPECT_EQ(h.store->sessions().count(), 0U);
         EXPECT_EQ(h.store->names().count(), 0U);

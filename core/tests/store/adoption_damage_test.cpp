@@ -1,4 +1,4 @@
-// Control memory that is damaged: what is lost with it, and what stays as it is because somebody may still read it.
+// Damaged control memory: what is lost with it, and what must be kept because a client may still be reading it.
 #include <array>
 #include <string>
 #include <string_view>
@@ -48,7 +48,7 @@ TEST(AdoptionDamage, ASegmentThatTheKeeperDoesNotHoldLosesItsObjectsOnly) {
   h.expect_no_leak();
 }
 
-// What somebody reads, although nothing in the control memory says so any more, is not written over.
+// Memory that a client is reading is not overwritten, even if damaged control memory no longer refers to it.
 class DamageUnderAPin : public ::testing::TestWithParam<const char*> {
  protected:
   void damage(std::uint32_t slot, std::uint32_t blob) {
@@ -67,7 +67,7 @@ class DamageUnderAPin : public ::testing::TestWithParam<const char*> {
       h.memory.region(RegionKind::kBlobs).as<Blob>()[blob].length ^= 64;
     }
   }
-  // Fills what memory there is; whether any of it is that of A.
+  // Fills all available memory. Returns whether any of it overlaps that of A.
   bool is_written_over(const SealSpec& spec, std::uint64_t record_offset, std::uint64_t record_bytes) {
     static const std::vector<HeldLease> kNone;
     EXPECT_TRUE(h.store->reconnect(writer, h.store->clients().find(writer)->token, &kNone).is_ok());
@@ -162,7 +162,7 @@ TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
   h.expect_no_leak();
 }
 
-// A daemon that got no key, say, and goes on without what is on disk.
+// A daemon without cold storage, for example because it got no key, continues without the objects on disk.
 TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   Harness h(64 * kMiB, 0, true);
   const auto client = h.add_client();
@@ -187,7 +187,7 @@ TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   EXPECT_NE(left.message.find("there is no key"), std::string::npos) << left.message;
   EXPECT_EQ(left.message.find("damaged"), std::string::npos) << left.message;
   ASSERT_TRUE(h.seal(client, h.inline_spec(kB, session, "anew")).status.is_ok());
-  h.restart();  // and another one without
+  h.restart();  // and the one after it has no cold storage either
 
   h.spills = true;
   EXPECT_EQ(h.restart().objects.lost, 0U);
@@ -198,7 +198,7 @@ TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   const auto info = h.store->info_json(kA);
   ASSERT_TRUE(info.is_ok());
   EXPECT_NE(info->find("\"a\""), std::string::npos) << *info;
-  // The session is as it was.
+  // The session and its limits are unchanged.
   EXPECT_EQ(h.seal(client, h.blob_spec(client, numbered_id(3), session, 2 * kMiB)).status.code(), Code::kStoreFull);
   EXPECT_EQ(h.restart().objects.lost, 0U);
   EXPECT_EQ(h.get(kA).code, Code::kOk);

@@ -1,4 +1,4 @@
-// One budget for all that a store takes: it sums up, and whatever it refuses has not happened.
+// One budget for all memory of a store: its items add up, and a rejected request changes nothing.
 #include "shm/memory_budget.h"
 
 #include "store/harness.h"
@@ -139,7 +139,7 @@ TEST_F(FullStore, WhoeverTakesOverCountsTheSame) {
   h.restart();
   for (std::size_t i = 0; i < kBudgetItems; ++i) {
     const auto item = static_cast<BudgetItem>(i);
-    // The index is made anew, in a size that need not be the one that it had grown to.
+    // The index is rebuilt, possibly in another size than it had grown to.
     if (item == BudgetItem::kIndex) continue;
     EXPECT_EQ(h.store->budget().granted(item), before[i]) << budget_item_name(item);
   }

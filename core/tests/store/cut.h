@@ -1,4 +1,4 @@
-// The daemon dies at every step of a change.
+// Crash tests: the daemon dies at every step of a change.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace entrepot::testing {
 
 struct Cut {};
 
-// Prepares a store, dies at the n-th step of `change`, adopts, and calls `check(harness, done)`; for all n. `done`: the
-// change went through.
+// For each n: prepares a store, dies at the n-th step of `change`, adopts, and calls `check(harness, done)`, where
+// `done` means that the change completed.
 inline void at_every_step(const std::function<void(Harness&)>& prepare, const std::function<void(Harness&)>& change,
                           const std::function<void(Harness&, bool)>& check, std::uint64_t least_steps,
                           bool spills = false) {
@@ -40,7 +40,7 @@ inline void at_every_step(const std::function<void(Harness&)>& prepare, const st
     EXPECT_EQ(report.lost_segments, 0U);
     EXPECT_EQ(report.damaged_entries, 0U);
     check(h, done);
-    h.restart();  // once more: an adoption leaves what can be adopted
+    h.restart();  // once more: an adoption leaves an adoptable state
     check(h, done);
     h.expect_no_leak();
     if (::testing::Test::HasFailure()) return;

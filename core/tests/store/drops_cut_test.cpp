@@ -1,4 +1,4 @@
-// The daemon dies at every step of a drop, of sealing what was dropped anew, and of deleting it.
+// The daemon dies at every step of a drop, and of resealing or deleting a dropped object.
 #include <array>
 
 #include "store/cut.h"

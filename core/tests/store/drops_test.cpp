@@ -1,4 +1,4 @@
-// What can be made again is dropped instead of written, where that is expected to cost less; and what is left of it.
+// Recomputable objects are dropped instead of written if that is expected to cost less; and what remains of them.
 #include <array>
 
 #include "store/harness.h"
@@ -7,7 +7,7 @@ namespace entrepot::testing {
 namespace {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kCheap = kMillisecond;  // writing and reading 2 MiB is taken to cost some 5 ms
+constexpr std::uint64_t kCheap = kMillisecond;  // writing and reading 2 MiB is estimated at about 5 ms
 constexpr std::uint64_t kDear = 60'000 * kMillisecond;
 class Drops : public ::testing::Test {
  protected:
@@ -36,7 +36,7 @@ class Drops : public ::testing::Test {
     h.run_io();
     return freed;
   }
-  // A lease that may have to wait for writes.
+  // Requests a lease that may have to wait for writes.
   Code lease(std::uint64_t bytes) {
     std::optional<Result<LeaseGrant>> got;
     h.store->lease({client, 9}, bytes, bytes, 500, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
@@ -110,12 +110,12 @@ TEST_F(Drops, WhatIsDroppedSaysSoUntilItIsMadeAgainAndIsNotDroppedTwice) {
     h.restart();
   }
   EXPECT_EQ(h.cold.used(), 2 * kMiB);
-  // A retry that writes it once more changes nothing about that.
+  // Rewriting it in a retry does not change that.
   put(1, 2 * kMiB, "", true);
   ASSERT_TRUE(hint(1, kCheap).is_ok());
   (void)reclaim();
   EXPECT_EQ(code(1), Code::kOk);
-  // Deleted, it is forgotten.
+  // Deleting the object resets that.
   EXPECT_TRUE(h.remove(kA));
   put_again(1, kCheap);
   EXPECT_TRUE(reclaim());
@@ -170,7 +170,7 @@ TEST_F(Drops, WhatIsReadKeptSharedWrittenOrTakenBackIsNotDropped) {
   keep.pinned = true;
   const std::array<IdBytes, 1> second = {numbered_id(2)};
   ASSERT_TRUE(h.store->hint(second, keep)[0].is_ok());
-  SealSpec shares;  // the third's blob
+  SealSpec shares;  // the third object's blob
   shares.id = numbered_id(7);
   shares.session = session;
   const std::uint32_t blob = h.store->objects().blobs_of(*h.store->objects().find(numbered_id(3)))[0];
@@ -213,7 +213,7 @@ TEST_F(Drops, ASetThatWantsCopiesGetsThem) {
 
 TEST_F(Drops, NothingIsWrittenAheadOfWhatWouldBeDropped) {
   for (std::uint64_t number = 1; number <= 14; ++number)
-    put_again(number, kCheap);  // 28 of 32 MiB: above the mark from which copies are written
+    put_again(number, kCheap);  // 28 of 32 MiB: above the mark at which background writes start
   h.run_io();
   EXPECT_EQ(h.cold.used(), 0U);
   for (std::uint64_t number = 1; number <= 14; ++number)
@@ -258,7 +258,7 @@ TEST_F(DropsWithoutDisk, OnlyWhatCanBeMadeAgainGoes) {
   EXPECT_EQ(h.lease_error(client, 8 * kMiB).code(), Code::kStoreFull);
   ASSERT_TRUE(hint(3, kDear).is_ok());
   ASSERT_TRUE(hint(4, kDear).is_ok());
-  ASSERT_TRUE(hint(4, RecomputeCode::kCannotNs).is_ok());  // taken back
+  ASSERT_TRUE(hint(4, RecomputeCode::kCannotNs).is_ok());  // revoked
   const auto position = h.pin(client, numbered_id(3));
   EXPECT_EQ(h.lease_error(client, 8 * kMiB).code(), Code::kStoreFull);
   h.pins(client).unpin(position);
@@ -266,7 +266,7 @@ TEST_F(DropsWithoutDisk, OnlyWhatCanBeMadeAgainGoes) {
   h.restart();
   static const std::vector<HeldLease> kNone;
   ASSERT_TRUE(h.store->reconnect(client, h.store->clients().find(client)->token, &kNone).is_ok());
-  for (int i = 0; i < 2; ++i)  // room for one is left
+  for (int i = 0; i < 2; ++i)  // there is memory for only one without dropping
     EXPECT_GE(h.lease(client, 2 * kMiB).length, 2 * kMiB);
   EXPECT_EQ(code(3), Code::kObjectDropped) << "what was said before the daemon died still holds";
   EXPECT_EQ(code(4), Code::kOk);

@@ -1,4 +1,4 @@
-// The policy's lists against a naive model that looks at every object for every victim.
+// The policy's lists against a naive model that examines every object for every victim.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -67,7 +67,7 @@ class Naive {
   std::uint64_t uses = 0;
 
  private:
-  // The first of each group (set, read, clean, priority), and of those the cheapest.
+  // Takes the first of each group (set, read, clean, priority), and returns the cheapest of those.
   [[nodiscard]] std::optional<std::uint32_t> best(const std::map<std::uint32_t, Object>& left,
                                                   std::uint64_t now_ns) const {
     std::map<std::tuple<std::uint32_t, bool, bool, int>, std::pair<std::uint64_t, std::uint32_t>> firsts;
@@ -137,7 +137,7 @@ TEST(EvictionModel, RandomOperationsChooseWhatTheNaiveModelChooses) {
     std::uint32_t order = 0;
     for (int step = 0; step < 1500; ++step) {
       now_ns += random() % 50'000'000;
-      const auto slot = static_cast<std::uint32_t>(random() % 60) * 517;  // several pages of the table of slots
+      const auto slot = static_cast<std::uint32_t>(random() % 60) * 517;  // spread over several pages of the slot table
       const auto set = static_cast<std::uint32_t>(random() % 5);
       const bool there = naive.objects.contains(slot);
       switch (random() % 12) {
@@ -147,7 +147,7 @@ TEST(EvictionModel, RandomOperationsChooseWhatTheNaiveModelChooses) {
           if (there) break;
           ++order;
           policy.admit(slot, set, 1000 + random() % 5'000'000, now_ns, order);
-          policy.forget(slot);  // admitting twice is one life
+          policy.forget(slot);  // admits twice, as one lifetime
           {
             const std::uint64_t bytes = 1000 + random() % 5'000'000;
             policy.admit(slot, set, bytes, now_ns, order);

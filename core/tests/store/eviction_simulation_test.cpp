@@ -1,4 +1,4 @@
-// What the policy is worth: bytes that a store of limited memory writes and reads back, beside LRU on the same
+// Benefit of the policy: bytes that a store of limited memory writes and reads back, compared to LRU on the same
 // accesses.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using testing::kMiB;
 
-// A store that spills: every access takes a millisecond, every mebibyte moved another.
+// A spilling store in simulation: each access takes a millisecond, and so does each MiB moved.
 class Simulation {
  public:
   Simulation(Replacement everywhere, std::uint64_t capacity) : policy_(everywhere), capacity_(capacity) {}
@@ -95,7 +95,7 @@ double ratio(std::uint64_t lru, std::uint64_t ours) {
   return static_cast<double>(lru) / static_cast<double>(std::max<std::uint64_t>(ours, 1));
 }
 
-// `count` objects over twice the memory, then `passes` scans.
+// Puts `count` objects, twice what memory holds, then runs `passes` scans.
 Simulation scan(Replacement everywhere, Reading declared, std::uint32_t count, int passes) {
   Simulation simulation(everywhere, count / 2 * kMiB);
   SetAttributes attributes;
@@ -162,7 +162,7 @@ TEST(EvictionSimulation, RandomAccessIsNotWorseThanLru) {
   }
 }
 
-// 100 hot objects read at random, while three times the memory streams by, each object read once.
+// 100 hot objects read at random, while a stream of three times the memory passes, each object read once.
 TEST(EvictionSimulation, AStreamReadOnceDoesNotPushOutTheHotSet) {
   for (const Reading declared : {Reading::kOnce, Reading::kUnknown}) {
     std::uint64_t moved[2] = {};
@@ -189,13 +189,13 @@ TEST(EvictionSimulation, AStreamReadOnceDoesNotPushOutTheHotSet) {
                 declared == Reading::kOnce ? "declared" : "inferred", static_cast<unsigned long long>(reread[0] / kMiB),
                 static_cast<unsigned long long>(reread[1] / kMiB), static_cast<unsigned long long>(moved[0] / kMiB),
                 static_cast<unsigned long long>(moved[1] / kMiB));
-    EXPECT_GT(reread[0], 500 * kMiB);  // the control: LRU does lose the hot set
+    EXPECT_GT(reread[0], 500 * kMiB);  // control: LRU does lose the hot set
     EXPECT_LT(reread[1], reread[0] / 5);
     EXPECT_LT(moved[1], moved[0]);
   }
 }
 
-// A loop, a random set and a stream whose objects die after one read, together.
+// A loop, a random set, and a stream whose objects are dead after one read, all together.
 TEST(EvictionSimulation, MixedSetsTogetherMoveLessThanLru) {
   for (const bool declare : {true, false}) {
     std::uint64_t moved[2] = {};

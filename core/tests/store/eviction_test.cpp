@@ -1,4 +1,4 @@
-// The eviction policy by itself: who goes first.
+// The eviction policy on its own: order of victims.
 #include "store/eviction.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST(EvictionOrder, LoopsLoseTheNewestReadAndKeepWhatIsStillToCome) {
     policy.touch(slot, (10 + slot) * kSecond);
   const Slots order = all_victims(policy, 13 * kSecond);
   EXPECT_EQ(order.front(), 2U);
-  // What is read ahead of the scan stays although nobody has read it yet.
+  // Objects read ahead of the scan are kept although they have not been read yet.
   policy.admit(5, 1, kMiB, 13 * kSecond);
   policy.set_clean(5, true);
   EXPECT_EQ(all_victims(policy, 13 * kSecond).front(), 2U);
@@ -132,7 +132,7 @@ TEST(EvictionOrder, PrioritiesOfSetsAndObjectsWeigh) {
   policy.admit(1, 0, kMiB, 2 * kSecond);
   policy.admit(2, 0, kMiB, 3 * kSecond);
   policy.set_priority(1, 8);
-  policy.set_priority(2, 1000);  // as much as there is
+  policy.set_priority(2, 1000);  // clamped to the maximum
   EXPECT_EQ(all_victims(policy, 10 * kSecond), (Slots{0, 1, 2}));
   policy.set_priority(1, -8);
   EXPECT_EQ(all_victims(policy, 10 * kSecond), (Slots{1, 0, 2}));
@@ -146,7 +146,7 @@ TEST(EvictionOrder, SmallObjectsCostMoreForTheirSize) {
   EvictionCosts flat;
   flat.write_ns = flat.read_ns = 0;
   policy.set_costs(flat);
-  EXPECT_EQ(all_victims(policy, 5 * kSecond), (Slots{0, 1}));  // equal: the older goes
+  EXPECT_EQ(all_victims(policy, 5 * kSecond), (Slots{0, 1}));  // tie: the older object is evicted first
 }
 
 TEST(EvictionOrder, ASetMayBeLruOrMruWhateverIsClean) {
@@ -211,13 +211,13 @@ TEST(EvictionOrder, ExplanationsSayWhy) {
   EXPECT_TRUE(policy.explain(0, 7 * kSecond).rank_is_least);
 }
 
-// ---- what can be made again ----
+// ---- recomputable objects ----
 
 TEST(EvictionDrops, IsTheCheaperOfTheTwoWaysOut) {
-  // 1 MiB costs 1.15 ms to write and, unforetold, 1.72 ms to read.
+  // 1 MiB costs 1.15 ms to write and, if not predicted, 1.72 ms to read.
   struct Row {
     const char* what;
-    double recompute_ms;  // 0: nobody said
+    double recompute_ms;  // 0: unknown
     bool drops;
     bool clean = false;
     std::uint64_t read_at_s = 0;  // 0: never
@@ -271,7 +271,7 @@ TEST(EvictionDrops, WhatIsCheapToMakeAgainGoesFirst) {
   for (std::uint32_t slot = 0; slot < 3; ++slot)
     policy.admit(slot, 0, kMiB, kSecond);
   policy.set_recompute(2, RecomputeCode::of_ns(100'000));
-  policy.set_recompute(1, RecomputeCode::of_ns(1'000'000'000));  // dearer than the disk: it is ranked by that
+  policy.set_recompute(1, RecomputeCode::of_ns(1'000'000'000));  // dearer than the disk: ranked by the disk
   EXPECT_EQ(all_victims(policy, 5 * kSecond)[0], 2U);
   policy.set_recompute(2, 0);
   EXPECT_FALSE(policy.is_cheaper_dropped(2, 5 * kSecond));
@@ -281,14 +281,14 @@ TEST(EvictionDrops, WhatIsCheapToMakeAgainGoesFirst) {
 TEST(TransferRates, AreThoseOfTheTimeInWhichAnythingMoves) {
   TransferRate rate;
   EXPECT_DOUBLE_EQ(rate.ns_per_byte(), 1);
-  // Two side by side, of 4 MiB in 8 ms together; then idle for a long time.
+  // Two concurrent transfers, 4 MiB in 8 ms together, then a long idle time.
   rate.begin(0);
   rate.begin(0);
   rate.end(4'194'304, 2 * kMiB);
   rate.end(8'388'608, 2 * kMiB);
   EXPECT_DOUBLE_EQ(rate.ns_per_byte(), 2);
   rate.begin(1000 * kSecond);
-  rate.end(1000 * kSecond + 5 * kSecond, 0);  // one that failed
+  rate.end(1000 * kSecond + 5 * kSecond, 0);  // a failed transfer
   EXPECT_DOUBLE_EQ(rate.ns_per_byte(), 2);
   rate.begin(2000 * kSecond);
   rate.end(2000 * kSecond + 4 * 4'194'304, 4 * kMiB);
@@ -322,7 +322,7 @@ TEST(AccessPatterns, TwoReadersSideBySideAreTwoScans) {
     touches.push_back(i + 30);
   }
   EXPECT_EQ(after(touches, 2), Reading::kSequential);
-  EXPECT_EQ(after(touches, 1), Reading::kRandom);  // the control
+  EXPECT_EQ(after(touches, 1), Reading::kRandom);  // control
 }
 
 TEST(AccessPatterns, AnotherReaderThatBeginsAnewIsThenNextPassAndThePeriodIsMeasured) {

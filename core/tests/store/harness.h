@@ -1,4 +1,4 @@
-// A store over the process-local fake of shared memory: a clock that tests turn, and segments that hold no bytes (the
+// Test harness: a store over the process-local fake of shared memory, a manual clock, and segments without bytes (the
 // store never looks at payload).
 #pragma once
 
@@ -33,7 +33,7 @@ class FakeClock : public Clock {
   std::uint64_t now_ = 1'000'000'000;
 };
 
-// Says that memory is there, at once or when the test says so.
+// Reports memory as provisioned, immediately or when the test calls finish_all().
 class FakeSource : public MemorySource {
  public:
   struct Job {
@@ -47,21 +47,21 @@ class FakeSource : public MemorySource {
   [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
   void drop(std::uint32_t segment, std::uint32_t generation) override;
   [[nodiscard]] Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
-  void finish_all();  // of a source that does not answer at once
+  void finish_all();  // completes pending jobs if not at_once
   [[nodiscard]] std::uint64_t in_use() const;
 
   Store* store = nullptr;
   bool at_once = true;
-  MemoryKind kind = MemoryKind::kSmallPages;  // of what is made
-  Status failure;                             // not ok: every provisioning fails with it
-  std::uint64_t machine_bytes = UINT64_MAX;   // it has no more than that
+  MemoryKind kind = MemoryKind::kSmallPages;  // of provisioned memory
+  Status failure;                             // if not ok, every provisioning fails with it
+  std::uint64_t machine_bytes = UINT64_MAX;   // the machine's memory
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, std::uint64_t>> holes;  // in them
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, std::uint64_t>> holes;  // holes per segment
   std::uint64_t punched = 0;
 };
 
-// Cold storage that keeps no bytes: it remembers which copy is where, and does its I/O when the test says so.
+// Cold storage without bytes: records which copy is where, and does its I/O immediately or when the test says so.
 class FakeCold : public ColdStorage {
  public:
   struct Copy {
@@ -92,8 +92,8 @@ class FakeCold : public ColdStorage {
   void discard_all() override;
   [[nodiscard]] ColdFigures figures() const override;
 
-  void finish_all();   // what waits is done, well or with `failure`
-  void daemon_died();  // its I/O with it; copies stay
+  void finish_all();   // completes pending jobs, successfully or with `failure`
+  void daemon_died();  // its pending I/O is lost; copies remain
   std::uint64_t used() const;
 
   bool at_once = true;
@@ -118,11 +118,11 @@ class Harness {
   [[nodiscard]] PinTable& pins(std::uint32_t client) { return *tables_.at(client); }
   std::uint32_t open(const std::string& session = "", const SessionLimits* limits = nullptr, std::uint64_t owner = 1);
 
-  // Expects an answer at once.
+  // Requests a lease that must be granted immediately.
   LeaseGrant lease(std::uint32_t client, std::uint64_t min_bytes, std::uint64_t want_bytes = 0);
   Status lease_error(std::uint32_t client, std::uint64_t min_bytes);
 
-  // An object of one blob of `bytes`, leased for it; or of inline payload.
+  // Specs of an object: one leased blob of `bytes`, or inline payload.
   SealSpec blob_spec(std::uint32_t client, const IdBytes& id, std::uint32_t session, std::uint64_t bytes);
   static SealSpec inline_spec(const IdBytes& id, std::uint32_t session, std::string_view payload);
   SealOutcome seal(std::uint32_t client, const SealSpec& spec) { return store->seal(client, spec); }
@@ -130,20 +130,20 @@ class Harness {
   bool remove(const IdBytes& id);
   [[nodiscard]] bool has(const IdBytes& id) const { return store->objects().lookup(id).code == Code::kOk; }
   [[nodiscard]] std::uint32_t generation(const IdBytes& id) const { return store->objects().lookup(id).generation; }
-  std::uint32_t pin(std::uint32_t client, const IdBytes& id);  // the position
+  std::uint32_t pin(std::uint32_t client, const IdBytes& id);  // returns the position
 
-  // Completions of cold storage and what follows from them, until nothing more happens.
+  // Processes completions of cold storage and their consequences until nothing more happens.
   void run_io();
   [[nodiscard]] bool is_resident(const IdBytes& id) const { return store->objects().lookup(id).resident; }
-  // As a get of a client does it: waits for a load.
+  // Like a client's get: waits for a load.
   LookupOutcome get(const IdBytes& id, std::uint64_t load_ms = 1000);
 
-  // The daemon dies where it stands and another takes over; clients are quarantined.
+  // The daemon dies at once and a successor adopts its memory; clients are quarantined.
   AdoptionReport restart();
-  // Keeper and daemon die; a new store begins over fresh memory. Clients are gone.
+  // Keeper and daemon die; a new store starts with fresh memory and no clients.
   void begin_anew();
 
-  // Deletes all, ends all clients: then nothing may be in use.
+  // Deletes all objects and disconnects all clients; nothing may be in use after that.
   void expect_no_leak();
 
   FakeClock clock;

@@ -1,4 +1,4 @@
-// A client that lies: nothing it says may touch another's memory, or the store's.
+// A lying client: no request of it may affect another client's memory, or the store's.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -41,17 +41,17 @@ TEST_F(Hostile, RangesThatAreNotItsOwn) {
   expect_refused({{grant.segment, 0, UINT64_MAX}}, {});
   expect_refused({{0xffff'ffffU, 0, 64}}, {});
   expect_refused({{77, 0, 64}}, {});
-  expect_refused({{grant.segment, grant.offset + 1, 64}}, {});  // not aligned
+  expect_refused({{grant.segment, grant.offset + 1, 64}}, {});  // misaligned
   expect_refused({{grant.segment, grant.offset, 0}}, {});
 }
 
 TEST_F(Hostile, OverlappingBlobs) {
   expect_refused({{grant.segment, grant.offset, 256}, {grant.segment, grant.offset + 64, 64}}, {});
   expect_refused({{grant.segment, grant.offset, 64}, {grant.segment, grant.offset, 64}}, {});
-  // The larger one owns its last page whole.
+  // The larger blob owns all of its last page.
   expect_refused({{grant.segment, grant.offset, 65 * kKiB + 1}, {grant.segment, grant.offset + 65 * kKiB + 64, 64}},
                  {});
-  // One that is sealed already.
+  // A range that is already sealed.
   SealSpec first;
   first.id = numbered_id(1000);
   first.session = session;
@@ -71,7 +71,7 @@ TEST_F(Hostile, BuffersOutsideOfTheirBlobs) {
   expect_refused({blob}, {{kNewBlobBit | 1, 0, 0, 1}});
   expect_refused({blob}, {{kNewBlobBit | 0x7fff'fffeU, 0, 0, 1}});
   expect_refused({blob}, {{kNewBlobBit, 5, 0, 1}});
-  expect_refused({blob}, {{kInlineBlob, 0, 0, 1}});  // there is no payload
+  expect_refused({blob}, {{kInlineBlob, 0, 0, 1}});  // the request has no inline payload
 }
 
 TEST_F(Hostile, BlobsOfOthersThatAreNotThere) {
@@ -97,12 +97,12 @@ TEST_F(Hostile, UnleaseOfWhatIsNotLeased) {
   refused(grant.segment, UINT64_MAX, 64, false);
   refused(grant.segment, grant.offset, UINT64_MAX, false);
   refused(4000, 0, 64, true);
-  // In crumbs, each of which the daemon would have to remember.
+  // Tiny pieces, each of which the daemon would have to track.
   refused(grant.segment, grant.offset, 1, false);
   refused(grant.segment, grant.offset + 64, 64 * kKiB, false);
   refused(grant.segment, grant.offset, 64 * kKiB - 64, false);
   EXPECT_TRUE(h.store->unlease(client, grant.segment, grant.offset, 64 * kKiB, false).is_ok());
-  refused(grant.segment, grant.offset, 64 * kKiB, false);  // twice
+  refused(grant.segment, grant.offset, 64 * kKiB, false);  // returned twice
 }
 
 TEST_F(Hostile, GiantCountsAndTexts) {

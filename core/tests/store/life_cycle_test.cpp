@@ -1,4 +1,4 @@
-// What an object's life is: sealed once, found, replaced, deleted under a pin, shared by its blobs.
+// Life cycle of an object: sealed once, found, replaced, deleted while pinned, its blobs shared.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -43,7 +43,7 @@ TEST(LifeCycle, RepeatedSealIsSuccessAndOtherContentIsRefusedWithItsPlace) {
   EXPECT_NE(refused.status.message().find(to_hex(id)), std::string::npos);
   EXPECT_EQ(refused.slot, first.slot);
   EXPECT_EQ(refused.generation, first.generation);
-  // A failed object leaves nothing behind, and its range stays leased.
+  // A failed seal leaves nothing behind, and its range stays leased.
   EXPECT_TRUE(h.store->unlease(client, other.blobs[0].segment, other.blobs[0].offset, 128 * kKiB, false).is_ok());
   h.expect_no_leak();
 }
@@ -54,7 +54,7 @@ TEST(LifeCycle, EveryLifeOfAnIdHasItsOwnGeneration) {
   const auto session = h.open();
   std::vector<std::uint32_t> generations;
   for (int round = 0; round < 5; ++round) {
-    // Another object in between, so that slots change hands.
+    // Seal another object in between, so that slots are reused.
     EXPECT_TRUE(h.seal(client, h.inline_spec(numbered_id(100 + static_cast<std::uint64_t>(round)), session, "x"))
                     .status.is_ok());
     const SealOutcome sealed = h.seal(client, h.inline_spec(numbered_id(1), session, "abc"));
@@ -82,7 +82,7 @@ TEST(LifeCycle, ReplacePublishesANewGenerationAndFreesTheOldOneAfterItsPin) {
   EXPECT_EQ(h.store->objects().deferred(), 1U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 192 * kKiB);
   EXPECT_EQ(h.store->objects().count(), 1U);
-  // Repeating the replacement does not replace again.
+  // Repeating the replacement has no effect.
   const std::uint32_t after = h.generation(id);
   EXPECT_TRUE(h.seal(client, next).status.is_ok());
   EXPECT_EQ(h.generation(id), after);
@@ -106,7 +106,7 @@ TEST(LifeCycle, DeletedWhilePinnedIsGoneAtOnceAndItsMemoryIsNotReused) {
   EXPECT_EQ(h.memory.root().memory_wanted.load(), 0U);
   h.store->settle();
   EXPECT_EQ(h.memory.root().memory_wanted.load(), kReleasesWanted);
-  // Everything that can be leased: never the pinned range.
+  // Lease all available memory: the pinned range is never part of it.
   std::vector<LeaseGrant> grants;
   while (true) {
     std::optional<Result<LeaseGrant>> got;
@@ -141,7 +141,7 @@ TEST(LifeCycle, BlobsAreCountedAcrossTheObjectsThatShareThem) {
   shared.id = b;
   shared.session = session;
   const std::uint32_t generation = h.store->objects().blobs().generation(0);
-  // Twice the same blob: it counts once.
+  // The same blob twice counts once.
   shared.buffers = {{0, generation, 0, 1000}, {0, generation, 1000, 5000}};
   ASSERT_TRUE(h.seal(client, shared).status.is_ok());
   EXPECT_EQ(h.store->objects().blobs().references(0), 2U);
@@ -151,7 +151,7 @@ TEST(LifeCycle, BlobsAreCountedAcrossTheObjectsThatShareThem) {
   EXPECT_TRUE(h.has(b));
   EXPECT_TRUE(h.remove(b));
   EXPECT_EQ(h.store->pool().blob_bytes(), 0U);
-  // The blob's number is free again: its old generation is refused.
+  // The blob number is free again, so its old generation is rejected.
   SealSpec late = shared;
   late.id = numbered_id(3);
   const SealOutcome refused = h.seal(client, late);
@@ -207,7 +207,7 @@ TEST(FollowsKilled, IsSaidWithoutColdStorageAndForAsLongAsTheStoreLives) {
   for (int daemon = 0; daemon < 2; ++daemon) {
     EXPECT_NE(h.store->status_json({}).find("\"follows_killed_store\":true"), std::string::npos);
     EXPECT_NE(message().find("whose keeper and daemon were killed"), std::string::npos) << message();
-    h.options.follows_killed = false;  // what the next daemon of the same store is not told
+    h.options.follows_killed = false;  // as for a later daemon of the same store
     h.restart();
   }
   h.begin_anew();

@@ -1,4 +1,4 @@
-// Segments and leases: who gets which memory, what comes back, and what a full store says.
+// Segments and leases: assignment, return, and the error of a full store.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -28,7 +28,7 @@ TEST(Leases, ASegmentGoesToAnotherOnlyWhenEmptyAndUnmapped) {
   SealSpec spec = h.blob_spec(a, numbered_id(1), session, 1900 * kKiB);
   ASSERT_TRUE(h.seal(a, spec).status.is_ok());
   const std::uint32_t segment = spec.blobs[0].segment;
-  EXPECT_TRUE(h.store->unlease(a, segment, 0, 0, true).is_ok());  // unmapped, but it holds something
+  EXPECT_TRUE(h.store->unlease(a, segment, 0, 0, true).is_ok());  // unmapped, but not empty
   EXPECT_EQ(h.store->pool().summary().at("returned").count, 1U);
   const LeaseGrant other = h.lease(b, 1900 * kKiB);
   EXPECT_NE(other.segment, segment);
@@ -89,7 +89,7 @@ TEST(Leases, FreeTailsOfOthersAreGivenBackUnderPressure) {
   const auto a = h.add_client("a");
   const auto b = h.add_client("b");
   const auto session = h.open();
-  // a: a little in each of four segments.
+  // Client a: a small blob in each of four segments.
   std::vector<LeaseGrant> grants;
   for (std::uint64_t i = 0; i < 4; ++i) {
     const LeaseGrant grant = h.lease(a, 1900 * kKiB);
@@ -107,7 +107,7 @@ TEST(Leases, FreeTailsOfOthersAreGivenBackUnderPressure) {
   EXPECT_GE(large.length, 4 * kMiB);
   EXPECT_GT(h.source.punched, 3 * kMiB);
   EXPECT_LE(h.store->pool().committed_bytes(), 9 * kMiB);
-  // What was punched is not leased again: the emptied segment goes as a whole.
+  // Punched ranges are not leased again: the emptied segment is released as a whole.
   for (std::uint64_t i = 0; i < 4; ++i)
     EXPECT_TRUE(h.remove(numbered_id(i)));
   EXPECT_EQ(h.store->pool().summary().count("returned"), 0U);
@@ -143,7 +143,7 @@ TEST(StoreFull, TheMessageNamesWhoHoldsWhat) {
                            "(holder, process 4711) holds leases", "Tried:", "larger --size"}) {
     EXPECT_NE(full.message().find(part), std::string::npos) << part << " in: " << full.message();
   }
-  for (const char* part : {"moving", "waiting"})  // there is no disk, and no time was given
+  for (const char* part : {"moving", "waiting"})  // there is no disk, and the request has no timeout
     EXPECT_EQ(full.message().find(part), std::string::npos) << part << " in: " << full.message();
   h.expect_no_leak();
 }
@@ -274,7 +274,7 @@ TEST(Warming, KeepsOneSegmentForALargeValueAndMakesItAgain) {
   Harness h(96 * kMiB, 48 * kMiB);
   const auto a = h.add_client();
   const auto b = h.add_client();
-  const auto made = [&] {  // all that warming makes, when the copies are done
+  const auto made = [&] {  // number of segments after warming is done and copies have finished
     h.clock.advance_ms(1'000);
     for (int round = 0; round < 32; ++round)
       h.store->settle();

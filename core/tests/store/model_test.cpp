@@ -1,4 +1,4 @@
-// Random requests, deaths and restarts against a plain model of what must be there.
+// Random requests, deaths and restarts against a simple model of the expected contents.
 #include <array>
 #include <random>
 #include <set>
@@ -74,7 +74,7 @@ class Model {
     }
   }
 
-  // Some values are made again in no time, some take for ever, some cannot be made again after all.
+  // Sets random recompute costs: short, very long, or not recomputable after all.
   void say_how_long() {
     const IdBytes id = numbered_id(pick(40));
     HintSpec spec;
@@ -90,7 +90,7 @@ class Model {
     }
   }
 
-  // What only a store with cold storage does.
+  // Operations that only a store with cold storage supports.
   void page() {
     const std::vector<IdBytes> ids = {numbered_id(pick(40)), numbered_id(pick(40))};
     switch (pick(4)) {
@@ -110,7 +110,7 @@ class Model {
         if (got.code == Code::kOk) {
           ASSERT_TRUE(got.resident);
         } else {
-          // Loading it, or what stands before it, may have dropped another; what is loaded is not.
+          // This load, or the ones queued before it, may have dropped another object; the loaded one never is.
           ASSERT_TRUE(got.code == Code::kStoreFull || !known_.contains(ids[0]) || found_dropped(ids[0])) << got.message;
         }
         return;
@@ -143,7 +143,7 @@ class Model {
       spec.session = handle;
       spec.blobs = {{(*got)->segment, (*got)->offset, bytes}};
       spec.buffers = {{kNewBlobBit, 0, 0, bytes}};
-      // What is not used goes back, with or without the mapping.
+      // Return the unused part of the lease.
       const std::uint64_t used = round_up(blob_extent_bytes((*got)->offset, bytes), kLeaseGranule);
       if ((*got)->length > used) {
         ASSERT_TRUE(
@@ -153,7 +153,7 @@ class Model {
     spec.replace = pick(3) == 0;
     const std::string name = "n" + std::to_string(pick(10));
     if (pick(3) == 0) spec.name = name;
-    find_dropped();  // the lease may have taken somebody's memory
+    find_dropped();  // the lease may have dropped objects
     const SealOutcome outcome = h_.seal(client, spec);
     if (outcome.status.is_ok()) {
       if (dropped_.erase(id) != 0) not_again_.insert(id);
@@ -230,7 +230,7 @@ class Model {
     }
   }
 
-  // Whether the object was dropped just now, and might be.
+  // Returns whether the object is dropped; if it was expected to exist, checks that dropping it was allowed.
   bool found_dropped(const IdBytes& id) {
     if (h_.store->objects().lookup(id).code != Code::kObjectDropped) return false;
     const auto known = known_.find(id);
@@ -268,14 +268,14 @@ class Model {
     }
     ASSERT_EQ(h_.store->objects().payload_bytes(), bytes);
     ASSERT_LE(h_.store->objects().deferred(), held_.size() + 60);
-    // What is pinned is in memory, every blob of it.
+    // All blobs of a pinned object are in memory.
     for (const Held& held : held_) {
       const std::uint64_t pin = h_.pins(held.client).pin_at(held.position);
       const auto slot = static_cast<std::uint32_t>(pin) - 1;
       for (const std::uint32_t blob : h_.store->objects().blobs_of(slot))
         ASSERT_TRUE(h_.store->objects().blobs().is_resident(blob));
     }
-    // No two live blobs overlap, and none lies outside of its segment.
+    // Live blobs do not overlap and lie within their segments.
     std::set<std::array<std::uint64_t, 3>> ranges;
     const BlobWriter& blobs = h_.store->objects().blobs();
     for (std::uint32_t blob = 0; blob < blobs.size(); ++blob) {
@@ -305,8 +305,8 @@ class Model {
   std::vector<std::uint32_t> clients_;
   std::map<IdBytes, Known> known_;
   std::map<IdBytes, Known> dropped_;
-  std::map<IdBytes, std::uint32_t> droppable_;  // and in which generation
-  std::set<IdBytes> not_again_;                 // those that were dropped once
+  std::map<IdBytes, std::uint32_t> droppable_;  // droppable objects and their generations
+  std::set<IdBytes> not_again_;                 // objects that were dropped once
   std::vector<Held> held_;
 };
 

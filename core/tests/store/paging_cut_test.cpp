@@ -1,4 +1,5 @@
-// The daemon dies at every step of an eviction and of a load: the next one finds every object, here or in cold storage.
+// The daemon dies at every step of an eviction and of a load: its successor finds every object, in memory or in cold
+// storage.
 #include <functional>
 #include <set>
 
@@ -9,7 +10,7 @@ namespace {
 
 struct Cut {};
 
-// Two objects that share a blob; the first has one of its own as well.
+// Two objects that share a blob; the first has another blob of its own.
 void prepare(Harness& h, bool spilled) {
   h.add_client();
   const auto session = h.open("run");
@@ -48,7 +49,7 @@ void at_every_step_of(bool spilled, bool pinned, const std::function<void(Harnes
     } catch (const Cut&) {
     }
     SCOPED_TRACE(::testing::Message() << "cut at step " << step << ", done " << done);
-    for (int deaths = 0; deaths < 2; ++deaths) {  // twice: an adoption leaves what can be adopted
+    for (int deaths = 0; deaths < 2; ++deaths) {  // twice: an adoption leaves an adoptable state
       const AdoptionReport report = h.restart();
       EXPECT_EQ(report.objects.lost, 0U);
       EXPECT_EQ(report.objects.adopted, 2U);

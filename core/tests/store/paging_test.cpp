@@ -1,4 +1,4 @@
-// Objects that leave memory and come back: by need, by wish, with failures, and over deaths.
+// Eviction and reload: under memory pressure, on request, with failures, and across deaths.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -10,7 +10,7 @@ class Paging : public ::testing::Test {
     const SealSpec spec = h.blob_spec(client, numbered_id(number), session, bytes);
     ASSERT_TRUE(h.seal(client, spec).status.is_ok());
   }
-  // A lease that may have to wait for memory.
+  // Requests a lease that may have to wait for memory.
   Result<LeaseGrant> patient_lease(std::uint64_t bytes) {
     std::optional<Result<LeaseGrant>> got;
     h.store->lease({client, 9}, bytes, bytes, 1000, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
@@ -161,7 +161,7 @@ TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
 
 TEST_F(Paging, WhatCannotBeWrittenAnyMoreDoesNotKeepOthersFromComingBack) {
   h.cold.quota = 24 * kMiB;
-  for (std::uint64_t i = 0; i < 24; ++i)  // more than the quota, less than memory and quota
+  for (std::uint64_t i = 0; i < 24; ++i)  // more than the quota, less than memory and quota together
     put_patiently(i, 2 * kMiB);
   for (int round = 0; round < 2; ++round) {
     for (std::uint64_t i = 24; i-- > 0;) {
@@ -185,7 +185,7 @@ TEST_F(Paging, ADamagedCopyIsALostObjectAndNoOther) {
   h.cold.read_failure = Status();
   EXPECT_EQ(h.get(kA).code, Code::kObjectLost);
   EXPECT_TRUE(h.get(kB).resident);
-  put(1, kMiB);  // it can be made anew
+  put(1, kMiB);  // it can be recomputed
   EXPECT_TRUE(h.get(kA).resident);
   h.expect_no_leak();
 }
@@ -223,16 +223,16 @@ TEST_F(Paging, ALoadWithoutRoomWaitsAndSaysWhoHoldsTheMemory) {
   h.expect_no_leak();
 }
 
-// As a control group does, of which others take the most.
+// Simulates a control group in which others use most of the memory.
 TEST_F(Paging, WhatTheMachineHasNoMemoryForGoesToDisk) {
-  h.source.machine_bytes = 12 * kMiB;  // of the 32 that the store may have
+  h.source.machine_bytes = 12 * kMiB;  // of the 32 that the store may use
   for (std::uint64_t i = 1; i <= 40; ++i)
     put_patiently(i, kMiB);
   EXPECT_LE(h.source.in_use(), 12 * kMiB);
   EXPECT_GE(h.cold.used(), 28 * kMiB);
   for (std::uint64_t i = 1; i <= 40; ++i) {
     EXPECT_TRUE(h.get(numbered_id(i)).resident) << i;
-    h.clock.advance_ms(300);  // what was just brought back stays till its reader had time
+    h.clock.advance_ms(300);  // recently loaded objects stay until their reader had time to pin them
   }
   EXPECT_LE(h.source.in_use(), 12 * kMiB);
   h.expect_no_leak();
@@ -244,9 +244,9 @@ TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
   const std::vector<IdBytes> ids = {kA, kB};
   (void)h.store->evict(ids);
   h.run_io();
-  h.kill(client);  // its two segments are for anybody
+  h.kill(client);  // its two segments become available
   client = h.add_client();
-  for (std::uint64_t i = 10; i < 14; ++i) {  // and taken, so that what comes back needs another
+  for (std::uint64_t i = 10; i < 14; ++i) {  // and are taken, so that a load needs a new segment
     put(i, 2 * kMiB);
     h.pin(client, numbered_id(i));
   }
@@ -318,7 +318,7 @@ TEST_F(Paging, ManyAtOnceAreBroughtBackWithoutWaiting) {
   h.run_io();
   for (const IdBytes& id : ids)
     EXPECT_TRUE(h.is_resident(id));
-  // Whether something exists is no reason to bring it back.
+  // An existence check does not trigger a reload.
   (void)h.store->evict(ids);
   h.clock.advance_ms(300);
   got.reset();

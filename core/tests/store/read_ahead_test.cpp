@@ -1,4 +1,4 @@
-// Who reads in order gets what follows before asking for it; who does not, does not; and nobody pays for it.
+// Read-ahead: sequential readers get the next objects before they ask, others do not, at no cost to anyone.
 #include "store/read_ahead.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::vector<std::uint32_t> ahead(const ReadAhead& runs, std::uint64_t now, std::
 ReadAhead hundred(std::uint32_t set = 1) {
   ReadAhead runs;
   for (std::uint32_t i = 0; i < 100; ++i)
-    runs.add(i, set, 1000 + 2 * i);  // orders have gaps where others were sealed
+    runs.add(i, set, 1000 + 2 * i);  // gaps in the order, where other objects were sealed
   return runs;
 }
 
@@ -38,7 +38,7 @@ TEST(ReadAhead, TwoStepsMakeARunForwardOrBackward) {
   EXPECT_FALSE(runs.is_active(kSecond));
   runs.touch(12, 1, Reading::kUnknown, kSecond);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{13, 14, 15}));
-  runs.touch(12, 1, Reading::kUnknown, kSecond);  // the same again is no step and no break
+  runs.touch(12, 1, Reading::kUnknown, kSecond);  // repeated access is neither a step nor a break
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{13, 14, 15}));
 
   ReadAhead back = hundred();
@@ -81,7 +81,7 @@ TEST(ReadAhead, TwoInputsReadSideBySideAreTwoRuns) {
   EXPECT_EQ(ahead(runs, 2 * kSecond), (std::vector<std::uint32_t>{64, 65, 66, 14, 15, 16}));
 }
 
-// In a small set a reader that jumps about is near one of its runs now and then.
+// In a small set, random reads sometimes land next to an earlier run.
 TEST(ReadAhead, RandomReadsAreHardlyEverARun) {
   ReadAhead runs = hundred();
   std::mt19937 random(11);
@@ -107,7 +107,7 @@ TEST(ReadAhead, WhatEndsOrMovesAwayIsNotAhead) {
   runs.remove(4);
   runs.move(5, 9);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{6, 7, 8}));
-  runs.remove(3);  // a consumer deletes what it has had
+  runs.remove(3);  // a consumer deletes the object it has read
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{6, 7, 8}));
   runs.touch(6, 1, Reading::kUnknown, kSecond);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{7, 8, 9}));
@@ -116,7 +116,7 @@ TEST(ReadAhead, WhatEndsOrMovesAwayIsNotAhead) {
   EXPECT_FALSE(runs.is_active(kSecond));
 }
 
-// Whatever happens, what is said to be ahead is there, of one set, and in order.
+// Read-ahead candidates always exist, belong to one set, and are in order.
 TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
     std::mt19937 generator(seed);
@@ -174,7 +174,7 @@ TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
 
 class LoadAhead : public ::testing::Test {
  protected:
-  // Sixteen fit.
+  // Puts 64 objects, of which sixteen fit in memory.
   void SetUp() override {
     for (std::uint64_t i = 0; i < 64; ++i)
       put(i);
@@ -201,7 +201,7 @@ class LoadAhead : public ::testing::Test {
     use(number);
     h.run_io();
   }
-  // As a client's get of what is resident: a note, and no message.
+  // Like a client's get of a resident object: a note, no message.
   void use(std::uint64_t number) {
     const LookupOutcome got = h.store->objects().lookup(numbered_id(number));
     h.pins(client).note(got.slot, got.generation);
@@ -269,7 +269,7 @@ TEST_F(LoadAhead, WhatIsPinnedIsNoPriceForIt) {
   for (std::uint64_t i = 0; i < 64; ++i) {
     if (resident(i)) positions.push_back(h.pin(client, numbered_id(i)));
   }
-  h.pins(client).unpin(positions.back());  // room for one
+  h.pins(client).unpin(positions.back());  // memory for one object
   positions.pop_back();
   std::vector<std::uint64_t> out;
   for (std::uint64_t i = 0; i < 60 && out.size() < 3; ++i) {
@@ -299,7 +299,7 @@ TEST_F(LoadAhead, WhoAsksOvertakesWhatNobodyAskedFor) {
   for (const FakeCold::Job& job : h.cold.waiting)
     reads += job.is_read ? 1 : 0;
   EXPECT_EQ(reads, 3U) << "the one that was asked for, and two ahead";
-  // Somebody asks for one that is on its way: the same read serves.
+  // A request for an object whose load is in flight shares that read.
   std::optional<std::vector<LookupOutcome>> fourth;
   h.store->lookup({client, 2}, {numbered_id(3)}, 0, 1000, [&](auto found) { fourth = std::move(found); });
   h.cold.at_once = true;

@@ -1,4 +1,5 @@
-// What cannot have room is refused at once and moves nothing out; what can have it once others let go waits.
+// Requests that cannot be satisfied are rejected at once and evict nothing; requests that can be, once memory is
+// released, wait.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -6,7 +7,7 @@ namespace {
 
 class Room : public ::testing::Test {
  protected:
-  // Objects of 4 MiB each, numbered from 0: 24 MiB of 32.
+  // Seals objects of 4 MiB each, numbered from 0: 24 MiB of 32.
   void fill() {
     for (std::uint64_t number = 0; number < 6; ++number)
       ASSERT_TRUE(h.seal(writer, h.blob_spec(writer, numbered_id(number), session, 4 * kMiB)).status.is_ok());
@@ -41,7 +42,7 @@ TEST_F(Room, WhatDoesNotFitBesideWhatTheAskerPinsIsRefusedAtOnce) {
   const std::string& text = got->status().message();
   for (const char* part : {"no room for 18 MiB", "itself pins 16 MiB", "Nothing was moved out", "Drop values"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
-  ask(writer, 8 * kMiB);  // what fits beside it is made room for
+  ask(writer, 8 * kMiB);  // memory is freed for a request that fits beside the pinned objects
   h.run_io();
   ASSERT_TRUE(got.has_value());
   EXPECT_TRUE(got->is_ok()) << got->status().to_string();

@@ -1,4 +1,4 @@
-// Sessions and names: limits, times to live, removal, rebinding.
+// Sessions and names: limits, TTL, removal, rebinding.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -20,10 +20,10 @@ TEST(Sessions, RemovingOneRemovesAllThatIsInItAndNothingElse) {
   EXPECT_TRUE(h.store->remove_session("scope", "run-1").is_ok());
   EXPECT_EQ(h.store->objects().count(), 1U);
   EXPECT_EQ(h.store->names().count(), 0U);
-  EXPECT_EQ(h.store->objects().deferred(), 1U);  // the pinned one
+  EXPECT_EQ(h.store->objects().deferred(), 1U);  // the pinned object
   EXPECT_TRUE(h.has(numbered_id(100)));
   EXPECT_EQ(h.store->remove_session("scope", "run-1").code(), Code::kObjectNotFound);
-  // The handle of the removed session is not taken for the next one in its place.
+  // The removed session's handle does not refer to the session that replaces it.
   const auto next = h.open("run-2");
   EXPECT_NE(next, run);
   EXPECT_EQ(h.seal(client, h.inline_spec(numbered_id(200), run, "late")).status.code(), Code::kInvalidArgument);
@@ -43,7 +43,7 @@ TEST(Sessions, AreRemovedAsUnusedOnlyIfNobodyHasThemOpenOrUsedThemMeanwhile) {
   EXPECT_FALSE(refused->removed);
   EXPECT_EQ(refused->opened_by, 1U);
   h.clock.advance_ms(1'000);
-  h.store->disconnected(client, 7);  // which is a use of it
+  h.store->disconnected(client, 7);  // counts as a use
   const auto used_meanwhile = h.store->remove_unused_session("scope", "run", looked_at);
   ASSERT_TRUE(used_meanwhile.is_ok());
   EXPECT_FALSE(used_meanwhile->removed);
@@ -66,7 +66,7 @@ TEST(Sessions, OneThatWentIsNamedByTheErrorOfWhoeverStillUsesIt) {
       << gone.message();
   EXPECT_NE(h.store->bind_name(session, "n", numbered_id(1), false).status().message().find("'run-7'"),
             std::string::npos);
-  // The next one in its place is not meant, and of many the last are remembered.
+  // The session that replaces it is not named; of many removed sessions, only the latest are remembered.
   for (int i = 0; i < 300; ++i) {
     h.open("next");
     ASSERT_TRUE(h.store->remove_session("scope", "next").is_ok());
@@ -85,7 +85,7 @@ TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
   h.clock.advance_ms(100'000);
   h.store->tick();
-  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 7 has it open
+  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 7 has the session open
   h.store->disconnected(client, 7);
   h.clock.advance_ms(59'000);
   h.store->tick();
@@ -102,7 +102,7 @@ TEST(Sessions, MayExpireOnceNobodyHasThemOpen) {
   const auto client = h.add_client();
   const SessionLimits limits{60, 0, 0};
   const auto run = h.open("run", &limits, 7);
-  EXPECT_EQ(h.open("run", nullptr, 7), run);  // once a connection, however often it says so
+  EXPECT_EQ(h.open("run", nullptr, 7), run);  // once per connection, however often it opens the session
   EXPECT_EQ(h.open("run", nullptr, 8), run);
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
   EXPECT_TRUE(h.store->close_session(7, run).is_ok());
@@ -110,11 +110,11 @@ TEST(Sessions, MayExpireOnceNobodyHasThemOpen) {
   EXPECT_EQ(h.store->close_session(9, run).code(), Code::kInvalidArgument);
   h.clock.advance_ms(100'000);
   h.store->tick();
-  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 8 has it open
+  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 8 has the session open
   EXPECT_TRUE(h.store->close_session(8, run).is_ok());
   h.clock.advance_ms(59'000);
   h.store->tick();
-  EXPECT_TRUE(h.has(numbered_id(1)));  // the last use was the closing
+  EXPECT_TRUE(h.has(numbered_id(1)));  // the TTL runs from the close
   h.clock.advance_ms(2'000);
   h.store->tick();
   EXPECT_FALSE(h.has(numbered_id(1)));
@@ -132,7 +132,7 @@ TEST(Sessions, DefaultsAndExtremesOfTheTimeToLive) {
   h.store->tick();
   EXPECT_NE(h.store->sessions().find("scope", "eternal"), nullptr);
   EXPECT_EQ(h.store->sessions().find("scope", "default"), nullptr);
-  EXPECT_NE(h.store->sessions().find("scope", ""), nullptr);  // the scope's own never expires
+  EXPECT_NE(h.store->sessions().find("scope", ""), nullptr);  // the scope's own session never expires
   h.expect_no_leak();
 }
 
@@ -146,7 +146,7 @@ TEST(Sessions, LimitsOfBytesAndObjects) {
   const SealOutcome full = h.seal(client, h.inline_spec(numbered_id(2), run, sixty));
   EXPECT_EQ(full.status.code(), Code::kStoreFull);
   EXPECT_NE(full.status.message().find("session 'run'"), std::string::npos) << full.status.message();
-  // A replacement counts without what it replaces.
+  // A replacement counts without the object that it replaces.
   SealSpec replacement = h.inline_spec(numbered_id(1), run, sixty);
   replacement.tree = "other";
   replacement.replace = true;
@@ -170,13 +170,13 @@ TEST(Names, BindResolveRebindUnbind) {
   ASSERT_TRUE(h.seal(client, h.inline_spec(a, run, "a")).status.is_ok());
   ASSERT_TRUE(h.seal(client, h.inline_spec(b, run, "b")).status.is_ok());
   EXPECT_TRUE(h.store->bind_name(run, "orders", a, false).is_ok());
-  EXPECT_TRUE(h.store->bind_name(run, "orders", a, false).is_ok());  // the same again
+  EXPECT_TRUE(h.store->bind_name(run, "orders", a, false).is_ok());  // idempotent
   const auto taken = h.store->bind_name(run, "orders", b, false);
   EXPECT_EQ(taken.code(), Code::kObjectExists);
   EXPECT_NE(taken.status().message().find("orders"), std::string::npos);
-  EXPECT_TRUE(h.store->bind_name(other, "orders", b, false).is_ok());  // another session, another name
+  EXPECT_TRUE(h.store->bind_name(other, "orders", b, false).is_ok());  // names are per session
   EXPECT_TRUE(h.store->bind_name(run, "orders", b, true).is_ok());
-  EXPECT_TRUE(h.has(a));  // rebinding drops only the name
+  EXPECT_TRUE(h.has(a));  // rebinding removes only the name
   EXPECT_EQ(*h.store->names().resolve(*h.store->sessions().find("scope", "run"), "orders"), b);
   EXPECT_TRUE(h.store->unbind_name(run, "orders").is_ok());
   EXPECT_EQ(h.store->unbind_name(run, "orders").code(), Code::kObjectNotFound);
@@ -207,7 +207,7 @@ TEST(Names, GoWithTheirObjectAndStayWithItsReplacement) {
   EXPECT_EQ((*got)->generation, h.generation(id));
   EXPECT_TRUE(h.remove(id));
   EXPECT_EQ(h.store->names().count(), 0U);
-  // A taken name fails the whole seal: nothing is left behind.
+  // A taken name fails the whole seal and leaves nothing behind.
   ASSERT_TRUE(h.seal(client, spec).status.is_ok());
   SealSpec rival = h.inline_spec(numbered_id(2), run, "c");
   rival.name = "orders";

@@ -1,4 +1,4 @@
-// The daemon dies at every step of what users say about objects: sets, hints, consumers.
+// The daemon dies at every step of a change to sets, hints and consumers.
 #include "store/cut.h"
 #include "store/harness.h"
 
@@ -54,7 +54,7 @@ TEST(SetsCut, ANewSet) {
                   if (done) {
                     EXPECT_TRUE(there);
                   }
-                  EXPECT_EQ(has_set(h, 1), there) << sets(h);  // whole or not at all
+                  EXPECT_EQ(has_set(h, 1), there) << sets(h);  // all or nothing
                 },
                 4);
 }
@@ -67,7 +67,7 @@ TEST(SetsCut, AChangeOfASet) {
       },
       [](Harness& h) { define(h, -1); },
       [](Harness& h, bool done) {
-        EXPECT_TRUE(has_set(h, -1) || (!done && has_set(h, 1))) << sets(h);  // all attributes of the one or the other
+        EXPECT_TRUE(has_set(h, -1) || (!done && has_set(h, 1))) << sets(h);  // all attributes are either old or new
       },
       1);
 }
@@ -130,7 +130,7 @@ void count_the_last(bool deletes) {
           EXPECT_EQ(h.store->counted_consumptions(), 0U);
           return;
         }
-        // What is counted has its consequence, whenever the daemon died.
+        // A counted consumption takes effect, whenever the daemon died.
         EXPECT_EQ(hints_of(h).dead, h.store->counted_consumptions() == 2);
         EXPECT_FALSE(deletes && hints_of(h).dead);
         if (done) {

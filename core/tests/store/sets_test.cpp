@@ -1,4 +1,4 @@
-// Locality sets, hints, consumers: what users say, and what becomes of it.
+// Locality sets, hints and consumers, and their effects.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -26,7 +26,7 @@ struct Put {
   }
 };
 
-// As Put, where memory has to be waited for.
+// Like Put, but waits for memory.
 bool put_patiently(Harness& h, std::uint32_t client, std::uint32_t session, std::uint64_t number) {
   std::optional<Result<LeaseGrant>> got;
   h.store->lease({client, 9}, kMiB, kMiB, 1000, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
@@ -67,7 +67,7 @@ TEST(Sets, AreMadeChangedFoundByNameAndSurviveARestart) {
   EXPECT_EQ(made.attributes.reading, Reading::kLoopSequential);
   SetAttributes dear;
   dear.priority = 2;
-  // What is not named stays.
+  // Fields that are not named keep their values.
   const SetGrant changed = h.store->define_set(run, "", made.handle, change_of(kSetPriority, dear)).take();
   EXPECT_EQ(changed.handle, made.handle);
   EXPECT_EQ(changed.attributes.reading, Reading::kLoopSequential);
@@ -110,7 +110,7 @@ TEST(Sets, BelongToTheirSessionAndEndWithIt) {
   EXPECT_FALSE(h.has(numbered_id(1)));
   const auto again = h.open("two");
   spec = h.blob_spec(client, numbered_id(2), again, kMiB);
-  spec.locality_set = of_two;  // of the session that is gone
+  spec.locality_set = of_two;  // of the removed session
   EXPECT_EQ(h.seal(client, spec).status.code(), Code::kInvalidArgument);
   EXPECT_EQ(h.store->define_set(two, "s", 0, {}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(h.store->sets_json(again)->find("\"name\":\"s\""), std::string::npos);
@@ -202,7 +202,7 @@ TEST(Consumers, EachCountsOnceAndAfterTheLastTheObjectIsDead) {
   EXPECT_EQ(consumed(h, 2, "a").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(consumed(h, 1, "").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(*consumed(h, 1, "a"), 2U);
-  EXPECT_EQ(*consumed(h, 1, "a"), 2U);  // run again
+  EXPECT_EQ(*consumed(h, 1, "a"), 2U);  // reported by a second run
   h.restart();
   EXPECT_EQ(*consumed(h, 1, "a"), 2U);
   EXPECT_EQ(*consumed(h, 1, "b"), 1U);
@@ -214,8 +214,8 @@ TEST(Consumers, EachCountsOnceAndAfterTheLastTheObjectIsDead) {
   EXPECT_TRUE(h.store->pager().policy().is_dead(slot_of(h, 1)));
   EXPECT_EQ(*consumed(h, 1, "c"), 0U);
   EXPECT_TRUE(h.remove(numbered_id(1)));
-  EXPECT_EQ(*consumed(h, 1, "c"), 0U);  // not there any more
-  // Another object in the same slot begins anew.
+  EXPECT_EQ(*consumed(h, 1, "c"), 0U);  // no longer exists
+  // Another object in the same slot starts from scratch.
   Put{h, client, run}(5, 0, 2);
   EXPECT_EQ(*consumed(h, 5, "a"), 1U);
   h.expect_no_leak();
@@ -255,7 +255,7 @@ TEST(Consumers, ASetMaySayHowManyAndASessionThatTheyGoAtOnce) {
   const std::uint32_t set = h.store->define_set(run, "s", 0, change_of(kSetLifetime, attributes))->handle;
   Put put{h, client, run};
   put(1, set);
-  put(2, set, 1);  // the put says otherwise
+  put(2, set, 1);  // the put overrides the set
   EXPECT_EQ(*consumed(h, 1, "a"), 1U);
   ASSERT_TRUE(h.store->set_deletes_consumed(run, true).is_ok());
   EXPECT_EQ(*consumed(h, 2, "a"), 0U);
@@ -293,7 +293,7 @@ TEST(Reads, WhatClientsNoteReachesThePolicyAndRubbishDoesNot) {
     put(i);
   h.clock.advance_ms(5000);
   h.pins(client).note(slot_of(h, 1), h.generation(numbered_id(1)));
-  h.pins(client).note(slot_of(h, 2), h.generation(numbered_id(2)) + 1);  // another life
+  h.pins(client).note(slot_of(h, 2), h.generation(numbered_id(2)) + 1);  // another generation
   h.pins(client).note(0xffff'fff0U, 1);
   h.store->pager().note_reads();
   const std::uint64_t now = h.clock.monotonic_ns();

@@ -1,4 +1,4 @@
-// What is free beyond the warm target goes back to the machine after a calm while.
+// Free memory beyond the warm target is returned to the machine after a quiet period.
 #include <algorithm>
 
 #include "store/harness.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t kSecond = 1'000;
 constexpr std::uint64_t kGiB = 1024 * kMiB;
 
-// Puts and deletes values, so that their segments are free.
+// Puts and deletes values to get free segments.
 class Surplus : public ::testing::Test {
  protected:
   explicit Surplus(std::uint64_t capacity = 8 * kGiB, std::uint64_t warm = kGiB) : h(capacity, warm) { warm_up(); }
@@ -19,7 +19,7 @@ class Surplus : public ::testing::Test {
       h.store->settle();
   }
 
-  // Each value in segments of its own, returned by their writer.
+  // Puts each value in its own segments, returned by their writer.
   void put_and_delete(const std::vector<std::uint64_t>& sizes) {
     const auto client = h.add_client();
     const auto session = h.open("run");
@@ -36,7 +36,7 @@ class Surplus : public ::testing::Test {
     h.store->settle();
   }
 
-  // The daemon's loop for so long: it sleeps until the next deadline. How often it woke.
+  // Runs the daemon's loop for this long, sleeping until each deadline. Returns how often it woke up.
   std::uint32_t run_for(std::uint64_t ms) {
     const std::uint64_t end = h.clock.monotonic_ns() + ms * 1'000'000;
     std::uint32_t wakes = 0;
@@ -87,7 +87,7 @@ TEST_F(Surplus, IsNotMadeAgainAndWakesNobodyOnceItIsGone) {
   run_for(100 * kSecond);
   const auto there = h.source.there;
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
-  // Sessions with a time to live are looked through once in a minute at the least.
+  // Sessions with a TTL are checked at least once a minute.
   EXPECT_LE(run_for(600 * kSecond), 11U);
   EXPECT_EQ(h.source.there, there);
   h.expect_no_leak();
@@ -101,7 +101,7 @@ TEST_F(Surplus, StaysWhileSegmentsAreTaken) {
     put_and_delete({60 * kMiB});
   }
   EXPECT_EQ(free_bytes(), free);
-  // A lease that comes at the very moment counts too.
+  // A lease at the last moment counts too.
   h.clock.advance_ms(30 * kSecond);
   const auto client = h.add_client();
   h.lease(client, 60 * kMiB);

@@ -1,4 +1,4 @@
-// Patterns, JSON, and what the store says about itself.
+// Patterns, JSON, and the store's status texts.
 #include "store/glob.h"
 #include "store/harness.h"
 #include "store/json.h"
@@ -20,7 +20,7 @@ TEST(Glob, MatchesAsAShellDoes) {
   EXPECT_TRUE(glob_match("*a*b*c", "xxaxxbxxabc"));
   EXPECT_FALSE(glob_match("", "x"));
   EXPECT_TRUE(glob_match("", ""));
-  // The naive way takes exponential time here.
+  // A naive algorithm takes exponential time here.
   EXPECT_FALSE(glob_match("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", std::string(20000, 'a')));
 }
 
@@ -29,7 +29,7 @@ TEST(Json, QuotesWhatNeedsIt) {
   EXPECT_EQ(json_quote("\xc3\xa4"), "\"\xc3\xa4\"");
   EXPECT_EQ(json_quote("\xff"), "\"\\ufffd\"");
   EXPECT_EQ(json_quote("\xc3"), "\"\\ufffd\"");
-  EXPECT_EQ(json_quote("\xed\xa0\x80"), "\"\\ufffd\\ufffd\\ufffd\"");  // a surrogate
+  EXPECT_EQ(json_quote("\xed\xa0\x80"), "\"\\ufffd\\ufffd\\ufffd\"");  // half of a surrogate pair
   JsonWriter json;
   json.open_object()
       .field("a", 1)

@@ -1,4 +1,4 @@
-// Sizes that tests are written in.
+// Size units of the tests.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Requests that wait: for seals and names, with deadlines, and dropped with their connection.
+// Requests that wait for seals and names, with deadlines, dropped when their connection closes.
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -24,7 +24,7 @@ TEST(Lookup, WaitsUntilAllAreSealed) {
   const auto client = h.add_client();
   const auto session = h.open();
   Outcomes got;
-  // The same ID twice counts once.
+  // A repeated ID counts once.
   h.store->lookup({client, 1}, {numbered_id(1), numbered_id(2), numbered_id(1)}, 1000, 0,
                   [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), session, "v")).status.is_ok());
@@ -50,7 +50,7 @@ TEST(Lookup, SaysAtTheDeadlineWhatThereIs) {
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ((*got)[0].code, Code::kOk);
   EXPECT_EQ((*got)[1].code, Code::kObjectNotFound);
-  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(2), session, "v")).status.is_ok());  // nobody waits any more
+  ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(2), session, "v")).status.is_ok());  // nothing waits any more
   h.expect_no_leak();
 }
 
