@@ -1,4 +1,4 @@
-"""A DAG whose tasks leave their values in the stores of different nodes, and the pods that follow them in a cluster."""
+"""A DAG whose tasks leave their values in the stores of different nodes, and the pods that read them in a cluster."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from entrepot_io.cluster.places import read_cluster
 
 HOME = Path(os.environ["AIRFLOW_HOME"])
 STORES: dict[str, str] = json.loads(os.environ["STORES"])  # addresses by node
-NAMESPACE = os.environ["NAMESPACE"]  # of the pods
-PUBLISHED = os.environ["PUBLISHED"]  # where the stores publish
+NAMESPACE = os.environ["NAMESPACE"]  # the pods' namespace
+PUBLISHED = os.environ["PUBLISHED"]  # the namespace that the stores publish in
 PUBLISHED_SECONDS = 60.0
-# What a pod does: it reads what "west" returned, in the store of the node that it runs on.
+# Program of a pod: read the value that task "west" returned, from the store of the pod's own node.
 READ = """
 import json, pathlib, sys
 from entrepot_io.reference import Reference
@@ -34,7 +34,7 @@ print(len(get_value(Reference.parse(kept))), "bytes")
 
 
 def on(node: str, count: int) -> Any:
-    """A value that is sealed by the store of a node, as if the task ran there."""
+    """A value sealed by the store of the given node, as if the task ran there."""
     os.environ["ENTREPOT_ADDRESS"] = STORES[node]
     return np.ones(count, dtype=np.uint8)
 
@@ -57,7 +57,7 @@ with DAG("spread", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezon
 
     @task
     def published() -> None:
-        """Waits until the cluster knows both values: a pod that is made at once would go by their references."""
+        """Wait until the cluster knows both values: for a pod created before that, the references would decide."""
         kept = entries()
         (HOME / "entries.json").write_text(json.dumps(kept))
         api, end = Api(find()), time.monotonic() + PUBLISHED_SECONDS
@@ -103,7 +103,7 @@ def main() -> None:
     from pod_dags import executors_pod
     from sqlalchemy import select
 
-    # These two only have their pods made; where they run is asked of the scheduler.
+    # For these two only the pods are created; where they run is up to the scheduler.
     run: Any = spread.test(mark_success_pattern="^(both|one)$")
     found: dict[str, Any] = {"states": {ti.task_id: str(ti.state) for ti in run.get_task_instances()}, "pods": {}}
     with create_session() as session:

@@ -1,4 +1,4 @@
-"""A job whose steps Dagster launches in a cluster: the scheduler decides where, and each meets its node's store."""
+"""A job whose steps Dagster launches in a cluster: the scheduler places them, and each uses its node's store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def main() -> None:
                 "job_namespace": NAMESPACE,
                 "load_incluster_config": False,
                 "kubeconfig_file": os.environ["KUBECONFIG"],
-                # What a step needs was made a moment ago: its reference says where, before the cluster has heard of it.
+                # A step's inputs were just written: their references give the node before the cluster knows the
+                # objects.
                 "locations": f"cluster:{os.environ['PUBLISHED']},references",
             }
         }
@@ -72,4 +73,4 @@ def main() -> None:
 if __name__ == "__main__":
     from importlib import import_module
 
-    import_module("cluster_jobs").main()  # what is reconstructed has a module's name
+    import_module("cluster_jobs").main()  # reconstructable() needs an importable module name

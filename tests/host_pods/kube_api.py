@@ -1,7 +1,7 @@
-"""As much of Kubernetes' API as the hosts use to run a pod or a job, over HTTP on loopback.
+"""Fake Kubernetes API over HTTP on loopback: as much as orchestrators need to run a pod or a job.
 
-The hosts' own code and the official client speak to it, so that what they send is what a cluster would get. It keeps
-what was made; a pod ends well at once, a job is given to whoever runs it.
+The orchestrators' own code and the official client talk to it, so that they send what a cluster would get. It records
+what was created; a pod succeeds at once, and a job is passed to a callback that runs it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _DONE = {
 
 
 class KubeApi:
-    """What was made, in order.
+    """Records what was created, in order.
 
     Attributes:
-        pods, jobs: their manifests.
-        unknown: requests that nothing here answers; empty at the end of a test.
+        pods, jobs: the manifests.
+        unknown: requests that are not implemented; should be empty at the end of a test.
     """
 
     def __init__(self, run: Callable[[dict[str, Any]], subprocess.Popen[bytes]] | None = None) -> None:
@@ -46,10 +46,10 @@ class KubeApi:
         self.jobs: list[dict[str, Any]] = []
         self.unknown: list[str] = []
         self._run = run
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # by the names of their jobs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # by job name
 
     def end(self) -> None:
-        """Wait for what was started; what hangs is ended."""
+        """Wait for the processes that were started; kill those that hang."""
         for process in self._processes.values():
             try:
                 process.wait(30)
@@ -65,7 +65,7 @@ class KubeApi:
         return {"failed": 1} if failed else {"active": 1}
 
     def answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
-        """Status and body of an answer."""
+        """Status and body of the response."""
         parts = path.strip("/").split("/")
         if "namespaces" not in parts:
             return self._unknown(method, path)
@@ -97,11 +97,11 @@ class KubeApi:
 def serving(
     folder: Path, run: Callable[[dict[str, Any]], subprocess.Popen[bytes]] | None = None
 ) -> Iterator[tuple[KubeApi, Path]]:
-    """Serve, with the kubeconfig of a client.
+    """Serve the API, and write a kubeconfig for its clients.
 
     Args:
-        folder: for the kubeconfig.
-        run: starts the command of each job.
+        folder: directory for the kubeconfig.
+        run: starts the command of a job.
     """
     api = KubeApi(run)
 

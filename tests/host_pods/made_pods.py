@@ -1,4 +1,4 @@
-"""What is read off the pods that hosts made."""
+"""Inspection of pods that orchestrators created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def drawn(pod: dict[str, Any]) -> dict[str, int]:
-    """The nodes that draw a pod, and how strongly."""
+    """Preferred nodes of a pod, with their weights."""
     node = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     return {
         value: term["weight"]

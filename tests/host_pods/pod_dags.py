@@ -1,4 +1,4 @@
-"""DAGs that are run by Airflow itself, and the pods that its executor's own code makes for their task instances."""
+"""DAGs that Airflow runs, and the pods that its Kubernetes executor's own code creates for their task instances."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ with DAG("flow", schedule=None, start_date=START) as flow:
     def indifferent(value: Any) -> int:
         return len(value)
 
-    # The pod of a Kedro node: datasets of the DAG run's session, by their keys.
+    # The pod of a Kedro node: it reads datasets of the DAG run's session, given by key.
     @task(executor_config={"pod_override": pod_override(annotations=annotate(keys=["dataset:raw"], scope="project"))})
     def nodes() -> None:
         return None
@@ -120,7 +120,7 @@ with DAG("operator", schedule=None, start_date=START) as operator:
 
     @task
     def moved(value: Any) -> None:
-        """Between the tasks the data goes where the file says."""
+        """Move the data to other nodes between the tasks, by rewriting the locations file."""
         place(entries("operator"))
 
     @task
@@ -157,7 +157,7 @@ with DAG("operator", schedule=None, start_date=START) as operator:
         annotations={"entrepot.dev/reads": "unread"},
         callbacks=FollowData,
     )
-    # One after the other, so that what is made is in a known order.
+    # Sequential, so that pods are created in a known order.
     moved([kept, unread()]).set_downstream(pod)
     kept.set_downstream([pod, plain])
     pod.set_downstream(plain)
@@ -165,7 +165,7 @@ with DAG("operator", schedule=None, start_date=START) as operator:
 
 
 def entries(dag_id: str) -> dict[str, Any]:
-    """What Airflow's database has, by task and map index."""
+    """Content of Airflow's database, by task and map index."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -176,7 +176,7 @@ def entries(dag_id: str) -> dict[str, Any]:
 
 
 def place(entries: dict[str, Any], prefix: str = "node") -> None:
-    """Say that each value is on a node of its own, which has its task's name."""
+    """Write a locations file in which each value is on a node of its own, named after the task."""
     objects = {
         value["id"]: {f"{prefix}-{name.replace('[-1]', '').replace('[', '-').strip(']')}": value["nbytes"]}
         for name, value in entries.items()
@@ -188,7 +188,7 @@ def place(entries: dict[str, Any], prefix: str = "node") -> None:
 
 
 def executors_pod(ti: Any, try_number: int, override: Any = None) -> dict[str, Any]:
-    """The pod that the Kubernetes executor makes for a task instance."""
+    """The pod that the Kubernetes executor creates for a task instance."""
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
     from kubernetes.client import ApiClient, V1Container, V1Pod, V1PodSpec
 
@@ -222,7 +222,7 @@ def pods_of(run: Any, try_number: int) -> dict[str, Any]:
     made = {}
     with create_session() as session:
         mine = Log("open", owner="scheduler", extra=f"attempt {try_number}", dag_id=run.dag_id)
-        session.add(mine)  # the scheduler may be in the middle of something
+        session.add(mine)  # stands for an open transaction of the scheduler
         for ti in session.scalars(
             select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
         ).all():
@@ -237,7 +237,7 @@ def pods_of(run: Any, try_number: int) -> dict[str, Any]:
 
 
 def refused(ti: Any, said: str) -> list[str]:
-    """How the executor's code ends for a task whose pod has a wrong annotation."""
+    """How the executor's code fails for a task whose pod has an invalid annotation."""
     from airflow.providers.cncf.kubernetes.exceptions import PodMutationHookException
     from kubernetes.client import V1ObjectMeta, V1Pod
 
@@ -250,7 +250,7 @@ def refused(ti: Any, said: str) -> list[str]:
 
 
 def without_database() -> dict[str, Any]:
-    """The pod that is made while the database does not answer."""
+    """The pod created while the database is unreachable."""
     from types import SimpleNamespace
 
     task_instance = SimpleNamespace(task=None, dag_id="flow", task_id="both", run_id="r", map_index=-1)

@@ -1,4 +1,4 @@
-"""Jobs whose steps Dagster launches as Kubernetes jobs; whoever gets those jobs runs their commands on this machine."""
+"""Jobs whose steps Dagster launches as Kubernetes jobs; a callback runs the commands of those jobs locally."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def reporting() -> Any:
 
 
 def run_command(manifest: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """What a node does with a job: run its container's command with its environment."""
+    """Act as a node: run the command of the job's container with its environment."""
     (container,) = manifest["spec"]["template"]["spec"]["containers"]
     variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
-    variables.pop("ENTREPOT_ADDRESS", None)  # that of the node, which here is the test's own
+    variables.pop("ENTREPOT_ADDRESS", None)  # the node's own address, here that of the test's store
     variables["DAGSTER_HOME"] = str(HOME)
     arguments = [one for one in container["args"] if one != "dagster"]
     with (HOME / "steps.log").open("ab") as log:
@@ -165,6 +165,6 @@ def main() -> None:
 if __name__ == "__main__":
     from importlib import import_module
 
-    jobs = import_module("pod_jobs")  # what is reconstructed has a module's name
+    jobs = import_module("pod_jobs")  # reconstructable() needs an importable module name
 
     jobs.main()

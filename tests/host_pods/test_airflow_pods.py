@@ -1,4 +1,4 @@
-"""Pods that Airflow makes: by its executor's own code for each attempt, and by KubernetesPodOperator."""
+"""Pods created by Airflow: by its executor's own code for each attempt, and by KubernetesPodOperator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(home: Path, address: str, database: dict[str, str], *commands: list[str]
 def made(
     module_daemon: Any, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What Airflow made."""
+    """Results of the DAGs in pod_dags.py."""
     home = tmp_path_factory.mktemp("airflow")
     run(home, module_daemon.address, airflow_database(), [str(DAGS), str(home / "found.json")])
     found: dict[str, Any] = json.loads((home / "found.json").read_text())
@@ -132,9 +132,9 @@ def test_the_pod_of_an_operator_is_made_where_the_data_is_then(made: dict[str, A
     pod, plain, named = made["pods"]
     assert drawn(pod) == {"node-made": 100}
     (term,) = terms(pod)
-    assert {"key": "gpu", "operator": "Exists"} in term["matchExpressions"]  # what the author demands stays
+    assert {"key": "gpu", "operator": "Exists"} in term["matchExpressions"]  # the author's requirement is kept
     assert drawn(named) == {"node-unread": 100}
-    assert not plain["spec"].get("affinity")  # no callback, no annotation: not ours
+    assert not plain["spec"].get("affinity")  # without callback and annotations the pod is not ours to change
     assert not plain["spec"].get("volumes")
 
 

@@ -1,4 +1,4 @@
-"""Steps that Dagster launches as Kubernetes jobs, by dagster-k8s's own code, and that run for real."""
+"""Steps launched as Kubernetes jobs by dagster-k8s's own code, whose commands really run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOBS = Path(__file__).with_name("pod_jobs.py")
 
 @pytest.fixture(scope="module")
 def made(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What Dagster made and ran, with its instance in files."""
+    """Results of the jobs in pod_jobs.py, run with an instance stored in files."""
     home = tmp_path_factory.mktemp("dagster")
     launcher = {
         "module": "dagster_k8s",
@@ -55,7 +55,7 @@ def made(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def pods(made: dict[str, Any], step: str) -> list[dict[str, Any]]:
-    """The pod templates that were made for a step, one for each launch."""
+    """The pod templates created for a step, one per launch."""
     return [
         one["spec"]["template"]
         for one in made["jobs"]

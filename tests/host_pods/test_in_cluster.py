@@ -1,7 +1,7 @@
-"""A value that the store of one node sealed draws the pod that reads it to that node.
+"""End to end: a value sealed by one node's store attracts the pod that reads it to that node.
 
-Hosts' own code makes the pods, the real scheduler places them, and their commands read the value in the store of the
-node on which they came to be.
+The orchestrators' own code creates the pods, the real scheduler places them, and their commands read the value from the
+store of the node on which they are placed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ZONES = {"flow-east": "east", "flow-west": "west", "flow-north": "north"}
 
 @pytest.fixture(scope="module")
 def published(entrepot_cluster: Any) -> str:
-    """The namespace that the stores publish in."""
+    """Namespace in which the stores publish."""
     return str(entrepot_cluster.namespace("stores"))
 
 
 @pytest.fixture
 def namespace(entrepot_cluster: Any) -> str:
-    """That of a test's own pods."""
+    """Namespace for a test's own pods."""
     return str(entrepot_cluster.namespace("flow"))
 
 
@@ -45,13 +45,13 @@ def nodes(entrepot_cluster: Any, published: str) -> Iterator[dict[str, PairedNod
 
 
 def as_module(container: Manifest) -> list[str]:
-    """The command line of a container, by the Python of the tests."""
+    """A container's command line, run by the tests' Python interpreter."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     return [sys.executable, *words[1:]] if words[0] == "python" else [sys.executable, "-m", *words]
 
 
 def host(home: Path, plane: Any, script: str, **variables: str) -> dict[str, Any]:
-    """Run a host's script to its end; what it found."""
+    """Run an orchestrator's script to its end; returns its results."""
     environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig)} | variables
     command = [sys.executable, str(HERE / script), str(home / "found.json")]
     done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True, timeout=240)
@@ -63,7 +63,7 @@ def host(home: Path, plane: Any, script: str, **variables: str) -> dict[str, Any
 def test_a_pod_follows_what_a_store_sealed(
     entrepot_cluster: Any, published: str, namespace: str, nodes: dict[str, PairedNode], tmp_path: Path
 ) -> None:
-    """By the command line alone: ``entrepot inject --from-cluster`` on a Job."""
+    """Using only the command line: ``entrepot inject --from-cluster`` on a pod."""
     with entrepot.connect(nodes["flow-west"].address) as store:
         store.put(np.zeros(1_000_000), name="orders")
     path = resource_path("localobjects", published)
@@ -162,7 +162,7 @@ def test_steps_of_dagster_run_where_their_inputs_are(
 def test_a_node_whose_store_is_lost_draws_nobody(
     entrepot_cluster: Any, published: str, nodes: dict[str, PairedNode]
 ) -> None:
-    """Last: its store does not come back."""
+    """Has to be the last test, because the node's store is not restarted."""
     from entrepot_io.cluster.access import find
     from entrepot_io.cluster.api import Api
     from entrepot_io.cluster.places import read_cluster

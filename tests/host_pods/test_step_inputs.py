@@ -1,4 +1,4 @@
-"""What a step reads, from the event log of a run that Dagster made."""
+"""A step's inputs, read from the event log of a run that Dagster created."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A catch-all pattern leaves what works with Kedro's own datasets in memory as it is."""
+"""With a catch-all pattern, whatever works with Kedro's in-memory datasets works unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def use(frame: Any) -> int:
 def test_a_mistyped_input_fails_before_the_first_node() -> None:
     job = pipeline([node(frame, None, "frame", name="first"), node(use, "fraem", "n", name="use")])
     with pytest.raises(ValueError, match=r"Pipeline input\(s\) \{'fraem'\} not found in the DataCatalog"):
-        hooks.before_pipeline_run(params(), job, catalog())  # which no node has run before
+        hooks.before_pipeline_run(params(), job, catalog())  # before the first node runs
 
 
 def test_inputs_that_are_there_pass() -> None:
@@ -60,12 +60,12 @@ def test_inputs_that_are_there_pass() -> None:
 
 
 def test_a_name_that_a_user_wrote_into_the_catalog_is_left_to_its_load() -> None:
-    """As Kedro does: what has an entry of its own is there when it is read, or not."""
+    """As in Kedro: a dataset with its own catalog entry is checked only when it is loaded."""
     job = pipeline([node(use, "kept", "n", name="use")])
     hooks.before_pipeline_run(params(), job, catalog(kept={"type": "entrepot_kedro.EntrepotDataset", "session": ""}))
 
 
-# --- values that nothing can write down
+# --- values that cannot be serialized
 
 
 def make_adder() -> Callable[[int], int]:
@@ -105,7 +105,7 @@ def test_a_closure_that_is_to_outlive_the_run_is_refused() -> None:
     assert isinstance(error.value.__cause__, UnsupportedType)
 
 
-# --- writing into what one got
+# --- writing to an input
 
 
 def write(values: Any) -> int:
@@ -182,7 +182,7 @@ def test_forms(value: Any, form: str, kind: str) -> None:
 
 
 def test_stock_kedro_has_no_such_value() -> None:
-    """The control of the test above: in memory, the two names are two values."""
+    """Control for the test above: in memory, the two names are separate values."""
     found = DataCatalog({"cars@pandas": MemoryDataset(), "cars@polars": MemoryDataset()})
     with pytest.raises(DatasetError):
         SequentialRunner().run(TRANSCODED, found)

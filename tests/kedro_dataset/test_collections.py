@@ -1,4 +1,4 @@
-"""A collection goes from node to node as a value: by its ID, whole or in part."""
+"""A collection passes from node to node like any value: by ID, whole or in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves in the store: nothing if it ended well, what resuming needs if it failed."""
+"""What a run leaves in the store: nothing if it succeeded, what resuming needs if it failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def left() -> dict[str, int]:
-    """The named sessions and their objects."""
+    """Number of objects by named session."""
     return {one.session: one.objects for one in scope_store(None, SCOPE).sessions() if one.session}
 
 
@@ -63,7 +63,7 @@ JOB = pipeline(
 
 
 def _catalog(version: str, **more: Any) -> DataCatalog:
-    """As ``kedro run`` makes it: all datasets of one run have its session."""
+    """A catalog as ``kedro run`` creates it: all datasets of a run use the run's session."""
     catalog = DataCatalog.from_config(
         {
             "{name}": {"type": "entrepot_kedro.EntrepotDataset"},
@@ -77,7 +77,7 @@ def _catalog(version: str, **more: Any) -> DataCatalog:
 
 
 def run(version: str, job: Pipeline = JOB, **more: Any) -> Any:
-    """A run with the hooks, as ``kedro run``; what it returns are its outputs."""
+    """Run a pipeline with the hooks, like ``kedro run``; returns its outputs."""
     from kedro.framework.hooks.manager import _create_hook_manager
     from pluggy import PluginManager
 
@@ -128,7 +128,7 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
     )
     assert said is not None, caplog.text
     assert said.groups() == ("195.3 KiB", "kedro/run-1", "report", "entrepot sessions rm kedro/run-1")
-    # And so it is: the run that goes on ends well, and nothing is left of either.
+    # The advice works: the resumed run succeeds, and nothing is left of either run.
     monkeypatch.setenv("ENTREPOT_SESSION", said[2])
     good = pipeline([*JOB.nodes, node(lambda *_: 1, ["result", "clean"], "report", name="report")])
     outputs = run("run-2", good.from_nodes(*said[3].split(",")))
@@ -156,11 +156,11 @@ def test_a_run_that_went_on_says_the_first_nodes_only() -> None:
     datasets = stored("raw", "clean", "kept", "result")
     catalog = DataCatalog(dict(datasets))
     assert ending.nodes_to_run(JOB, catalog, datasets) == ["make"]
-    datasets["clean"].save(b"x")  # raw is gone: nobody needs it any more
+    datasets["clean"].save(b"x")  # raw is gone, but no longer needed
     assert ending.nodes_to_run(JOB, catalog, datasets) == ["keep", "last"]
     datasets["kept"].save(b"x")
     assert ending.nodes_to_run(JOB, catalog, datasets) == ["last"]
-    # What is in memory alone is made again, with what it is made of.
+    # A value kept only in memory is recomputed, together with its inputs.
     beside = DataCatalog({**stored("raw", "kept", "result"), "clean": MemoryDataset()})
     assert ending.nodes_to_run(JOB, beside, stored("raw", "kept", "result")) == ["make"]
     ending.node_ended("clean")
@@ -199,7 +199,7 @@ os.kill(os.getpid(), 9)
     store = scope_store(None, SCOPE)
     assert set(left()) == {"mine", "kedro/run-1", "kedro/run-3"}
     assert ended_runs(store, SCOPE, ["kedro/run-1", "kedro/run-3", "kedro/none"]) == {"kedro/run-1": ENDED}
-    # Processes of another container cannot be seen, so nothing is said of them.
+    # Marks of processes in other containers are not judged, because those processes are not visible from here.
     mark = next(one for one in parts.listed(store.session("kedro/run-1")))
     assert mark.id
     del held

@@ -1,4 +1,4 @@
-"""A dataset learns its name from the catalog that makes it, and never guesses one."""
+"""A dataset learns its name from the catalog that creates it, and never guesses one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_inside_a_cached_dataset() -> None:
 
 
 class Pair(AbstractDataset[Any, Any]):
-    """Makes two datasets from configurations, both under one inner name, as Kedro's wrappers do."""
+    """Creates two datasets from configuration under the same inner name, as Kedro's wrappers do."""
 
     def __init__(self, inner: dict[str, Any]) -> None:
         self.parts = [AbstractDataset.from_config("_part", inner) for _ in range(2)]
@@ -100,7 +100,7 @@ class Pair(AbstractDataset[Any, Any]):
 
 
 class Owner(AbstractDataset[Any, Any]):
-    """Makes a dataset itself, inside its own constructor."""
+    """Creates a dataset directly in its constructor."""
 
     def __init__(self) -> None:
         self.part = EntrepotDataset()
@@ -116,7 +116,7 @@ class Owner(AbstractDataset[Any, Any]):
 
 
 def test_other_wrappers_get_no_guessed_name() -> None:
-    """Two values under one name would overwrite each other."""
+    """Otherwise two values with the same name would overwrite each other."""
     with pytest.raises(DatasetError, match="has no name: give it one"):
         AbstractDataset.from_config("x", {"type": Pair, "inner": TYPE})
     with pytest.raises(DatasetError, match="has no name: give it one"):

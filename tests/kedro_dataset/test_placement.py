@@ -1,4 +1,4 @@
-"""What nodes say about the pod of the task that runs them, and that it is the objects that they will read."""
+"""Annotations that nodes put on the pod of their task name exactly the objects that the nodes will read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_nodes_of_one_pod_hand_to_each_other_does_not_count() -> None:
 
 
 def test_they_are_the_objects_that_the_dag_run_reads(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pod is made where only names are known; the node, in it, connects to the store."""
+    """The pod is created where only keys are known; the node inside it connects to the store."""
     keyed = wishes.keyed(node_annotations([CLEAN], catalog()))
     assert keyed is not None
     expected = keyed.ids(kedro_session_in_airflow("etl", "manual__1"))

@@ -37,7 +37,7 @@ RERUN = "failover: [{on: object_lost, do: [rerun_upstream]}]"
 
 @pytest.fixture
 def policy(daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
-    """``policy(text)``: the policy in force, without its version; ``{root}`` is a folder for checkpoints."""
+    """``policy(text)``: put a policy without version line into effect; ``{root}`` is a directory for checkpoints."""
     monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
     monkeypatch.setenv("ENTREPOT_SCOPE", SCOPE)
     monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
@@ -60,7 +60,7 @@ def kinds(tmp_path: Path) -> list[str]:
 
 
 def session(job: Pipeline, catalog: DataCatalog | None = None, runner: Any = None, **params: Any) -> dict[str, Any]:
-    """A run as ``KedroSession.run`` makes it, of a pipeline that no project registers."""
+    """Run a pipeline that no project registers, like ``KedroSession.run``."""
     manager = _create_hook_manager()
     manager.register(hooks)
     called = manager.hook
@@ -92,7 +92,7 @@ def lose(*names: str) -> None:
 
 
 class Journal:
-    """Notes which node's function was called, by any thread."""
+    """Records which nodes' functions were called, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ def numbers() -> Any:
 
 
 def chain(journal: Journal, before_last: Callable[[], object] = lambda: None) -> Pipeline:
-    """numbers -> doubled -> total, and numbers -> other; ``pause`` calls ``before_last`` before ``total``."""
+    """numbers -> doubled -> total, and numbers -> few -> total; ``pause`` calls ``before_last`` before ``total``."""
 
     def pause(*_: Any) -> int:
         before_last()
@@ -178,7 +178,7 @@ def test_intermediates_stay_until_the_end_of_the_run(policy: Callable[[str], Pat
 
 
 def test_what_kedro_holds_in_memory_is_made_again_too(policy: Callable[[str], Path]) -> None:
-    """`scale` is in no store, and its runner released it after its last reader."""
+    """`scale` is in no store, and the runner released it after its last reader."""
     policy(RERUN)
     journal = Journal()
 
@@ -203,7 +203,7 @@ def test_what_kedro_holds_in_memory_is_made_again_too(policy: Callable[[str], Pa
 
 
 def test_many_readers_of_one_lost_value_have_it_made_once(policy: Callable[[str], Path], tmp_path: Path) -> None:
-    """More than the attempts of a rule: they all ask at once, and that counts once."""
+    """There are more readers than the rule has attempts, but their concurrent requests count as one."""
     policy(RERUN)
     journal, readers = Journal(), [f"reader{number}" for number in range(6)]
     together = threading.Barrier(len(readers), timeout=30)
@@ -213,7 +213,7 @@ def test_many_readers_of_one_lost_value_have_it_made_once(policy: Callable[[str]
         return 1
 
     def read(values: Any, _: Any) -> int:
-        together.wait()  # all have loaded
+        together.wait()  # every reader has loaded its inputs
         return int(values.sum())
 
     job = pipeline(
@@ -230,7 +230,7 @@ def test_many_readers_of_one_lost_value_have_it_made_once(policy: Callable[[str]
 
 
 def test_a_node_that_raises_is_tried_again_with_fresh_inputs(policy: Callable[[str], Path]) -> None:
-    """The function changes its input before it raises; the second attempt must not see that."""
+    """The function modifies its input before it raises; the next attempt must not see that."""
     policy(RETRY)
     seen: list[int] = []
 

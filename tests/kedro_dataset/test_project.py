@@ -1,4 +1,4 @@
-"""A Kedro project of its own, run by ``kedro run``: every runner, every way to start a worker process."""
+"""A complete Kedro project, run by ``kedro run``: all runners, all start methods of worker processes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_parallel_runner(project: Path, daemon: Any, start: str) -> None:
 
 
 def test_resuming_in_the_session_of_the_failed_run(project: Path, daemon: Any) -> None:
-    """What the failed run computed is read by the run that goes on, if both have the session from outside."""
+    """The resumed run reads what the failed run computed, if both get the session from the environment."""
     failed = kedro(project, daemon.address, ENTREPOT_SESSION="nightly", FAIL_REPORT="1")
     assert failed.returncode != 0
     assert "told to fail" in failed.stdout + failed.stderr
@@ -157,5 +157,5 @@ def test_resuming_without_it_says_what_is_missing(project: Path, daemon: Any) ->
     done = kedro(project, daemon.address, "--from-nodes", "report")
     assert done.returncode != 0
     said = " ".join((done.stdout + done.stderr).split())
-    assert "not found in the DataCatalog" in said  # before the first node
+    assert "not found in the DataCatalog" in said  # fails before the first node
     assert not (project / "report.json").exists()

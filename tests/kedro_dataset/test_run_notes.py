@@ -1,4 +1,4 @@
-"""Which run a later one goes on with."""
+"""Which earlier run a new one resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RunNotes(Path(sys.argv[1])).write(sys.argv[2], "kedro/" + sys.argv[2], sys.argv[
 
 
 def killed_run(log: Path, run: str, identity: str = "same") -> None:
-    """A process that noted its run, and is gone."""
+    """Record a run in a process that has ended."""
     subprocess.run([sys.executable, "-c", WRITER, str(log), run, identity], check=True, timeout=60)
 
 
@@ -36,7 +36,7 @@ def test_the_newest_run_that_did_not_end_well(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
     notes = RunNotes(tmp_path / "scope.jsonl")
-    notes.write("run-1", "kedro/run-1", "same")  # this process
+    notes.write("run-1", "kedro/run-1", "same")  # a run of this process, which is alive
     assert notes.take("same") is None
     notes.failed("run-1")
     assert notes.take("same") == "kedro/run-1"

@@ -34,7 +34,7 @@ def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Model:
-    """A fitted model, as scikit-learn's are: plain attributes and arrays."""
+    """A fitted model like scikit-learn's: plain attributes and arrays."""
 
     def __init__(self, weights: np.ndarray[Any, Any], note: str) -> None:
         self.weights, self.note = weights, note
@@ -191,7 +191,7 @@ def test_a_lost_value_is_an_error() -> None:
 
 
 def test_a_lost_value_stops_the_run() -> None:
-    """The value goes behind the runner's back, between its producer and its consumer."""
+    """The value is deleted behind the runner's back, between its producer and its consumer."""
 
     def make_and_lose(_: np.ndarray[Any, Any]) -> int:
         assert scope_store(None, SCOPE).delete(object_id("a"))
@@ -246,14 +246,14 @@ def test_versions_outlive_runs() -> None:
     assert first.load() == {"v": 1}  # a run reads what it saved itself
     later = dataset("m", "v3", versioned=True)
     assert later.exists()
-    assert later.load() == {"v": 2}  # the latest
+    assert later.load() == {"v": 2}  # the latest version
     chosen = AbstractDataset.from_config("m", CATALOG["{name}"] | {"versioned": True}, "v1", "v3")
     assert chosen.load() == {"v": 1}
 
 
 def test_a_version_is_written_once() -> None:
     dataset("m", "v1", versioned=True).save(np.arange(1000))
-    dataset("m", "v1", versioned=True).save(np.arange(1000))  # the same content again is success
+    dataset("m", "v1", versioned=True).save(np.arange(1000))  # saving the same content again succeeds
     with pytest.raises(DatasetError) as caught:
         dataset("m", "v1", versioned=True).save(np.arange(1001))
     assert isinstance(caught.value.__cause__, ObjectExists)
@@ -267,7 +267,7 @@ def test_shown_shortly() -> None:
 
 
 def test_run_of_only_missing_outputs(tmp_path: Path) -> None:
-    """What is in a session that outlives the run is not computed again."""
+    """Values in a session that outlives the run are not computed again."""
     calls = tmp_path / "calls"
 
     def count() -> int:
