@@ -1,4 +1,4 @@
-"""An API server for what a real one does only by luck: conflicts, overload, lists that expire, and a stopped clock."""
+"""Fake API server with effects that a real one rarely shows: conflicts, overload, expired lists, a stopped clock."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ Resource = dict[str, Any]
 
 
 class ApiServer:
-    """Resources by path, with the parts of server-side apply that the publisher relies on: owners of fields by manager,
-    owner references as a map, a status of its own.
+    """Resources by path, with the parts of server-side apply that the publisher relies on.
+
+    These are: field ownership by manager, owner references merged by UID, and a separate status.
 
     Attributes:
         resources: by path.
         asked: ``(method, path)`` of each request.
-        failures: what the next requests get instead, ``(status, headers, body)``; None: it is answered as usual.
-        now: its clock.
+        failures: responses to the next requests, ``(status, headers, body)``; None: that request is answered normally.
+        now: the server's clock.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class ApiServer:
         return Api(Access(self.url, "stores"), patience=patience)
 
     def put(self, path: str, resource: Resource) -> None:
-        """Have a resource from the beginning."""
+        """Add a resource directly, without a request."""
         self._count += 1
         metadata = resource.setdefault("metadata", {})
         metadata.setdefault("uid", f"uid-{self._count}")
@@ -70,7 +71,7 @@ class ApiServer:
         self.now += timedelta(seconds=seconds)
 
     def collect_garbage(self) -> None:
-        """What the garbage collector does: remove what none of its owners is left of."""
+        """Act as the garbage collector: remove resources of whose owners none exists any more."""
         uids = {one["metadata"]["uid"] for one in self.resources.values()}
         for path, one in list(self.resources.items()):
             owners = one["metadata"].get("ownerReferences") or []
@@ -122,7 +123,7 @@ class ApiServer:
         return 200, {}, {"items": found[begin : begin + limit], "metadata": rest}
 
     def _write(self, path: str, body: Resource, version: str | None) -> tuple[int, dict[str, str], Any]:
-        """A resource as a whole: a new one, or one in the place of that version."""
+        """Create a resource, or replace it if it still has that version."""
         there = self.resources.get(path)
         if (there is None) != (version is None):
             return (404, {}, _status(404, "not found")) if there is None else (409, {}, _status(409, "already exists"))
@@ -186,7 +187,7 @@ class ApiServer:
             do_GET = do_PATCH = do_DELETE = do_POST = do_PUT = _serve  # noqa: N815
 
             def log_message(self, format: str, *_: Any) -> None:
-                """Tests say what went wrong by themselves."""
+                """Log nothing: tests report failures themselves."""
 
         return Handler
 
@@ -198,7 +199,7 @@ def _status(code: int, message: str) -> Resource:
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    """An API server of this test alone."""
+    """An API server for this test."""
     running = ApiServer()
     running.put("/api/v1/nodes/node-a", {"metadata": {"name": "node-a", "labels": {"zone": "east"}}, "spec": {}})
     yield running
@@ -207,7 +208,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
-    """A kubeconfig for it, of the namespace ``stores``."""
+    """A kubeconfig for the server, with namespace ``stores``."""
     file = tmp_path / "kubeconfig"
     file.write_text(
         json.dumps(

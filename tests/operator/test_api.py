@@ -1,4 +1,4 @@
-"""The client of the API server: what it tries again, what it gives up, whom it says it is."""
+"""The API client: what it retries, when it gives up, and how it authenticates."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_token_is_read_anew_once_when_it_is_refused(server: Any, tmp_path: Pat
 
     class InTheClear(Access):
         def __post_init__(self) -> None:
-            """The test's server has no certificate."""
+            """Skip the check against tokens over plain HTTP: the test's server has no certificate."""
 
     file = tmp_path / "token"
     file.write_text("old\n")
@@ -220,7 +220,7 @@ def test_a_program_whose_every_token_is_refused_is_not_asked_for_ever(server: An
 
     class InTheClear(Access):
         def __post_init__(self) -> None:
-            """The test's server has no certificate."""
+            """Skip the check against tokens over plain HTTP: the test's server has no certificate."""
 
     server.failures = [(401, {}, {"message": "unknown token"})] * 5
     with pytest.raises(AccessDenied, match="unknown token"):

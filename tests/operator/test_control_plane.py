@@ -1,4 +1,4 @@
-"""A real API server takes the CRDs, enforces their rules, has what publishers write, and collects it."""
+"""A real API server accepts the CRDs, enforces their rules, stores what publishers write, and garbage-collects it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ME = "entrepot-tests"
 
 @pytest.fixture(scope="module")
 def api(entrepot_cluster: Any) -> Iterator[Api]:
-    """The cluster, with the CRDs, asked by the project's own client."""
+    """The project's own client, connected to the cluster with the CRDs."""
     running = Api(find(str(entrepot_cluster.kubeconfig)))
     yield running
     running.close()
@@ -33,7 +33,7 @@ def api(entrepot_cluster: Any) -> Iterator[Api]:
 
 @pytest.fixture
 def namespace(entrepot_cluster: Any) -> str:
-    """A namespace of this test alone."""
+    """A namespace for this test."""
     return str(entrepot_cluster.namespace())
 
 
@@ -142,7 +142,7 @@ def test_what_a_store_holds_is_published_followed_and_collected(
         kept.set_name("splinters", shards.id)
         publisher.publish_all(60)
         again = Publisher(api, lambda: entrepot.connect(daemon.address), origin, namespace, Bounds(burst=1000))
-        assert again.publish_all(60).written == 0  # what the API has, order included, is what was wanted
+        assert again.publish_all(60).written == 0  # the API's content, including the order, equals the desired state
         again.close()
         places = read_cluster(api, namespace)
         assert str(oid) not in places.objects

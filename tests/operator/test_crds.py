@@ -1,4 +1,4 @@
-"""The CRDs: what they must have whoever reads them, and that what is written fits them."""
+"""The CRDs have what their readers require, and resources that we write conform to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONDITION = Condition("Available", True, "InMemory", "it is there")
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """A CRD's schema in which fields that the API server would prune are errors."""
+    """A CRD's schema, changed so that fields that the API server would prune are errors."""
     schema: dict[str, Any] = copy.deepcopy(DEFINITIONS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
     schema["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {}}
 
@@ -45,7 +45,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 
 def every(part: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """All schemas within a schema, with where they are."""
+    """A schema and all schemas in it, with their paths."""
     found = [(path, part)]
     for name, each in (part.get("properties") or {}).items():
         found += every(each, f"{path}.{name}")

@@ -1,4 +1,4 @@
-"""Objects of a node that is lost: they stop counting, are marked, and go."""
+"""Objects of a lost node: they no longer count, are then marked, and finally removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ A, B = ObjectID("aa" * 20), ObjectID("bb" * 20)
 
 
 def publish(server: Any, node: str, oid: ObjectID = A, count: int = 100) -> tuple[Shelf, LocalObject]:
-    """One object of one node, published as a publisher does it."""
+    """Publish one object of one node, as a publisher does."""
     shelf = Shelf(server.api(), "stores", Origin(node, "main"), Bounds())
     shelf.renew("0f" * 16)
     one = LocalObject(
@@ -79,13 +79,13 @@ def test_a_sweep_marks_first_and_removes_after_the_grace(server: Any) -> None:
     publish(server, "node-b", B)
     assert not sweep(server.api()).mark
     server.pass_time(61)
-    publish(server, "node-b", B)  # it is heard of again
+    publish(server, "node-b", B)  # its lease is renewed
     assert [one.node for _, one in sweep(server.api(), grace=100).mark] == ["node-a"]
     (marked,) = [one for one in server.of("localobjects").values() if one["spec"]["node"] == "node-a"]
     (condition,) = marked["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "StoreLost")
     assert condition["lastTransitionTime"] == "2030-01-01T12:01:01Z"
-    assert not sweep(server.api(), grace=100).mark  # once is enough
+    assert not sweep(server.api(), grace=100).mark  # marking happens only once
     server.pass_time(100)
     publish(server, "node-b", B)
     assert [name for _, name, _ in sweep(server.api(), grace=100).leases] == [lease_name("main", "node-a")]
@@ -121,7 +121,7 @@ def test_a_returning_publisher_takes_the_mark_off(server: Any) -> None:
     shelf, one = publish(server, "node-a")
     server.pass_time(61)
     sweep(server.api())
-    shelf.read()  # hears the server's time, which jumped
+    shelf.read()  # learns the server's time, which has jumped
     assert not shelf.renew("0f" * 16)
     (known,) = shelf.read().values()
     assert isinstance(known, LocalObject)

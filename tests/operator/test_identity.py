@@ -1,4 +1,4 @@
-"""Who a request says it is, and the way that it takes: all of it by a kubeconfig, against servers that check it."""
+"""How requests authenticate and which route they take, as given by a kubeconfig, against servers that check it."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Serving:
 
 
 class Cluster(Serving):
-    """An API server for the name ``api.example``: says who asked, by what headers, and keeps the requests.
+    """API server for the name ``api.example``; records who sent each request, and with which headers.
 
     Attributes:
-        asked: headers of each request, and the name in the client's certificate.
-        refused: how many of the next requests get 401.
+        asked: headers of each request, and the common name in the client's certificate.
+        refused: number of further requests to answer with 401.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class Cluster(Serving):
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "server.crt", folder / "server.key")
@@ -95,13 +95,13 @@ class Cluster(Serving):
         super().__init__(Handler, context)
 
     def certificate(self, user: str) -> dict[str, str]:
-        """A client certificate as programs print it."""
+        """A client certificate in the form in which exec plugins print it."""
         self._authority.client(user, user)
         texts = ((self._folder / f"{user}.{kind}").read_text() for kind in ("crt", "key"))
         return dict(zip(("clientCertificateData", "clientKeyData"), texts, strict=True))
 
     def kubeconfig(self, otherwise: dict[str, Any] | None = None, *, user: dict[str, Any] | None = None) -> str:
-        """A kubeconfig for this server, unless the cluster's entries are to say otherwise."""
+        """A kubeconfig for this server; ``otherwise`` overrides fields of the cluster's entry."""
         server = {
             "server": f"https://127.0.0.1:{self.port}",
             "certificate-authority": "ca.crt",
@@ -112,7 +112,7 @@ class Cluster(Serving):
         return str(path)
 
     def ask(self, otherwise: dict[str, Any] | None = None, *, user: dict[str, Any] | None = None) -> Message:
-        """Ask it by a kubeconfig, and return the headers that it got."""
+        """Send a request using a kubeconfig; returns the headers that the server received."""
         api = Api(find(self.kubeconfig(otherwise, user=user)), patience=0)
         try:
             assert api.get(NODE)["metadata"]["name"] == "a"
@@ -133,10 +133,10 @@ def _config(user: dict[str, Any], server: dict[str, Any]) -> str:
 
 
 class HttpProxy(Serving):
-    """A proxy that tunnels to one port, whatever name it is asked for.
+    """A proxy that tunnels to one port, whatever name is requested.
 
     Attributes:
-        asked: what a tunnel was asked for to, and the authorization that came with it.
+        asked: target of each tunnel, and the Proxy-Authorization header.
     """
 
     def __init__(self, port: int) -> None:
@@ -155,7 +155,7 @@ class HttpProxy(Serving):
                     back.join(SECONDS)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         super().__init__(Handler)
 
@@ -345,7 +345,7 @@ def test_a_proxy_that_cannot_be_used_is_not_gone_around(cluster: Cluster, monkey
 
 
 def plugin(folder: Path, *printed: dict[str, Any]) -> dict[str, Any]:
-    """A kubeconfig's user with a program that prints these one by one, then the last again."""
+    """A kubeconfig user whose exec plugin prints these credentials one after the other, then repeats the last."""
     for index, one in enumerate(printed):
         (folder / f"printed-{index}").write_text(json.dumps({"kind": "ExecCredential", "status": one}))
     program = folder / "login"

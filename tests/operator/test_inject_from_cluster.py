@@ -21,7 +21,7 @@ HOST = "kubernetes.io/hostname"
 
 @pytest.fixture
 def collection(daemon: Any, server: Any) -> Any:
-    """A collection of two members in a store whose publisher told of it."""
+    """A collection of two members, published by its store's publisher."""
     server.put(
         "/api/v1/nodes/node-a",
         {"metadata": {"name": "node-a", "labels": {HOST: "node-a", "entrepot.dev/store": "ready"}}, "spec": {}},
@@ -41,7 +41,7 @@ def collection(daemon: Any, server: Any) -> Any:
 
 @pytest.fixture
 def inject(kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """``inject(manifest, *words)``: the manifest that comes out, and what was said."""
+    """``inject(manifest, *words)``: run the command; returns the resulting manifest and the text on standard error."""
 
     def run(manifest: dict[str, Any], *words: str, code: int = 0) -> tuple[dict[str, Any], str]:
         file = tmp_path / "manifest.yaml"
@@ -98,7 +98,7 @@ def test_a_node_that_was_not_heard_of_draws_nobody_and_that_is_said(server: Any,
     done, said = inject(pod(**{"entrepot.dev/requires": str(collection.id)}))
     assert "affinity" not in done["spec"] or not drawn_to(done)
     assert "the store of node node-a was not heard of in time" in said
-    assert str(collection.id)[:8] in said  # as an object that is lost
+    assert str(collection.id)[:8] in said  # reported as a lost object
 
 
 def test_a_node_that_is_gone_from_the_cluster_is_noticed(server: Any, collection: Any, inject: Run) -> None:

@@ -1,4 +1,4 @@
-"""Every manifest that the package ships, and what an injection makes of workloads, goes through a real API server."""
+"""Every shipped manifest, and injected workloads of every kind, are accepted by a real API server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _template(**annotations: str) -> dict[str, Any]:
 
 
 def _workloads() -> list[dict[str, Any]]:
-    """One of each kind, in as many ways of asking."""
+    """One workload of each kind, with as many different annotations as possible."""
     pod = _template(requires=f"{A},{B}", locality="required", store="required")
     selector = {"matchLabels": {"app": "x"}}
     batch = {**_template(requires=A), "spec": {**_template()["spec"], "restartPolicy": "Never"}}
@@ -109,7 +109,8 @@ def namespace(entrepot_cluster: Any) -> str:
 @pytest.mark.parametrize("workload", _workloads(), ids=lambda one: str(one["kind"]))
 def test_an_injected_workload_is_taken(entrepot_cluster: Any, namespace: str, workload: dict[str, Any]) -> None:
     path: Callable[..., str] = entrepot_cluster.path_of
-    entrepot_cluster.apply(path(workload, namespace), workload, dry_run=True)  # what is refused is not for that
+    # Accepted before the injection, so a later refusal is due to the injection.
+    entrepot_cluster.apply(path(workload, namespace), workload, dry_run=True)
     done = inject_document(copy.deepcopy(workload), PLACES, nodes=NODES)
     assert done.content != workload
     entrepot_cluster.apply(path(workload, namespace), done.content, dry_run=True)

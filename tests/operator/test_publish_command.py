@@ -1,4 +1,4 @@
-"""``entrepot publish`` as it is called, and the order in which it writes."""
+"""``entrepot publish`` on the command line, and the order in which it writes."""
 
 from __future__ import annotations
 

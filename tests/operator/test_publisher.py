@@ -1,4 +1,4 @@
-"""The publisher between a real store and an API server: what it publishes, what it leaves out, what it survives."""
+"""The publisher between a real store and an API server: what it publishes, what it omits, what it survives."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Make = Callable[..., Publisher]
 
 @pytest.fixture
 def lines() -> list[str]:
-    """What the publisher said."""
+    """Messages of the publisher."""
     return []
 
 
 @pytest.fixture
 def publisher(daemon: Any, server: Any, lines: list[str]) -> Iterator[Make]:
-    """``publisher(bounds, origin=)``: one beside the test's store."""
+    """``publisher(bounds, origin=)``: a publisher for the test's store."""
     made: list[Publisher] = []
 
     def make(bounds: Bounds = FAST, origin: Origin = ORIGIN, **options: Any) -> Publisher:
@@ -48,7 +48,7 @@ def publisher(daemon: Any, server: Any, lines: list[str]) -> Iterator[Make]:
 
 
 def kilobytes(count: int) -> Any:
-    """A value with so large a payload; that of small values is part of their metadata, and counts as none."""
+    """A value with a payload of this many kilobytes; small payloads are part of the metadata and do not count."""
     return np.zeros(1000 * count, np.uint8)
 
 
@@ -133,7 +133,7 @@ def test_the_second_step_writes_nothing_and_changes_are_followed(daemon: Any, se
         found = specs(server)
         assert set(found) == {str(second), str(third)}
         assert found[str(second)]["names"] == ["deux", "two"]
-        # Each of the three changes is one request, and what is new tells its status too.
+        # One request per change, plus one for the new object's status.
         assert len(writes(server)) == 4
 
 
@@ -183,7 +183,7 @@ def test_writes_are_paced_and_the_largest_come_first(daemon: Any, server: Any, p
         now[0] += 1.0
         assert running.step().written == 2
         now[0] += 3600.0
-        assert running.step().written == 3  # a long rest saves up no more than a burst
+        assert running.step().written == 3  # a long pause saves up no more than one burst
 
 
 def test_a_publisher_that_starts_again_takes_over_what_is_there(daemon: Any, server: Any, publisher: Make) -> None:
@@ -234,7 +234,7 @@ def test_a_refused_object_is_told_once_and_does_not_stop_the_others(
         assert writes(server) == []
         assert len([line for line in lines if "no such type" in line]) == 1
         server.refuse = lambda *_: None
-        store.set_name("worse", bad)  # something else under its name
+        store.set_name("worse", bad)  # so that its resource differs from the refused one
         running.publish_all(20)
         assert set(specs(server)) == {str(good), str(bad)}
 

@@ -1,4 +1,4 @@
-"""The rights that the shipped roles give are enough, and no more: by tokens of their accounts, at a real API server."""
+"""The shipped roles grant what is needed and no more; tested with tokens of their accounts on a real API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NODES = ("rights-a", "rights-b")
 
 @pytest.fixture(scope="module")
 def cluster(entrepot_cluster: Any) -> Iterator[Any]:
-    """The cluster with two nodes, and with publisher and reader as they are shipped."""
+    """The cluster with two nodes, and the publisher's and reader's manifests as shipped."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     entrepot_cluster.apply(f"/api/v1/namespaces/{SYSTEM}", namespace)
     for folder in ("publisher", "reader"):
@@ -43,7 +43,7 @@ def cluster(entrepot_cluster: Any) -> Iterator[Any]:
 
 
 def api_of(cluster: Any, account: str, namespace: str, node: str | None = None) -> Api:
-    """The API for a pod of this account on a node; None: for nobody's pod."""
+    """An API client with the token of a pod of this account on this node; None: with a token of no pod."""
     if node is None:
         return Api(find(str(cluster.kubeconfig_of(namespace, account))))
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -110,13 +110,13 @@ def test_a_publisher_tells_of_no_other_node(cluster: Any, publisher: Any, daemon
     tries = itertools.count()
 
     def refused() -> bool:
-        """A policy takes a moment until it is in force."""
+        """It takes a moment until the policy is in force."""
         try:
             running.publish_all(60)
         except AccessDenied as error:
             told.append(str(error))
             return True
-        store.set_name(f"try {next(tries)}", one)  # something to tell of
+        store.set_name(f"try {next(tries)}", one)  # so that there is something to publish
         return False
 
     with entrepot.connect(daemon.address) as store:
@@ -193,7 +193,7 @@ AFFINITY: Steps = [
 
 
 def operator_of(cluster: Any, *parts: str) -> Api:
-    """The API for an operator with these parts of the manifests, in a namespace of its own."""
+    """An API client for an operator with these parts of the manifests, in a new namespace."""
     namespace = str(cluster.namespace("operator"))
     for part in parts:
         for one in installing.objects(namespace=namespace, only=part):
@@ -203,7 +203,7 @@ def operator_of(cluster: Any, *parts: str) -> Api:
 
 
 def pod_of(cluster: Any, namespace: str, *gates: str) -> str:
-    """The path of a pod that these gates hold, and that nobody places."""
+    """Create a pod with these gates that fits no node; returns its path."""
     made = cluster.request(
         "POST",
         f"/api/v1/namespaces/{namespace}/pods",
@@ -224,7 +224,7 @@ def test_the_operator_takes_its_gate_off_pods_and_changes_nothing_else(cluster: 
     free, held, other = (pod_of(cluster, team, *gates) for gates in ((), (GATE, "else"), ("else",)))
 
     def refused() -> bool:
-        """A role and a policy take a moment until they are in force."""
+        """It takes a moment until the role and the policy are in force."""
         try:
             api.edit(free, [{"op": "add", "path": "/metadata/annotations/seen", "value": "1"}])
         except AccessDenied as error:

@@ -1,4 +1,4 @@
-"""The score plugin, in a scheduler of its own: pods without any affinity go where most of what they read is."""
+"""The score plugin in a scheduler of its own: pods without affinity go where most of the data they read is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD = {"plug-a": {A: 7}, "plug-b": {A: 2, B: 6}, "plug-c": {STALE: 9}, "plug-d"
 
 @pytest.fixture(scope="module")
 def plane(control_plane: Any) -> Iterator[Any]:
-    """Another control plane, whose scheduler has the profile; the shared one is asked for only to be marked by it."""
+    """Second control plane, whose scheduler has the plugin's profile; ``control_plane`` is only used for its marks."""
     config = yaml.safe_load((PLUGIN / "config.yaml").read_text())
     with running(scheduler_config=config) as one:
         one.install(crds.definitions())
@@ -43,7 +43,7 @@ def _publish(plane: Any) -> None:
 
 
 def placed(plane: Any, count: int, scheduler: str, **annotations: str) -> Counter[str]:
-    """How many of so many pods came to each node."""
+    """Number of pods, out of ``count``, that were placed on each node."""
     namespace = plane.namespace()
     own = {f"entrepot.dev/{name}": value for name, value in annotations.items()}
     spec = {"schedulerName": scheduler, "containers": [{"name": "main", "image": "none"}]}
@@ -58,13 +58,13 @@ def placed(plane: Any, count: int, scheduler: str, **annotations: str) -> Counte
 
 
 def test_its_own_tests(control_plane: Any) -> None:
-    """After the control plane is built: then nothing of Kubernetes has to be compiled for them."""
+    """Run after the control plane was built, so that no part of Kubernetes has to be compiled for them."""
     done = kubecp_build.go_test("entrepot.dev/scheduler-plugin", 250)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_pods_go_where_the_bytes_are(plane: Any) -> None:
-    # Until the scheduler has read what was published, it places as ever.
+    # Until the scheduler has read what was published, it places pods as usual.
     plane.wait(lambda: set(placed(plane, 4, "entrepot-scheduler", requires=A)) == {"plug-a"}, "the plugin's watches")
     assert placed(plane, 6, "entrepot-scheduler", requires=A) == {"plug-a": 6}
     assert placed(plane, 6, "entrepot-scheduler", requires=f"{A},{B}") == {"plug-b": 6}

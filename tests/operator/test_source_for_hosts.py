@@ -1,4 +1,4 @@
-"""``locations = cluster``: what the hosts' plugins know is what the stores' publishers told the API."""
+"""``locations = cluster``: the orchestrators' plugins use what the stores' publishers reported to the API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = "kubernetes.io/hostname"
 
 @pytest.fixture
 def found(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kubeconfig lies where the source looks for it."""
+    """Put the kubeconfig where the source looks for it."""
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
 
 

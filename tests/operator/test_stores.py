@@ -1,4 +1,4 @@
-"""The Store resource and its schema say the same."""
+"""The class for Store resources agrees with the CRD's schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes are local, and nobody is left over whom the scheduler would have placed: the benchmark in small."""
+"""Small version of the placement benchmark: data is local, and no pod stays pending that would otherwise be placed."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def test_a_case(entrepot_cluster: Any, name: str) -> None:
     if name == "several nodes":
         assert figures.pending == 0
         assert figures.local >= GOAL_LOCAL * figures.possible
-        assert figures.default_local < 0.6 * figures.possible  # or it would be no proof
+        assert figures.default_local < 0.6 * figures.possible  # otherwise the case would prove nothing

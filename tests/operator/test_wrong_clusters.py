@@ -1,7 +1,7 @@
-"""Clusters that are not as they should be: without our kinds, with other versions of them, without rights.
+"""Clusters that are not as they should be: without our CRDs, with other versions of them, without rights.
 
-At a real API server: whoever asks gets a typed error that says what to do, what runs for long goes on when all is
-mended, and no pod is held for ever.
+On a real API server: commands fail with a typed error that names the remedy, long-running processes recover once the
+cluster is repaired, and no pod is held forever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GATE = "entrepot.dev/objects"
 
 
 class Program:
-    """A verb of the command line that runs for long."""
+    """A long-running subcommand."""
 
     def __init__(self, log: Path, *words: str) -> None:
         self._log = log
@@ -39,7 +39,7 @@ class Program:
         return self._log.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged, where that is JSON."""
+        """The lines of its log that are JSON."""
         return [json.loads(line) for line in self.said().splitlines(keepends=True) if line.endswith("}\n")]
 
     def runs(self) -> bool:
@@ -52,7 +52,7 @@ class Program:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """``start(verb, *words)``: a program that has ended after the test."""
+    """``start(verb, *words)``: start a subcommand, which is ended after the test."""
     started: list[Program] = []
 
     def run(*words: str) -> Program:
@@ -68,7 +68,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
 
 @contextmanager
 def no_kinds(cluster: Any) -> Iterator[str]:
-    """A cluster in which nobody installed our CRDs; gives what is said of that."""
+    """Remove our CRDs from the cluster; yields the expected error text."""
     for one in crds.definitions():
         cluster.request("DELETE", f"{DEFINITIONS}/{one['metadata']['name']}")
     cluster.wait(lambda: not ours(cluster), "our kinds to be gone")
@@ -80,7 +80,7 @@ def no_kinds(cluster: Any) -> Iterator[str]:
 
 @contextmanager
 def another_version(cluster: Any) -> Iterator[str]:
-    """A cluster in which a later version of our CRDs is installed, that serves ours no more."""
+    """Install a later version of our CRDs that no longer serves ours; yields the expected error text."""
     for one in crds.definitions():
         later = copy.deepcopy(one)
         (version,) = later["spec"]["versions"]
@@ -96,13 +96,13 @@ def another_version(cluster: Any) -> Iterator[str]:
 
 
 def ours(cluster: Any) -> set[str]:
-    """The versions of our group that are served."""
+    """The served versions of our API group."""
     groups = {one["name"]: one for one in cluster.request("GET", "/apis")["groups"]}
     return {one["version"] for one in groups.get("entrepot.dev", {"versions": ()})["versions"]}
 
 
 def install_operator(cluster: Any) -> str:
-    """A namespace with the operator's account and its rights; returns it."""
+    """Create a namespace with the operator's account and rights; returns its name."""
     namespace = str(cluster.namespace("wrong"))
     for part in ("operator", "gates"):
         for one in installing.objects(namespace=namespace, only=part):
@@ -118,7 +118,7 @@ def operator_words(cluster: Any, namespace: str, *more: str) -> list[str]:
 
 
 def manifest(folder: Path) -> str:
-    """A file with a pod that requires an object."""
+    """Write a file with a pod that requires an object; returns its path."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -131,7 +131,7 @@ def manifest(folder: Path) -> str:
 
 
 def hold(cluster: Any, name: str, timeout: str) -> str:
-    """A held pod in a namespace of its own; returns that."""
+    """Create a held pod in a new namespace; returns the namespace."""
     namespace = str(cluster.namespace("held"))
     annotations = {"entrepot.dev/requires": "aa" * 20, "entrepot.dev/objects-timeout": timeout}
     spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "main", "image": "none"}]}
@@ -150,7 +150,7 @@ def gates(cluster: Any, namespace: str, name: str) -> list[Any]:
 
 
 def wrong(operator: Program) -> list[str]:
-    """The errors that an operator has logged about LocalObjects."""
+    """Codes of the errors about LocalObjects that an operator has logged."""
     return [str(one["code"]) for one in operator.lines() if one.get("resource") == "localobjects"]
 
 
@@ -190,7 +190,7 @@ def test_kinds_that_are_not_there_are_named_and_waited_for(
         assert publisher.runs()
         assert operator.runs()
 
-    # Both of them go on without being started again.
+    # Both recover without a restart.
     def published() -> bool:
         found = cluster.listed(resource_path("localobjects", namespace))
         return [one["spec"]["objectID"] for one in found] == [str(oid)]

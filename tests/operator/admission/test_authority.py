@@ -1,4 +1,4 @@
-"""Certificates through the years: whoever is late, API server or replica, trusts and serves what still fits."""
+"""Certificates over years: API servers and replicas that are late still trust, and serve, certificates that match."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TERMS = Terms()
 
 
 def trusts(bundle: bytes, served: bytes, now: datetime) -> None:
-    """Raises unless a client with this bundle takes the certificate."""
+    """Verify the certificate as a client with this bundle would; raises if it is not trusted."""
     store = verification.Store(x509.load_pem_x509_certificates(bundle))
     certificate = x509.load_pem_x509_certificate(served)
     for name in NAMES:
@@ -36,7 +36,7 @@ def test_whoever_is_up_to_an_hour_late_still_trusts_what_is_served() -> None:
     seen = [(now, held)]
     servers, authorities = {held.server.certificate}, {held.authorities[-1]}
     while now < START + timedelta(days=3 * 365):
-        # Replicas look every half minute; here in steps that sometimes are days, as after a cluster was switched off.
+        # Replicas check every 30 seconds; here the steps are longer, sometimes days, as after a cluster was shut down.
         now += timedelta(minutes=chance.choice([1, 20, 50, 60 * 24, 60 * 24 * 3]))
         held = advance(held, now, NAMES, TERMS)
         seen = [(at, one) for at, one in seen if at > now - TERMS.spread] + [(now, held)]
@@ -47,7 +47,7 @@ def test_whoever_is_up_to_an_hour_late_still_trusts_what_is_served() -> None:
         servers.add(held.server.certificate)
         authorities.add(held.authorities[-1])
     assert len(servers) > 3 * 365 / 30
-    assert len(authorities) == 5  # one in eight months
+    assert len(authorities) == 5  # one per eight months
 
 
 def test_nothing_is_done_where_nothing_is_due() -> None:

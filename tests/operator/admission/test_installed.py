@@ -1,4 +1,4 @@
-"""All together: what is shipped is installed, the operator runs as a process with its rights, a store publishes."""
+"""End to end: shipped manifests are installed, the operator runs as a process with its rights, a store publishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server itself: TLS, the door, the deadline, certificates that are exchanged while it runs."""
+"""The server itself: TLS, invalid requests, the deadline, and certificates replaced while it runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def review(uid: str = "u-1", **changes: Any) -> bytes:
 
 
 class Running:
-    """A server, and a client that trusts it."""
+    """A running server, and clients that trust it."""
 
     def __init__(self, decide: Callable[[Review, bool], Verdict], deadline: float = 5.0) -> None:
         self.counters = Counters()
@@ -103,7 +103,7 @@ def test_a_verdict_becomes_an_answer(start: Callable[..., Running]) -> None:
     assert response["warnings"] == ["Entrepot: so it is"]
     running.ask(review(dryRun=True), PATH_WITHOUT_MOUNTS)
     assert asked == [("team", True), ("team", False)]
-    assert len(running.told) == 1  # of a dry run nobody is told
+    assert len(running.told) == 1  # none for the dry run
     assert running.counters.results()["injected"] == 2
     samples = {(name, tuple(labels.items())): value for name, labels, value in running.counters.samples()}
     assert samples["entrepot_admission_seconds_count", ()] == 2
@@ -142,7 +142,7 @@ def test_whoever_does_not_know_in_time_says_so(start: Callable[..., Running]) ->
 
     running = start(hang, deadline=0.2)
     try:
-        # More than there are threads: those that never get one are answered too.
+        # More requests than threads: those that never get a thread are answered too.
         answers: list[tuple[int, str]] = []
         askers = [threading.Thread(target=lambda: answers.append(running.ask(review()))) for _ in range(6)]
         for one in askers:
@@ -193,7 +193,7 @@ def test_a_certificate_is_exchanged_while_it_runs(start: Callable[..., Running])
     assert running.ask(review())[0] == 200
     with pytest.raises(ssl.SSLCertVerificationError):
         running.connect(before.bundle).connect()
-    kept.request("POST", PATH, review(), {"Content-Type": "application/json"})  # what was open goes on
+    kept.request("POST", PATH, review(), {"Content-Type": "application/json"})  # open connections are not affected
     assert kept.getresponse().status == 200
     kept.close()
     with pytest.raises(InvalidArgument, match="cannot be used"):

@@ -1,4 +1,4 @@
-"""The webhook touches affinity, mounts, environment and its own annotation, whatever the pod."""
+"""Whatever the pod, the webhook changes only affinity, mounts, environment and its own annotation."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Known:
 
 
 def patched(pod: Any, operations: Any) -> Any:
-    """What an API server makes of a patch (RFC 6902: add, replace, remove)."""
+    """Apply a patch as an API server would (RFC 6902: add, replace, remove)."""
     made = copy.deepcopy(pod)
     for one in operations:
         *steps, last = [part.replace("~1", "/").replace("~0", "~") for part in one["path"].split("/")[1:]]
@@ -106,7 +106,7 @@ def patched(pod: Any, operations: Any) -> Any:
 
 
 def rest(pod: Any) -> Any:
-    """All of a pod but what the webhook may touch."""
+    """The parts of a pod that the webhook must not change."""
     left = copy.deepcopy(pod)
     for key in ("affinity", "volumes"):
         left["spec"].pop(key, None)
@@ -133,7 +133,7 @@ def test_nothing_else_is_ever_patched(
     made = patched(pod, verdict.patch)
     assert rest(made) == rest(pod)
     assert bool(verdict.patch) == (verdict.result == "injected")
-    # Asked again about what it made, it has nothing to add (reinvocationPolicy: IfNeeded).
+    # Called again with its own result, it changes nothing more (reinvocationPolicy: IfNeeded).
     assert decide(made, Known(now, nodes), Site(), mounts=with_mounts).patch == []
 
 

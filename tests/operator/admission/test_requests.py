@@ -1,4 +1,4 @@
-"""What comes in at the door, and what goes out."""
+"""Decoding of admission reviews and encoding of the responses."""
 
 from __future__ import annotations
 

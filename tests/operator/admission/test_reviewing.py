@@ -1,4 +1,4 @@
-"""What becomes of a pod that is about to be made."""
+"""Decisions about pods that are about to be created."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_where_host_paths_are_forbidden_pods_are_drawn_alone() -> None:
     assert hosts(verdict) == ["n1"]
     assert {one["path"] for one in verdict.patch} == {"/metadata/annotations/entrepot.dev~1injected", "/spec/affinity"}
     assert [one.code for one in verdict.reasons] == ["no-mounts"]
-    # One that a manifest had mounted is taken out: the pod would be refused with it.
+    # A mount that a manifest brought along is removed: the pod would be refused because of it.
     template = inject(pod(requires=A), None, PLACES, nodes=NODES)
     again = decide(template, Known(), Site(), mounts=False)
     assert {"op": "remove", "path": "/spec/volumes"} in again.patch

@@ -1,4 +1,4 @@
-"""The webhook called by a real API server: pods that real controllers make, placed by the real scheduler."""
+"""The webhook called by a real API server, for pods created by real controllers and placed by the real scheduler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 
 
 class Known:
-    """Where objects are, as a test wants it: A on the first node, B on the second."""
+    """Locations controlled by the test; at first A is on the first node, B on the second."""
 
     def __init__(self) -> None:
         self.synced = True
@@ -48,12 +48,12 @@ class Known:
 
 
 class Site:
-    """A cluster with the shipped manifests of the webhook, under names of this module, and a webhook that runs.
+    """A cluster with the webhook's shipped manifests, renamed for this module, and a running webhook.
 
     Attributes:
-        system: the namespace that the operator is in.
-        team: one with pods that come by.
-        strict: one where hostPath volumes are forbidden.
+        system: the operator's namespace.
+        team: a namespace whose pods the webhook sees.
+        strict: such a namespace in which hostPath volumes are forbidden.
     """
 
     def __init__(self, cluster: Any) -> None:
@@ -73,7 +73,7 @@ class Site:
         self.wait_live()
 
     def access(self) -> Access:
-        """As the operator in the cluster: with the rights of the shipped manifests and no others."""
+        """Access as the operator in the cluster has it: with the rights of the shipped manifests and no others."""
         return find(str(self.cluster.kubeconfig_of(self.system, "entrepot-operator")))
 
     def settings(self, port: int = 0) -> Settings:
@@ -89,7 +89,7 @@ class Site:
         return serve(self.known, self.access(), self.settings(port), terms=terms)
 
     def here(self, manifest: Any) -> Any:
-        """A manifest that calls the webhook on loopback, and is for this module's namespaces alone."""
+        """Change a manifest so that it calls the webhook on loopback, and only for this module's namespaces."""
         label = {"key": "hook-test", "operator": "In", "values": [self.system]}
         if manifest["kind"] == "MutatingWebhookConfiguration":
             for one in manifest["webhooks"]:
@@ -104,7 +104,7 @@ class Site:
         self.cluster.request("PATCH", path, body, kind="application/merge-patch+json")
 
     def make(self, body: Any, namespace: str | None = None, *, dry_run: bool = False) -> tuple[Any, list[str]]:
-        """Make a resource; what came of it, and the warnings that came with it."""
+        """Create a resource; returns it and the warnings in the response."""
         parts = urllib.parse.urlsplit(self.cluster.server)
         context = ssl.create_default_context(cafile=str(self.cluster.ca))
         context.load_cert_chain(self.cluster.keys / "admin.crt", self.cluster.keys / "admin.key")
@@ -174,7 +174,7 @@ def as_it_was(site: Site) -> Iterator[None]:
 
 
 def placed(site: Site, namespace: str, labels: str, count: int) -> dict[str, str]:
-    """The nodes of pods that a controller makes, by their index."""
+    """Nodes by name of the pods that a controller creates."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     site.cluster.wait(lambda: len(site.cluster.listed(path, labelSelector=labels)) >= count, f"{count} pods", 30)
     names = [one["metadata"]["name"] for one in site.cluster.listed(path, labelSelector=labels)]
@@ -236,7 +236,7 @@ def test_pods_that_ask_for_nothing_do_not_come_by(site: Site) -> None:
 def test_what_is_not_known_leaves_the_pod_as_it_is_with_a_warning(site: Site) -> None:
     site.known.synced = False
     made, warnings = site.make(pod(requires=A))
-    assert ("affinity" in made["spec"], "volumes" in made["spec"]) == (False, True)  # its token is a volume
+    assert ("affinity" in made["spec"], "volumes" in made["spec"]) == (False, True)  # the volume is that of its token
     assert "entrepot-socket" not in str(made)
     assert "not known now" in warnings[0]
 
@@ -265,7 +265,7 @@ def test_problems_of_a_jobs_pods_are_events_of_the_job(site: Site) -> None:
     assert one["involvedObject"]["kind"] == "Job"
     assert one["type"] == "Warning"
     assert C in one["message"]
-    assert len(placed(site, site.team, "job-name=lacking", 3)) == 3  # they run all the same
+    assert len(placed(site, site.team, "job-name=lacking", 3)) == 3  # the pods run nevertheless
 
 
 def test_the_rights_are_no_more_than_it_needs(site: Site) -> None:
@@ -398,7 +398,7 @@ def test_whoever_writes_a_manifest_is_warned_of_wrong_annotations(site: Site, ki
 def test_a_pod_with_wrong_annotations_is_made_all_the_same(site: Site) -> None:
     _wait_for_policy(site)
     made, warnings = site.make(pod(locality="always"))
-    assert len(warnings) == 2  # of the policy, and of the webhook, which says that it left the pod alone
+    assert len(warnings) == 2  # one of the policy, and one of the webhook, which says that it left the pod alone
     assert "affinity" not in made["spec"]
 
 

@@ -1,4 +1,4 @@
-"""Resources as the API has them."""
+"""Resources in the form in which the API returns them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Resource = dict[str, Any]
 
 @pytest.fixture
 def make_store() -> Callable[..., Resource]:
-    """A Store: ``make_store(name, **spec)``."""
+    """``make_store(name, **spec)``: a Store."""
 
     def make(name: str = "main", created: str = "2030-01-01T12:00:00Z", **spec: Any) -> Resource:
         return {
@@ -35,7 +35,7 @@ def make_store() -> Callable[..., Resource]:
 
 @pytest.fixture
 def make_object() -> Callable[..., Resource]:
-    """A LocalObject: ``make_object(id, node, bytes)``, as heavy as the API server gives them."""
+    """``make_object(id, node, bytes)``: a LocalObject with all the metadata that an API server returns."""
 
     def make(oid: str, node: str = "node-a", count: int = 100, store: str = "main", **status: Any) -> Resource:
         spec = {
@@ -88,7 +88,7 @@ def make_object() -> Callable[..., Resource]:
 
 @pytest.fixture
 def make_lease() -> Callable[..., Resource]:
-    """A publisher's Lease: ``make_lease(node, renewed, seconds)``."""
+    """``make_lease(node, renewed, seconds)``: a publisher's Lease."""
 
     def make(node: str = "node-a", renewed: str | None = "2030-01-01T12:00:00.000000Z", seconds: int = 60) -> Resource:
         spec: Resource = {"holderIdentity": f"{node}/x", "leaseDurationSeconds": seconds}

@@ -1,4 +1,4 @@
-"""What a Store becomes, without a server."""
+"""The resources created for a Store, without a server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_limit_leaves_room_for_what_the_daemon_leaves_alone(capacity: int, o
         }
     )
     dealt = children.memory(spec)
-    reserve = max(128 * MIB, dealt.daemon // 32)  # as entrepotd reckons it from the limit of its control group
+    reserve = max(128 * MIB, dealt.daemon // 32)  # as entrepotd computes it from its cgroup's memory limit
     assert dealt.daemon - reserve >= capacity + overhead // 2 - 1
     assert dealt.daemon - reserve <= capacity + overhead + 2 * MIB
     assert (dealt.publisher > 0) == (publishes and overhead > 1)
@@ -221,7 +221,7 @@ def test_a_publisher_may_do_what_the_shipped_role_says() -> None:
 
 
 def test_the_operator_has_all_that_it_gives_its_publishers() -> None:
-    """Otherwise the API server would not let it make their Role."""
+    """Otherwise the API server would not allow it to create their Role."""
     documents = list(yaml.safe_load_all((MANIFESTS / "operator" / "rbac.yaml").read_text()))
     (role,) = [one for one in documents if one["kind"] == "Role"]
     has = {

@@ -1,4 +1,4 @@
-"""What a held pod gets when it goes, without a server."""
+"""What a held pod gets when it is released, without a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NODES = {name: Node({"kubernetes.io/hostname": name, "entrepot.dev/store": "read
 
 
 class Known:
-    """A is on n1 by now."""
+    """By now, A is on n1."""
 
     synced = True
 
@@ -67,7 +67,7 @@ def test_objects_that_moved_draw_it_elsewhere() -> None:
 def test_where_nothing_else_can_be_said_nothing_is_written() -> None:
     made = inject(pod(requires=A), None, {A: {"n1": 100}}, nodes=NODES)
     assert drawing(made, Known(), Site()) == []
-    # Another socket folder than the one that is mounted in it: that cannot be changed any more.
+    # The pod mounts another socket directory, which can no longer be changed.
     assert drawing(made, Known(), Site(socket_folder="/elsewhere")) == []
     assert drawing(pod(requires="no ID"), Known(), Site()) == []
 

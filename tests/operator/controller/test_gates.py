@@ -1,4 +1,4 @@
-"""Which held pods go, without a server."""
+"""Which held pods are released, without a server."""
 
 from __future__ import annotations
 
@@ -138,6 +138,6 @@ def test_no_pod_is_held_for_ever_and_none_goes_for_nothing(
     decision = decide(one, known, at)
     there = all(known.get(each) for each in required)
     assert decision.lift == (there or seconds >= 600)
-    assert decision.told  # whatever happens, the pod says why
+    assert decision.told  # in any case, the pod gets a reason
     assert decision.lift or 0 < decision.again <= 600
     assert known == before

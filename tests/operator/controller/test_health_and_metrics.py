@@ -1,4 +1,4 @@
-"""Probes, the text of metrics, lines of the log."""
+"""Probes, metrics as text, and log lines."""
 
 from __future__ import annotations
 

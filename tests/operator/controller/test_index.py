@@ -1,4 +1,4 @@
-"""The index of where objects are: right after any changes, small, and usable from several threads."""
+"""The index of object locations: correct after any changes, small, and usable from several threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def index(clock: Clock, make_lease: Callable[..., Any]) -> Index:
-    """With two nodes whose stores live for a minute."""
+    """An index with two nodes whose stores' leases last a minute."""
     made = Index(clock)
     made.put_leases([make_lease(node) for node in NODES])
     return made
@@ -47,7 +47,7 @@ def test_an_object_is_where_live_stores_have_it(
     index.put_objects([make_object(IDS[0], "node-a", 100), make_object(IDS[0], "node-b", 50), make_object(IDS[1])])
     assert index.locations(IDS[:3]) == {IDS[0]: {"node-a": 100, "node-b": 50}, IDS[1]: {"node-a": 100}}
     clock.now += timedelta(seconds=60)
-    assert index.locations(IDS[:1]) == {IDS[0]: {}}  # known, and lost
+    assert index.locations(IDS[:1]) == {IDS[0]: {}}  # known, but lost
     renewed = make_lease("node-b", "2030-01-01T12:01:00.000000Z")
     assert index.change_lease(renewed)
     assert not index.change_lease(renewed)
@@ -117,7 +117,7 @@ def test_nodes_are_followed(index: Index) -> None:
     assert not index.change_node(node("node-a", zone="east"))
     assert index.change_node(node("node-a", zone="west"))
     assert index.change_node(node("node-b"))
-    assert before["node-a"].labels == {"zone": "east"}  # whoever has the mapping in hand keeps it as it was
+    assert before["node-a"].labels == {"zone": "east"}  # a mapping that a caller holds does not change
     after = index.nodes()
     assert after is not None
     assert (sorted(after), after["node-a"].labels) == (["node-a", "node-b"], {"zone": "west"})
@@ -178,7 +178,7 @@ def test_it_says_what_the_api_has_after_any_changes(
 
 
 def test_it_is_small(make_object: Callable[..., Any]) -> None:
-    """10,000 objects on two of a hundred nodes each."""
+    """10,000 objects, each on two of a hundred nodes."""
     index = Index()
 
     def resources() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Several installations in one cluster: each keeps to its own, and two in one namespace are told so."""
+"""Several installations in one cluster: each keeps to its own, and two in one namespace get an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of nodes, and what is kept of pods, DaemonSets and nodes, without a server."""
+"""Node labels, and what the operator keeps of pods, DaemonSets and nodes, without a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ nodes = st.lists(
 
 
 def applied(one: NodeSeen, labelled: bool) -> NodeSeen:
-    """What server-side apply makes of a node: what we own and do not say goes, what others own stays."""
+    """Apply a change as server-side apply would: our fields that we omit are removed, those of others stay."""
     if labelled:
         return NodeSeen(one.name, one.uid, "ready", True)
     return NodeSeen(one.name, one.uid, None if one.ours else one.value, False)

@@ -1,4 +1,4 @@
-"""One of several operators leads: by the Lease, whatever the clocks say."""
+"""Leader election by Lease among several operators, whatever their clocks say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATH = lease_path("stores", "entrepot-operator")
 
 
 class Clock:
-    """Seconds of one replica."""
+    """A replica's monotonic clock, in seconds."""
 
     def __init__(self, start: float) -> None:
         self.now = start
@@ -36,7 +36,7 @@ class Replica:
 
 @pytest.fixture
 def replicas(server: Any) -> tuple[Replica, Replica]:
-    """Two whose clocks have nothing to do with each other, nor with the server's."""
+    """Two replicas whose clocks are unrelated to each other and to the server's."""
     return Replica(server, "one", 1000), Replica(server, "two", 77_000)
 
 
@@ -61,7 +61,7 @@ def test_the_other_takes_over_when_the_lease_is_over_and_not_before(replicas: tu
     assert one.step()
     assert not two.step()
     pass_time(10.1, one, two)
-    assert not one.elector.leading()  # it does not wait for the others to tell it
+    assert not one.elector.leading()  # it steps down by its own clock, without waiting to hear of another leader
     pass_time(4.8, one, two)
     assert not two.step()
     pass_time(0.2, one, two)

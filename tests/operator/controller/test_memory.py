@@ -1,4 +1,4 @@
-"""How much memory 10,000 published objects take of an operator."""
+"""Memory that an operator needs for 10,000 published objects."""
 
 from __future__ import annotations
 

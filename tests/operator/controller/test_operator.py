@@ -1,4 +1,4 @@
-"""The operator as a process, with the rights that are shipped, at a real control plane."""
+"""The operator as a process, with its shipped rights, on a real control plane."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ LEASE_SECONDS = 2
 
 
 class Running:
-    """One replica."""
+    """A running replica."""
 
     def __init__(self, kubeconfig: Path, namespace: str, identity: str, log: Path) -> None:
         words = ["operator", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--identity", identity]
         words += ["--health-port", "0", "--lease-seconds", str(LEASE_SECONDS), "--hold-seconds", "0"]
-        words.append("--no-webhook")  # which has tests of its own
+        words.append("--no-webhook")  # tested separately
         self._log = log
         with log.open("wb") as file:
             self.process = subprocess.Popen([sys.executable, "-m", "entrepot.cli", *words], stderr=file)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged."""
+        """The lines of its log."""
         return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     def get(self, path: str) -> tuple[int, str]:
-        """One of its pages; status 0: it does not serve them."""
+        """Status and text of one of its HTTP pages; status 0 if it does not serve them."""
         ports = [one["port"] for one in self.lines() if "port" in one]
         if not ports:
             assert self.process.poll() is None, self._log.read_text()
@@ -56,7 +56,7 @@ class Running:
             return 0, ""
 
     def metric(self, name: str) -> float:
-        """A number of ``/metrics``."""
+        """A value from ``/metrics``."""
         found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
         return float(found.group(1)) if found else 0.0
 
@@ -69,7 +69,7 @@ class Running:
 
 
 def install(cluster: Any) -> str:
-    """A namespace with the operator's account and its rights; returns it."""
+    """Create a namespace with the operator's account and rights; returns its name."""
     namespace = str(cluster.namespace("operator"))
     for part in ("operator", "gates"):
         for one in installing.objects(namespace=namespace, only=part):
@@ -91,20 +91,20 @@ def replica(cluster: Any, namespace: str, identity: str, folder: Path, account: 
 
 @pytest.fixture(scope="module")
 def cluster(entrepot_cluster: Any) -> Iterator[Any]:
-    """The cluster with two nodes for stores."""
+    """The cluster, with two nodes for stores."""
     with entrepot_cluster.some_nodes({name: {"pool": "op"} for name in NODES}):
         yield entrepot_cluster
 
 
 @pytest.fixture(scope="module")
 def namespace(cluster: Any) -> str:
-    """Where the operator of this module has its Stores."""
+    """Namespace of this module's operator and its Stores."""
     return install(cluster)
 
 
 @pytest.fixture(scope="module")
 def operator(cluster: Any, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """An operator that leads; it ends cleanly."""
+    """An operator that leads; checks that it ends cleanly and has logged no errors."""
     with replica(cluster, namespace, "one", tmp_path_factory.mktemp("operator")) as running:
         cluster.wait(lambda: running.leads() and running.get("/readyz")[0] == 200, "the operator to lead")
         assert running.get("/healthz") == (200, "ok\n")
@@ -161,12 +161,12 @@ def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, ope
     assert before["told"]["Ready"]["observedGeneration"] == 1
 
     publish(cluster, namespace, "aa" * 20, "op-a")
-    renew(cluster, namespace, "op-b", 1)  # the last time
+    renew(cluster, namespace, "op-b", 1)  # for the last time
     cluster.wait(lambda: labels(cluster) == {"op-a": "ready", "op-b": None}, "the node with the old lease to lose it")
     cluster.wait(lambda: status(cluster, namespace)["Ready"] == ("False", "NodesNotReady"), "the Store to say so")
     cluster.wait(lambda: status(cluster, namespace)["publishedObjects"] == 1, "the object to be counted")
 
-    # Somebody changes what is not theirs.
+    # Another client changes a field that the operator owns.
     wrong = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
     cluster.request("PATCH", path, wrong, kind="application/merge-patch+json")
 
@@ -213,7 +213,7 @@ def held_pod(
     change: Callable[[dict[str, Any]], dict[str, Any]] = lambda pod: pod,
     **more: str,
 ) -> str:
-    """A held pod in a namespace of its own, changed and with more annotations; returns the namespace."""
+    """Create a held pod in a new namespace, changed by ``change`` and with extra annotations; returns the namespace."""
     namespace = str(cluster.namespace("held"))
     annotations = {"entrepot.dev/requires": requires, "entrepot.dev/objects-timeout": timeout, **more}
     spec = {
@@ -239,7 +239,7 @@ def test_a_pod_is_held_until_its_objects_are_there(cluster: Any, namespace: str,
 
 
 def drawn_to(cluster: Any, namespace: str, name: str) -> list[str]:
-    """What the values of a pod's heaviest preference are."""
+    """The values in a pod's preference with the largest weight."""
     spec = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"]
     terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     values: list[str] = max(terms, key=lambda one: one["weight"])["preference"]["matchExpressions"][0]["values"]
@@ -254,7 +254,7 @@ def test_a_pod_is_drawn_to_what_was_published_after_it_was_made(
     there = held_pod(cluster, "reader", wanted, "10min")
     cluster.wait(lambda: "WaitingForObjects" in events(cluster, there, "reader"), "the event that it waits")
     made = cluster.request("GET", f"/api/v1/namespaces/{there}/pods/reader")
-    assert "affinity" not in made["spec"]  # nothing drew it anywhere: there is no webhook here
+    assert "affinity" not in made["spec"]  # nothing added an affinity: no webhook runs here
     publish(cluster, namespace, wanted, "op-b")
     assert cluster.bound(there, ["reader"]) == {"reader": "op-b"}
     assert drawn_to(cluster, there, "reader") == ["op-b"]
@@ -312,12 +312,12 @@ def test_when_the_leader_dies_the_other_takes_over_within_the_lease(cluster: Any
             one.end(signal.SIGKILL)
             cluster.wait(two.leads, "the second to lead")
             taken = time.monotonic() - begin
-            assert taken < LEASE_SECONDS + 5  # the rest is this machine's, which is busy
+            assert taken < LEASE_SECONDS + 5  # the rest is for the machine, which is busy
             put_store(cluster, namespace, "late", socketFolder="/run/late", nodeSelector={"pool": "none"})
             cluster.wait(lambda: "Ready" in status(cluster, namespace, "late"), "the second to act")
             assert two.end() == 0
     holder = cluster.request("GET", lease_path(namespace, "entrepot-operator"))["spec"]["holderIdentity"]
-    assert holder == ""  # whoever ends cleanly lets the next one begin at once
+    assert holder == ""  # an operator that ends cleanly gives up the Lease, so that the next one starts at once
 
 
 def test_without_rights_it_says_so_and_stays(cluster: Any, tmp_path: Path) -> None:

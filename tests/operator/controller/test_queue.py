@@ -1,4 +1,4 @@
-"""The queue of what is to be looked at."""
+"""The queue of keys to reconcile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_key_waits_once_and_at_the_earlier_time() -> None:
     clock.now += 2
     assert queue.take(0) == "a"
     clock.now += 100
-    assert queue.take(0) is None  # the later times are gone with it
+    assert queue.take(0) is None  # the later times were dropped with it
 
 
 def test_failures_wait_longer_each_time_until_a_success() -> None:

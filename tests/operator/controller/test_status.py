@@ -1,4 +1,4 @@
-"""What a Store's status says, without a server."""
+"""The status of a Store, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a collection: what a real server does only by luck, said by one that does it each time."""
+"""Watching a collection: a scripted server produces on demand what a real one rarely does."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def thing(name: str, version: int) -> dict[str, Any]:
 
 
 class Script:
-    """A server that answers lists and watches as it is told, in order; then it keeps watches open.
+    """A server that answers lists and watches from a script, in order, and then keeps watches open.
 
     Attributes:
-        lists: pages of each list, or a status; the last one stays.
-        watches: events of each watch, or a status; after the last one a watch is silent.
+        lists: pages of each list, or a status; the last entry is repeated.
+        watches: events of each watch, or a status; watches beyond the last entry are silent.
         asked: the query of each watch.
     """
 
@@ -107,7 +107,7 @@ class Script:
 
 
 class Kept:
-    """A sink that keeps names, and all that it was told."""
+    """A sink that keeps the names of the resources, and records all calls."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -140,7 +140,7 @@ def script() -> Iterator[Script]:
 
 @pytest.fixture
 def follow(script: Script) -> Iterator[Callable[..., Following]]:
-    """``follow()`` starts to follow what the script says."""
+    """``follow()``: start to watch the scripted collection."""
     started: list[Following] = []
 
     def start(**options: Any) -> Following:
@@ -172,7 +172,7 @@ def test_a_collection_is_read_page_by_page_and_followed(
     wait_until(lambda: len(script.asked) > 1, "the second watch")
     assert one.kept.told == ["all", "+c", "+a", "-b"]
     assert one.kept.names == {"a", "c"}
-    assert [each["resourceVersion"] for each in script.asked[:2]] == ["10", "20"]  # it goes on where it was
+    assert [each["resourceVersion"] for each in script.asked[:2]] == ["10", "20"]  # it resumes from the last version
     assert script.asked[0]["labelSelector"] == "a=b"
     assert one.watcher.synced
     assert not one.said

@@ -1,4 +1,4 @@
-"""The chart rendered: by Helm itself, built once from pinned modules, and by its engine alone, built in seconds."""
+"""Rendering the chart: by Helm itself, built once from pinned modules, or by only its engine, built in seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import yaml
 HERE = Path(__file__).parent / "helm"
 RENDER = Path(__file__).parent / "render"
 CHART = Path(__file__).resolve().parents[3] / "operator" / "chart"
-# As it is when this is imported: the tests put another in its place.
+# Computed on import, because the tests change XDG_CACHE_HOME.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "entrepot"
 BUILD = "ENTREPOT_BUILD_HELM"
 _BUILD_SECONDS = 1200.0
@@ -36,7 +36,7 @@ def _program() -> Path:
         pytest.fail(f"{BUILD} is set, but there is no Go here")
     made = CACHE / f"helm-{key}.{os.getpid()}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    # The flags are those of the control plane, which shares most packages with it.
+    # The same flags as for the control plane, because most packages are shared with it.
     command = [go, "build", "-p", "2", "-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags", "-s -w"]
     variables = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     variables["XDG_CACHE_HOME"] = str(CACHE.parent)
@@ -56,7 +56,7 @@ def _program() -> Path:
 
 @pytest.fixture(scope="module")
 def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``helm(values, namespace)``: the chart with these values, linted and rendered, as JSON of files by name."""
+    """``helm(values, namespace)``: lint and render the chart with these values; prints JSON with the files by name."""
     program = _program()
 
     def run(values: Any, namespace: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +67,7 @@ def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def _merged(values: Any, changes: Any) -> Any:
-    """Values as Helm merges them: mappings by key."""
+    """Values merged as by Helm: mappings key by key."""
     if not isinstance(values, dict) or not isinstance(changes, dict):
         return changes
     return {**values, **{key: _merged(values.get(key), one) for key, one in changes.items()}}
@@ -99,9 +99,10 @@ def _renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def render(_renderer: Path) -> Callable[..., list[Any]]:
-    """``render(values, namespace=…, release=…, there=…)``: the objects that an installation with these values has.
+    """``render(values, namespace=…, release=…, there=…)``: the objects of an installation with these values.
 
-    ``there`` is what is in the cluster before, by kind. What the templates refuse is a ``ValueError``.
+    ``there`` is what the cluster already contains, by kind. If the templates refuse the values, ``ValueError`` is
+    raised.
     """
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())

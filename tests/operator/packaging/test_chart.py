@@ -1,4 +1,4 @@
-"""The Helm chart is made of the manifests, and its values are checked."""
+"""The Helm chart is generated from the manifests, and its values are validated."""
 
 from __future__ import annotations
 

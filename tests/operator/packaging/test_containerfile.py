@@ -1,4 +1,4 @@
-"""The Containerfile, as far as it can be judged where no engine builds it."""
+"""The Containerfile, as far as it can be checked without building it."""
 
 from __future__ import annotations
 

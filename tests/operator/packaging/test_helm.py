@@ -1,4 +1,4 @@
-"""The chart as Helm itself lints and renders it, and what comes of it taken by a real API server."""
+"""The chart linted and rendered by Helm itself, and the result accepted by a real API server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def key(one: Any) -> str:
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, NOTHING], ids=["default", "everything", "nothing"])
 def test_it_is_rendered_as_the_engine_alone_does(helm: Any, render: Any, values: Any) -> None:
-    """So what test_rendered.py shows holds for Helm."""
+    """Therefore the results of test_rendered.py hold for Helm too."""
     assert {key(one): one for one in rendered(helm, values)} == {key(one): one for one in render(values)}
 
 
@@ -97,5 +97,5 @@ def test_wrong_values_are_refused(helm: Any, values: Any) -> None:
 def test_an_api_server_takes_it(helm: Any, entrepot_cluster: Any, values: Any) -> None:
     namespace = entrepot_cluster.namespace("chart")
     for one in rendered(helm, values, namespace):
-        if not one["apiVersion"].startswith("cert-manager.io/"):  # its CRDs are not ours to install
+        if not one["apiVersion"].startswith("cert-manager.io/"):  # their CRDs are not ours to install
             entrepot_cluster.apply(entrepot_cluster.path_of(one), one, dry_run=True)

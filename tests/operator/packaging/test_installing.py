@@ -1,4 +1,4 @@
-"""The manifests: one list of them, for kustomize, ``entrepot manifests`` and the chart."""
+"""The manifests: a single list for kustomize, ``entrepot manifests`` and the chart."""
 
 from __future__ import annotations
 

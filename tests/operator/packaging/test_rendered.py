@@ -1,4 +1,4 @@
-"""What the chart installs by its values, rendered by the engine that Helm has too."""
+"""What the chart installs, depending on its values, rendered by the template engine that Helm uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def by_key(found: list[Any]) -> dict[str, Any]:
 
 
 def plain(one: Any) -> Any:
-    """An object with those labels alone that the manifests give it too."""
+    """An object with only those labels that the manifests have too."""
     if isinstance(one, dict):
         return {
             name: {label: text for label, text in each.items() if label in OURS} if name == "labels" else plain(each)
@@ -44,7 +44,7 @@ def plain(one: Any) -> Any:
 
 
 def pod_rules(found: list[Any]) -> list[Any]:
-    """What cluster roles say about pods."""
+    """Rules about pods in cluster roles."""
     return [
         rule
         for one in found
@@ -65,7 +65,7 @@ def arguments_of(found: list[Any]) -> list[str]:
 
 
 def settings_of(found: list[Any]) -> Any:
-    """The operator's arguments as its command line reads them."""
+    """The operator's arguments as parsed by its command line."""
     import argparse
 
     parser = argparse.ArgumentParser()
@@ -106,7 +106,7 @@ def test_all_has_the_standard_labels(render: Any) -> None:
 
 
 def test_what_selects_the_operator_can_stay_for_ever(render: Any) -> None:
-    """A selector of a Deployment cannot be changed, so the version is not in it."""
+    """A Deployment's selector is immutable, so it must not contain the version."""
     spec = operator_of(render())["spec"]
     assert set(spec["selector"]["matchLabels"]) == OURS
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
@@ -124,7 +124,7 @@ def test_without_gates_there_are_no_rights_on_pods_elsewhere(render: Any) -> Non
 def test_gates_need_to_see_pods_and_to_take_the_gate_off(render: Any) -> None:
     found = render()
     assert pod_rules(found) == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]}]
-    # A patch could change anything of a pod: a policy that denies is bound along with the role.
+    # A patch could change any field of a pod; therefore a denying policy is bound along with the role.
     made = by_key(found)
     policy = made["ValidatingAdmissionPolicy//entrepot-gates"]["spec"]
     assert (policy["failurePolicy"], policy["matchConstraints"]["resourceRules"][0]["operations"]) == (
@@ -218,7 +218,7 @@ def test_numbers_are_found_by_prometheus(render: Any) -> None:
     assert port["targetPort"] in [one["name"] for one in container["ports"]]
     labels = operator_of(found)["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
-    # The webhook's Service has other labels, so that its port is not read as numbers.
+    # The webhook's Service has other labels, so that its port is not scraped for metrics.
     webhook = made["Service/entrepot-system/entrepot-webhook"]["metadata"]["labels"]
     assert not monitor["spec"]["selector"]["matchLabels"].items() <= webhook.items()
     assert not [one for one in render() if one["kind"] == "ServiceMonitor"]
@@ -269,7 +269,7 @@ def test_two_installations_have_nothing_in_common(render: Any) -> None:
 
 
 def test_nobody_owns_the_crds(render: Any) -> None:
-    """Helm makes what is in crds/ where it is missing, and never changes or removes it: releases cannot be at odds."""
+    """Helm creates what is missing of crds/, but never changes or removes it, so releases cannot conflict over CRDs."""
     assert not [one for one in render() if one["kind"] == "CustomResourceDefinition"]
 
 

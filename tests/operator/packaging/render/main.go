@@ -1,9 +1,10 @@
-// Command render renders a chart's templates by Go's own engine, which is Helm's too, with those of Helm's functions that this
-// chart uses. Helm itself takes minutes to build (../helm); this takes seconds, and the standard library alone.
+// Command render renders a chart's templates with text/template, the engine that Helm uses, and implements those of
+// Helm's functions that this chart calls. Helm itself takes minutes to build (../helm); this takes seconds and needs
+// only the standard library.
 //
 //	render TEMPLATES < {"Values": …, "Release": …, "Chart": …, "there": {"Deployment": […]}}
 //
-// "there" is what "lookup" finds. It prints the rendered files as one JSON object, by name.
+// "there" holds the results of "lookup" by kind. The rendered files are printed as one JSON object, by name.
 package main
 
 import (
@@ -126,7 +127,7 @@ func copied(value any) any {
 	return value
 }
 
-// yaml writes a value in blocks: a collection begins on a line of its own.
+// yaml formats a value in block style: each collection starts on a new line.
 func yaml(value any, depth int) string {
 	pad := "\n" + strings.Repeat("  ", depth)
 	switch one := value.(type) {
