@@ -202,7 +202,7 @@ def test_a_reference_of_another_host_names_it(backend: Any) -> None:
 
 def test_a_reference_of_a_former_store_of_this_host(backend: Any) -> None:
     entry = stored(backend, np.arange(1000))
-    # Same generations: such a store recovered another's spill files.
+    # A store that recovered another's spill files has the same generations.
     taken_over = entry | {"instance": "ab" * 16}
     assert len(read(backend, taken_over)) == 1000
     with pytest.raises(ObjectLost, match="ended or was killed, and this is a new one"):

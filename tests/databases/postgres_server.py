@@ -1,6 +1,6 @@
 """PostgreSQL server for the tests: in its own directory, on a Unix socket without a port, removed with the tests.
 
-With fsync=off, committed data is lost if the machine crashes, which does not matter here.
+With fsync=off, a crash of the machine can lose committed data, which does not matter here.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def running() -> Iterator[Server]:
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    # fast shutdown, which disconnects clients; then immediate shutdown, without a checkpoint
+    # Fast shutdown, which disconnects clients; then immediate shutdown, without a checkpoint.
     for number in (signal.SIGINT, signal.SIGQUIT):
         if process.poll() is None:
             process.send_signal(number)
