@@ -1,1 +1,1 @@
-"""Entrepot measured beside other stores and beside what the machine can do; see ``python -m benchmarks --help``."""
+"""Benchmarks of Entrepot against other stores and the machine's limits; see ``python -m benchmarks --help``."""

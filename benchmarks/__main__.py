@@ -17,12 +17,12 @@ from benchmarks.quick import add_quick
 
 
 def _end(number: int, _: object) -> None:
-    """Leaves through all ``finally`` blocks, which end the servers and workers."""
+    """Exit through all ``finally`` blocks, which stop the servers and workers."""
     sys.exit(128 + number)
 
 
 def main() -> int:
-    """Reads the command line."""
+    """Parse and run the command line."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

@@ -1,11 +1,11 @@
-"""``python -m benchmarks admission``: how long a pod takes to be made by a real API server that asks the webhook.
+"""``python -m benchmarks admission``: time to create a pod at a real API server that calls the webhook.
 
-The control plane of the tests is started, objects are published in it, and the operator runs as a process of its own.
-Pods are then made at a fixed rate, whether or not the ones before are done: some that ask for nothing, which nobody
-sends to the webhook, and some that require objects. The difference is what the webhook and a larger pod cost. Judged is
-how long the API server itself waited for the webhook (``apiserver_admission_webhook_admission_duration_seconds``, whose
-quantiles are interpolated between few bounds) and the whole; what the webhook counts stands beside it. All of it shares
-this machine: whoever makes the pods, the control plane with all its parts, and the operator.
+The tests' control plane is started, objects are published in it, and the operator runs as a separate process. Pods are
+then created at a fixed rate, whether or not earlier ones are done: some without annotations, which are not sent to the
+webhook, and some that require objects. The difference is the cost of the webhook and of a larger pod. Judged are the
+API server's own wait for the webhook (``apiserver_admission_webhook_admission_duration_seconds``, whose quantiles are
+interpolated between few bounds) and the total; the webhook's own measurements are listed beside them. Everything shares
+this machine: the client that creates the pods, all parts of the control plane, and the operator.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SENDERS = 16
 
 
 def add_admission(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command ``admission``."""
+    """Add the command ``admission``."""
     parser = commands.add_parser("admission", help="pods that a real API server makes with the webhook's help")
     parser.add_argument("--rate", type=float, default=50.0, help="pods a second (default 50)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each series (default 20)")
@@ -58,7 +58,7 @@ def add_admission(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     sys.path.insert(0, str(ROOT / "tests" / "kubecp"))
     from control_plane import running
 
@@ -117,8 +117,8 @@ class Series:
     """Pods of one kind.
 
     Attributes:
-        kind: what they ask for.
-        seconds: from the moment when each should have been sent to its answer.
+        kind: what they require.
+        seconds: from the time each was due to be sent until its response.
         injected: how many came back with a record.
     """
 
@@ -149,7 +149,7 @@ class Series:
 
 @dataclass
 class _Counted:
-    """What API server and webhook have counted so far."""
+    """Cumulative counts of API server and webhook."""
 
     asked_sum: float
     asked_count: float
@@ -179,7 +179,7 @@ class _Counted:
 
 @dataclass
 class _Buckets:
-    """A histogram of Prometheus: how many were at most so long, by bound."""
+    """A Prometheus histogram: cumulative counts by bound."""
 
     counts: dict[float, float]
 
@@ -193,11 +193,11 @@ class _Buckets:
         return cls(counts)
 
     def since(self, before: _Buckets) -> list[tuple[float, float]]:
-        """Bounds and counts of what came after that."""
+        """Bounds and cumulative counts of what was added since ``before``."""
         return [(bound, count - before.counts.get(bound, 0.0)) for bound, count in sorted(self.counts.items())]
 
     def quantile(self, before: _Buckets, share: float) -> float:
-        """Interpolated between two bounds, as Prometheus does it."""
+        """Quantile, interpolated between two bounds, as Prometheus does it."""
         low, below = 0.0, 0.0
         counts = self.since(before)
         wanted = share * counts[-1][1]
@@ -208,12 +208,12 @@ class _Buckets:
         return low
 
     def bound(self, before: _Buckets, share: float) -> float:
-        """The bound below which this share of what came after that lies."""
+        """The bound below which this share of the additions lies."""
         counts = self.since(before)
         return next(bound for bound, count in counts if count >= share * counts[-1][1])
 
     def share(self, before: _Buckets, bound: float) -> float:
-        """The share of what came after that which was at most so long, by one of the bounds."""
+        """The share of the additions up to ``bound``, which must be one of the bounds."""
         counts = self.since(before)
         return dict(counts)[bound] / counts[-1][1]
 
@@ -229,7 +229,7 @@ def _sum(text: str, name: str, having: str = "") -> float:
 
 
 def _publish(cluster: Any, nodes: list[str], count: int) -> list[str]:
-    """Objects of stores on these nodes, each on two of them, with leases that outlast the benchmark."""
+    """Publish objects of stores on these nodes, each on two of them, with leases that outlast the benchmark."""
     from entrepot_operator import installing
     from published import publish, renew
 
@@ -275,7 +275,9 @@ def _in_threads(tasks: list[Callable[[], None]]) -> None:
 
 @contextmanager
 def _operator(cluster: Any) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The operator as a process, with the webhook in the way of pods; gives it and the URL of its metrics."""
+    """Context with the operator as a process, and the webhook registered; yields the process and the URL of its
+    metrics.
+    """
     from entrepot_operator import installing
 
     ports = _free_ports(2)
@@ -331,7 +333,7 @@ def _pod(ids: list[str]) -> dict[str, Any]:
 
 
 def _make_pods(cluster: Any, rate: float, required: list[list[str]], series: Series) -> None:
-    """Make pods at a fixed rate and remove them after."""
+    """Create pods at a fixed rate and delete them afterwards."""
     namespace = cluster.namespace("bench")
     path = f"/api/v1/namespaces/{namespace}/pods"
     bodies = [_pod(ids) for ids in required]
@@ -357,7 +359,7 @@ def _make_pods(cluster: Any, rate: float, required: list[list[str]], series: Ser
         thread.start()
     for thread in threads:
         thread.join()
-    # What the next pods are measured against is a cluster that has nothing else to do.
+    # The next pods must be measured on an idle cluster.
     cluster.request("DELETE", f"/api/v1/namespaces/{namespace}")
     cluster.wait(
         lambda: not cluster.listed("/api/v1/namespaces", fieldSelector=f"metadata.name={namespace}"), "its end"

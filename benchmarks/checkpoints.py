@@ -1,8 +1,9 @@
-"""``python -m benchmarks checkpoints``: saving and loading beside a plain write and read of the same bytes.
+"""``python -m benchmarks checkpoints``: saving and loading compared with a plain write and read of the same bytes.
 
-Same target, same run, taken in turns: every round has new random bytes, saves them and loads them into a second store,
-and writes and reads them as one file by fsspec alone. On a disk the plain write is synced, as a save is; how long it
-takes without is said beside it. What is read was just written and is taken out of the page cache first, for both.
+Same target, same run, interleaved: every round generates new random bytes, saves them and loads them into a second
+store, and writes and reads them as one file with fsspec alone. On a disk the plain write is synced, as a save is; its
+time without syncing is shown as well. Files just written are dropped from the page cache before they are read, for
+both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WAIT_SECONDS = 60.0
 
 
 def add_checkpoints(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command ``checkpoints``."""
+    """Add the command ``checkpoints``."""
     parser = commands.add_parser("checkpoints", help="saving and loading beside plain writes and reads")
     parser.add_argument("--mib", type=int, default=512, help="of payload (default 512)")
     parser.add_argument("--rounds", type=int, default=5, help="default 5; medians are printed")
@@ -44,7 +45,7 @@ def add_checkpoints(commands: _SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     print("| target | what | Entrepot MB/s | plain MB/s | share |\n|---|---|---|---|---|")
     with ExitStack() as stack:
         scratch = Path(tempfile.mkdtemp(prefix="entrepot-bench-", dir=arguments.folder))
@@ -106,7 +107,7 @@ def _measure(
             first.delete(oid)
             second.delete(oid)
         fs.rm(path, recursive=True)
-    return {what: values[1:] for what, values in taken.items()}  # the first round warms up
+    return {what: values[1:] for what, values in taken.items()}  # the first round is a warm-up
 
 
 def _write(fs: Any, path: str, data: bytes, *, sync: bool) -> None:
@@ -122,7 +123,7 @@ def _write(fs: Any, path: str, data: bytes, *, sync: bool) -> None:
 
 
 def _leave_to_the_disk(folder: Path) -> None:
-    """Take all files below a folder out of the page cache, so that who reads them has to read the disk."""
+    """Drop all files below a directory from the page cache, so that reads go to the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             file = os.open(path, os.O_RDONLY)
@@ -132,7 +133,7 @@ def _leave_to_the_disk(folder: Path) -> None:
 
 
 def _figures(target: str, taken: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Medians in MB/s, ours and the plain one."""
+    """Medians in MB/s, of Entrepot and of the plain operation."""
     middle = {what: statistics.median(values) for what, values in taken.items()}
     pairs = (("save", "plain write"), ("save", "plain write, not synced"), ("load", "plain read"))
     return [
@@ -152,7 +153,7 @@ def _print(target: str, taken: dict[str, list[float]]) -> None:
 
 @contextmanager
 def own_store(folder: Path, mib: int, *options: str) -> Iterator[Any]:
-    """A store of so many MiB, all of it warm, its log in a folder that is made; a connection to it."""
+    """Context with a store of ``mib`` MiB, all warm, that logs to a new directory; yields a connection to it."""
     import entrepot
 
     folder.mkdir()

@@ -1,7 +1,7 @@
-"""``python -m benchmarks cluster``: where a real scheduler puts pods that follow their data, and what is left over.
+"""``python -m benchmarks cluster``: where a real scheduler puts injected pods, and how many stay pending.
 
-The control plane of the tests with fake nodes, objects in its API as publishers write them, and pods as ``inject``
-makes them. Each case is placed twice: as injected, and as it is without. Bytes of what pods read are counted.
+The tests' control plane with fake nodes, objects in its API as written by publishers, and pods as created by
+``inject``. Each case is placed twice: with and without injection. The bytes of the pods' inputs are counted.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ QUIET_SECONDS = 3.0
 
 @dataclass
 class Figures:
-    """What became of the pods of one case.
+    """The results of one case.
 
     Attributes:
         case: its name.
-        pods: how many there are.
-        pending, default_pending: how many nobody placed: as injected, and without.
-        needed: bytes that all of them read.
-        possible: bytes that would be local if each pod were on its best node, had that room for all.
-        local, default_local: bytes that are: as injected, and without.
-        seconds: from the first pod's creation until the last was placed, as injected.
+        pods: number of pods.
+        pending, default_pending: number of pods not placed: with and without injection.
+        needed: total bytes of the pods' inputs.
+        possible: bytes that would be local if each pod ran on its best node, ignoring capacity.
+        local, default_local: bytes that are local: with and without injection.
+        seconds: from the first pod's creation until the last was placed, with injection.
     """
 
     case: str
@@ -56,7 +56,7 @@ class Figures:
 
 
 def add_cluster(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command ``cluster``."""
+    """Add the command ``cluster``."""
     parser = commands.add_parser("cluster", help="where a real scheduler puts pods that follow their data")
     parser.add_argument("--nodes", type=int, default=20, help="default 20")
     parser.add_argument("--pods", type=int, default=500, help="default 500")
@@ -67,7 +67,7 @@ def add_cluster(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints a table; the exit code is 1 if there is no control plane to be had."""
+    """Measure, and print a table; exit code 1 if no control plane is available."""
     sys.path.insert(0, str(KUBECP))
     import kubecp_build
     from control_plane import running
@@ -98,7 +98,7 @@ def measure(plane: Any, case: Case) -> Figures:
     """Place the pods of a case with and without injection, on nodes of their own.
 
     Args:
-        plane: a control plane with the CRDs, and with no other nodes on which pods could be placed.
+        plane: a control plane with the CRDs, and without other schedulable nodes.
     """
     from entrepot_io.cluster.access import find
     from entrepot_io.cluster.api import Api
@@ -137,7 +137,7 @@ def measure(plane: Any, case: Case) -> Figures:
 
 
 def table(figures: list[Figures]) -> str:
-    """All cases, a line each."""
+    """All cases, one line each."""
     rows = [
         [
             one.case,
@@ -154,7 +154,7 @@ def table(figures: list[Figures]) -> str:
 
 
 def verdicts(figures: list[Figures]) -> list[str]:
-    """What the goals came to."""
+    """Which goals were reached."""
     said = []
     for one in figures:
         if one.case in ("one node each", "several nodes"):
@@ -178,7 +178,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _publish(plane: Any, namespace: str, case: Case) -> None:
-    """What the publishers of the nodes would write, the Leases first."""
+    """Publish what the nodes' publishers would write, the Leases first."""
     from published import publish, renew
 
     for node in case.holders():
@@ -197,7 +197,7 @@ def _manifest(pod: Pod) -> dict[str, Any]:
 
 
 def _place(plane: Any, case: Case, pods: list[dict[str, Any]]) -> tuple[dict[str, str], float]:
-    """The nodes of all pods that were placed, and how long that took; the pods are gone afterwards."""
+    """The nodes of all placed pods, and how long that took; deletes the pods afterwards."""
     namespace = plane.namespace("pods")
     path = f"/api/v1/namespaces/{namespace}/pods"
     begin = time.monotonic()
@@ -217,7 +217,7 @@ def _place(plane: Any, case: Case, pods: list[dict[str, Any]]) -> tuple[dict[str
         if len(placed) == len(pods):
             done_at.append(time.monotonic())
             return True
-        # Those that cannot be placed have been looked at, and nothing has moved for a while.
+        # The scheduler has tried those that cannot be placed, and nothing has changed for a while.
         return len(placed) + told == len(pods) and time.monotonic() - last > QUIET_SECONDS
 
     plane.wait(settled, f"the pods of {case.name!r} to be placed", PLACED_SECONDS)

@@ -1,4 +1,4 @@
-"""The cases of ``python -m benchmarks cluster``: nodes, what they hold, and pods that read it. Always the same ones."""
+"""The cases of ``python -m benchmarks cluster``: nodes, their objects, and pods that read these. Deterministic."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 ZONE = "topology.kubernetes.io/zone"
 ZONES = ("east", "west", "north")
-SLOTS = 40  # pods of a node
-SMALL_CPU, LARGE_CPU = "50m", "500m"  # 8 processors: more than SLOTS pods of the one, 16 of the other
-OBJECTS = 20  # of a node
+SLOTS = 40  # pods per node
+SMALL_CPU, LARGE_CPU = "50m", "500m"  # of 8 processors: more than SLOTS small pods, or 16 large ones
+OBJECTS = 20  # per node
 
 
 @dataclass
@@ -18,7 +18,7 @@ class FakeNode:
     """A node.
 
     Attributes:
-        labels: besides its name.
+        labels: in addition to its name.
         taints: as in its spec.
     """
 
@@ -33,7 +33,7 @@ class Pod:
     Attributes:
         reads: IDs of objects.
         selector: its own node selector.
-        cpu: that it requests.
+        cpu: its request.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Pod:
 
 @dataclass
 class Case:
-    """What is placed on what.
+    """Nodes, objects and pods to place.
 
     Attributes:
         nodes: that pods may be placed on.
         sizes: bytes by object.
-        places: nodes by object, as the API has them.
-        lost: nodes whose store is not heard of any more.
-        pods: in the order of their creation.
+        places: nodes by object, as in the API.
+        lost: nodes whose store is no longer heard from.
+        pods: in order of creation.
     """
 
     name: str
@@ -62,18 +62,18 @@ class Case:
     lost: frozenset[str] = frozenset()
 
     def local(self, pod: Pod, node: str | None) -> int:
-        """Bytes of what a pod reads that are on a node."""
+        """Bytes of a pod's inputs that are on a node."""
         if node is None or node in self.lost:
             return 0
         return sum(self.sizes[oid] for oid in pod.reads if node in self.places[oid])
 
     def holders(self) -> list[str]:
-        """Nodes of which the API has objects; some may be gone."""
+        """Nodes that have objects according to the API; some may be gone."""
         return sorted({node for nodes in self.places.values() for node in nodes})
 
 
 def make_case(name: str, nodes: int, pods: int, seed: int) -> Case:
-    """A case by its name."""
+    """Create a case by name."""
     chance = random.Random(f"{name} {seed}")
     names = [f"bench-{place:02}" for place in range(nodes)]
     case = Case(name, {one: FakeNode({ZONE: ZONES[place % 3]}) for place, one in enumerate(names)}, {}, {})
@@ -91,7 +91,7 @@ def _of(case: Case, node: str) -> list[str]:
 
 
 def _homes(case: Case, pods: int, chance: random.Random) -> list[str]:
-    """A node for each pod, some nodes more often than others, none more often than it has room."""
+    """A node for each pod, with uneven weights, but never beyond a node's capacity."""
     room = dict.fromkeys(case.nodes, SLOTS - 4)
     weights = {name: chance.uniform(0.3, 1.7) for name in case.nodes}
     homes = []
@@ -109,7 +109,7 @@ def _one_node_each(case: Case, pods: int, chance: random.Random) -> None:
 
 
 def _several_nodes(case: Case, pods: int, chance: random.Random) -> None:
-    """Most of it on one node, a third of the objects on a second one as well."""
+    """Most inputs are on one node; a third of the objects are on a second one as well."""
     for oid, nodes in case.places.items():
         if chance.random() < 1 / 3:
             case.places[oid] = [*nodes, chance.choice([one for one in case.nodes if one not in nodes])]
@@ -121,20 +121,20 @@ def _several_nodes(case: Case, pods: int, chance: random.Random) -> None:
 
 
 def _too_little_room(case: Case, pods: int, chance: random.Random) -> None:
-    """All want a fifth of the nodes."""
+    """All pods prefer the same fifth of the nodes."""
     wanted = list(case.nodes)[: max(1, len(case.nodes) // 5)]
     for number in range(pods):
         case.pods.append(Pod(f"p{number}", chance.sample(_of(case, chance.choice(wanted)), 2)))
 
 
 def _full(case: Case, pods: int, chance: random.Random) -> None:
-    """More pods than processors, so that some are left over in any case."""
+    """More pods than processors, so that some stay pending in any case."""
     for number, home in enumerate(_homes(case, pods, chance)):
         case.pods.append(Pod(f"p{number}", chance.sample(_of(case, home), 2), cpu=LARGE_CPU))
 
 
 def _contradictions(case: Case, pods: int, chance: random.Random) -> None:
-    """Pods with wishes of their own, tainted nodes, lost stores, nodes that are gone."""
+    """Pods with their own constraints, tainted nodes, lost stores, deleted nodes."""
     names = list(case.nodes)
     for name in names[::7]:
         case.nodes[name].taints = [{"key": "gpu", "effect": "NoSchedule"}]

@@ -1,9 +1,9 @@
-"""What ``copy="on_write"`` costs those who never write: docs/decisions/0021-read-only-by-default.md.
+"""The cost of ``copy="on_write"`` for readers that never write: docs/decisions/0021-read-only-by-default.md.
 
     python -m benchmarks.copy_modes
 
-A get of each mode by turns, in one process, on a store of its own; times are medians, and only their ratio within one
-run says anything. Then each value is put again unchanged, and what that took of the store's memory is told.
+Gets in each mode, interleaved, in one process, on a store of its own; times are medians, and only their ratio within
+one run is meaningful. Then each value is put again unchanged, and the additional memory that the store uses is printed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def values(mib: int) -> dict[str, Any]:
 
 
 def get_seconds(store: entrepot.Store, oid: entrepot.ObjectID, *, read: bool) -> dict[str, float]:
-    """Median time of a get, of reading all of it if so asked, and the end of its value, by mode."""
+    """Median time of a get, of reading all of it if ``read`` is true, and of releasing its value, by mode."""
     taken: dict[str, list[float]] = {"never": [], "on_write": []}
     for _ in range(ROUNDS):
         for mode, times in taken.items():
@@ -46,7 +46,7 @@ def get_seconds(store: entrepot.Store, oid: entrepot.ObjectID, *, read: bool) ->
 
 
 def put_again_bytes(store: entrepot.Store, oid: entrepot.ObjectID, mode: Any) -> int:
-    """How much more memory the store uses when a value that was got is put again, unchanged."""
+    """How much more memory the store uses after a value is got and put again, unchanged."""
     before = int(store.status()["used_bytes"])
     again = store.put(store.get(oid, copy=mode))
     grown = int(store.status()["used_bytes"]) - before

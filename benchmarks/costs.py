@@ -1,4 +1,4 @@
-"""What a store costs when nothing happens, and before the first thing happens."""
+"""Fixed costs: of an idle store, of starting it, and of the first operation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODULES = {
     "lmdb": "lmdb",
     "redis": "redis",
 }
-# As a user's first program does: no daemon runs, connect() starts one.
+# Like a user's first program: no daemon runs, connect() starts one.
 FIRST_PUT = """
 import json, time
 import entrepot
@@ -49,12 +49,12 @@ IMPORT = "import time; begin = time.perf_counter_ns(); import {}; print(time.per
 
 @dataclass
 class Cost:
-    """One system's costs; seconds and bytes. None: does not apply, or could not be had.
+    """One system's costs, in seconds and bytes. None: not applicable, or not available.
 
     Attributes:
-        start: from nothing until its server takes connections (Entrepot: until its memory is warm, too).
-        idle_cpu: processor seconds of the server in a second in which nothing happens, one client connected.
-        idle_private: memory that only the idle server has.
+        start: until its server accepts connections (Entrepot: until its memory is warm, too).
+        idle_cpu: processor seconds per second of the idle server, with one client connected.
+        idle_private: private memory of the idle server.
         processes: of the server.
         import_time: of its Python package, in a new interpreter.
     """
@@ -72,7 +72,7 @@ class Cost:
 
 
 def measure(fleet: Fleet, systems: list[System]) -> list[Cost]:
-    """Of every system that has a server or a package."""
+    """Measure every system that has a server or a package."""
     found = []
     for system in systems:
         cost = Cost(system.name)
@@ -83,7 +83,7 @@ def measure(fleet: Fleet, systems: list[System]) -> list[Cost]:
                 if server:
                     cost.start = act.started_ns / 1e9
                     cost.processes = len(server)
-                    time.sleep(0.5)  # what a start leaves to do is not idling
+                    time.sleep(0.5)  # work left over from the start is not idling
                     cpu, begin = cpu_ns(server), time.monotonic()
                     time.sleep(IDLE_SECONDS)
                     cost.idle_cpu = (cpu_ns(act.server.pids()) - cpu) / 1e9 / (time.monotonic() - begin)
@@ -97,7 +97,7 @@ def measure(fleet: Fleet, systems: list[System]) -> list[Cost]:
 
 
 def _imports(fleet: Fleet, systems: list[System], costs: dict[str, Cost]) -> None:
-    """In turn, so that a busy moment disturbs all alike."""
+    """Time imports, interleaved, so that a busy moment affects all alike."""
     times: dict[str, list[float]] = {}
     for number in range(IMPORTS + 1):
         for system in systems:
@@ -108,14 +108,14 @@ def _imports(fleet: Fleet, systems: list[System], costs: dict[str, Cost]) -> Non
             done = subprocess.run(
                 command, env=fleet.package.variables, capture_output=True, text=True, timeout=PROGRAM_SECONDS
             )
-            if done.returncode == 0 and number > 0:  # the first reads the disk and writes byte code
+            if done.returncode == 0 and number > 0:  # the first one reads from disk and writes byte code
                 times.setdefault(system.name, []).append(int(done.stdout) / 1e9)
     for name, samples in times.items():
         costs[name].import_time = median(samples)
 
 
 def first_put(fleet: Fleet) -> dict[str, Any]:
-    """From ``entrepot.connect()``, which starts a private daemon, until the first put is done; seconds."""
+    """Seconds from ``entrepot.connect()``, which starts a private daemon, until the first put is done."""
     samples = []
     for _ in range(STARTS):
         folder = make_folder("first")
@@ -144,7 +144,7 @@ def _first_put_once(fleet: Fleet, folder: Path) -> float:
 
 
 def _end(pids: list[int]) -> None:
-    """Waits until a stopped daemon and its keeper are gone; ends them by force if they are not."""
+    """Wait until a stopped daemon and its keeper are gone; kill them after ten seconds."""
     end = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         if time.monotonic() > end:

@@ -1,9 +1,8 @@
-"""``python -m benchmarks drops``: more values than memory holds, moved to disk, or dropped and made again.
+"""``python -m benchmarks drops``: more values than memory holds, spilled to disk, or dropped and recomputed.
 
-A pipeline in this process: tasks that each make a value, of twice the memory together, then tasks that each read one,
-after which it is deleted. Once with a policy that says nothing of memory, once with ``recompute: auto``; the values
-take as long to make as is said, beside writing them to the store. Each run has a store of its own, and a disk to spill
-to.
+A pipeline in this process: tasks that each make a value, together twice the memory, then tasks that each read one,
+which is then deleted. Once with a policy without a memory section, once with ``recompute: auto``; making a value takes
+the given time, in addition to writing it to the store. Each run has its own store and a disk to spill to.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RUN = "run-1"
 
 
 def add_drops(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command ``drops``."""
+    """Add the command ``drops``."""
     parser = commands.add_parser("drops", help="values that are dropped and made again, beside spilling them")
     parser.add_argument("--memory", type=int, default=512, metavar="MIB", help="of the store (default 512)")
     parser.add_argument("--mib", type=int, default=32, help="of a value (default 32)")
@@ -43,7 +42,7 @@ def add_drops(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     print("| a value takes | values go | seconds | written to disk | read from disk | dropped | made again |")
     print("|---|---|---|---|---|---|---|")
     figures = []
@@ -91,7 +90,7 @@ def _round(arguments: argparse.Namespace, seconds: float, recompute: str) -> dic
 
 
 class _Pipeline:
-    """The tasks, and the host that runs one again."""
+    """The tasks, and the orchestrator that reruns one."""
 
     def __init__(self, address: str, nbytes: int, seconds: float, recompute: str) -> None:
         from entrepot_io.policy import PolicyRuntime, parse_policy

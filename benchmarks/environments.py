@@ -1,4 +1,4 @@
-"""Virtual environments for the peers, made by uv from the pinned requirements in ``benchmarks/peers``."""
+"""Virtual environments for the peers, created by uv from the pinned requirements in ``benchmarks/peers``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
 PLACE = ROOT / "build" / "bench-envs"
 INSTALL_SECONDS = 600
-# redis-server and the libraries that it wants, by the names of Debian 12; unpacked, not installed.
+# redis-server and the libraries it needs, by their Debian 12 names; unpacked, not installed.
 REDIS_PACKAGES = ["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1"]
 
 
 def environment(name: str) -> str:
-    """The interpreter of a peer's environment, which is made if it is not there or its requirements changed.
+    """The interpreter of a peer's environment, created if missing or if its requirements changed.
 
     Raises:
-        Unavailable: it cannot be made on this machine; the message says why.
+        Unavailable: it cannot be created on this machine; the message says why.
     """
     requirements = PEERS / f"{name}.txt"
     text = requirements.read_text(encoding="utf-8")
@@ -48,7 +48,9 @@ def environment(name: str) -> str:
 
 
 def _unpack_redis(folder: Path) -> None:
-    """Gets redis-server from Debian's packages where the machine has none; without it the peer says so itself."""
+    """Get redis-server from Debian's packages if the machine has none; otherwise the peer reports that it is
+    missing.
+    """
     if shutil.which("redis-server") or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         return
     packages = folder / "packages"

@@ -1,4 +1,4 @@
-"""Rows of results: samples of many rounds put together, and what a reader must know to compare them."""
+"""Rows of results: pooled samples of many rounds, with the context needed to compare them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ FREE, SAME_CORE, TWO_CORES = "free", "same core", "two cores"
 
 @dataclass(frozen=True)
 class Key:
-    """What a row is about; rows that differ only in ``system`` are compared.
+    """Identifies a row; rows that differ only in ``system`` are compared.
 
     Attributes:
-        group: which part of the harness: ``small``, ``many``, ``large``, ``together``.
-        state: type and size of the state: ``bytes 1 KiB``.
+        group: part of the benchmarks: ``small``, ``many``, ``large``, ``together``.
+        state: type and size of the value: ``bytes 1 KiB``.
         operation: ``put``, ``get``, ``first sum``, ...
         use: ``warm`` or ``first use``.
         cpus: ``free``, ``same core`` (clients and server) or ``two cores`` (clients on one, server on another).
-        system: who did it; names of limits begin with ``limit:``.
+        system: the system measured; names of limits begin with ``limit:``.
     """
 
     group: str
@@ -38,15 +38,15 @@ class Key:
 
 @dataclass
 class Row:
-    """One line of the result. Times are seconds of one operation.
+    """One line of the result. Times are seconds per operation.
 
     Attributes:
         nbytes: payload of one operation.
-        samples: how many single times went in; ``rounds``: taken in how many turns.
+        samples: number of individual times; ``rounds``: number of turns they were taken in.
         cpu: processor seconds of one operation, client and server together; None: not measured.
-        foreign: share of the processors that others kept busy meanwhile; median of the rounds.
-        pages: kind of the pages that the value lies in.
-        batch: operations that one sample is the mean of.
+        foreign: share of the processors kept busy by others meanwhile; median of the rounds.
+        pages: kind of the pages that hold the value.
+        batch: number of operations that one sample averages.
     """
 
     key: Key
@@ -65,21 +65,21 @@ class Row:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Flat, for files."""
+        """As a flat dictionary, for files."""
         found = asdict(self)
         key: dict[str, Any] = found.pop("key")
         return key | found
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Row:
-        """What ``to_json`` made."""
+        """Parse what ``to_json`` produced."""
         names = ("group", "state", "operation", "use", "cpus", "system")
         rest = {name: value for name, value in found.items() if name not in names}
         return cls(Key(*(found[name] for name in names)), **rest)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of an ordered list, by linear interpolation."""
+    """Quantile of a sorted list, by linear interpolation."""
     if not ordered:
         raise ValueError("there is no quantile of nothing")
     place = share * (len(ordered) - 1)
@@ -89,7 +89,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle one."""
+    """The median."""
     return quantile(sorted(values), 0.5)
 
 
@@ -105,7 +105,7 @@ class _Pile:
 
 
 class Collector:
-    """Takes the samples of turn after turn."""
+    """Collects the samples of all turns."""
 
     def __init__(self) -> None:
         self._piles: dict[Key, _Pile] = {}
@@ -122,16 +122,16 @@ class Collector:
         batch: int = 1,
         note: str = "",
     ) -> None:
-        """One turn's samples.
+        """Add one turn's samples.
 
         Args:
             key: what was measured.
-            ns: single times in nanoseconds.
+            ns: individual times in nanoseconds.
             nbytes: payload of one operation.
             cpu_ns: processor time of one operation.
             foreign: see ``Row``.
             pages: see ``Row``.
-            batch: operations that one sample is the mean of.
+            batch: number of operations that one sample averages.
             note: for the reader.
         """
         if not ns:
@@ -146,7 +146,7 @@ class Collector:
         pile.foreign.append(foreign or 0.0)
 
     def rows(self) -> list[Row]:
-        """One row a key, in the order in which the keys came; rows of one case stand together."""
+        """One row for each key, in insertion order, except that rows of the same case are adjacent."""
         order: dict[tuple[str, ...], list[Row]] = {}
         for key, pile in self._piles.items():
             ordered = sorted(pile.ns)

@@ -1,4 +1,4 @@
-"""The whole measurement: all groups, saved after each."""
+"""The complete measurement: all groups, saved after each."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
 OUT = Path("build/bench")
 PLANS = {"full": FULL, "short": SHORT, "tiny": TINY}
 GROUPS = ["small", "many", "large", "together", "costs", "profile", "scaling", "beyond"]
-# What runs beside Entrepot where all peers would take too long.
+# Systems measured beside Entrepot where all peers would take too long.
 PROFILED = ("entrepot", "plasma raw", "vineyard", "lmdb", "redis", "pickle 5 on tmpfs")
 SIZED = ("entrepot", "plasma", "vineyard", "pickle 5 on tmpfs")
 
 
 def add_full(commands: Any) -> None:
-    """Adds ``full`` to the command line."""
+    """Add ``full`` to the command line."""
     parser = commands.add_parser("full", help="everything, beside the peers and the limits")
     parser.add_argument("--plan", choices=PLANS, default="full", help="how much; default: full")
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=GROUPS, help="only these groups")
@@ -56,10 +56,10 @@ def add_full(commands: Any) -> None:
 
 
 def _earlier(path: Path, measured: list[str]) -> dict[str, Any]:
-    """The results of an earlier run of the same commit, without the groups that are measured now.
+    """The results of an earlier run of the same commit, except the groups to be measured now.
 
     Raises:
-        SystemExit: they are of another commit.
+        SystemExit: they belong to another commit.
     """
     if not path.exists():
         return {}
@@ -71,7 +71,7 @@ def _earlier(path: Path, measured: list[str]) -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures what the command line says."""
+    """Measure what the command line requests."""
     import os
 
     began = time.monotonic()
@@ -175,7 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Writes the report of results that are there already."""
+    """Write the report of existing results."""
     path = arguments.out / "latest.json"
     if not path.exists():
         raise SystemExit(f"there are no results in {path}: run 'python -m benchmarks full' first")

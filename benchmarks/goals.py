@@ -1,4 +1,4 @@
-"""What Entrepot is meant to reach, beside what it reached."""
+"""Entrepot's goals, and the figures reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @dataclass
 class Goal:
-    """One goal; ``met`` is None where it was not measured."""
+    """One goal; ``met`` is None if it was not measured."""
 
     what: str
     goal: str
@@ -100,7 +100,7 @@ def _m(row: Row | None) -> float | None:
 
 
 def _best(rows: Rows, group: str, state: str) -> float | None:
-    """The fastest copy that was measured, whichever way it was done."""
+    """The fastest measured copy, of all methods."""
     limits = [
         row.median
         for row in rows.rows

@@ -1,4 +1,4 @@
-"""A store that lives for long: values of random sizes come and go. Used in workers."""
+"""A long-lived store: values of random sizes come and go. Used in workers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 MEDIAN_BYTES = 64 << 10
 SPREAD = 2.0  # of the logarithm: one in forty is larger than 50 times the median
 LEAST, MOST = 64, 64 << 20
-ALIVE = 0.5  # of the capacity
+ALIVE = 0.5  # share of the capacity
 
 
 def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: int) -> dict[str, Any]:
-    """Puts ``puts`` arrays of log-normal sizes; before each, deletes random ones until half of the capacity is enough.
+    """Put ``puts`` arrays of log-normal sizes; before each, delete random ones to stay within half of the capacity.
 
     Args:
         client: of Entrepot, connected.
-        puts: how many; fewer if ``most_seconds`` are over before.
+        puts: number of puts; fewer if ``most_seconds`` are over before.
         capacity: of the store.
-        points: how often the store is asked for its free memory.
+        points: how often to query the store's free memory.
 
     Returns:
-        ``points``: lists of puts so far, free bytes, largest free extent, what another client could be leased at most,
-        live objects; ``refused``: puts that the store had no room for.
+        ``points``: lists of puts so far, free bytes, largest free extent, largest possible lease of another client,
+            live objects; ``refused``: number of puts rejected because the store was full.
     """
     import numpy as np
 
@@ -69,7 +69,7 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
 
 
 def _drop_one(client: Any, alive: list[tuple[Any, int]], rng: random.Random) -> int:
-    """Deletes one at random; its bytes."""
+    """Delete a random one; returns its size."""
     if not alive:
         return 0
     place = rng.randrange(len(alive))

@@ -1,4 +1,4 @@
-"""Large values: the first put, later puts, and what a reader waits for."""
+"""Large values: the first put, later puts, and how long a reader waits."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import ARRAY, TABLE, Unavailable
 
 SPARE = 256 * MIB
-SMALL = 64 << 10  # of the value by which a reader's libraries are loaded
+SMALL = 64 << 10  # size of the value used to load a reader's libraries
 NAMES = {ARRAY: "int64 array", TABLE: "table of 7 columns"}
-HELD = 6  # values of the large size that a turn holds: three in the store, one in each worker, one while it is made
-LIMIT_HELD = 2  # of the limit: from where and to where is copied
-RESERVED_FROM = 256 * MIB  # smaller values are tried, not measured: then nobody holds the machine's memory
+HELD = 6  # large values that a turn holds: three in the store, one in each worker, one while it is being made
+LIMIT_HELD = 2  # of the limit: source and target of the copy
+RESERVED_FROM = 256 * MIB  # smaller values are for trying out, not measuring: then no memory is reserved
 TOGETHER_ROUNDS = 12
-START_DELAY = 0.3  # seconds; until then all have heard when to begin
+START_DELAY = 0.3  # seconds; by then all know when to start
 
 
 def state_name(kind: str, nbytes: int) -> str:
-    """Of a large value."""
+    """Name of a large value."""
     return f"{NAMES[kind]} {size_name(nbytes)}"
 
 
 def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector) -> None:
-    """Every system starts anew for each turn, so that its first put is a first put.
+    """Measure large values. Every system is restarted for each turn, so that its first put is a first put.
 
-    A machine's memory is not as fast at all times: the limit is measured before each turn of the store, in memory that
-    was come by like the store's, and the store has two turns in each round.
+    A machine's memory speed varies over time: the limit is measured before each turn of the store, in memory obtained
+    in the same way as the store's, and the store has two turns in each round.
     """
     ours = _ours(systems)
     with Reserve() if plan.large_bytes >= RESERVED_FROM else nullcontext() as reserve:
@@ -58,7 +58,7 @@ def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Pl
 
 
 def _ours(systems: list[System]) -> list[System]:
-    """The store itself, in all its ways."""
+    """The store itself, in all its variants."""
     return [system for system in systems if system.name.startswith(ENTREPOT.name)]
 
 
@@ -74,7 +74,7 @@ def _turn(fleet: Fleet, system: System, kind: str, plan: Plan, collector: Collec
         producer, consumer = act.worker(), act.worker()
         for worker in (producer, consumer):
             worker.call("watch", pids=server)
-        # Libraries that an operation loads when it is first used are not what is measured.
+        # Libraries loaded on first use are not what is measured.
         producer.call("value", kind=kind, nbytes=SMALL)
         token = producer.call("put_large", count=1)["tokens"][0]
         consumer.call("read", token=token, kind=kind, nbytes=SMALL, count=1)

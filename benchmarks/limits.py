@@ -1,4 +1,4 @@
-"""What the machine itself can do, by bench_native: copies into warm pages, and bytes to another process and back."""
+"""The machine's own limits, measured by bench_native: copies into warm pages, and round trips to another process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = {"shared": "shared, 4 KiB", "shared-huge": "shared, 2 MiB"}
 
 
 class NativeFailed(Exception):
-    """bench_native ended with an error; the message is its own."""
+    """bench_native failed; the message is its own."""
 
 
 class Native:
@@ -26,10 +26,10 @@ class Native:
         self.program = program
 
     def run(self, *arguments: object) -> dict[str, Any]:
-        """Its answer; times are lists of nanoseconds.
+        """Run it and return its result; times are lists of nanoseconds.
 
         Raises:
-            NativeFailed: it could not do it.
+            NativeFailed: it failed.
         """
         command = [str(self.program), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=NATIVE_SECONDS)
@@ -40,7 +40,7 @@ class Native:
 
 
 def socket_limits(native: Native, collector: Collector, state: str, count: int) -> None:
-    """A bare round trip over a unix socket beside the puts of small values."""
+    """A bare round trip over a unix socket, to compare with puts of small values."""
     places = [(FREE, -1, -1), (SAME_CORE, ALL_CPUS[0], ALL_CPUS[0])]
     if len(ALL_CPUS) > 1:
         places.append((TWO_CORES, ALL_CPUS[0], ALL_CPUS[-1]))
@@ -51,14 +51,14 @@ def socket_limits(native: Native, collector: Collector, state: str, count: int) 
 
 
 def copy_limits(native: Native, collector: Collector, states: list[str], nbytes: int, repeats: int) -> None:
-    """Copies of a large value into pages that are there already, beside the puts of large values."""
+    """Copies of a large value into warm pages, to compare with puts of large values."""
     for pages, name in PAGES.items():
         busy = Busy()
         found = native.run("copies", nbytes, repeats, pages, 1)
         foreign = busy.foreign(found["cpu_ns"])
         huge = found["huge_bytes"] * 2 > nbytes
         if pages == "shared-huge" and not huge:
-            continue  # the kernel gave no huge pages: this would be the same as the other
+            continue  # the kernel gave no huge pages: this would duplicate the other case
         for way, text in COPIES.items():
             for state in states:
                 key = Key("large", state, "put", WARM, FREE, f"limit: {text}, {name.partition(', ')[2]} pages")
@@ -66,7 +66,7 @@ def copy_limits(native: Native, collector: Collector, states: list[str], nbytes:
 
 
 def copies_together(native: Native, collector: Collector, state: str, nbytes: int, clients: int, repeats: int) -> None:
-    """Several processes copying at once, beside several clients putting at once."""
+    """Several processes copying at once, to compare with several clients putting at once."""
     for pages, name in PAGES.items():
         found = native.run("copies", nbytes, repeats, pages, clients)
         for way, text in COPIES.items():

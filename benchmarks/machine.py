@@ -1,4 +1,4 @@
-"""On which machine, of which commit: what a reader needs to judge figures."""
+"""Machine and commit: the context needed to judge figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _text(path: Path) -> str:
 
 
 def _chosen(text: str) -> str:
-    """``always [madvise] never`` means ``madvise``."""
+    """The selected word: ``madvise`` in ``always [madvise] never``."""
     return text.partition("[")[2].partition("]")[0] or text
 
 
@@ -32,7 +32,7 @@ def _git(*arguments: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What it is and how it is set."""
+    """Properties and settings of the machine."""
     model, hypervisor = "unknown", False
     for line in _text(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name") and model == "unknown":
@@ -56,7 +56,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> dict[str, Any]:
-    """Of this checkout, and whether anything in it was changed since."""
+    """Of this checkout, with the number of changed files."""
     return {
         "commit": _git("rev-parse", "HEAD"),
         "subject": _git("log", "-1", "--format=%s"),

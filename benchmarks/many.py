@@ -17,13 +17,13 @@ ROUNDS = 3
 
 @dataclass
 class Overhead:
-    """Memory that one small object costs beyond its payload, in bytes.
+    """Memory overhead of one small object beyond its payload, in bytes.
 
     Attributes:
-        objects: how many were stored.
+        objects: number of objects stored.
         server: private memory of the server's processes.
         producer: private memory of the process that put them and keeps their IDs.
-        store: what the store itself says it uses beyond the payload; None: it cannot be asked.
+        store: the store's own account of its use beyond the payload; None: it has none.
     """
 
     system: str
@@ -38,7 +38,7 @@ class Overhead:
 
 
 def measure(fleet: Fleet, systems: list[System], plan: Plan, collector: Collector) -> list[Overhead]:
-    """Every system starts anew for each turn."""
+    """Measure all systems, restarting each one for every turn."""
     overheads: dict[str, Overhead] = {}
     turn = [system for system in systems if system.many]
     for number in range(min(ROUNDS, plan.large_rounds)):
@@ -67,7 +67,8 @@ def _turn(fleet: Fleet, system: System, plan: Plan, collector: Collector) -> Ove
             foreign = busy.foreign(cpu_ns([worker.pid, *server]) - own)
             count = int(answer["count"])
             key = Key("many", state, operation, FIRST, FREE, system.name)
-            # One sample a turn: the whole, divided by the objects; batches of one turn are no repetitions.
+            # One sample for each turn, the total divided by the number of objects: batches within a turn are not
+            # repetitions.
             each = sum(answer["ns"]) / count
             text = "" if count == plan.many_count else f"stopped after {count:,} objects"
             cpu = answer["cpu_ns"] / count

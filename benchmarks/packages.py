@@ -1,4 +1,4 @@
-"""Builds of Entrepot that are measured: this checkout's developer build, its release build, or another commit's."""
+"""The builds of Entrepot to measure: this checkout's developer build, its release build, or another commit's."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Package:
     """A build that can be imported.
 
     Attributes:
-        label: what the results call it.
+        label: its name in the results.
         python: the interpreter that imports it.
         variables: the environment of its processes.
-        native: bench_native of the same build; None where the commit has none.
+        native: bench_native of the same build; None if the commit has none.
     """
 
     label: str
@@ -37,21 +37,21 @@ class Package:
 
 
 class BuildFailed(Exception):
-    """A commit could not be built; the message has the end of the log."""
+    """A commit could not be built; the message includes the end of the log."""
 
 
 def developers() -> Package:
-    """What ``make build`` put beside the sources."""
+    """The build that ``make build`` put beside the sources."""
     return Package("developers' build (-O2, assertions)", sys.executable, clean_environment(), None)
 
 
 def release(source: Path = ROOT, label: str = "release build", with_native: bool = True) -> Package:
-    """Builds a checkout as its wheel is built, into a folder of its own.
+    """Build a checkout in the same way as its wheel, into a directory of its own.
 
     Args:
         source: the checkout.
-        label: what the results call it; the folder is named after it.
-        with_native: builds bench_native as well, where the commit has it.
+        label: its name in the results, and of the directory.
+        with_native: also build bench_native, if the commit has it.
 
     Raises:
         BuildFailed: it does not build.
@@ -90,10 +90,10 @@ def release(source: Path = ROOT, label: str = "release build", with_native: bool
 
 
 def _interpreter(folder: Path) -> str:
-    """An environment that has the build first and then all that the project's own has.
+    """Create an environment with the build first, followed by the packages of the project's own environment.
 
-    The project's own will not do: its finder of editable installations comes before any path. A .pth file of another
-    environment brings its packages, but not its finders.
+    The project's own environment cannot be used: its finder of editable installations precedes any path. A .pth file of
+    another environment adds its packages, but not its finders.
     """
     venv = folder / "venv"
     shutil.rmtree(venv, ignore_errors=True)
@@ -106,7 +106,7 @@ def _interpreter(folder: Path) -> str:
 
 
 def native_of_developers() -> Path:
-    """bench_native of the developers' build, built now.
+    """Build bench_native of the developer build, and return its path.
 
     Raises:
         BuildFailed: it does not build.
@@ -122,7 +122,7 @@ def native_of_developers() -> Path:
 
 @contextmanager
 def _alone(build: Path) -> Iterator[None]:
-    """Nobody else of ours builds in this folder meanwhile: ninja does not look out for another ninja."""
+    """Exclude other builds by this harness in the same directory: ninja does not detect another ninja."""
     build.mkdir(parents=True, exist_ok=True)
     with (build / "bench.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -130,7 +130,7 @@ def _alone(build: Path) -> Iterator[None]:
 
 
 def other_commit(revision: str) -> tuple[Package, str]:
-    """The release build of another commit, in a worktree under ``build/``; and the commit's number.
+    """The release build of another commit, in a worktree under ``build/``; and its abbreviated hash.
 
     Raises:
         BuildFailed: there is no such commit, or it does not build.
@@ -151,20 +151,20 @@ def other_commit(revision: str) -> tuple[Package, str]:
         added = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if added.returncode != 0:
             raise BuildFailed(f"{' '.join(command)}: {added.stderr.strip()}")
-    # The presets name the interpreter of the checkout's own environment; the tools in ours serve it as well.
+    # The presets name the interpreter of the checkout's own environment; the tools in ours work as well.
     with suppress(FileExistsError):
         (tree / ".venv").symlink_to(Path(sys.prefix))
     return release(tree, f"commit {commit}", with_native=False), commit
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what would change the systems under measurement."""
+    """This process's environment without variables that would affect the systems under test."""
     dropped = ("ENTREPOT_", "PYTHON", "RAY_", "VINEYARD_", "PLASMA_", "LD_PRELOAD", "MALLOC_")
     return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
 
 
 def _check(python: str, variables: dict[str, str], folder: Path) -> None:
-    """That Python imports this build and no other: a figure of the wrong build would be worse than none."""
+    """Check that Python imports this build and no other: figures of the wrong build would be worse than none."""
     program = "import entrepot, entrepot_io, entrepot._core as c; print(entrepot.__file__); print(c.__file__)"
     done = subprocess.run([python, "-c", program], env=variables, capture_output=True, text=True, timeout=60)
     places = done.stdout.split()

@@ -1,7 +1,7 @@
-"""``python -m benchmarks placement``: how long it takes to inject a pod that reads many objects.
+"""``python -m benchmarks placement``: time to inject a pod that reads many objects.
 
-The pod has three containers and a node affinity of its own with two terms; each object lies on two nodes of the
-cluster. Rounds of all kinds are taken in turns.
+The pod has three containers and its own node affinity with two terms; each object is on two nodes of the cluster.
+Rounds of all kinds are interleaved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
 def add_placement(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command ``placement``."""
+    """Add the command ``placement``."""
     parser = commands.add_parser("placement", help="injecting a pod that reads many objects")
     parser.add_argument("--objects", type=int, nargs="+", default=[10, 100, 1000], help="default 10 100 1000")
     parser.add_argument("--nodes", type=int, default=100, help="of the cluster (default 100)")
@@ -37,7 +37,7 @@ def add_placement(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     figures: list[dict[str, Any]] = []
     for objects in arguments.objects:
         kinds = _kinds(objects, arguments.nodes)

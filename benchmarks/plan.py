@@ -1,4 +1,4 @@
-"""How much is measured: sizes, counts and rounds."""
+"""How much to measure: sizes, counts and rounds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class Plan:
     """The size of a run.
 
     Attributes:
-        rounds: turns that every system has in the group of small values; the others have ``large_rounds``.
-        small_count: puts and gets of 1 KiB in a turn; of 1 MiB a twentieth.
-        many_count: small objects that are stored at once; ``many_bytes`` each, in batches of ``many_batch``.
-        many_seconds: after so long a slow system stops putting or getting many.
+        rounds: turns of every system in the group of small values; the others have ``large_rounds``.
+        small_count: puts and gets of 1 KiB in a turn; a twentieth of that for 1 MiB.
+        many_count: small objects stored at once; ``many_bytes`` each, in batches of ``many_batch``.
+        many_seconds: after which a slow system stops putting or getting many.
         large_bytes: of the array and the table.
         large_puts: warm puts in a turn; ``large_reads``: reads by one process in a turn.
         together_clients: producers that put at once, ``together_bytes`` each.
         scale_objects: the most objects in the directory; ``scale_clients``; ``scale_bytes``: the largest value.
         scale_puts: puts of random sizes for the fragmentation plot.
         beyond_bytes: capacity of the stores that hold less than is put; ``beyond_rounds``, ``beyond_passes``: repeats;
-            ``disk_rounds``: of spilling beside direct I/O, which are short.
-        beyond_seconds: how long small gets are timed beside a load.
+            ``disk_rounds``: of spilling compared with direct I/O, which are short.
+        beyond_seconds: how long small gets are timed under load.
         beyond_resident: payload, and ``beyond_objects`` small objects, in the store whose daemon is killed.
     """
 
@@ -52,7 +52,7 @@ class Plan:
     beyond_objects: int = 100_000
 
     def fitted(self, memory: int) -> Plan:
-        """With sizes that fit a machine of so many bytes: a store, its clients and their own copies at once."""
+        """Reduce sizes to fit a machine with ``memory`` bytes: a store, its clients and their own copies at once."""
         large = self.large_bytes
         while large * 6 > memory and large > MIB:
             large //= 2
@@ -62,7 +62,7 @@ class Plan:
             large_bytes=large,
             together_bytes=together,
             scale_objects=self.scale_objects if memory >= 16 * GIB else min(self.scale_objects, 1_000_000),
-            # A store of twice as much holds it, and its producer has it too, twice while it is made.
+            # It fits in a store of twice the size, and its producer holds it too, twice while making it.
             scale_bytes=min(self.scale_bytes, memory // 6),
             beyond_bytes=min(self.beyond_bytes, _power_of_two(memory // 8)),
             beyond_resident=min(self.beyond_resident, memory // 2 // (64 * MIB) * (64 * MIB)),
@@ -74,7 +74,7 @@ def _power_of_two(most: int) -> int:
 
 
 FULL = Plan()
-# Minutes, not a quarter of an hour; the figures are noisier.
+# Takes minutes instead of a quarter of an hour; the figures are noisier.
 SHORT = Plan(
     rounds=3,
     large_rounds=2,
@@ -96,7 +96,7 @@ SHORT = Plan(
     beyond_seconds=4.0,
     beyond_resident=GIB,
 )
-# For tests: everything is done, nothing is worth reading.
+# For tests: everything runs, but the figures are meaningless.
 TINY = Plan(
     rounds=2,
     large_rounds=1,

@@ -1,4 +1,4 @@
-"""Plots of how cost grows."""
+"""Plots of how costs grow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 7.0, 4.2
 
 
 def draw(scaling: dict[str, Any], folder: Path) -> list[Path]:
-    """Draws what there is; the files."""
+    """Draw what was measured; returns the files."""
     found: list[Path] = []
     if not scaling:
         return found

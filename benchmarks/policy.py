@@ -1,9 +1,9 @@
-"""``python -m benchmarks policy``: what checkpoints by a policy cost the task that writes a value.
+"""``python -m benchmarks policy``: what checkpoints by policy cost the task that writes a value.
 
-Interleaved, in one process, on one store: the put alone; the same through a policy that checkpoints nothing, one that
-checkpoints at once (sync), one that does it behind the task (async); and a plain write of the same bytes to the same
-disk, file and folder synced. What a mode adds is its time less the put's of the same round. A run's first checkpoint
-makes the folders of its target, too: it stands by itself, beside the next one of the same run.
+Interleaved, in one process, on one store: the put alone; the same through a policy that never checkpoints, one that
+checkpoints synchronously (sync), one that does it in the background (async); and a plain write of the same bytes to the
+same disk, file and directory synced. What a mode adds is its time minus the put's of the same round. A run's first
+checkpoint also creates the directories of its target: it is listed separately, beside the next one of the same run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MODES = {"never": "{when: never}", "sync": "{mode: sync}", "async": "{mode: asyn
 
 
 def add_policy(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command ``policy``."""
+    """Add the command ``policy``."""
     parser = commands.add_parser("policy", help="what checkpoints by a policy add to a task")
     parser.add_argument("--mib", type=int, nargs="+", default=[1, 64, 512], help="of a value (default 1 64 512)")
     parser.add_argument("--rounds", type=int, default=15, help="default 15; medians are printed")
@@ -43,7 +43,7 @@ def add_policy(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     print(
         "| value | put | plain write | never adds | first sync adds | sync adds | over the plain | async adds | worst |"
     )
@@ -108,7 +108,7 @@ def _measure(address: str, folder: Path, nbytes: int, rounds: int) -> dict[str, 
         def through(mode: str) -> None:
             runtime, session = runtimes[mode], runtimes[mode].session(run)  # noqa: B023
             for what in (FIRST, mode) if mode == "sync" else (mode,):
-                np.add(value, 1, out=value)  # noqa: B023 - so that no chunk of it is found there
+                np.add(value, 1, out=value)  # noqa: B023 - so that none of its chunks exist yet
                 with runtime.task(Task("kedro", "bench", run, what)) as task:  # noqa: B023
                     timed(what, lambda: task.write(session, lambda: put_value(session, what, value)))  # noqa: B023
             runtime.run_ended(session, 120.0)
@@ -116,13 +116,13 @@ def _measure(address: str, folder: Path, nbytes: int, rounds: int) -> dict[str, 
 
         works: list[Callable[[], None]] = [lambda: timed("put", put), lambda: timed("plain", plain)]
         works += [partial(through, mode) for mode in MODES]
-        # Each begins as often as any other: who writes first after files were removed finds their pages warm.
+        # Rotate the order: whoever writes first after files were removed finds their pages warm.
         for work in works[number % len(works) :] + works[: number % len(works)]:
             work()
         runtimes["never"].session(run).remove_session(run)
         for mode in (*MODES, "plain"):
             shutil.rmtree(folder / mode, ignore_errors=True)
-    puts = taken["put"][1:]  # the first round warms up
+    puts = taken["put"][1:]  # the first round is a warm-up
     kinds = (FIRST, *MODES)
     added = {what: [took - put for took, put in zip(taken[what][1:], puts, strict=True)] for what in kinds}
     return {

@@ -1,4 +1,4 @@
-"""Worker processes as the harness holds them, and what processes cost: processor time, private memory."""
+"""Worker processes, and what processes cost: processor time, private memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_CPUS = sorted(os.sched_getaffinity(0))
 
 
 class WorkerFailed(Exception):
-    """A worker could not do what it was told; the message is its own."""
+    """A worker could not carry out an operation; the message is its own."""
 
 
 class WorkerProcess:
@@ -28,7 +28,7 @@ class WorkerProcess:
     Args:
         python: the interpreter of the system's environment.
         variables: its environment.
-        log: where its standard error goes.
+        log: file for its standard error.
     """
 
     def __init__(self, python: str, variables: dict[str, str], log: Path) -> None:
@@ -49,11 +49,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process ID."""
         return self._process.pid
 
     def send(self, op: str, **arguments: Any) -> None:
-        """Begins an operation; ``receive`` gets its answer."""
+        """Start an operation; ``receive`` gets its result."""
         try:
             self._to.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
             self._to.flush()
@@ -61,10 +61,10 @@ class WorkerProcess:
             raise WorkerFailed(f"the worker is gone: {self._log_end()}") from None
 
     def receive(self, seconds: float = CALL_SECONDS) -> dict[str, Any]:
-        """The answer of the operation that was begun.
+        """The result of the operation that was started.
 
         Raises:
-            WorkerFailed: it failed, ended, or took longer than ``seconds``.
+            WorkerFailed: it failed, exited, or took longer than ``seconds``.
         """
         end = time.monotonic() + seconds
         parts = [self._rest]
@@ -84,7 +84,7 @@ class WorkerProcess:
         return answer
 
     def call(self, op: str, *, seconds: float = CALL_SECONDS, **arguments: Any) -> dict[str, Any]:
-        """Begins an operation and waits for its answer."""
+        """Start an operation and wait for its result."""
         self.send(op, **arguments)
         return self.receive(seconds)
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         return self._log.read_text(errors="replace")[-1200:].strip() or "(it wrote nothing)"
 
     def stop(self) -> None:
-        """Ends it: by the end of its input, else by force."""
+        """Stop it: by closing its input, else by force."""
         with suppress(BrokenPipeError):
             self._to.close()
         try:
@@ -115,7 +115,7 @@ def cpu_ns(pids: Iterable[int]) -> int:
 
 
 def private_bytes(pids: Iterable[int]) -> int:
-    """Memory of these processes: anonymous, and their share of mapped files; shared memory is not in it."""
+    """Memory of these processes: anonymous, plus their share of mapped files, without shared memory."""
     total = 0
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
@@ -126,7 +126,7 @@ def private_bytes(pids: Iterable[int]) -> int:
 
 
 def set_affinity(pids: Iterable[int], cpus: Sequence[int]) -> None:
-    """Binds all threads of these processes to processors."""
+    """Bind all threads of these processes to processors."""
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             for task in Path(f"/proc/{pid}/task").iterdir():
@@ -135,7 +135,7 @@ def set_affinity(pids: Iterable[int], cpus: Sequence[int]) -> None:
 
 
 class Busy:
-    """How busy the whole machine is, for telling how much of it was somebody else's work."""
+    """Measures how busy the whole machine is, to determine how much of it is due to others."""
 
     def __init__(self) -> None:
         self._begin = self._read()
@@ -144,10 +144,10 @@ class Busy:
     @staticmethod
     def _read() -> int:
         fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-        ticks = sum(fields[:3]) + sum(fields[5:8])  # all but idle and waiting for disks; with what the host stole
+        ticks = sum(fields[:3]) + sum(fields[5:8])  # all but idle and I/O wait; includes stolen time
         return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
     def foreign(self, own_ns: int) -> float:
-        """Share of all processors that was busy with anything but ``own_ns``, since this was made."""
+        """Share of all processors that was busy with anything but ``own_ns``, since construction."""
         wall = (time.monotonic() - self._at) * 1e9 * (os.cpu_count() or 1)
         return max(0.0, min(1.0, (self._read() - self._begin - own_ns) / max(wall, 1.0)))

@@ -35,10 +35,10 @@ STRACE_ROW = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$"
 
 @dataclass
 class Calls:
-    """System calls of one operation; both dictionaries: name to calls an operation.
+    """System calls of one operation; both dictionaries map names to calls per operation.
 
     Attributes:
-        client: in the process that asks.
+        client: in the client process.
         server: in the server's processes.
     """
 
@@ -53,11 +53,11 @@ class Calls:
 
 
 class Absent(Exception):
-    """A tool is not on this machine, or may not be used; the message says why."""
+    """A tool is not installed, or may not be used; the message says why."""
 
 
 class _Tracer:
-    """strace attached to processes, counting."""
+    """strace attached to processes, counting calls."""
 
     def __init__(self, pids: list[int], output: Path) -> None:
         program = shutil.which("strace")
@@ -76,7 +76,7 @@ class _Tracer:
             time.sleep(0.005)
 
     def stop(self) -> Counter[str]:
-        """Detaches; the calls by name."""
+        """Detach; returns the calls by name."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
         self._process.wait(timeout=ATTACH_SECONDS)
@@ -90,7 +90,7 @@ class _Tracer:
 
 
 def system_calls(fleet: Fleet, systems: list[System]) -> tuple[list[Calls], str]:
-    """Of a put and a get of 1 KiB, warm. The text says why there are none."""
+    """System calls of a put and a get of 1 KiB, warm. The text says why there are none."""
     results = []
     for system in systems:
         if BYTES not in system.kinds:
@@ -136,7 +136,7 @@ def _traced(
     return found[0], found[1] if len(found) > 1 else Counter()
 
 
-# Gets and puts between two stops of the process by itself; for ``bench_native steps``.
+# Gets or puts between two stops that the process makes itself; for ``bench_native steps``.
 PYTHON_LOOP = """
 import os, signal, sys
 import entrepot
@@ -153,10 +153,10 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def instructions(fleet: Fleet, native: Native) -> tuple[dict[str, float], str]:
-    """User instructions of Entrepot's client for one get and one put of 1 KiB, from C and from Python.
+    """User-mode instructions of Entrepot's client for one get and one put of 1 KiB, from C and from Python.
 
     Returns:
-        by name, and how they were counted, or why they were not.
+        Counts by name, and how they were obtained, or why they were not.
     """
     found: dict[str, float] = {}
     with acting(fleet, ENTREPOT, CAPACITY) as act:

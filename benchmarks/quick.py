@@ -1,6 +1,6 @@
-"""Two commits beside each other: this checkout as it is, and another commit built in a worktree.
+"""Compares two commits: this checkout as it is, and another commit built in a worktree.
 
-It tells and judges nothing: the exit code is 0 whatever the figures say.
+Informational: the exit code is 0 whatever the figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUT = Path("build/bench")
 CAPACITY = 1 << 30
 LARGE = 64 * MIB
 MANY, MANY_BYTES, BATCH = 5000, 1000, 1000
-# Of two medians that differ by less than the spread of either, nobody can say which is better.
+# Two medians that differ by less than the spread of either are indistinguishable.
 SAME = "same"
 
 
@@ -36,7 +36,7 @@ class Side:
 
     Attributes:
         name: for the table.
-        samples: seconds, by what was measured.
+        samples: seconds, by measurement.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Side:
 
 
 def add_quick(commands: Any) -> None:
-    """Adds ``quick`` to the command line."""
+    """Add ``quick`` to the command line."""
     parser = commands.add_parser("quick", help="this checkout beside another commit; judges nothing")
     parser.add_argument("--against", default="HEAD", metavar="REV", help="the other commit; default: HEAD")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each; default: 7")
@@ -56,7 +56,7 @@ def add_quick(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Builds, measures and prints."""
+    """Build, measure and print."""
     try:
         other, number = other_commit(arguments.against)
         packages = {f"commit {number}": other, "this checkout": release(with_native=False)}
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compare(packages: dict[str, Package], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Samples in seconds: by side, then by what was measured. The sides take turns and take turns at beginning."""
+    """Samples in seconds, by side, then by measurement. The sides alternate, as does the one that begins."""
     with ExitStack() as stack:
         sides = []
         for name, package in packages.items():
@@ -86,14 +86,14 @@ def compare(packages: dict[str, Package], rounds: int) -> dict[str, dict[str, li
             sides.append(Side(name, act, act.worker(), act.worker(), {}))
         for number in range(rounds + 1):
             for side in sides if number % 2 else sides[::-1]:
-                kept = side.samples if number else {}  # the first round warms up
+                kept = side.samples if number else {}  # the first round is a warm-up
                 _turn(side, kept)
     return {side.name: side.samples for side in sides}
 
 
 def _turn(side: Side, samples: dict[str, list[float]]) -> None:
     def note(what: str, ns: list[int], each: float = 1.0) -> None:
-        # One sample a turn: what differs between turns is what has to be told from a difference between commits.
+        # One sample for each turn: the variation between turns is the noise that a difference must exceed.
         samples.setdefault(what, []).append(median(ns) / 1e9 / each)
 
     producer, consumer = side.producer, side.consumer
@@ -123,14 +123,14 @@ def _turn(side: Side, samples: dict[str, list[float]]) -> None:
 
 
 def comparison(samples: dict[str, dict[str, list[float]]]) -> str:
-    """A table: medians of the turns, their spread, the second over the first, and whether that means anything."""
+    """A table: medians of the turns, their spread, the ratio, and whether the difference is significant."""
     (before, ours), (after, theirs) = samples.items()
     lines = []
     for what, old in ours.items():
         new = sorted(theirs[what])
         old = sorted(old)
         ratio = median(new) / median(old)
-        # Where the middle halves of the turns overlap, the difference is no more than noise.
+        # If the middle halves of the turns overlap, the difference is no more than noise.
         apart = quantile(new, 0.25) > quantile(old, 0.75) or quantile(new, 0.75) < quantile(old, 0.25)
         word = ("slower" if ratio > 1 else "faster") if apart else SAME
         cells = [what]

@@ -19,7 +19,7 @@ from benchmarks.text import bytes_text, grid, time_text
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-# Written by hand after a run: why what is missed is missed.
+# Written by hand after a run: explains goals that were missed.
 FINDINGS = ROOT / "benchmarks" / "findings.md"
 PICTURES = ROOT / "docs" / "benchmarks"
 WIDTH = 120
@@ -37,13 +37,13 @@ that begin with "limit:" are not stores: they show the best that the machine can
 
 
 def write(result: dict[str, Any], out: Path) -> None:
-    """Writes ``benchmarks.md`` and the plots into a folder."""
+    """Write ``benchmarks.md`` and the plots into a directory."""
     pictures = draw(result.get("scaling", {}), out / "plots")
     (out / "benchmarks.md").write_text(page(result, [f"plots/{path.name}" for path in pictures]), encoding="utf-8")
 
 
 def publish(result: dict[str, Any]) -> None:
-    """Writes the documentation's page and its pictures."""
+    """Write the documentation's page and its pictures."""
     shutil.rmtree(PICTURES, ignore_errors=True)
     pictures = draw(result.get("scaling", {}), PICTURES)
     PAGE.write_text(page(result, [f"benchmarks/{path.name}" for path in pictures]), encoding="utf-8")
@@ -72,7 +72,7 @@ def page(result: dict[str, Any], pictures: Sequence[str]) -> str:
 
 
 def _wrapped(part: str) -> str:
-    """Long lines of prose, wrapped; tables, headings and pictures as they are."""
+    """Wrap long lines of prose; tables, headings and pictures stay as they are."""
     lines: list[str] = []
     for line in part.splitlines():
         if len(line) <= WIDTH or line.startswith(("|", "#", "!")):

@@ -1,10 +1,9 @@
-"""Keeps the machine's memory at hand while large values are measured.
+"""Keeps the machine's memory available while large values are measured.
 
-A virtual machine may get a page from its host only when the page is written for the first time, and may give it back
-two seconds after it was freed (free page reporting). Getting a page again takes twenty times as long as the kernel's
-own page fault, and the first pass over such a page is often slower than all later ones, whoever makes it: a plain copy
-has the same. So a process holds the free memory, each page written twice, and hands over to each turn what the turn
-needs just before it begins.
+A virtual machine may get a page from its host only when the page is first written, and may return it two seconds after
+it was freed (free page reporting). Getting a page again takes twenty times as long as the kernel's own page fault, and
+the first pass over such a page is often slower than all later ones, for any program, even a plain copy. So a process
+holds the free memory, each page written twice, and releases what each turn needs just before it begins.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from types import TracebackType
 
 from benchmarks.machine import ROOT
 
-MARGIN = 3 << 28  # 768 MiB that nobody holds
+MARGIN = 3 << 28  # 768 MiB kept free
 PASSES = 2
 CHUNK = 1 << 30
 FILLING = b"\1" * (2 << 20)
@@ -46,7 +45,7 @@ class Reserve:
         self._process.wait()
 
     def lend(self, nbytes: int) -> None:
-        """Takes all free memory but a margin, writes what is new of it, and hands over so many bytes of it."""
+        """Take all free memory except a margin, write the pages newly taken, and release ``nbytes`` of it."""
         self._hold(MARGIN)
         self._hold(MARGIN + nbytes)
 
@@ -63,7 +62,7 @@ def _free() -> int:
 
 
 def _taken() -> mmap.mmap:
-    chunk = mmap.mmap(-1, CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory gets small pages
+    chunk = mmap.mmap(-1, CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory would get small pages
     chunk.madvise(mmap.MADV_HUGEPAGE)
     for _ in range(PASSES):
         for at in range(0, CHUNK, len(FILLING)):
@@ -72,7 +71,7 @@ def _taken() -> mmap.mmap:
 
 
 def _serve() -> None:
-    """Holds as much as leaves the number of bytes that each line asks for; answers when that is so."""
+    """Hold all memory except the number of free bytes requested by each input line; reply when done."""
     held: list[mmap.mmap] = []
     for line in sys.stdin:
         wanted = int(line)

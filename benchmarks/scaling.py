@@ -1,4 +1,4 @@
-"""How cost grows: with objects in the directory, with clients, with the size of a value, and with time."""
+"""How costs grow: with the number of objects, with clients, with the size of a value, and with time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from benchmarks.systems.base import ARRAY, Unavailable
 OBJECT_BYTES = 100  # of the many objects in the directory
 OBJECT_COST = 600  # generous: payload, record, slot and index
 CROWD_MS = 600
-CROWD_MS_EACH = 20  # so that each of very many has its turn in both halves
+CROWD_MS_EACH = 20  # so that each of very many gets a turn in both halves
 CROWD_BYTES = KIB
 CHURN_CAPACITY = GIB
-LARGE_SHARE = 0.9  # of what a client could be leased after the churn; records want some of it
+LARGE_SHARE = 0.9  # of the largest possible lease after the churn; records need some of it
 SIZE_REPEATS = 5
 FILL_SECONDS = 200.0
 
@@ -33,7 +33,7 @@ def _powers(last: int, factor: int) -> Iterator[int]:
 
 
 def objects(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
-    """Times of get and put, and memory an object, with ever more objects in the store."""
+    """Times of get and put, and memory per object, with a growing number of objects in the store."""
     points: list[dict[str, Any]] = []
     with acting(fleet, ENTREPOT, max(512 * MIB, plan.scale_objects * OBJECT_COST)) as act:
         worker = act.worker()
@@ -61,8 +61,8 @@ def objects(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
 def clients(fleet: Fleet, native: Native, plan: Plan) -> list[dict[str, Any]]:
     """C clients in processes of their own, each working as fast as it can; medians over the clients.
 
-    A put replaces the oldest of the 64 objects that a client has: it is timed without the delete before it, which
-    counts for the puts a second.
+    A put replaces the oldest of a client's 64 objects: it is timed without the preceding delete, which does count for
+    the puts per second.
     """
     points: list[dict[str, Any]] = []
     for count in _powers(plan.scale_clients, 2):
@@ -116,13 +116,14 @@ def sizes(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan
 
 
 def fragmentation(fleet: Fleet, plan: Plan) -> dict[str, Any]:
-    """A store kept half full of values of random sizes, put and deleted at random: a day at one put a second."""
+    """A store kept half full of values of random sizes, put and deleted at random: a day at one put per second."""
     with acting(fleet, ENTREPOT, CHURN_CAPACITY) as act:
         worker = act.worker()
         churned = worker.call(
             "churn", puts=plan.scale_puts, capacity=CHURN_CAPACITY, most_seconds=FILL_SECONDS, points=60
         )
-        # Whether a large value finds room among the holes is tried, not only computed; by one who owns none of them.
+        # Actually put a large value into the gaps rather than only compute whether it fits; by a client that owns none
+        # of them.
         newcomer = act.worker()
         large = int(newcomer.call("status")["status"]["largest_lease_bytes"] * LARGE_SHARE) // MIB * MIB
         took = None

@@ -1,4 +1,4 @@
-"""Small values, one at a time: what one call costs."""
+"""Small values, one at a time: the cost of one call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import BYTES, Unavailable
 
 CAPACITY = 512 * MIB
-SIZES = {KIB: 1, MIB: 20}  # and by what the counts are divided
+SIZES = {KIB: 1, MIB: 20}  # size -> divisor of the counts
 GROUP = "small"
 
 
@@ -28,12 +28,12 @@ class _Pair:
 
 
 def state_name(nbytes: int) -> str:
-    """Of bytes."""
+    """Name of a bytes value."""
     return f"bytes {size_name(nbytes)}"
 
 
 def measure(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan, collector: Collector) -> None:
-    """All systems in turn, ``plan.rounds`` times, each round beginning with another."""
+    """Measure all systems in turn, ``plan.rounds`` times, each round starting with a different one."""
     standing: dict[str, _Pair] = {}
     try:
         for number in range(plan.rounds):
@@ -64,7 +64,7 @@ def _turn(
             if cpus == TWO_CORES and (len(ALL_CPUS) == 1 or not pair.act.server.pids()):
                 continue
             pair.act.bind(cpus)
-            sizes = SIZES if cpus != TWO_CORES else {KIB: SIZES[KIB]}  # a large one hardly notices
+            sizes = SIZES if cpus != TWO_CORES else {KIB: SIZES[KIB]}  # a large one is hardly affected
             for nbytes, divisor in sizes.items():
                 native_here = native if cpus == FREE and nbytes == KIB and system is ENTREPOT else None
                 _calls(pair, cpus, nbytes, max(4, plan.small_count // divisor), collector, native_here)
@@ -96,7 +96,7 @@ def _calls(pair: _Pair, cpus: str, nbytes: int, count: int, collector: Collector
         answer = worker.call(op, **arguments)
         return answer, busy.foreign(cpu_ns([worker.pid, *server]) - own)
 
-    # As many puts before, not counted, make the pages warm that the counted ones get.
+    # The same number of uncounted puts first warms the pages that the counted ones use.
     note("put", *watched(producer, "put", count=count, unkept=count))
     kept = producer.call("put", count=max(4, count // 10), keep=True)
     note("get", *watched(consumer, "get", tokens=kept["tokens"], count=2 * count, nbytes=nbytes))

@@ -1,4 +1,4 @@
-"""Systems on the stage: which are there, their servers and workers, and their orderly end whatever happens."""
+"""The systems under test: availability, servers and workers, and their orderly end in any case."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from benchmarks.systems.base import Place, Server, Unavailable, make_folder, rem
 
 @dataclass
 class Fleet:
-    """The systems of a run, each with its interpreter, or with the reason why it is not there.
+    """The systems of a run, each with its interpreter, or with the reason why it is unavailable.
 
     Attributes:
         package: the build of Entrepot.
         pythons: by system.
         missing: by system; why it is not on this machine.
-        failures: by system and what it was measured at; why it has no figures there, or fewer.
-        versions: by system, as its workers told.
+        failures: by system and measurement; why it has no figures there, or fewer.
+        versions: by system, as reported by its workers.
     """
 
     package: Package
@@ -36,7 +36,7 @@ class Fleet:
     versions: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def prepare(self, systems: Iterable[System]) -> list[System]:
-        """Makes their environments; returns those that could be had."""
+        """Create their environments; returns the available systems."""
         found = []
         for system in systems:
             try:
@@ -50,7 +50,7 @@ class Fleet:
         return found
 
     def give_up(self, system: System, at: str, reason: str) -> None:
-        """Notes why a system is not measured, or no further, at something."""
+        """Record why a system is not measured, or no further, at something."""
         print(f"{system.name}: given up at {at}: {reason}", flush=True)
         self.failures[system.name, at] = reason
 
@@ -78,10 +78,10 @@ class Act:
         self.workers: list[WorkerProcess] = []
 
     def start(self) -> None:
-        """Starts the server.
+        """Start the server.
 
         Raises:
-            Unavailable: it did not come up.
+            Unavailable: it did not start.
         """
         self._folder = make_folder(self.system.name.replace(" ", "").replace(":", ""))
         self._stack.callback(remove_folder, self._folder)
@@ -106,13 +106,13 @@ class Act:
         return worker
 
     def retire(self, worker: WorkerProcess) -> None:
-        """Ends one worker before the act's end."""
+        """Stop one worker early."""
         self.workers.remove(worker)
         worker.call("close")
         worker.stop()
 
     def bind(self, cpus: str) -> None:
-        """Puts server and workers on processors as ``figures.Key.cpus`` names them."""
+        """Bind server and workers to processors, as named in ``figures.Key.cpus``."""
         server, workers = {
             FREE: (ALL_CPUS, ALL_CPUS),
             SAME_CORE: (ALL_CPUS[:1], ALL_CPUS[:1]),
@@ -122,22 +122,22 @@ class Act:
         set_affinity([worker.pid for worker in self.workers], workers)
 
     def server_cpu_ns(self) -> int:
-        """Processor time that its server used so far."""
+        """Processor time that its server has used so far."""
         return cpu_ns(self.server.pids())
 
     def stop(self) -> None:
-        """Ends everything, the last first."""
+        """Stop everything, in reverse order."""
         self._stack.close()
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         return self._folder
 
 
 @contextmanager
 def acting(fleet: Fleet, system: System, capacity: int) -> Iterator[Act]:
-    """A system for the length of a block."""
+    """Context with a started system."""
     act = Act(fleet, system, capacity)
     try:
         act.start()
@@ -147,5 +147,5 @@ def acting(fleet: Fleet, system: System, capacity: int) -> Iterator[Act]:
 
 
 def versions_text(versions: dict[str, Any]) -> str:
-    """``pyarrow 11.0.0, ...``, without paths, which say nothing to others."""
+    """``pyarrow 11.0.0, ...``, without paths, which mean nothing to others."""
     return ", ".join(f"{name} {value}" for name, value in versions.items() if "/" not in str(value))

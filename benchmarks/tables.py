@@ -11,7 +11,7 @@ OURS = "entrepot"
 
 
 class Rows:
-    """Rows to look up in."""
+    """Rows with lookup."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)
@@ -19,7 +19,7 @@ class Rows:
     def find(
         self, group: str, state: str, operation: str, system: str, use: str = WARM, cpus: str = FREE
     ) -> Row | None:
-        """The one row of these, if it is there."""
+        """The row with this key, if it exists."""
         wanted = (group, state, operation, use, cpus, system)
         for row in self.rows:
             if (*row.key.case, row.key.system) == wanted:
@@ -27,11 +27,11 @@ class Rows:
         return None
 
     def states(self, group: str) -> list[str]:
-        """The states of a group, as they came."""
+        """The states of a group, in insertion order."""
         return list(dict.fromkeys(row.key.state for row in self.rows if row.key.group == group))
 
     def systems(self, group: str, state: str, operation: str | None = None) -> list[str]:
-        """The systems that have a row, as they came."""
+        """The systems that have a row, in insertion order."""
         return list(
             dict.fromkeys(
                 row.key.system
@@ -63,7 +63,7 @@ def _by_median(found: list[tuple[float, list[str]]]) -> list[list[str]]:
 
 
 def small_table(rows: Rows, state: str, operation: str) -> str:
-    """One operation on small values, by where client and server may run."""
+    """One operation on small values, by placement of client and server on processors."""
     head = ["system", "median", "5 % .. 95 %", "99 %", "CPU", "x entrepot"]
     for place in ("one core", "two cores"):
         head += [f"{place}: median", "99 %", "x entrepot"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def time_text(seconds: float | None) -> str:
-    """With three digits and a unit; nothing for None."""
+    """With three digits and a unit; empty for None."""
     if seconds is None:
         return ""
     if seconds == 0:
@@ -37,7 +37,7 @@ def rate_text(nbytes: int, seconds: float) -> str:
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column left, the others right; columns without any content are left out."""
+    """A Markdown table: the first column left-aligned, the others right-aligned; empty columns are omitted."""
     kept = [column for column in range(len(head)) if column == 0 or any(row[column] for row in rows)]
     lines = [[row[column] for column in kept] for row in [head, *rows]]
     widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(kept))]

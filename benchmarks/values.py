@@ -1,4 +1,4 @@
-"""The values that are handed over, how to see that they arrived whole, and where they lie. Used in workers."""
+"""The test values, how to check that they arrived intact, and what pages hold them. Used in workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from benchmarks.systems.base import ARRAY, BYTES, TABLE
 
 COLUMNS = 7
-OCTETS = "octets"  # an array of bytes, so that its size may be any
-ROW_BYTES = 64  # of a table: six whole numbers of 8 bytes, a text of 12 and its offset of 4
+OCTETS = "octets"  # an array of bytes, so that it may have any size
+ROW_BYTES = 64  # of a table: six integers of 8 bytes, a text of 12 and its offset of 4
 TEXT_BYTES = 12
 
 
 def make(kind: str, nbytes: int) -> Any:
-    """A value of about ``nbytes``, the same every time."""
+    """Make a value of about ``nbytes``, the same every time."""
     if kind == BYTES:
         return random.Random(nbytes).randbytes(nbytes)
     import numpy as np
@@ -36,7 +36,7 @@ def make(kind: str, nbytes: int) -> Any:
 
 
 def touch(kind: str, value: Any) -> int:
-    """Reads every byte; the sum."""
+    """Read every byte; returns the sum."""
     import numpy as np
 
     if kind in (ARRAY, OCTETS):
@@ -52,7 +52,7 @@ def touch(kind: str, value: Any) -> int:
 
 
 def check(kind: str, nbytes: int, value: Any) -> None:
-    """That the value is what ``make`` makes; cheap for large ones, which ``touch`` sums anyway.
+    """Check that the value is the one ``make`` makes; cheap for large ones, which ``touch`` sums anyway.
 
     Raises:
         RuntimeError: it is not.
@@ -83,7 +83,7 @@ def _address(kind: str, value: Any) -> int:
 
 
 def pages(kind: str, value: Any) -> str:
-    """What kind of pages a large value lies in, as the kernel tells: ``shared, 2 MiB`` or ``private, 4 KiB``."""
+    """The kind of pages that hold a large value, according to the kernel: ``shared, 2 MiB`` or ``private, 4 KiB``."""
     at = _address(kind, value)
     if at == 0:
         return ""

@@ -1,4 +1,4 @@
-"""A producer or consumer process: does what it is told on standard input, one JSON object a line, and answers likewise.
+"""A producer or consumer process: reads operations from standard input, one JSON object per line, and replies likewise.
 
 Run by the interpreter of the system that it uses, so it needs nothing but the standard library and that system.
 """
@@ -22,13 +22,13 @@ from benchmarks.systems.base import BYTES, Client
 
 now = time.perf_counter_ns
 FILL_BATCH = 1000
-# Gets of a large value: so many, unless they take longer than this.
+# Number of gets of a large value, unless they take longer than this.
 QUICK_GETS, QUICK_SECONDS = 30, 1.0
 FILL_SAMPLE = 1000
 
 
 class Worker:
-    """The operations. Times are lists of nanoseconds, one an operation unless said otherwise."""
+    """The operations. Times are lists of nanoseconds, one per operation unless stated otherwise."""
 
     _client: Client
     _kind = ""
@@ -42,7 +42,7 @@ class Worker:
         self._sample: list[Any] = []
 
     def watch(self, pids: list[int]) -> dict[str, Any]:
-        """Counts the processor time of these processes, the server's, with that of this one."""
+        """Count the processor time of these processes, the server's, together with this one's."""
         self._server = pids
         return {}
 
@@ -50,17 +50,17 @@ class Worker:
         return time.process_time_ns() + cpu_ns(self._server)
 
     def open(self, module: str, name: str, address: str) -> dict[str, Any]:
-        """Connects; the times include importing the system."""
+        """Connect; the time includes importing the system."""
         begin = now()
         self._client = getattr(importlib.import_module(module), name)()
         self._client.connect(address)
         return {"ns": now() - begin, "versions": self._client.versions()}
 
     def value(self, kind: str, nbytes: int) -> dict[str, Any]:
-        """Makes the value that is put from now on, and reads it once.
+        """Make the value to be put from now on, and read it once.
 
-        On a virtual machine the first pass over memory that was made just now can take twice as long as later ones,
-        whoever makes it: a plain copy has the same. What is measured is the store's own first use.
+        On a virtual machine the first pass over newly allocated memory can take twice as long as later ones, for any
+        program, even a plain copy. What is to be measured is the store's own first use.
         """
         self._kind, self._nbytes = kind, nbytes
         self._value = None
@@ -70,11 +70,11 @@ class Worker:
         return {}
 
     def put(self, count: int, at: float = 0.0, keep: bool = False, unkept: int = 0) -> dict[str, Any]:
-        """Puts the value ``count`` times after ``unkept`` times for warmth.
+        """Put the value ``count`` times, after ``unkept`` times for warm-up.
 
         Args:
             at: when to begin, on the monotonic clock; 0: at once.
-            keep: whether the tokens are answered; else all is deleted.
+            keep: whether to keep the values and return their tokens; otherwise all are deleted.
         """
         put, value = self._client.putter(self._kind), self._value
         tokens = [put(value) for _ in range(unkept)]
@@ -101,7 +101,7 @@ class Worker:
         return answer
 
     def put_large(self, count: int) -> dict[str, Any]:
-        """Puts the value ``count`` times, deleting the one before each time; keeps the last."""
+        """Put the value ``count`` times, deleting the previous one each time; keeps the last."""
         put = self._client.putter(self._kind)
         times: list[int] = []
         cpus: list[int] = []
@@ -119,7 +119,7 @@ class Worker:
         return {"ns": times, "cpus_ns": cpus, "tokens": [self._client.to_text(token) for token in tokens]}
 
     def get(self, tokens: list[str], count: int, nbytes: int) -> dict[str, Any]:
-        """Gets bytes by tokens in random order, after one pass for warmth; that checks them, unless nbytes is 0."""
+        """Get bytes by tokens in random order, after a warm-up pass, which checks them unless nbytes is 0."""
         known = [self._client.from_text(token) for token in tokens]
         get = self._client.getter(BYTES)
         first: list[int] = []
@@ -139,16 +139,16 @@ class Worker:
             begin = now()
             value = get(token)
             times.append(now() - begin)
-            value = None  # outside of the timed stretch
+            value = None  # outside of the timed section
         cpu = self._cpu() - cpu
         self._client.release()
         return {"ns": times, "first_ns": first, "cpu_ns": cpu}
 
     def read(self, token: str, kind: str, nbytes: int, count: int) -> dict[str, Any]:
-        """Gets a large value: once, with every byte read twice; then again and again; then once more as at first.
+        """Get a large value: once, with every byte read twice; then repeatedly; then once more like the first time.
 
         Args:
-            count: least number of gets in the middle; there are more if they are quick.
+            count: least number of gets in the middle; more if they are quick.
         """
         known, get = self._client.from_text(token), self._client.getter(kind)
         answer: dict[str, Any] = {"in_hand": [], "first_sum": [], "second_sum": [], "cpus_ns": []}
@@ -183,7 +183,7 @@ class Worker:
         return answer
 
     def put_many(self, count: int, nbytes: int, batch: int, most_seconds: float) -> dict[str, Any]:
-        """Puts up to ``count`` different small values in batches; times are one a batch.
+        """Put up to ``count`` different small values in batches; one time per batch.
 
         Stops after ``most_seconds``: slow systems then have stored fewer.
         """
@@ -192,7 +192,7 @@ class Worker:
         cpu = 0
         end = time.monotonic() + most_seconds
         for first in range(0, count, batch):
-            # Made here and not before: a hundred megabytes of values would hide what the tokens cost.
+            # Made here rather than in advance: a hundred megabytes of values would hide the memory of the tokens.
             numbers = range(first, min(first + batch, count))
             some = [b"%020d" % number + bytes(nbytes - 20) for number in numbers]
             cpu -= self._cpu()
@@ -210,7 +210,7 @@ class Worker:
         return {"tokens": [self._client.to_text(token) for token in self._tokens]}
 
     def get_many(self, tokens: list[str], nbytes: int, batch: int, most_seconds: float) -> dict[str, Any]:
-        """Gets values that ``put_many`` stored and keeps them all, as a list does; times are one a batch."""
+        """Get values that ``put_many`` stored and keep them all in a list; one time per batch."""
         known = [self._client.from_text(token) for token in tokens]
         times: list[int] = []
         kept: list[Any] = []
@@ -230,7 +230,9 @@ class Worker:
         return {"ns": times, "cpu_ns": cpu, "count": len(kept)}
 
     def fill(self, total: int, nbytes: int, most_seconds: float) -> dict[str, Any]:
-        """Puts small values until this process has put ``total``; a sample of the tokens, times an object a batch."""
+        """Put small values until this process has put ``total``; returns a sample of the tokens, and for each batch the
+        time per object.
+        """
         times: list[float] = []
         end = time.monotonic() + most_seconds
         while self._filled < total:
@@ -248,35 +250,35 @@ class Worker:
         return {"ns": times, "tokens": [self._client.to_text(token) for token in chosen]}
 
     def churn(self, puts: int, capacity: int, most_seconds: float, points: int) -> dict[str, Any]:
-        """Puts arrays of random sizes and deletes others at random, half of the capacity alive; see growth."""
+        """Put arrays of random sizes and delete others at random, with half of the capacity in use; see growth."""
         return growth.churn(self._client, puts, capacity, most_seconds, points)
 
     def delete(self) -> dict[str, Any]:
-        """Frees what this process keeps."""
+        """Delete what this process keeps."""
         self._client.delete(self._tokens)
         self._tokens = []
         return {}
 
     def affinity(self, cpus: list[int]) -> dict[str, Any]:
-        """Runs all threads of this process on these processors."""
+        """Bind all threads of this process to these processors."""
         for task in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(task), cpus)
         return {}
 
     def status(self) -> dict[str, Any]:
-        """What a system says of itself, where it can be asked."""
+        """The system's own status, if it has one."""
         ask: Callable[[], dict[str, Any]] | None = getattr(self._client, "status", None)
         return {"status": ask() if ask is not None else None}
 
     def close(self) -> dict[str, Any]:
-        """Lets go of everything."""
+        """Close the connection."""
         self._client.close()
         return {}
 
 
 def main() -> int:
-    """Answers until standard input ends."""
-    # Whatever a library prints must not get between the answers.
+    """Process operations until standard input ends."""
+    # Nothing that a library prints may get between the replies.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     worker = Worker()

@@ -1,1 +1,1 @@
-"""Beyond memory: more than fits, its way to disk and back, who leaves first, and the store after a kill."""
+"""Beyond memory: more than fits, spilling and reloading, eviction order, and recovery after a kill."""

@@ -1,6 +1,6 @@
-"""What a client process does in the group "beyond memory": one operation, its arguments and its answer as JSON.
+"""Client process of the group "beyond memory": runs one operation, with arguments and result as JSON.
 
-Run by the interpreter of the system that it uses: ``python -m benchmarks.beyond.client OPERATION ARGUMENTS``.
+Run by the interpreter of the system under test: ``python -m benchmarks.beyond.client OPERATION ARGUMENTS``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _orders(count: int) -> dict[str, list[int]]:
 
 
 def volume(module: str, client: str, address: str, count: int, nbytes: int) -> dict[str, Any]:
-    """Puts so many arrays, then gets all of them in each order, and looks at one word of every page."""
+    """Put ``count`` arrays, then get all of them in each order, reading one word of every page."""
     import numpy as np
 
     system = getattr(importlib.import_module(module), client)()
@@ -71,9 +71,9 @@ def volume(module: str, client: str, address: str, count: int, nbytes: int) -> d
 def policy(
     address: str, count: int, nbytes: int, passes: int, order: str, name: str, reading: str | None
 ) -> dict[str, Any]:
-    """Puts so many arrays into a set with this policy and gets all of them again and again.
+    """Put ``count`` arrays into a set with this policy and get all of them repeatedly.
 
-    The first pass is not counted: it finds what the puts left.
+    The first pass is not counted: it depends on what the puts left in memory.
     """
     import random
 
@@ -103,7 +103,7 @@ def policy(
 
 
 def latency(address: str, seconds: float, pause: float) -> dict[str, Any]:
-    """Times of gets of one resident value of 1 KiB, with a pause before each; begins at a line on standard input."""
+    """Time gets of one resident 1 KiB value, with a pause before each; starts on a line on standard input."""
     import entrepot
 
     with entrepot.connect(address, session="bench") as store:
@@ -124,7 +124,7 @@ def latency(address: str, seconds: float, pause: float) -> dict[str, Any]:
 
 
 def spilling(address: str, seconds: float, nbytes: int, count: int) -> dict[str, Any]:
-    """Puts and gets more than fits until the time is over: what it moved."""
+    """Put and get more than fits for some time; returns the amounts moved."""
     import entrepot
 
     with entrepot.connect(address, session="bench-load") as store:
@@ -185,9 +185,9 @@ def plain_load(folder: str, seconds: float, copied: float, written: float, read:
         np.copyto(target, source)
 
     first = mmap.mmap(-1, PIECE)
-    for at in range(0, span, PIECE):  # what was never written is not read from the disk
+    for at in range(0, span, PIECE):  # data never written would not be read from the disk
         os.pwritev(file, [first], at)
-    # As many threads at the disk as the daemon has.
+    # As many disk threads as the daemon has.
     works: list[tuple[str, float, int, Callable[[Any, Any, int], None]]]
     works = [("written", written / 2, PIECE, write), ("written", written / 2, PIECE, write)]
     works += [("read", read, PIECE, read_back), ("copied", copied, 64 << 20, copy)]
@@ -205,7 +205,7 @@ def plain_load(folder: str, seconds: float, copied: float, written: float, read:
 
 
 def fill(address: str, nbytes: int, piece: int, objects: int) -> dict[str, Any]:
-    """Large arrays of ``nbytes`` together, and so many objects of 1 KiB: IDs of one of either."""
+    """Put large arrays of ``nbytes`` in total, and ``objects`` objects of 1 KiB; returns an ID of each kind."""
     import entrepot
 
     with entrepot.connect(address, session="bench") as store:
@@ -219,7 +219,7 @@ def fill(address: str, nbytes: int, piece: int, objects: int) -> dict[str, Any]:
 
 
 def first_answers(address: str, small: str, large: str) -> dict[str, Any]:
-    """A new connection at a line on standard input: when it was connected, had put, and had got; on time.monotonic."""
+    """Connect on a line on standard input; returns when it had connected, put and got, on time.monotonic."""
     import entrepot
 
     print("ready", flush=True)
@@ -243,7 +243,7 @@ OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Does the one operation."""
+    """Run the one operation."""
     answer = OPERATIONS[sys.argv[1]](**json.loads(sys.argv[2]))
     print(json.dumps(answer), flush=True)
     return 0

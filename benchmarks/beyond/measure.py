@@ -1,4 +1,4 @@
-"""The measurements of the group, each an entry of the result."""
+"""The measurements of the group; each is an entry of the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAUSE = 0.0005
 
 
 def measure(fleet: Fleet, systems: Sequence[System], native: Native | None, plan: Plan) -> dict[str, Any]:
-    """Everything; what fails says why under ``failures``."""
+    """Run all measurements; errors are recorded under ``failures``."""
     found: dict[str, Any] = {"failures": {}}
     parts: dict[str, Callable[[], Any]] = {
         "volume": lambda: volume(fleet, systems, plan),
@@ -49,7 +49,7 @@ def measure(fleet: Fleet, systems: Sequence[System], native: Native | None, plan
 
 
 def volume(fleet: Fleet, systems: Sequence[System], plan: Plan) -> dict[str, Any]:
-    """2 and 4 times the memory put and read back, beside Plasma."""
+    """Put and read back 2 and 4 times the memory, compared with Plasma."""
     capacity, nbytes = plan.beyond_bytes, plan.beyond_bytes // 16
     lines = []
     for times in (2, 4):
@@ -76,7 +76,7 @@ def volume(fleet: Fleet, systems: Sequence[System], plan: Plan) -> dict[str, Any
 
 
 def disk(native: Native | None, plan: Plan) -> dict[str, Any]:
-    """Spilling and reloading beside plain direct I/O of the same bytes to the same folder."""
+    """Spilling and reloading, compared with plain direct I/O of the same bytes to the same directory."""
     if native is None:
         raise Unavailable("this build has no bench_native")
     with on_disk() as folder:
@@ -120,7 +120,7 @@ def policies(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
 
 
 def latency(fleet: Fleet, plan: Plan) -> dict[str, Any]:
-    """Gets of 1 KiB: alone, while another client spills, and while a plain process makes the same load."""
+    """Gets of 1 KiB: alone, while another client spills, and while a plain process generates the same load."""
     capacity, seconds = plan.beyond_bytes, plan.beyond_seconds
 
     def timed(store: Spilling, load: Callable[[], Call] | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -128,7 +128,7 @@ def latency(fleet: Fleet, plan: Plan) -> dict[str, Any]:
         reader.wait_ready()
         loader = load() if load is not None else None
         if loader is not None:
-            time.sleep(min(2.0, seconds / 2))  # not a wait for anything: the load gets under way, and lasts longer
+            time.sleep(min(2.0, seconds / 2))  # lets the load start, which then lasts longer
         reader.go()
         answer = reader.answer()
         return answer, loader.answer() if loader is not None else {}
@@ -146,7 +146,7 @@ def latency(fleet: Fleet, plan: Plan) -> dict[str, Any]:
 
 
 def restart(fleet: Fleet, plan: Plan) -> dict[str, Any]:
-    """From the kill of the daemon until a new connection's first put and gets are answered."""
+    """Time from the daemon's kill until a new connection's first put and gets are answered."""
     nbytes, piece = plan.beyond_resident, min(64 * MIB, plan.beyond_resident // 4)
     samples = []
     with spilling(fleet, nbytes + max(nbytes // 4, 64 * MIB), spills=False) as store:
@@ -192,7 +192,7 @@ def _shared_bytes(pid: int) -> int:
 
 
 def checkpoints(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
-    """``python -m benchmarks checkpoints``, by the build that is measured."""
+    """Run ``python -m benchmarks checkpoints`` with the build under test."""
     with on_disk() as folder, tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [fleet.package.python, "-m", "benchmarks", "checkpoints", "--json", out.name]
         command += ["--mib", str(min(256, plan.beyond_bytes // 2 // MIB)), "--rounds", str(min(3, plan.beyond_rounds))]

@@ -1,4 +1,4 @@
-"""A spilling daemon, and client processes beside it."""
+"""A spilling daemon, and client processes for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALL_SECONDS = 600.0
 
 
 class CallFailed(Exception):
-    """A client process failed; the message has the end of what it said."""
+    """A client process failed; the message includes the end of its output."""
 
 
 class Call:
@@ -47,19 +47,19 @@ class Call:
         )
 
     def wait_ready(self) -> None:
-        """Until it has said that it is ready."""
+        """Wait until it reports that it is ready."""
         assert self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
             self.answer()
 
     def go(self) -> None:
-        """Lets it begin."""
+        """Let it start."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Waits for its end.
+        """Wait for it to end.
 
         Raises:
             CallFailed: it failed or took too long.
@@ -79,7 +79,7 @@ class Call:
         return found
 
     def kill(self) -> None:
-        """Ends it, whatever it does; nothing if it has ended."""
+        """Kill it if it is still running."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -87,7 +87,7 @@ class Call:
 
 class _SpillingServer(ProcessServer):
     def start(self, place: Place, spill: Path | None, quota: int, *more: str) -> str:
-        """entrepotd in the foreground; what it has not made warm by then it makes while it is used."""
+        """Start entrepotd in the foreground; memory not yet warm by then is warmed while it is in use."""
         address = f"unix://{place.socket}"
         command = [place.python, "-m", "entrepot.daemon_main", "--address", address, "--size", str(place.capacity)]
         command += ["--spill-path", "none"] if spill is None else ["--spill-path", str(spill)]
@@ -103,7 +103,7 @@ class Spilling:
     Attributes:
         address: for clients.
         server: its processes.
-        disk: a folder on the disk that it spills to.
+        disk: a directory on the disk that it spills to.
     """
 
     fleet: Fleet
@@ -113,18 +113,18 @@ class Spilling:
     calls: list[Call] = field(default_factory=list[Call])
 
     def begin(self, operation: str, **arguments: Any) -> Call:
-        """A client process of Entrepot's, which does not outlive the daemon."""
+        """Start an Entrepot client process, which does not outlive the daemon."""
         self.calls.append(Call(self.fleet.package.python, self.fleet.package.variables, operation, **arguments))
         return self.calls[-1]
 
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """The same, to its end."""
+        """Like :meth:`begin`, but wait for the result."""
         return self.begin(operation, address=self.address, **arguments).answer()
 
 
 @contextmanager
 def on_disk() -> Iterator[Path]:
-    """A folder for spill files: where the store has its own by default."""
+    """A temporary directory for spill files, in the store's default location."""
     folder = Path(tempfile.mkdtemp(prefix="eb-disk-", dir="/var/tmp"))
     try:
         yield folder
@@ -134,7 +134,7 @@ def on_disk() -> Iterator[Path]:
 
 @contextmanager
 def spilling(fleet: Fleet, capacity: int, *more: str, spills: bool = True) -> Iterator[Spilling]:
-    """A daemon with a folder of its own on disk, which is removed afterwards."""
+    """Context with a daemon that has its own directory on disk, removed afterwards."""
     with on_disk() as disk:
         folder = make_folder("beyond")
         place = Place(folder, capacity, fleet.package.python, fleet.package.variables)
@@ -152,7 +152,7 @@ def spilling(fleet: Fleet, capacity: int, *more: str, spills: bool = True) -> It
 
 @contextmanager
 def peer(fleet: Fleet, system: System, capacity: int) -> Iterator[str]:
-    """Another system's server; its address."""
+    """Context with another system's server; yields its address."""
     folder = make_folder(system.name.replace(" ", ""))
     server = system.server()
     try:
@@ -163,7 +163,7 @@ def peer(fleet: Fleet, system: System, capacity: int) -> Iterator[str]:
 
 
 def wait_for(condition: Any, what: str, seconds: float = 30.0) -> Any:
-    """The condition's first true value.
+    """Poll a condition; returns its first true value.
 
     Raises:
         CallFailed: it did not become true in time.

@@ -1,4 +1,4 @@
-"""What the report says about the group, and its goals."""
+"""The group's part of the report, and its goals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.text import bytes_text, grid, rate_text, time_text
 
 
 def sections(beyond: dict[str, Any]) -> Iterator[str]:
-    """The parts of the report; nothing where nothing was measured."""
+    """The parts of the report; empty if nothing was measured."""
     if not beyond:
         return
     yield "## Beyond memory"
@@ -121,7 +121,7 @@ def _policy(policies: list[dict[str, Any]], order: str, policy: str) -> dict[str
 def judge(
     beyond: dict[str, Any], at_most: Callable[..., None], at_least: Callable[[str, float | None, float], None]
 ) -> None:
-    """Tells each goal of the group and its figure; None where it was not measured."""
+    """Report each goal of the group with its figure; None if it was not measured."""
     volume = beyond.get("volume", {}).get("lines", [])
     ours = [one for one in volume if one["system"] == "entrepot"]
     for times in (2, 4):
@@ -140,7 +140,7 @@ def judge(
             best = max(lru["read"] / aware["read"], lru["seconds"] / aware["seconds"])
         at_least(f"loop over twice the memory, LRU over {label}, time or bytes", best, 1.6)
     aware, lru = _policy(policies, "random", "data aware, inferred"), _policy(policies, "random", "LRU")
-    # The same reads in both: bytes are exact but for what is under way, and time is the machine's.
+    # Both do the same reads: bytes are exact except for those in flight, whereas time depends on the machine.
     kept = lru["read"] / aware["read"] if aware and lru and aware["read"] else None
     at_least("random reads of twice the memory, LRU over data aware, bytes", kept, 0.97)
     latency = beyond.get("latency")

@@ -1,4 +1,4 @@
-"""The systems that are measured. The harness knows them by this list; see ``base`` for what each is."""
+"""The systems to measure; see ``base`` for their interface."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class System:
     """One system.
 
     Attributes:
-        name: as the tables say it.
-        module, client: where its client class is, for workers.
-        server: makes its server.
-        environment: the file in ``benchmarks/peers`` that its interpreter is made from; empty: the project's own.
-        kinds: the states that it is measured with.
-        quiet: does nothing while nobody asks it; a system that is not is stopped while others are measured.
-        many: measured with many small objects.
-        about: what a reader must know to judge its figures.
+        name: in the tables.
+        module, client: location of its client class, for workers.
+        server: creates its server.
+        environment: the file in ``benchmarks/peers`` from which its interpreter is created; empty: the project's own.
+        kinds: the kinds of values that it is measured with.
+        quiet: whether it is inactive while not in use; if not, it is stopped while others are measured.
+        many: whether it is measured with many small objects.
+        about: what readers must know to judge its figures.
     """
 
     name: str
@@ -125,10 +125,10 @@ ENTREPOT = SYSTEMS[0]
 
 
 def by_name(names: list[str]) -> list[System]:
-    """Systems by their names.
+    """Look up systems by name.
 
     Raises:
-        ValueError: there is none of this name; the message lists them.
+        ValueError: an unknown name; the message lists the known ones.
     """
     known = {system.name: system for system in SYSTEMS}
     for name in names:

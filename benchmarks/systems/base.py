@@ -1,4 +1,4 @@
-"""What a system under measurement is: a server that the harness starts, and clients in processes of their own.
+"""Interface of a system under test: a server started by the harness, and clients in processes of their own.
 
 The harness imports these modules for the server half; a worker process, run by the system's own interpreter, imports
 them for the client half. So a module of ``benchmarks.systems`` imports its system only when a client connects.
@@ -20,22 +20,22 @@ from typing import Any, Protocol
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-# The kinds of state that are handed over.
+# The kinds of values.
 BYTES, ARRAY, TABLE = "bytes", "array", "table"
 
 
 class Unavailable(Exception):
-    """A system cannot be had on this machine; the message says why."""
+    """A system is unavailable on this machine; the message says why."""
 
 
 class Client(Protocol):
-    """One process's access to a system. Made and used only in a worker."""
+    """One process's access to a system. Created and used only in a worker."""
 
     def connect(self, address: str) -> None:
-        """Connects to the server that ``Server.start`` returned the address of."""
+        """Connect to the address returned by ``Server.start``."""
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
-        """A function that stores a value of this kind and returns a token by which it can be got."""
+        """A function that stores a value of this kind and returns a token for getting it."""
         ...
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
@@ -43,92 +43,92 @@ class Client(Protocol):
         ...
 
     def put_many(self, values: Sequence[bytes]) -> list[Any]:
-        """Stores many values by the fastest way that the system has."""
+        """Store many values in the system's fastest way."""
         ...
 
     def get_many(self, tokens: Sequence[Any]) -> list[bytes]:
-        """Gets many values by the fastest way that the system has."""
+        """Get many values in the system's fastest way."""
         ...
 
     def delete(self, tokens: Sequence[Any]) -> None:
-        """Frees what the tokens mean."""
+        """Delete the values of these tokens."""
 
     def release(self) -> None:
-        """Lets go of what the last get needed to keep; the value that it returned is no longer used."""
+        """Release what the last get had to keep; its value is no longer used."""
 
     def holds(self, token: Any) -> bool:
-        """Whether a get of the token would give a value."""
+        """Whether a get of the token would return a value."""
         ...
 
     def to_text(self, token: Any) -> str:
-        """A token as another process can be given it."""
+        """Convert a token to text, for another process."""
         ...
 
     def from_text(self, text: str) -> Any:
-        """A token that another process gave."""
+        """Convert text from another process to a token."""
         ...
 
     def versions(self) -> dict[str, str]:
-        """The versions that a reader needs to repeat this."""
+        """The versions needed to reproduce the results."""
         ...
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
 
 
 class ClientBase:
-    """What most clients share."""
+    """Defaults shared by most clients."""
 
     def put_many(self, values: Sequence[bytes]) -> list[Any]:
-        """One by one: this system has no other way."""
+        """One by one: the system has no other way."""
         put = self.putter(BYTES)
         return [put(value) for value in values]
 
     def get_many(self, tokens: Sequence[Any]) -> list[bytes]:
-        """One by one: this system has no other way."""
+        """One by one: the system has no other way."""
         get = self.getter(BYTES)
         return [get(token) for token in tokens]
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
-        """Each system has its own."""
+        """Implemented by each system."""
         raise NotImplementedError
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
-        """Each system has its own."""
+        """Implemented by each system."""
         raise NotImplementedError
 
     def release(self) -> None:
         """Nothing is kept."""
 
     def holds(self, token: Any) -> bool:
-        """What was put stays until it is deleted."""
+        """Values stay until they are deleted."""
         return True
 
     def to_text(self, token: Any) -> str:
-        """Tokens that are text need no change."""
+        """Tokens are text already."""
         return str(token)
 
     def from_text(self, text: str) -> Any:
-        """Tokens that are text need no change."""
+        """Tokens are text already."""
         return text
 
     def versions(self) -> dict[str, str]:
-        """Nothing of note."""
+        """Nothing relevant."""
         return {}
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to close."""
 
 
 class BytesClient(ClientBase):
-    """A client of a system that keeps byte strings: arrays as their bytes, tables as Arrow streams."""
+    """A client of a system that stores byte strings: arrays as their bytes, tables as Arrow streams."""
 
     def _put(self, value: Any) -> Any:
-        """Stores what has the buffer protocol; its token."""
+        """Store an object with the buffer protocol; returns its token."""
         raise NotImplementedError
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
-        """By ``_put``."""
+        """Based on ``_put``."""
         if kind == BYTES:
             return self._put
         if kind == ARRAY:
@@ -146,10 +146,10 @@ class BytesClient(ClientBase):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a system may live.
+    """Where a system runs.
 
     Attributes:
-        folder: for its socket, log and files; on tmpfs, removed at the end.
+        folder: directory of its socket, log and files; on tmpfs, removed at the end.
         capacity: bytes that it may use.
         python: the interpreter of its environment.
         variables: the environment of its processes.
@@ -167,29 +167,29 @@ class Place:
 
 
 class Server(Protocol):
-    """The half that the harness starts. ``None`` of these has clients connected when it starts."""
+    """The half that the harness starts. Clients connect only after the start."""
 
     def start(self, place: Place) -> str:
-        """Starts it and returns the address for clients; it is ready, its memory as warm as it makes it by itself.
+        """Start it and return the address for clients; it is ready, its memory as warm as it gets by itself.
 
         Raises:
-            Unavailable: it cannot be had or did not come up; the message says why.
+            Unavailable: it is not available or did not start; the message says why.
         """
         ...
 
     def pids(self) -> list[int]:
-        """Its processes now."""
+        """Its current processes."""
         ...
 
     def stop(self) -> None:
-        """Ends it and whatever it started."""
+        """Stop it and everything it started."""
 
 
 class NoServer:
-    """For systems that live in their clients."""
+    """For systems that run within their clients."""
 
     def start(self, place: Place) -> str:
-        """The folder is the address."""
+        """The address is the directory."""
         return str(place.folder)
 
     def pids(self) -> list[int]:
@@ -197,20 +197,20 @@ class NoServer:
         return []
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Nothing to stop."""
 
 
 class ProcessServer:
-    """A server that is one process with its children, in a session of its own."""
+    """A server process with its children, in a session of its own."""
 
     _process: subprocess.Popen[bytes] | None = None
     _log: Path | None = None
 
     def launch(self, place: Place, command: Sequence[str], ready: Callable[[], bool], **variables: str) -> None:
-        """Starts the command and waits until ``ready`` is true.
+        """Start the command and wait until ``ready`` is true.
 
         Raises:
-            Unavailable: it ended, or was not ready in time; the message has the end of its log.
+            Unavailable: it exited, or was not ready in time; the message includes the end of its log.
         """
         self._log = place.folder / "log"
         with self._log.open("wb") as log:
@@ -233,19 +233,19 @@ class ProcessServer:
             time.sleep(0.001)
 
     def log_end(self) -> str:
-        """The last of what it wrote."""
+        """The end of its log."""
         if self._log is None:
             return ""
         return self._log.read_text(errors="replace")[-1500:].strip() or "(it wrote nothing)"
 
     def pids(self) -> list[int]:
-        """The process and all below it."""
+        """The process and all its descendants."""
         if self._process is None or self._process.poll() is not None:
             return []
         return descendants(self._process.pid)
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL, to the process and what it started."""
+        """SIGTERM, then SIGKILL, to the process and its descendants."""
         process = self._process
         if process is None:
             return
@@ -263,7 +263,7 @@ class ProcessServer:
 
 
 def _end_leftover(pid: int, session: int) -> None:
-    """Kills a process if it still is of the session that we made (and not another that got its number)."""
+    """Kill a process if it still belongs to our session (and is not another one with a reused ID)."""
     try:
         if os.getsid(pid) == session:
             os.kill(pid, signal.SIGKILL)
@@ -272,7 +272,7 @@ def _end_leftover(pid: int, session: int) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all below it that live now."""
+    """A process and all its live descendants."""
     found = [pid]
     for parent in found:
         try:
@@ -285,7 +285,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def accepts(path: Path) -> bool:
-    """Whether somebody listens on a unix socket."""
+    """Whether a server is listening on a unix socket."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as probe:
@@ -297,11 +297,11 @@ def accepts(path: Path) -> bool:
 
 
 def make_folder(name: str) -> Path:
-    """A folder of ours alone, in memory where the machine has such a place; its path is short enough for sockets."""
+    """Create a private directory, on tmpfs if possible; its path is short enough for sockets."""
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
     return Path(tempfile.mkdtemp(prefix=f"eb-{name[:8]}-", dir=parent))
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes what make_folder made."""
+    """Remove what make_folder created."""
     shutil.rmtree(folder, ignore_errors=True)

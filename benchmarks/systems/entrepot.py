@@ -24,7 +24,7 @@ class EntrepotServer(ProcessServer):
     warm_all = False
 
     def start(self, place: Place) -> str:
-        """Starts it; its memory is provisioned when this returns."""
+        """Start it; its memory is provisioned when this returns."""
         address = f"unix://{place.socket}"
         command = [place.python, "-m", "entrepot.daemon_main", "--address", address, "--size", str(place.capacity)]
         if self.warm_all:
@@ -44,7 +44,7 @@ class EntrepotServer(ProcessServer):
 
 
 class WarmEntrepotServer(EntrepotServer):
-    """With all of its capacity made warm before it is used, where the default is half of it, at most 2.5 GiB."""
+    """With its whole capacity warmed before use; the default is half of it, at most 2.5 GiB."""
 
     warm_all = True
 
@@ -53,7 +53,7 @@ class EntrepotClient(ClientBase):
     """One connected store."""
 
     def connect(self, address: str) -> None:
-        """As any user does."""
+        """Connect as any user does."""
         self._module = importlib.import_module("entrepot")
         self._store = self._module.connect(address, session="bench")
 
@@ -89,7 +89,7 @@ class EntrepotClient(ClientBase):
         return self._module.ObjectID(text)
 
     def status(self) -> dict[str, Any]:
-        """Store.status: what only Entrepot can be asked."""
+        """Store.status, which only Entrepot has."""
         return dict(self._store.status())
 
     def versions(self) -> dict[str, str]:

@@ -17,18 +17,18 @@ class PickleClient(ClientBase):
     """pickle.dump with protocol 5 into a file, pickle.load from it."""
 
     def connect(self, address: str) -> None:
-        """The folder."""
+        """The address is the directory."""
         self._folder = address
 
     def _path(self) -> str:
         return f"{self._folder}/{os.urandom(10).hex()}"
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
-        """A new file each time."""
+        """Writes a new file each time."""
         return self._put
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
-        """Opened, read and closed."""
+        """Opens, reads and closes the file."""
         return self._get
 
     def _put(self, value: Any) -> str:
@@ -42,31 +42,31 @@ class PickleClient(ClientBase):
             return pickle.load(file)
 
     def delete(self, tokens: Sequence[Any]) -> None:
-        """Unlinked."""
+        """Unlinks the files."""
         for token in tokens:
             Path(token).unlink()
 
     def versions(self) -> dict[str, str]:
-        """Of Python."""
+        """Python's version."""
         return {"python": platform.python_version()}
 
 
 class ArrowClient(PickleClient):
-    """Arrow IPC files for tables, Arrow tensors for arrays; read through a memory map, so without a copy."""
+    """Arrow IPC files for tables, Arrow tensors for arrays; read through a memory map, hence without a copy."""
 
     def connect(self, address: str) -> None:
-        """The folder."""
+        """The address is the directory."""
         super().connect(address)
         self._arrow = importlib.import_module("pyarrow")
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
-        """A new file each time."""
+        """Writes a new file each time."""
         if kind == BYTES:
             raise ValueError("Arrow files are measured with arrays and tables only")
         return self._put_table if kind == TABLE else self._put_array
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
-        """Mapped."""
+        """Maps the file."""
         return self._get_table if kind == TABLE else self._get_array
 
     def _put_table(self, table: Any) -> str:
@@ -88,5 +88,5 @@ class ArrowClient(PickleClient):
         return self._arrow.ipc.read_tensor(self._arrow.memory_map(token)).to_numpy()
 
     def versions(self) -> dict[str, str]:
-        """Of pyarrow."""
+        """Version of pyarrow."""
         return {"pyarrow": self._arrow.__version__}

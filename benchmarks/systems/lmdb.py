@@ -1,4 +1,4 @@
-"""LMDB on tmpfs, without synchronisation to disk and written through its map: the fastest that it can be set to."""
+"""LMDB on tmpfs, without syncing to disk and with a writable map: its fastest configuration."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from benchmarks.systems.base import ARRAY, BYTES, BytesClient, NoServer, Place
 
 
 class LmdbServer(NoServer):
-    """No process: a folder, and the size of the map beside it."""
+    """No process: a directory, and a file with the size of the map."""
 
     def start(self, place: Place) -> str:
-        """Writes down the size of the map, which every client must know."""
-        # Twice as much: a page that was freed is used again only two transactions later.
+        """Write down the size of the map, which every client must know."""
+        # Doubled: a freed page is reused only two transactions later.
         (place.folder / "size").write_text(str(2 * place.capacity))
         return str(place.folder)
 
 
 class LmdbClient(BytesClient):
-    """A transaction an operation. Arrays and tables are read in place, from a transaction that stays open for them."""
+    """One transaction per operation. Arrays and tables are read in place, from a transaction that stays open for
+    them.
+    """
 
     def connect(self, address: str) -> None:
         """lmdb.open with sync=False, writemap=True."""
@@ -47,7 +49,7 @@ class LmdbClient(BytesClient):
         return self._reading.get(token)
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
-        """Bytes copied, as LMDB does by default; the rest in place."""
+        """Bytes are copied, as by default in LMDB; other kinds are read in place."""
         if kind == BYTES:
             return self._get
         if kind == ARRAY:
@@ -76,7 +78,7 @@ class LmdbClient(BytesClient):
                 transaction.delete(token)
 
     def release(self) -> None:
-        """Ends the transaction that an array or table was read in."""
+        """End the transaction in which an array or table was read."""
         if self._reading is not None:
             self._reading.abort()
             self._reading = None
@@ -90,7 +92,7 @@ class LmdbClient(BytesClient):
         return bytes.fromhex(text)
 
     def versions(self) -> dict[str, str]:
-        """Of the binding and the library."""
+        """Versions of the binding and the library."""
         return {"lmdb": self._lmdb.__version__, "liblmdb": ".".join(map(str, self._lmdb.version()))}
 
     def close(self) -> None:

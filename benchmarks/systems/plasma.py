@@ -1,4 +1,4 @@
-"""Plasma, the store of Arrow up to release 11."""
+"""Plasma, the object store of Arrow up to release 11."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GET_TIMEOUT_MS = 10_000
 
 
 class PlasmaServer(ProcessServer):
-    """plasma-store-server, as the wheel of pyarrow 11 brings it."""
+    """plasma-store-server, from the wheel of pyarrow 11."""
 
     def start(self, place: Place) -> str:
-        """Starts it on a socket of its own."""
+        """Start it on a socket of its own."""
         found = list(Path(place.python).parent.parent.glob("lib/python*/site-packages/pyarrow/plasma-store-server"))
         if not found:
             raise Unavailable(f"the environment of {place.python} has no plasma-store-server")
@@ -27,11 +27,11 @@ class PlasmaServer(ProcessServer):
 
 
 class PlasmaClient(ClientBase):
-    """The object interface: ``put`` and ``get``; tables by the recipe of Plasma's documentation."""
+    """The object interface: ``put`` and ``get``; tables as recommended in Plasma's documentation."""
 
     def connect(self, address: str) -> None:
         """pyarrow.plasma.connect."""
-        warnings.simplefilter("ignore")  # it says with every call that it is deprecated
+        warnings.simplefilter("ignore")  # every call warns that it is deprecated
         self._arrow = importlib.import_module("pyarrow")
         self._plasma = importlib.import_module("pyarrow.plasma")
         self._client = self._plasma.connect(address)
@@ -75,7 +75,7 @@ class PlasmaClient(ClientBase):
         self._client.delete(list(tokens))
 
     def holds(self, token: Any) -> bool:
-        """It drops what does not fit."""
+        """Plasma evicts what does not fit."""
         return bool(self._client.contains(token))
 
     def to_text(self, token: Any) -> str:
@@ -87,7 +87,7 @@ class PlasmaClient(ClientBase):
         return self._plasma.ObjectID(bytes.fromhex(text))
 
     def versions(self) -> dict[str, str]:
-        """Of pyarrow."""
+        """Version of pyarrow."""
         return {"pyarrow": self._arrow.__version__}
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class PlasmaClient(ClientBase):
 
 
 class PlasmaRawClient(PlasmaClient):
-    """Raw buffers: no serialisation at all. The value of a get is a pyarrow Buffer, not the bytes that were put."""
+    """Raw buffers: no serialization at all. A get returns a pyarrow Buffer, not the bytes that were put."""
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
         """``put_raw_buffer``."""

@@ -1,4 +1,4 @@
-"""Ray's object store: a cluster of one node, each client a driver of its own."""
+"""Ray's object store: a single-node cluster, each client a driver of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.systems.base import ClientBase, Place, ProcessServer
 
-# The head node: starts the cluster on the loopback address, says where, and stays.
+# The head node: starts the cluster on the loopback address, reports its address, and stays.
 HEAD = """
 import pathlib, signal, sys
 import ray
@@ -27,17 +27,17 @@ signal.signal(signal.SIGTERM, end)
 while True:
     signal.pause()
 """
-# Off: usage reports, tokens between its own processes, and words on the terminal.
+# Switches off usage reports, authentication between its own processes, and terminal output.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
 
 
 class RayServer(ProcessServer):
-    """gcs_server, raylet and what they start."""
+    """gcs_server, raylet and their children."""
 
     def start(self, place: Place) -> str:
-        """Starts the cluster; takes some seconds."""
+        """Start the cluster; takes some seconds."""
         address = place.folder / "address"
-        # Ray's own sockets lie deep below its folder, and their paths must stay short.
+        # Ray's own sockets are deep below its directory, and their paths must stay short.
         command = [place.python, "-c", HEAD, str(place.folder), str(place.capacity), str(place.folder / "r")]
         self.launch(place, command, address.exists, **QUIET)
         return address.read_text()
@@ -70,10 +70,10 @@ class RayClient(ClientBase):
         return list(self._ray.get(list(tokens)))
 
     def delete(self, tokens: Sequence[Any]) -> None:
-        """Nothing to call: an object goes, soon after, with its last reference, which the caller drops."""
+        """Nothing to call: an object is freed soon after its last reference, which the caller drops."""
 
     def to_text(self, token: Any) -> str:
-        """The reference, pickled: that way it names its owner."""
+        """The pickled reference, which includes its owner."""
         return str(self._pickle.dumps(token).hex())
 
     def from_text(self, text: str) -> Any:
@@ -81,7 +81,7 @@ class RayClient(ClientBase):
         return self._pickle.loads(bytes.fromhex(text))
 
     def versions(self) -> dict[str, str]:
-        """Of ray."""
+        """Version of ray."""
         return {"ray": self._ray.__version__}
 
     def close(self) -> None:

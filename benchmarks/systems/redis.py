@@ -13,7 +13,7 @@ from benchmarks.systems.base import ARRAY, BYTES, BytesClient, Place, ProcessSer
 
 
 def find_server(place: Place) -> tuple[str, dict[str, str]]:
-    """Path of redis-server, and what its environment needs: the machine's own, or the one the harness unpacked.
+    """Path of redis-server, and its environment variables: the machine's own, or the one unpacked by the harness.
 
     Raises:
         Unavailable: there is none.
@@ -32,7 +32,7 @@ class RedisServer(ProcessServer):
     """redis-server."""
 
     def start(self, place: Place) -> str:
-        """Starts it; large values are allowed, which by default they are not."""
+        """Start it; large values must be allowed explicitly."""
         program, variables = find_server(place)
         options = [
             "--port",
@@ -98,7 +98,7 @@ class RedisClient(BytesClient):
         return bytes.fromhex(text)
 
     def versions(self) -> dict[str, str]:
-        """Of client and server."""
+        """Versions of client and server."""
         return {"redis-py": self._redis.__version__, "redis-server": str(self._client.info()["redis_version"])}
 
     def close(self) -> None:

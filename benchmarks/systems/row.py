@@ -1,7 +1,7 @@
-"""The limit of a get of small bytes in Python: look a key up in a dictionary, cut the bytes out of a memory map.
+"""The limit of a get of small bytes in Python: a dictionary lookup, and a slice of a memory map.
 
-Nothing that hands over ``bytes`` from shared memory can do less. It is no store: the reader must be told where
-everything lies, nothing is ever freed, and nobody else may write.
+Nothing that returns ``bytes`` from shared memory can do less. It is not a store: readers must be told the location of
+everything, nothing is ever freed, and there is only one writer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FILE_BYTES = 256 << 20
 
 
 class RowClient(ClientBase):
-    """Rows one after the other in a mapped file; a token is ``key:offset:length``."""
+    """Rows, one after the other, in a mapped file; a token is ``key:offset:length``."""
 
     def connect(self, address: str) -> None:
-        """Maps the file."""
+        """Map the file."""
         path = Path(address) / "rows"
         with path.open("a+b") as file:
             file.truncate(FILE_BYTES)
@@ -30,7 +30,7 @@ class RowClient(ClientBase):
         self._rows: dict[bytes, tuple[int, int]] = {}
 
     def putter(self, kind: str) -> Callable[[Any], Any]:
-        """Copies the bytes behind the last row; begins anew at the end of the file."""
+        """Copies the bytes after the last row; wraps around at the end of the file."""
         if kind != BYTES:
             raise ValueError("rows are measured with bytes only")
         return self._put
@@ -44,7 +44,7 @@ class RowClient(ClientBase):
         return token
 
     def getter(self, kind: str) -> Callable[[Any], Any]:
-        """Looks the key up and cuts the bytes out."""
+        """Looks up the key and slices the map."""
         return self._get
 
     def _get(self, token: bytes) -> bytes:
@@ -52,22 +52,22 @@ class RowClient(ClientBase):
         return self._map[begin:end]
 
     def delete(self, tokens: Sequence[Any]) -> None:
-        """Forgets the keys."""
+        """Drop the keys."""
         for token in tokens:
             del self._rows[token]
 
     def to_text(self, token: Any) -> str:
-        """With where it lies, since nobody else knows."""
+        """With its location, since nobody else knows it."""
         begin, end = self._rows[token]
         return f"{token.hex()}:{begin}:{end}"
 
     def from_text(self, text: str) -> Any:
-        """Notes where it lies."""
+        """Record its location."""
         key, begin, end = text.split(":")
         token = bytes.fromhex(key)
         self._rows[token] = (int(begin), int(end))
         return token
 
     def close(self) -> None:
-        """Unmaps."""
+        """Unmap the file."""
         self._map.close()

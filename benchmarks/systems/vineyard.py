@@ -15,7 +15,7 @@ class VineyardServer(ProcessServer):
     """vineyardd with its local metadata service, no network port."""
 
     def start(self, place: Place) -> str:
-        """Starts it on a socket of its own."""
+        """Start it on a socket of its own."""
         found = list(Path(place.python).parent.parent.glob("lib/python*/site-packages/vineyard/bdist/vineyardd"))
         if not found:
             raise Unavailable(f"the environment of {place.python} has no vineyardd")
@@ -55,7 +55,7 @@ class VineyardClient(ClientBase):
         return self._vineyard.ObjectID(int(text))
 
     def versions(self) -> dict[str, str]:
-        """Of vineyard."""
+        """Version of vineyard."""
         return {"vineyard": importlib.metadata.version("vineyard")}
 
     def close(self) -> None:
