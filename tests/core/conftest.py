@@ -1,4 +1,4 @@
-"""A store of each test's own."""
+"""Fixtures: a separate store for each test."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from entrepot import _launcher, _settings
 
 @pytest.fixture
 def store(daemon: Any) -> Iterator[entrepot.Store]:
-    """A connection to a fresh store of 256 MiB."""
+    """Connection to a fresh store of 256 MiB."""
     with entrepot.connect(daemon.address, scope="tests") as connected:
         yield connected
 
 
 @pytest.fixture
 def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[None]:
-    """Ends a store whose keeper is no longer the process that the test started."""
+    """Stop a store whose keeper is no longer the process that the test started."""
     yield
     path = store.address.removeprefix("unix://")
     os.kill(store.status()["keeper_pid"], signal.SIGTERM)
@@ -35,7 +35,7 @@ def _ended(store: entrepot.Store, wait_until: Callable[..., None]) -> Iterator[N
 
 @pytest.fixture
 def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A run-time folder of this test's own; the private store in it is ended."""
+    """Separate runtime directory; its private store is stopped at the end."""
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         folder = socket_folder / name[4:7].lower()
         folder.mkdir(mode=0o700)
@@ -51,7 +51,7 @@ def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 @pytest.fixture
 def python(daemon: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``python(code, *arguments)``: runs code in another process, connected as ``store``."""
+    """``python(code, *arguments)``: run code in another process, connected as ``store``."""
 
     def run(code: str, *arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -67,7 +67,7 @@ def python(daemon: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def spawn(daemon: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """``spawn(code, *arguments)``: starts code in another process with pipes; ended with the test."""
+    """``spawn(code, *arguments)``: start code in another process with pipes; it ends with the test."""
     running: list[subprocess.Popen[str]] = []
 
     def start(code: str, *arguments: object) -> subprocess.Popen[str]:
@@ -87,7 +87,7 @@ def spawn(daemon: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def program(address: str, code: str) -> str:
-    """The code, with ``store`` connected before it."""
+    """Prefix the code with a statement that connects ``store``."""
     start = f"""
         import os, sys
         import entrepot

@@ -1,4 +1,4 @@
-"""Control groups of a test's own, by the hierarchies of version 1."""
+"""Control groups for tests, in the hierarchies of cgroup version 1."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MOUNT = Path("/sys/fs/cgroup")
 
 
 class NoControlGroup(Exception):
-    """None can be made here, and why."""
+    """No control group can be created here; the message says why."""
 
 
 def own_group(controller: str, pid: int | str = "self") -> str:
-    """The path of a process's group below the mount of a controller (of version 1), or of version 2 (``""``)."""
+    """Path of a process's group below the mount of a controller (version 1), or of version 2 (``""``)."""
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == controller:
@@ -41,10 +41,10 @@ def _make(controller: str, name: str) -> Path:
 
 @contextmanager
 def made(controller: str, name: str) -> Iterator[Path]:
-    """A group with that controller; when it goes, whoever is still in it is moved to the group above.
+    """Create a group with this controller; on exit, move its remaining processes to the parent group.
 
     Raises:
-        NoControlGroup: there is no such controller of version 1, or this user may not make a group of it.
+        NoControlGroup: there is no such version 1 controller, or this user may not create a group in it.
     """
     group = _make(controller, f"entrepot-test-{os.getpid()}-{name}")
     try:
@@ -53,7 +53,7 @@ def made(controller: str, name: str) -> Iterator[Path]:
         end = time.monotonic() + 20
         while True:
             for pid in (group / "cgroup.procs").read_text().split():
-                with suppress(OSError):  # it has ended
+                with suppress(OSError):  # it has exited
                     (group.parent / "cgroup.procs").write_text(pid)
             try:
                 group.rmdir()

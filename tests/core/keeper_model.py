@@ -1,20 +1,20 @@
-"""A model of keeper and daemon: every interleaving of what they do, and of being stopped, slow, killed and cut off.
+"""Model of keeper and daemon: every interleaving of their actions, including being stopped, slow, killed and cut off.
 
-Keepers, daemons and the channels between them are values; a step is one thing that one of them does without waiting,
-or that happens to one. Everything that can happen is tried from every state that can be reached, with so many faults.
-"Slow" is no step: a process that does nothing while others go on is slow. A process that was sent SIGKILL runs nothing
-any more, but what it has (its lock, its ends of channels) is given up in a step of its own, some time later.
+Keepers, daemons and the channels between them are values. A step is one thing that one of them does without waiting, or
+that happens to it. From every reachable state, everything that can happen is tried, up to a number of faults. Slowness
+is not a step: a process that does nothing while others proceed is slow. A process that was sent SIGKILL runs no more
+code, but what it holds (its lock, its ends of channels) is released in a separate step, some time later.
 
-What must hold in each state, and for the states in which nothing can happen any more:
+Invariants of each state, and of the states in which nothing more can happen:
 
-- at most one process serves the store, stopped ones counted: they may go on;
+- at most one process serves the store, counting stopped ones, which may continue;
 - a daemon that begins to serve has every object that was ever sealed;
-- no client waits for a keeper: nothing that a daemon does waits for one that is stopped;
-- no client is accepted by a daemon that steps down for an upgrade;
-- when nothing is left to happen, and the two did not die at once, one daemon serves and a whole keeper holds all that
+- no client waits for a keeper: nothing that a daemon does waits for a stopped keeper;
+- a daemon that steps down for an upgrade accepts no client;
+- when nothing more can happen, and the two did not die at once, one daemon serves, and a complete keeper holds all that
   it has.
 
-``Rules`` are the guards, one field each. With one of them off, :func:`explore` finds what it is there against.
+Each field of ``Rules`` is a guard. With one of them disabled, :func:`explore` finds the failure that it prevents.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ROOM = 1  # messages that the socket of a keeper has room for
+ROOM = 1  # messages that fit in a keeper's socket
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The guards of the design."""
+    """Guards of the design."""
 
-    silence_is_not_death: bool = True  # the daemon replaces no keeper because it did not answer in time
-    keeper_ends_daemon: bool = True  # a daemon whose channel closed is killed and gone before another is started
-    daemon_ends_keeper: bool = True  # and a keeper before another is started
-    one_lock: bool = True  # whoever serves has the store's lock, which is free when its process is gone
-    reads_to_the_end: bool = True  # the keeper takes all that its daemon sent before it starts another
-    safe_before_published: bool = True  # an object is sealed when what it lies in was sent to the keeper
-    whole_before_heir: bool = True  # a keeper that was not given all starts no daemon
-    all_before_whole: bool = True  # the word for "that was all" follows what came meanwhile
-    holding_does_not_wait: bool = True  # the daemon goes on without the keeper's answer
+    silence_is_not_death: bool = True  # the daemon does not replace a keeper for not answering in time
+    keeper_ends_daemon: bool = True  # a daemon whose channel closed is killed and gone before another one is started
+    daemon_ends_keeper: bool = True  # likewise for a keeper
+    one_lock: bool = True  # the serving process has the store's lock, which is free once the process is gone
+    reads_to_the_end: bool = True  # the keeper reads all that its daemon sent before it starts another one
+    safe_before_published: bool = True  # an object is sealed only once its memory was sent to the keeper
+    whole_before_heir: bool = True  # a keeper that was not given everything starts no daemon
+    all_before_whole: bool = True  # the "that was all" message follows what arrived meanwhile
+    holding_does_not_wait: bool = True  # the daemon does not wait for the keeper's answer
     exec_is_not_waited_for: bool = True  # nor for the exec of a keeper that it starts
-    steps_down_alone: bool = True  # after an upgrade's answer nobody is accepted
+    steps_down_alone: bool = True  # after an upgrade's answer, no client is accepted
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How often each thing may happen to the processes, and how much clients do."""
+    """How often each fault may happen, and how much clients do."""
 
     stops: int = 1
     kills: int = 2
-    cuts: int = 0  # of a channel, both sides living: neither can talk to the other any more
+    cuts: int = 0  # of a channel between two living processes, which can then no longer communicate
     upgrades: int = 1
     objects: int = 2
-    processes: int = 7  # of a kind, in all: where a guard is off, they may go on making each other
+    processes: int = 7  # total per kind: with a guard disabled, they might start each other forever
 
 
 class Keeper(NamedTuple):
     run: str  # run, stop, dying (killed), gone
     phase: str  # half (before exec), watch, end, start
-    peer: int  # its daemon
+    peer: int  # daemon
     held: frozenset[int]
     whole: bool
 
@@ -68,10 +68,10 @@ class Daemon(NamedTuple):
     run: str
     phase: str  # adopt, serve, down (an upgrade was answered)
     link: str  # linked, ending, starting, filling
-    peer: int  # its keeper
+    peer: int  # keeper
     items: frozenset[int]
     unsent: tuple[str, ...]
-    pending: int  # the object that is being put; 0: none
+    pending: int  # object being put; 0: none
     waits: bool  # for the keeper's answer, or its exec
 
 
@@ -87,7 +87,7 @@ class State(NamedTuple):
     channels: frozenset[tuple[tuple[int, int], Channel]]  # by (keeper, daemon)
     sealed: frozenset[int]
     left: tuple[int, int, int, int, int]  # stops, kills, cuts, upgrades, objects
-    wrong: str  # what a step broke
+    wrong: str  # violation caused by a step
 
 
 Step = tuple[str, State]
@@ -95,7 +95,7 @@ LIVES = ("run", "stop")
 
 
 def first_state(faults: Faults) -> State:
-    """A store that has just started: one keeper, one daemon that is to begin."""
+    """State of a newly started store: one keeper, and one daemon about to begin."""
     keeper = Keeper("run", "watch", 0, frozenset(), True)
     daemon = Daemon("run", "adopt", "linked", 0, frozenset(), (), 0, False)
     left = (faults.stops, faults.kills, faults.cuts, faults.upgrades, faults.objects)
@@ -103,14 +103,14 @@ def first_state(faults: Faults) -> State:
 
 
 class Model:
-    """The steps from a state, under rules."""
+    """Steps from a state, under given rules."""
 
     def __init__(self, rules: Rules, processes: int) -> None:
         self.rules = rules
         self.processes = processes
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Everything that can happen next, with its name."""
+        """Yield every possible next step: its name and the new state."""
         for number, keeper in enumerate(state.keepers):
             yield from self._fates(state, "keeper", number, keeper)
             if keeper.run == "run":
@@ -135,7 +135,7 @@ class Model:
         if process.run == "dying":
             yield f"{name} is gone", _with(state, number, process._replace(run="gone"))
 
-    # ---- the keeper ----
+    # ---- keeper ----
 
     def _keeper(self, state: State, number: int, keeper: Keeper) -> Iterator[Step]:
         name = f"keeper {number}"
@@ -180,7 +180,7 @@ class Model:
         else:
             yield f"keeper {number} goes on alone", _with(state, number, keeper._replace(phase="start"))
 
-    # ---- the daemon ----
+    # ---- daemon ----
 
     def _daemon(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
         name = f"daemon {number}"
@@ -277,7 +277,7 @@ class Model:
 
 
 def broken(state: State) -> str:
-    """What does not hold in this state; empty if all does."""
+    """Describe the invariant that this state violates; empty if none."""
     if state.wrong:
         return state.wrong
     serving = [daemon for daemon in state.daemons if daemon.phase != "adopt" and daemon.run in LIVES]
@@ -290,7 +290,7 @@ def broken(state: State) -> str:
 
 
 def broken_at_the_end(state: State) -> str:
-    """What does not hold though nothing can happen any more."""
+    """Describe what is wrong in a state in which nothing more can happen; empty if nothing."""
     keepers = [keeper for keeper in state.keepers if keeper.run != "gone" and keeper.whole]
     daemons = [daemon for daemon in state.daemons if daemon.run != "gone"]
     if not keepers and not daemons:
@@ -304,19 +304,19 @@ def broken_at_the_end(state: State) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """What an exploration saw."""
+    """Result of an exploration."""
 
     states: int
     ends: int
-    problem: str  # the first that it met; empty if none
+    problem: str  # first problem found; empty if none
     steps: tuple[str, ...]  # that lead to it
 
 
 def explore(rules: Rules, faults: Faults, only: str = "") -> Found:
-    """All states that can be reached, breadth first: a problem is shown by as few steps as it takes.
+    """Visit all reachable states, breadth first, so that a problem is reported with as few steps as possible.
 
     Args:
-        only: look for this problem, and go on after others.
+        only: look for this problem, and continue past others.
     """
     model = Model(rules, faults.processes)
     start = first_state(faults)

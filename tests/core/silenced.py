@@ -1,4 +1,4 @@
-"""Ways to keep a process from running, or from running much: by a signal, and those that no signal tells of."""
+"""Ways to keep a process from running, or from running much: by a signal, or by means that no signal reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def in_group(pid: int, controller: str) -> Iterator[Path]:
-    """The process in a control group of its own."""
+    """Put the process into its own control group."""
     try:
         with made(controller, str(pid)) as group:
             (group / "cgroup.procs").write_text(str(pid))
@@ -41,7 +41,7 @@ def in_group(pid: int, controller: str) -> Iterator[Path]:
 
 @contextmanager
 def frozen(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    """In a control group that is frozen: no signal says so, and nobody sees it in the process's state."""
+    """Freeze the process's control group: no signal reports it, and the process's state does not show it."""
     with in_group(pid, "freezer") as group:
         try:
             (group / "freezer.state").write_text("FROZEN")
@@ -53,7 +53,7 @@ def frozen(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def throttled(pid: int, _wait_until: Callable[..., None]) -> Iterator[None]:
-    """With a hundredth of a processor: it runs a millisecond, and then not for 99."""
+    """Limit the process to one percent of a CPU: it runs for one millisecond, then not for 99."""
     with in_group(pid, "cpu") as group:
         (group / "cpu.cfs_period_us").write_text("100000")
         (group / "cpu.cfs_quota_us").write_text("1000")
@@ -62,12 +62,12 @@ def throttled(pid: int, _wait_until: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def traced(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    """A debugger has the process, which is stopped as long as that looks at it."""
+    """Attach a debugger, which keeps the process stopped."""
     libc = ctypes.CDLL(None, use_errno=True)
     attach, detach = 16, 17
     if libc.ptrace(attach, pid, None, None) != 0:
         pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
-    os.waitpid(pid, 0x40000000)  # __WALL: its stop
+    os.waitpid(pid, 0x40000000)  # __WALL: wait for its stop
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The store's address: its socket's name is removed, alone or with its folder, while the store lives."""
+"""Removal of the store's socket file, alone or with its directory, while the store runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entrepot.errors import StoreUnavailable
 
 @pytest.fixture
 def address(private: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a private store of this test's own, which does not end because it is idle."""
+    """Address of a separate private store, which does not exit when idle."""
     monkeypatch.setenv("ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", "0")
     return _settings.private_address()
 
@@ -30,7 +30,7 @@ def test_who_finds_no_socket_waits_for_the_store_to_make_it_anew(address: str) -
     with entrepot.connect() as store:
         oid = store.put("kept")
         path_of(address).unlink()
-        with entrepot.connect(scope="other") as second:  # the same client, which is connected
+        with entrepot.connect(scope="other") as second:  # uses the same client, which is connected
             assert second.instance_id == store.instance_id
     with entrepot.connect() as store:
         assert store.get(oid) == "kept"
@@ -60,7 +60,7 @@ def test_a_removed_folder_that_is_made_again(daemon: Any, wait_until: Callable[.
 
 
 def test_the_next_daemon_has_the_socket_too(daemon: Any, wait_until: Callable[..., None]) -> None:
-    """The keeper holds the new socket: it, and no other, is what the next daemon accepts from."""
+    """The keeper holds the new socket, and the next daemon accepts on that socket only."""
     with entrepot.connect(daemon.address) as store:
         oid = store.put("kept")
         pid = store.status()["pid"]
@@ -77,7 +77,7 @@ def test_the_next_daemon_has_the_socket_too(daemon: Any, wait_until: Callable[..
 def test_the_address_stays_the_stores_whatever_keeper_it_has(
     daemon: Any, store: entrepot.Store, wait_until: Callable[..., None], tmp_path: Path
 ) -> None:
-    """The first keeper took the address; the one that follows it has it as well, and says so."""
+    """The first keeper claimed the address; its successor claims it too, and records that."""
     before = store.status()
     daemon_pid, first = before["pid"], before["keeper_pid"]
     os.kill(first, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Bad input: each has its typed error, which says what was wrong, with which value, and what to do."""
+"""Bad input raises typed errors that name what was wrong, the value, and a remedy."""
 
 from __future__ import annotations
 

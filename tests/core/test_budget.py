@@ -1,4 +1,4 @@
-"""What a store takes of the machine's memory, everything counted: within its size and a margin of 2 MiB."""
+"""Total memory use of a store: within its size plus a margin of 2 MiB."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def memfds(pid: int, name: str = "") -> int:
-    """Bytes that the memfds have which a process holds and whose names begin so, as the kernel counts them."""
+    """Bytes that the kernel has allocated to a process's memfds whose names start with ``name``."""
     seen: dict[int, int] = {}
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -31,19 +31,19 @@ def memfds(pid: int, name: str = "") -> int:
 
 
 def put_small(store: entrepot.Store, count: int) -> None:
-    """So many one-byte objects."""
+    """Put ``count`` one-byte objects."""
     for _ in range(count // 10_000):
         store.put_many([b"x"] * 10_000)
 
 
 def pin_tables(pid: int) -> int:
-    """The same of pin tables alone."""
+    """Like ``memfds``, for pin tables only."""
     return memfds(pid, "entrepot-pins")
 
 
 @pytest.fixture
 def forked() -> Iterator[Callable[..., str]]:
-    """``forked(count, work)``: so many children of this process, alive until the test ends; what the last one said."""
+    """``forked(count, work)``: fork children that live until the test ends; returns the last one's output."""
     children: list[int] = []
 
     def child(work: Callable[[], str], write: int) -> None:
@@ -81,7 +81,7 @@ def forked() -> Iterator[Callable[..., str]]:
 def make_store(
     wait_until: Callable[..., None], answers: Callable[[str], bool]
 ) -> Iterator[Callable[..., entrepot.Store]]:
-    """``make_store(*options)``: a store of the test's own, started with these options."""
+    """``make_store(*options)``: start a separate store with these options."""
     started: list[subprocess.Popen[bytes]] = []
     folder = Path(tempfile.mkdtemp(prefix="eb-"))
     stores: list[entrepot.Store] = []
@@ -128,7 +128,7 @@ def test_a_table_grows_with_what_is_held_and_outlives_daemon_and_fork(
         os._exit(0 if good else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
-    os.kill(status["pid"], signal.SIGKILL)  # the next daemon finds the table as it has grown
+    os.kill(status["pid"], signal.SIGKILL)  # the next daemon finds the table at its grown size
     wait_until(lambda: store.status()["pid"] != status["pid"], "another daemon to take over")
     assert next(c for c in store.status()["clients"] if c["pid"] == os.getpid())["pins"] == 2_000
     for oid in oids:
@@ -171,7 +171,7 @@ def test_forks_and_clients_have_limits(
     forked(40)
     wait_until(lambda: len(store.status()["clients"]) == 33, "the children to be registered")
     assert memfds(pid) <= 10 * MIB
-    # A child that was not registered connects by itself when it uses the store, until there are too many clients.
+    # An unregistered child connects when it uses the store, until there are too many clients.
     said = [forked(1, lambda: str(store.get(store.put(b"x")))) for _ in range(32)]
     assert said[:31] == ["b'x'"] * 31
     assert said[31].startswith("StoreFull: ")

@@ -1,4 +1,4 @@
-"""Parts of different builds that meet: each is refused with a message that says what to do, never misread."""
+"""Parts of different builds: rejected with a message that names a remedy, never misread."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_the_stub_and_the_extension_have_the_same_names() -> None:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the package as it lies in the source tree, to be put out of step."""
+    """Copy of the package in the source tree, to be modified by the test."""
     return Path(shutil.copytree(PACKAGE, tmp_path / "entrepot", ignore=shutil.ignore_patterns("__pycache__", "bin")))
 
 
 def import_error(package: Path, statement: str) -> str:
-    """What the statement raises where the copy is the package: the names of the error's classes and its message."""
+    """Run the statement with the copy as the package; return the names of its error's classes and the message."""
     places = [str(package.parent), sysconfig.get_path("platlib")]
     code = (
         f"import sys; sys.path[:0] = {places!r}\n"
@@ -54,7 +54,7 @@ def import_error(package: Path, statement: str) -> str:
         "except Exception as error:\n    print(*(one.__name__ for one in type(error).__mro__), error)\n"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    # Without -S the editable installation would win.
+    # Without -S, the editable installation would be imported.
     return done.stdout
 
 
@@ -75,7 +75,7 @@ def test_no_extension_at_all(package: Path) -> None:
     said = import_error(package, "import entrepot; entrepot.Store")
     assert said.startswith("BuildMismatch")
     assert "make build" in said
-    # What needs no extension still works.
+    # Parts that do not need the extension still work.
     assert import_error(package, "import entrepot; entrepot.ObjectID.random(); entrepot.StoreFull") == ""
 
 
@@ -84,8 +84,8 @@ def test_a_matching_copy_is_taken(package: Path) -> None:
 
 
 def stamp_of(address: str) -> int:
-    """The stamp of this build's daemon, which it tells to whoever comes with another one."""
-    # This protocol, this layout, a stamp; texts and numbers are empty.
+    """Stamp of this build's daemon, which it reports to clients of other builds."""
+    # This protocol, this layout, a wrong stamp; texts and numbers are empty.
     body = struct.pack("<HHIQ", *_core.PROTOCOL, _core.LAYOUT, 1) + bytes(40)
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(20)
@@ -99,7 +99,7 @@ def stamp_of(address: str) -> int:
 
 @pytest.fixture
 def other_build(daemon: Any, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A private daemon whose messages have another stamp: this build's program, the constant changed in it."""
+    """Private daemon whose messages have another stamp: this build's program with the constant patched."""
     if platform.machine() != "x86_64":
         pytest.skip("the constant lies in one piece only in x86-64 code")
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):

@@ -1,4 +1,4 @@
-"""The command line, verb by verb, against a running store."""
+"""Every subcommand of the command line, against a running store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def cli(daemon: Any, capsys: pytest.CaptureFixture[str]) -> Run:
-    """``cli("ls", "--json")``: runs a verb; fails the test unless its exit code is ``code``."""
+    """``cli("ls", "--json")``: run a subcommand; fail the test unless its exit code is ``code``."""
 
     def run(*arguments: object, code: int = 0, connect: bool = True) -> subprocess.CompletedProcess[str]:
         words = list(map(str, arguments))
@@ -149,5 +149,5 @@ def test_the_doctor_asks_for_a_huge_page_where_one_can_be() -> None:
     program = "from entrepot import _doctor; print(_doctor._huge_pages().text)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     version = tuple(int(part) for part in platform.release().split(".")[:2])
-    # From 6.1 on this is the answer to a wrong address, not to a want of memory.
+    # From 6.1 on, this error means a wrong address, not a lack of memory.
     assert version < (6, 1) or "Invalid argument" not in done.stdout

@@ -1,4 +1,4 @@
-"""The trees of collections: what is written comes back, and what is damaged is refused."""
+"""Trees of collections: round trips, and rejection of damaged ones."""
 
 from __future__ import annotations
 

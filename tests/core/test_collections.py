@@ -1,4 +1,4 @@
-"""Collections: built by several producers, sealed at once, read member by member, deleted as a whole."""
+"""Collections: built by several producers, sealed once, read by member, deleted as a whole."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_member_is_pinned_only_while_its_value_lives(store: entrepot.Store) ->
     base = store._client.raw.pins
     value = None
     for value in whole.iterate(prefetch=0):
-        assert store._client.raw.pins <= base + 2  # this one, and while the next is got, the next one
+        assert store._client.raw.pins <= base + 2  # this member and, while the next one is loaded, that one
         assert value.flags.writeable is False
     del value
     gc.collect()
@@ -255,7 +255,7 @@ def test_a_collection_is_put_as_a_value_by_reference(store: entrepot.Store) -> N
     assert found["train"] == sealed[:3]
     assert found["test"].ids == sealed.ids[3:]
     assert [one["part"] for one in found["backwards"]] == [3, 2, 1, 0]
-    assert store.delete(whole)  # the reference, not what it names
+    assert store.delete(whole)  # deletes the reference, not its target
     assert list(sealed)[3] == {"part": 3}
     sealed.delete()
     with pytest.raises(entrepot.ObjectLost, match=r"'parts'.*no longer there"):
@@ -332,7 +332,7 @@ def test_a_named_producer_finds_what_it_appended_before(store: entrepot.Store) -
     first = store.collection("rows", producer="task-1")
     assert [first.append([0]), first.append([1])] == [0, 1]
     assert store.collection("rows", producer="task-2").extend([[0], [5]]) == [2, 3]
-    again = store.collection("rows", producer="task-1")  # the task was killed, and is run again
+    again = store.collection("rows", producer="task-1")  # the task was killed and is retried
     assert again.extend([[0], [1], [2]]) == [0, 1, 4]
     assert list(again.seal()) == [[0], [1], [0], [5], [2]]
     with pytest.raises(entrepot.ObjectExists, match=r"'task-1' .* appended another value as its number 0"):

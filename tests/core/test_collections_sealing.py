@@ -90,7 +90,7 @@ def test_members_have_a_locality_set_of_their_own(store: entrepot.Store) -> None
     (own,) = (one for one in store.locality_sets() if one.name == "collection:arrays")
     assert (own.objects, own.reading) == (3, "unknown")
     store.collection("arrays", reading="random").append(np.arange(10))
-    store.collection("arrays").append(np.arange(11))  # who says nothing changes nothing
+    store.collection("arrays").append(np.arange(11))  # unspecified options change nothing
     (own,) = (one for one in store.locality_sets() if one.name == "collection:arrays")
     assert (own.objects, own.reading) == (5, "random")
     with pytest.raises(entrepot.InvalidArgument, match="reading is one of"):

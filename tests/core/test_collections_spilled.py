@@ -17,7 +17,7 @@ MEMBERS, ROWS = 32, MIB  # 8 MiB each: 256 MiB in a store of 128 MiB
 
 @pytest.fixture(scope="module")
 def spilling(start_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a store of 128 MiB with a folder to spill to."""
+    """Address of a store of 128 MiB with a spill directory."""
     folder = tmp_path_factory.mktemp("spill")
     return str(start_daemon("128MiB", "--spill-path", str(folder)).address)
 

@@ -1,4 +1,4 @@
-"""A store in a control group with little memory: it keeps within it, and nobody is killed."""
+"""A store in a control group with little memory: it stays within the limit, and no process is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOUNT = Path("/sys/fs/cgroup")
 
 
 def own_group(controller: str) -> str:
-    """The path of this process's group below the mount of a controller (of version 1), or of version 2 (``""``)."""
+    """Path of this process's group below the mount of a controller (version 1), or of version 2 (``""``)."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == controller:
@@ -30,7 +30,7 @@ def own_group(controller: str) -> str:
 
 
 def places() -> Iterator[tuple[Path, str]]:
-    """Where a group could be made, and the file that limits its memory."""
+    """Candidate parent groups, each with the file that limits its memory."""
     first = MOUNT / "memory"
     yield first / own_group("memory"), "memory.limit_in_bytes"
     yield first, "memory.limit_in_bytes"
@@ -40,7 +40,7 @@ def places() -> Iterator[tuple[Path, str]]:
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group of 300 MiB."""
+    """Control group of 300 MiB."""
     tried = []
     for parent, limit in places():
         path = parent / f"entrepot-test-{os.getpid()}"
@@ -72,7 +72,7 @@ def group() -> Iterator[Path]:
 
 @pytest.fixture
 def in_group(group: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
-    """``in_group(*options)``: an ``entrepotd`` in the group, and its address."""
+    """``in_group(*options)``: start an ``entrepotd`` in the group; returns it and its address."""
     started: list[subprocess.Popen[str]] = []
     folder = Path(tempfile.mkdtemp(prefix="eg-"))
 
@@ -92,7 +92,7 @@ def in_group(group: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str],
 
 @pytest.fixture
 def connected(wait_until: Callable[..., None], answers: Callable[[str], bool]) -> Callable[..., entrepot.Store]:
-    """``connected(process, address)``: a connection to a store that is just starting."""
+    """``connected(process, address)``: connect to a store that is just starting."""
 
     def connect(process: subprocess.Popen[str], address: str) -> entrepot.Store:
         wait_until(lambda: answers(address) or process.poll() is not None, "the store to listen")

@@ -1,4 +1,4 @@
-"""The store dies whole, keeper and daemon: a process that was connected goes on with the next one."""
+"""Death of a whole store (keeper and daemon): connected processes continue with the next store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def kill(daemon: Any, store: entrepot.Store) -> None:
-    """Keeper and daemon at once, so that neither starts another."""
+    """Kill keeper and daemon at once, so that neither restarts the other."""
     status = store.status()
     both = (status["keeper_pid"], status["pid"])
     for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -33,7 +33,7 @@ def kill(daemon: Any, store: entrepot.Store) -> None:
 
 @pytest.fixture
 def replaced(daemon: Any, store: entrepot.Store) -> Callable[[], None]:
-    """``replaced()``: the store dies, and somebody starts another at its address."""
+    """``replaced()``: kill the store and start another one at its address."""
 
     def replace() -> None:
         kill(daemon, store)
@@ -57,13 +57,13 @@ def test_the_first_call_reaches_the_next_store(store: entrepot.Store, replaced: 
 
 
 def mappings() -> int:
-    """Of shared memory, in this process."""
+    """Number of shared memory mappings in this process."""
     return Path("/proc/self/maps").read_text().count("memfd:")
 
 
 @pytest.fixture
 def private_store(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[entrepot.Store]:
-    """The private store of this test's user, started by the connection."""
+    """Private store of the test user, started by the connection."""
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         folder = socket_folder / name[4:7].lower()
         folder.mkdir(mode=0o700)
@@ -111,7 +111,7 @@ def follows_killed(daemon: Any) -> bool:
 
 
 def test_the_next_store_says_that_this_one_was_killed(daemon: Any, store: entrepot.Store) -> None:
-    """Nothing was spilled: the lock file of the address tells."""
+    """Nothing was spilled; the next store learns it from the address's lock file."""
     oid = store.put("gone")
     assert not follows_killed(daemon)
     kill(daemon, store)
@@ -186,7 +186,7 @@ def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[
     large, small = store.put(np.zeros(MIB)), store.put(b"small")
     replaced()
     begun = time.monotonic()
-    store.status()  # from here on it knows
+    store.status()  # from here on, the client knows
     for oid in (large, small):
         with pytest.raises(entrepot.ObjectLost, match="went with the store"):
             store.get(oid)
@@ -194,10 +194,10 @@ def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[
             store.info(oid)
         assert not store.exists(oid)
     with pytest.raises(entrepot.ObjectNotFound):
-        store.get("ab" * 20)  # was in neither
+        store.get("ab" * 20)  # was in neither store
     store.put(b"made again", id=small)
     assert store.get(small) == b"made again"
-    assert time.monotonic() - begun < 10  # a watchdog: nothing of this waits
+    assert time.monotonic() - begun < 10  # watchdog: nothing here waits
 
 
 def test_sessions_and_sets_are_there_again(store: entrepot.Store, replaced: Callable[[], None]) -> None:
@@ -242,7 +242,7 @@ def test_nobody_starts_another(store: entrepot.Store, daemon: Any) -> None:
         begun = time.monotonic()
         with pytest.raises(entrepot.StoreUnavailable, match="entrepot start"):
             store.put("new")
-        assert time.monotonic() - begun < 10  # a watchdog; it gives up after half a second
+        assert time.monotonic() - begun < 10  # watchdog: it gives up after half a second
     assert (held == np.arange(100_000)).all()
     daemon.start()
     assert store.get(store.put("new")) == "new"
@@ -274,7 +274,7 @@ def test_threads_that_notice_at_once_connect_once(
 
 
 def test_three_stores_in_a_row(store: entrepot.Store, replaced: Callable[[], None]) -> None:
-    others = mappings()  # of stores that other tests of this process used, among them
+    others = mappings()  # includes stores used by other tests of this process
     held = []
     for number in range(3):
         held.append(store.get(store.put(np.full(200_000, number), name="value")))
@@ -284,7 +284,7 @@ def test_three_stores_in_a_row(store: entrepot.Store, replaced: Callable[[], Non
     store.status()
     many = mappings() - others
     held.clear()
-    assert mappings() - others < many / 2  # nothing but values keeps a dead store's memory
+    assert mappings() - others < many / 2  # only values keep a dead store's memory mapped
 
 
 def test_a_child_of_a_process_whose_store_died(store: entrepot.Store, replaced: Callable[[], None]) -> None:
@@ -293,7 +293,7 @@ def test_a_child_of_a_process_whose_store_died(store: entrepot.Store, replaced: 
     replaced()
     read, write = os.pipe()
     child = os.fork()
-    if child == 0:  # nobody has noticed yet
+    if child == 0:  # the death has not been noticed yet
         answer = b"no"
         try:
             new = store.put("of the child", name="child")

@@ -1,4 +1,4 @@
-"""Clients, the daemon and the keeper are killed; what was sealed stays, what was not comes back as free memory."""
+"""Clients, daemon and keeper are killed: sealed objects survive, and memory of unsealed ones is freed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_wait_survives_the_daemon(
 def test_a_keeper_that_inherited_half_a_store_leaves_the_next_one_alone(
     socket_folder: Path, wait_until: Callable[..., None], round_: int
 ) -> None:
-    """The daemon dies while it hands its store to the keeper that it has just started in place of a killed one."""
+    """The daemon dies while it hands its store to a keeper that it has just started to replace a killed one."""
     address = f"unix://{socket_folder}/s.sock"
     command = [str(daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
     started: list[subprocess.Popen[bytes]] = []
@@ -143,12 +143,12 @@ def test_a_keeper_that_inherited_half_a_store_leaves_the_next_one_alone(
         wait_until(answers, "the store")
         daemon, keeper = pids[-1]
         os.kill(keeper, signal.SIGKILL)
-        time.sleep(round_ * 0.0008)  # where the end overtakes the daemon is chance
+        time.sleep(round_ * 0.0008)  # vary the moment at which the daemon dies
         with suppress(ProcessLookupError):
             os.kill(daemon, signal.SIGKILL)
         started[-1].wait(30)
         wait_until(answers, "a store, the old one or the next")
-        end = time.monotonic() + 1.0  # in which a wrong heir gives up, and takes the socket's name with it
+        end = time.monotonic() + 1.0  # within this time, a wrong successor gives up and removes the socket file
         while time.monotonic() < end:
             assert Path(address.removeprefix("unix://")).exists()
             time.sleep(0.05)
@@ -158,5 +158,5 @@ def test_a_keeper_that_inherited_half_a_store_leaves_the_next_one_alone(
             with suppress(ProcessLookupError):
                 os.kill(keeper, signal.SIGTERM)
         for process in started:
-            process.terminate()  # nothing, where it has ended
+            process.terminate()  # no effect if it has exited
             process.wait(30)

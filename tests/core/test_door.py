@@ -1,4 +1,4 @@
-"""What the daemon says at the door: to garbage, to other versions, to other users. It answers, closes, and lives on."""
+"""Rejection of garbage, other versions and other users: the daemon answers, closes the connection, and survives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def text(value: str) -> bytes:
 
 
 def hello(major: int = 1, minor: int = MINOR, layout: int = LAYOUT, abi_stamp: int = 0) -> bytes:
-    """The body of a Hello; the ABI stamp of this build is the extension's secret, so none of these is let in."""
+    """Body of a Hello. Only the extension knows this build's ABI stamp, so none of these is accepted."""
     return (
         struct.pack("<HHIQ", major, minor, layout, abi_stamp)
         + text("0.0-test")
@@ -51,7 +51,7 @@ def frame(kind: int, body: bytes, *, magic: int = MAGIC, length: int | None = No
 
 
 def converse(daemon: Daemon, *pieces: bytes) -> tuple[int, str] | None:
-    """Send, then read until the daemon closes: the code and message of its Error, or None if it said nothing."""
+    """Send, then read until the daemon closes. Returns the code and message of its Error, or None if there was none."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(20)
         link.connect(daemon.address.removeprefix("unix://"))
@@ -59,13 +59,13 @@ def converse(daemon: Daemon, *pieces: bytes) -> tuple[int, str] | None:
             for piece in pieces:
                 link.sendall(piece)
         except BrokenPipeError:
-            pass  # it closed before all was sent; what it said is still to be read
+            pass  # it closed before everything was sent; its answer can still be read
         got = b""
         try:
             while data := link.recv(65536):
                 got += data
         except ConnectionResetError:
-            pass  # closed with our bytes unread
+            pass  # closed before reading all we sent
     if len(got) < HEADER.size:
         return None
     magic, kind, _, length, _, _ = HEADER.unpack_from(got)
@@ -143,7 +143,7 @@ def buffers(store: entrepot.Store) -> int:
 def test_halves_of_frames_take_no_more_than_the_size_allows(
     new_daemon: Callable[..., Daemon], wait_until: Callable[..., None]
 ) -> None:
-    """Of a store of 64 MiB, 80 MiB at most, however many send them; the connection that goes beyond is closed."""
+    """At most 80 MiB for a store of 64 MiB, however many clients send them; the connection that exceeds it closes."""
     small = new_daemon("64MiB")
     half = frame(HELLO, b"x" * (40 << 20), length=60 << 20)
     links: list[socket.socket] = []
@@ -166,7 +166,7 @@ def test_halves_of_frames_take_no_more_than_the_size_allows(
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_is_refused_by_name(daemon: Daemon, wait_until: Callable[..., None]) -> None:
     path = Path(daemon.address.removeprefix("unix://"))
-    os.chmod(path, 0o666)  # as if the file's mode had been opened: the credentials still decide
+    os.chmod(path, 0o666)  # as if the file mode were open: the peer's credentials still decide
     for folder in path.parents:
         if folder != Path("/") and folder != Path("/tmp"):
             os.chmod(folder, 0o755)

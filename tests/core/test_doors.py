@@ -1,4 +1,5 @@
-"""The doors: each public call refuses what is wrong with an error of ours; ``connect`` says what its place lacks."""
+"""Argument checks of the public API: every call rejects wrong arguments with an Entrepot error, and ``connect`` names
+what is missing."""
 
 from __future__ import annotations
 
@@ -58,10 +59,10 @@ WRONG: dict[str, Any] = {
     "ellipsis": ...,
     "duration": dt.timedelta(1),
 }
-# What a call is given where its own argument is not the wrong one.
+# Valid arguments for the parameters that are not under test.
 RIGHT: dict[str, Any] = {"value": 1, "name": "name", "values": [1], "key": "key", "nbytes": 10, "pattern": "*"}
 PLACES = {"url", "session", "consumer", "what", "producer"}
-UNENDING = {None, True, 5, 1 << 70, 10**400, 3.5, float("inf"), 3}  # what makes a timeout that somebody would wait for
+UNENDING = {None, True, 5, 1 << 70, 10**400, 3.5, float("inf"), 3}  # as a timeout, these would wait too long
 CALLS = [
     (name, parameter)
     for name, method in inspect.getmembers(entrepot.Store, callable)
@@ -98,7 +99,7 @@ def connect_and_close(given: dict[str, Any]) -> None:
 
 
 def outcome_is_fine(work: Callable[[], Any]) -> bool:
-    """Whether it worked, or was refused by an error that speaks of what was given, and not of our own insides."""
+    """Return whether it worked, or failed with an error about the argument instead of our internals."""
     try:
         work()
     except EntrepotError:
@@ -165,16 +166,16 @@ def test_numpys_numbers_are_numbers(module_store: entrepot.Store) -> None:
     store.session("numbers", ttl=np.int32(60), limit_bytes=np.int64(1 << 20)).close()
 
 
-# --- connect() where something is missing
+# --- connect() with something missing
 
 CONNECT = "with entrepot.connect() as s: print(s.get(s.put([1, 2])), s.status()['keeper_pid'])"
-# All that is loaded late otherwise.
+# Imports everything that would otherwise be loaded lazily.
 LOAD = "import entrepot\nfrom entrepot import _launcher, codec\nentrepot.connect, codec.encode_value([1])"
-NOBODY = 2_000_123  # as in a pod: a user without an entry in passwd
+NOBODY = 2_000_123  # as in a pod: a user without a passwd entry
 
 
 class Place:
-    """An environment in which no store runs yet; the one that is started in it is ended."""
+    """Environment without a running store; a store started in it is stopped."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -183,7 +184,7 @@ class Place:
             for key, value in os.environ.items()
             if key != "HOME" and not key.startswith(("XDG_", "ENTREPOT_", "TMP"))
         }
-        # Where another user sees it too.
+        # Accessible to another user too.
         program = shutil.copy2(_launcher.daemon_binary(), folder / "entrepotd")
         self.environment |= {
             "TMPDIR": str(folder),
@@ -194,7 +195,7 @@ class Place:
         self.limits: dict[int, int] = {}
 
     def connect(self) -> subprocess.CompletedProcess[str]:
-        """``connect()`` and a put in a process of its own, which loads what it needs before it becomes poor."""
+        """Run ``connect()`` and a put in a separate process, which loads all modules before limits apply."""
         code = f"import os, resource\n{LOAD}\n"
         for kind, limit in self.limits.items():
             code += f"resource.setrlimit({kind}, ({limit}, {limit}))\n"
@@ -222,7 +223,7 @@ def place() -> Iterator[Place]:
 
 
 def refusal(done: subprocess.CompletedProcess[str], kind: type[EntrepotError]) -> str:
-    """The message of the error, of that kind, by which a process ended."""
+    """Return the message of the error of this kind that ended the process."""
     assert done.returncode == 1, done
     last = next(line for line in done.stderr.splitlines() if line.startswith("entrepot.errors."))
     assert last.startswith(f"entrepot.errors.{kind.__name__}: "), done.stderr
@@ -325,7 +326,8 @@ NO_DESCRIPTORS = r"process \d+ \([^)]+\) has no descriptors left, of {limit} \(u
 
 
 def test_each_number_of_descriptors_that_a_client_may_lack(daemon: Any) -> None:
-    """Connecting, leasing and mapping: each says what is lacking, is not tried again, and works when there is room."""
+    """Connecting, leasing and mapping: each error names what is missing, is not retried, and goes away with the
+    shortage."""
     code = """
         soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         def limit(n):
@@ -370,7 +372,7 @@ def test_each_number_of_descriptors_that_a_client_may_lack(daemon: Any) -> None:
     assert done.returncode == 0, done.stderr
     first, *refused, last = done.stdout.splitlines()
     assert (first, last) == ("1", "enough")
-    assert len(refused) >= 7, refused  # a socket, and what comes with a Hello
+    assert len(refused) >= 7, refused  # a socket, and the descriptors of a Hello
     for line in refused:
         kind, limit, message = line.split(" ", 2)
         assert kind == "AccessDenied", line
@@ -381,7 +383,7 @@ def test_each_number_of_descriptors_that_a_client_may_lack(daemon: Any) -> None:
 
 @contextmanager
 def no_descriptors() -> Iterator[int]:
-    """Takes all that this process may have; yields its limit."""
+    """Use up all descriptors of this process; yield its limit."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = max(int(name) for name in os.listdir("/proc/self/fd")) + 2
     taken: list[int] = []

@@ -1,4 +1,4 @@
-"""What can be made again is dropped instead of spilled, where that costs less; and says so until it is made again."""
+"""Recomputable objects are dropped instead of spilled if that costs less, and reported as dropped until recomputed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entrepot.errors import InvalidArgument, ObjectDropped, ObjectLost, ObjectNo
 
 MIB = 1 << 20
 VALUE = 4 * MIB
-CHEAP, DEAR = 1e-5, 600.0  # seconds: less than any disk takes, more than any
+CHEAP, DEAR = 1e-5, 600.0  # in seconds: less than any disk takes, more than any
 
 
 def value(number: int) -> np.ndarray[Any, Any]:
@@ -33,7 +33,7 @@ def dropped(store: entrepot.Store, oid: entrepot.ObjectID) -> bool:
 
 
 def fill(store: entrepot.Store, drops: int) -> list[entrepot.ObjectID]:
-    """Put values until so many others were dropped."""
+    """Put values until this many others have been dropped."""
     taken = []
     while store.status()["drops"] < drops:
         taken.append(store.put(value(99)))
@@ -55,7 +55,7 @@ def test_the_cheap_are_dropped_and_the_dear_are_spilled(tmp_path: Path, new_daem
         assert status["drops"] == status["dropped"] == len(gone)
         assert status["drops_bytes"] == len(gone) * VALUE
         assert status["spill"]["written_bytes"] <= 32 * VALUE, "of what can be dropped nothing is written"
-        for number, oid in enumerate(oids):  # what is brought back takes the memory of more that can be dropped
+        for number, oid in enumerate(oids):  # each reload takes the memory of other droppable objects
             if number % 2 == 0:
                 assert np.array_equal(store.get(oid), value(number))
 
@@ -101,7 +101,7 @@ def test_what_is_read_or_taken_back_is_not_dropped(new_daemon: Callable[..., Any
         held = store.get(oids[0])
         store.hint(oids[1], recompute_seconds=math.inf)
         store.hint(oids[2], keep=True)
-        fill(store, 1)  # the others are older, and would have gone before
+        fill(store, 1)  # the others are older, and would have been dropped first
         assert [dropped(store, oid) for oid in oids] == [False, False, False, True]
         assert np.array_equal(held, value(0))
 

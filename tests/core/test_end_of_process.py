@@ -1,4 +1,4 @@
-"""The interpreter's end overtakes threads that are inside the store: the process ends well all the same."""
+"""Interpreter shutdown while threads are inside the store: the process still exits cleanly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import entrepot
 import pytest
 
-TURNS = 8  # where the end overtakes a thread is chance
+TURNS = 8  # which moment a thread is caught at is chance
 
 WAITS = """
     def work():
@@ -58,7 +58,8 @@ def test_a_daemon_thread_does_not_abort_the_process(daemon: Any, what: str) -> N
 
 
 def test_a_store_that_outlives_its_module_says_nothing(daemon: Any) -> None:
-    """Modules that something keeps are emptied, the one that was imported last first; then what they held is freed."""
+    """At shutdown, modules that are still referenced are cleared in reverse order of import; then their contents are
+    freed."""
     code = f"""
     import json, sys, entrepot
     json.kept = entrepot.connect({daemon.address!r}, scope="tests")

@@ -1,4 +1,4 @@
-"""Fork, spawn and threads: a child has pins of its own, inherits no lease, and costs its parent nothing."""
+"""Fork, spawn and threads: a child has its own pins, inherits no lease, and does not affect its parent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def in_child(work: Callable[[], None]) -> Callable[[], None]:
-    """Forks; the child runs ``work`` and ends. Call the result to wait for it; it fails with the child's traceback."""
+    """Fork; the child runs ``work`` and exits. Call the result to wait for it; it fails with the child's traceback."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -53,7 +53,7 @@ def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepo
     def child() -> None:
         os.close(go_write)
         assert os.read(go_read, 1) == b"1"
-        assert (held[0] == 3).all()  # the parent let go, and the object is deleted
+        assert (held[0] == 3).all()  # the parent has released it, and the object is deleted
         store.put(np.full(100_000, 4), id=made)
         assert store.get(made)[0] == 4
         labels = [client["pid"] for client in store.status()["clients"]]
@@ -182,7 +182,7 @@ def test_multiprocessing(daemon: Any, store: entrepot.Store, method: str) -> Non
             sums = pool.starmap(worker, [(daemon.address, str(oid))] * 6)
         assert sums == [100_000 * 99_999 // 2] * 6
     else:
-        # What a spawned child gets is pickled: an importable function and the store.
+        # A spawned child's arguments are pickled: an importable function and the store.
         with context.Pool(2) as pool:
             found = [pool.apply_async(store.get, (oid,)) for _ in range(4)]
             assert all(np.array_equal(one.get(60), value) for one in found)

@@ -1,4 +1,4 @@
-"""Memory that nothing is in any more goes back to the machine."""
+"""Empty memory is returned to the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USED = 160 * MIB
 
 
 def segments_of(pid: int) -> int:
-    """Bytes of the memory that a process holds for payload."""
+    """Bytes of payload memory that a process holds."""
     total = 0
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
@@ -29,7 +29,7 @@ def segments_of(pid: int) -> int:
 def test_what_was_deleted_goes_back_after_a_calm_while(
     new_daemon: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
-    """Small segments and large ones; and puts go on as before."""
+    """Small and large segments are returned, and later puts still work."""
     daemon = new_daemon("256MiB", "--warm-bytes", "32MiB", "--give-back-after", "1s")
     with entrepot.connect(daemon.address, scope="tests") as store:
         for size in (16 * MIB, 80 * MIB):

@@ -1,4 +1,4 @@
-"""Keeper and daemon as a model: every interleaving, and each guard taken away as a control."""
+"""The keeper and daemon model: every interleaving, with each guard disabled in turn as a control."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_each_guard_is_missed(guard: str, faults: Faults, problem: str) -> None:
 
 @pytest.mark.parametrize("guard", ["silence_is_not_death", "keeper_ends_daemon", "daemon_ends_keeper"])
 def test_the_lock_stands_behind_the_others(guard: str) -> None:
-    """With one of them gone two daemons come to be; only the lock keeps the second from serving then."""
+    """Without one of the guards, two daemons can start; then only the lock keeps the second one from serving."""
     faults = replace(NONE, cuts=0 if guard == "silence_is_not_death" else 1, processes=3)
     without = replace(Rules(), **{guard: False})
     assert explore(replace(without, one_lock=False), faults, only=TWO_SERVE).problem == TWO_SERVE

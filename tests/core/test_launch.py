@@ -1,4 +1,4 @@
-"""The private daemon: started on first use, by one of many; settings; where it is refused."""
+"""The private daemon: started on first use, by one of several processes; its settings; when it is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_is_nobodys_child_and_inherits_nothing(private: Path) -> None:
 def test_it_starts_without_standard_descriptors(
     socket_folder: Path, answers: Callable[[str], bool], wait_until: Callable[..., None], closed: str
 ) -> None:
-    """What it opens would lie on 0 to 2 otherwise, where its children and its log would find it."""
+    """Otherwise its descriptors would get numbers 0 to 2, where its children and its log would use them."""
     address = f"unix://{socket_folder}/bare.sock"
     command = [str(_launcher.daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
     keeper = subprocess.Popen(["sh", "-c", f'exec "$@" {closed}', "sh", *command])

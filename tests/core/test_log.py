@@ -1,4 +1,4 @@
-"""A log that nobody reads, or that cannot be written, stops no store: lines are dropped, counted and told."""
+"""A log that is not read or cannot be written does not stop a store: lines are dropped, counted and reported."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import pytest
 
 SECONDS = 60
 PIPE_BYTES = 4096
-KEPT_BYTES = 2 * (128 << 10) + PIPE_BYTES  # of lines that wait: pending, in hand and in the pipe
-LINE_BYTES = 100  # at least, of the line that `complain` brings about
+KEPT_BYTES = 2 * (128 << 10) + PIPE_BYTES  # of waiting lines: pending, being written, and in the pipe
+LINE_BYTES = 100  # at least, per line that `complain` causes
 
 
 def entrepotd(address: str, *options: str) -> list[str]:
@@ -30,7 +30,7 @@ def entrepotd(address: str, *options: str) -> list[str]:
 
 
 def complain(address: str, times: int) -> int:
-    """Have the daemon log a line for each of so many connections that begin with nonsense."""
+    """Make the daemon log a line for each of ``times`` connections that start with garbage."""
     for _ in range(times):
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(SECONDS)
@@ -42,7 +42,7 @@ def complain(address: str, times: int) -> int:
 
 
 def within(seconds: float, work: Callable[[], Any]) -> Any:
-    """What ``work`` returns; a failure if it takes longer, because it hangs."""
+    """Return the result of ``work``; fail if it takes longer, because it hangs."""
     outcome: list[Any] = []
     thread = threading.Thread(target=lambda: outcome.append(work()), daemon=True)
     thread.start()
@@ -54,7 +54,7 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
 
 @pytest.fixture
 def unread(socket_folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], int]]:
-    """A store whose standard error is a pipe that is full and that nobody reads: address, process, end to read."""
+    """A store whose standard error is a full pipe that nobody reads: address, process, read end."""
     address = f"unix://{socket_folder}/store.sock"
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -63,7 +63,7 @@ def unread(socket_folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], 
     os.close(writer)
     yield address, process, reader
     os.close(reader)
-    process.terminate()  # a keeper that is killed is made again
+    process.terminate()  # terminated, because a killed keeper is restarted
     assert process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
@@ -86,7 +86,7 @@ def test_a_pipe_that_nobody_reads_stops_nobody(
     dropped = within(SECONDS, lambda: put_and_get(address))
     assert 0 < dropped < times
 
-    # Somebody reads: what was kept comes, and a line tells how much was not.
+    # Once the pipe is read, the kept lines arrive, and a line with the number of dropped ones.
     text = b""
     note = re.compile(rb"WARNING daemon\[\d+\] (\d+) lines of this log were dropped: what reads it did not keep up\n")
     while not (told := note.findall(text)):
@@ -96,7 +96,7 @@ def test_a_pipe_that_nobody_reads_stops_nobody(
     assert sum(map(int, told)) == dropped
     process.terminate()
     last = b""
-    while piece := within(SECONDS, lambda: os.read(reader, 1 << 16)):  # till daemon and keeper have closed it
+    while piece := within(SECONDS, lambda: os.read(reader, 1 << 16)):  # until daemon and keeper have closed it
         last += piece
     assert process.wait(SECONDS) == 0
     assert b"keeper ends with code 0" in last, "each process tells its end"
@@ -158,9 +158,9 @@ def test_a_fifo_as_log_file_waits_for_no_reader(
     try:
         wait_until(lambda: answers(address), "the store to listen", SECONDS)
         assert within(SECONDS, lambda: put_and_get(address)) == 0
-        with fifo.open("rb") as reader:  # it comes late, and misses nothing
+        with fifo.open("rb") as reader:  # a late reader misses nothing
             assert b"daemon[" in within(SECONDS, reader.readline)
-        within(SECONDS, lambda: complain(address, 3))  # it is gone, and nobody dies of that
+        within(SECONDS, lambda: complain(address, 3))  # the reader is gone, and nothing dies
         assert within(SECONDS, lambda: put_and_get(address)) == 0
     finally:
         process.terminate()
@@ -176,7 +176,7 @@ def test_a_log_on_a_full_disk_is_counted(
         wait_until(lambda: answers(address), "the store to listen", SECONDS)
         wait_until(lambda: within(SECONDS, lambda: put_and_get(address)) > 0, "the lost lines to be counted", SECONDS)
         with entrepot.connect(address, scope="tests") as store:
-            os.kill(store.status()["pid"], signal.SIGKILL)  # of which the keeper has something to say
+            os.kill(store.status()["pid"], signal.SIGKILL)  # the keeper logs that
 
         def keeper_lost_lines() -> bool:
             with entrepot.connect(address, scope="tests") as store:  # wakes the keeper

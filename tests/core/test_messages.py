@@ -1,4 +1,4 @@
-"""What errors say: the value that was wrong, and what to do about it; one line a kind of bad input."""
+"""Error messages name the wrong value and a remedy; one entry per kind of bad input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def full(store: entrepot.Store) -> None:
         kept.append(store.get(store.put(np.ones(16 * MIB, dtype=np.uint8), name=f"kept {len(kept)}")))
 
 
-# what was done, the error, what of it the message repeats, what the message advises
+# call, error, pattern of the value in the message, pattern of the advice
 CASES: dict[str, tuple[Callable[[entrepot.Store], Any], type[Exception], str, str]] = {
     "unknown ID": (lambda s: s.get(UNKNOWN), errors.ObjectNotFound, UNKNOWN, "timeout"),
     "unknown ID of many": (lambda s: s.get_many([UNKNOWN]), errors.ObjectNotFound, UNKNOWN, "timeout"),
@@ -74,13 +74,13 @@ def test_the_message_names_the_value_and_what_to_do(
 
 
 def test_no_memory_for_segments_is_told_and_passes(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Whatever the machine has: the daemon may map no more memory than it has now.
+    # Independent of the machine: the daemon may map no more memory than it has now.
     store.wait_provisioned()
     pid = store.status()["pid"]
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     mapped = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize:"))
     before = resource.prlimit(pid, resource.RLIMIT_AS)
-    value = np.full(250 * MIB, 7, dtype=np.uint8)  # of 256 MiB, so that what is mapped already is not enough
+    value = np.full(250 * MIB, 7, dtype=np.uint8)  # of 256 MiB, so that the memory already mapped is not enough
     resource.prlimit(pid, resource.RLIMIT_AS, (mapped + MIB, before[1]))
     monkeypatch.setattr("entrepot._store.PUT_WAIT_SECONDS", 0.2)
     with pytest.raises(errors.StoreFull) as caught:

@@ -1,4 +1,4 @@
-"""A name that is bound anew while its value is got."""
+"""A name that is rebound while its value is being read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def rebinding(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch, times: int) -> Iterator[int]:
-    """Between resolving the name and getting its value, the name gets another value and the former one is deleted."""
+    """Between resolving the name and getting its value, rebind the name to another value and delete the former one."""
     resolve = store.resolve
     left = iter(range(times))
 

@@ -1,4 +1,4 @@
-"""Objects as their parts: what is read here and written there is the same object."""
+"""Objects as raw parts: parts read here and written there form the same object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_parts_make_the_same_object(store: entrepot.Store) -> None:
     got = store.get_by_name("copy")
     assert all((got[key] == value[key]).all() for key in value)
     copy = store.get(oid, copy="on_write")
-    copy["a"][0] = 7  # its pages can be mapped privately, as those of a put
+    copy["a"][0] = 7  # its pages can be mapped privately, like those of a put
     assert store.get(oid)["a"][0] == 0
 
 

@@ -1,4 +1,4 @@
-"""Which classes and functions pickled data may name: ``connect(allow_pickle=, pickled_classes=)``."""
+"""Classes and functions that pickled data may name: ``connect(allow_pickle=, pickled_classes=)``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = __name__
 
 
 class Kept:
-    """A class that is allowed, with whatever it is given."""
+    """A permitted class that stores its arguments."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
@@ -32,7 +32,7 @@ class Kept:
 
 
 class Reduced:
-    """What its pickle does is what it was given: a call."""
+    """Pickles as the call that it was given."""
 
     def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
         self._what = (call, arguments)
@@ -64,7 +64,7 @@ def test_an_argument_switches_pickling_off_and_on(
 
 
 def test_an_argument_of_another_kind_is_refused(daemon: Any) -> None:
-    wrong: Any = "no"  # which is true
+    wrong: Any = "no"  # which is truthy
     with pytest.raises(InvalidArgument, match="allow_pickle is True, False or None, but got 'no'"):
         entrepot.connect(daemon.address, allow_pickle=wrong)
 
@@ -124,13 +124,13 @@ def test_anything_else_is_refused_before_it_does_anything(
 
 
 def stream(module: str, name: str) -> bytes:
-    """A pickle that names a thing by a path of the writer's choice."""
+    """Pickle that refers to an object by a path of the writer's choice."""
     return b"\x80\x04" + b"".join(b"\x8c" + bytes([len(one)]) + one.encode() for one in (module, name)) + b"\x93."
 
 
 @pytest.mark.parametrize(("module", "name"), [(HERE, "os.system"), (HERE, "os"), (HERE, "subprocess.Popen")])
 def test_a_permitted_module_is_no_way_to_others(module: str, name: str) -> None:
-    """Names in a pickle may have dots, so a pattern for a module would cover all that the module has imported."""
+    """Names in a pickle may contain dots, so a pattern for a module would cover all that the module has imported."""
     from entrepot._codecs_builtin import PickleCodec
     from entrepot.codec import PICKLE_CODEC, Decoder, Node, default_registry
 

@@ -1,4 +1,4 @@
-"""A client in a pod: it starts nothing, and says where the store of its node should be."""
+"""A client in a pod: it starts no store, and its error says where the store of its node should be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entrepot_io.placement.names import NODE_VARIABLE, Site
 
 @pytest.fixture
 def node(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A pod on node-a; the folder that its node's socket should be in, which is not there yet."""
+    """A pod on node-a; the directory of its node's socket, which does not exist yet."""
     runtime = socket_folder / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -36,7 +36,7 @@ def node(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def a_socket(path: Path) -> None:
-    """A socket that nobody listens at."""
+    """A socket on which nobody listens."""
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(path))
 

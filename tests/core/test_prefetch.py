@@ -1,4 +1,4 @@
-"""Getting members ahead: in order, bounded, nothing left behind, errors where they belong."""
+"""Prefetching of members: in order, bounded, without leftovers, with errors at the right member."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from entrepot.errors import ObjectLost
 
 
 class Source:
-    """Members that take long to get; knows who got which, and how many are held."""
+    """Members that are slow to get; records which thread got which, and how many are held."""
 
     def __init__(self, count: int, size: int = 10, seconds: float = 0.002) -> None:
         self.positions = list(range(count))
@@ -25,7 +25,7 @@ class Source:
         self.most_held = 0
 
     def get(self, position: int) -> Member:
-        time.sleep(self.seconds)  # the disk
+        time.sleep(self.seconds)  # simulated disk
         with self.lock:
             self.threads[position] = threading.current_thread().name
             self.held += 1
@@ -61,13 +61,13 @@ def test_what_is_slow_is_got_ahead_by_another_thread(wait_until: Callable[..., N
     assert got == list(range(20))
     assert source.threads[0] == "MainThread"
     assert "entrepot-prefetch" in source.threads.values()
-    assert source.most_held <= 4  # in hand, in work, and two ready
+    assert source.most_held <= 4  # in use, being loaded, and two ready
     wait_until(lambda: not _helpers(), "the helper to end")
     assert source.held == 0
 
 
 def test_what_is_fast_needs_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_prefetch, "SLOW_SECONDS", 5.0)  # a busy machine may take long over nothing
+    monkeypatch.setattr(_prefetch, "SLOW_SECONDS", 5.0)  # even trivial work may take long on a busy machine
     source = Source(200, seconds=0)
     assert [member.position for member in source.read()] == source.positions
     assert set(source.threads.values()) == {"MainThread"}

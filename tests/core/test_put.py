@@ -1,4 +1,4 @@
-"""Putting: nothing is copied that is there already; the same content twice is one object; names, sessions, lists."""
+"""Putting: existing data is not copied, equal content is one object; names, sessions, batches."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_session_ends_by_itself_though_its_process_stays(store: entrepot.Store
     oid = run.put(b"x" * 50_000)
     run.close()
     also.put(b"y")
-    assert store.exists(oid)  # one of this process's stores still has it open
+    assert store.exists(oid)  # another store of this process still has the session open
     also.close()
     wait_until(lambda: not store.exists(oid), "the session to end", 60)
     assert "short" not in [one.session for one in store.sessions()]

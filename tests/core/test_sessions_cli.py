@@ -1,4 +1,4 @@
-"""What is kept, seen and removed from the command line: sessions, gc, ls over all sessions."""
+"""Sessions in the command line: listing, gc, ls over all sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from entrepot.cli import main
 
 
 class Cli:
-    """Runs a verb in this process."""
+    """Run a subcommand in this process."""
 
     def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
         self._address, self._capsys = address, capsys
@@ -38,7 +38,7 @@ class Cli:
 
 @pytest.fixture(autouse=True)
 def _folders(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run-time folder and a spill folder of this test's own, so that nothing of anybody else is found or removed."""
+    """Separate runtime and spill directories, so that no one else's stores are found or removed."""
     (socket_folder / "run" / "entrepot").mkdir(parents=True, mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(socket_folder / "run"))
     monkeypatch.setattr(_garbage, "default_spill_folder", lambda: socket_folder / "spill")
@@ -51,7 +51,7 @@ def cli(daemon: Any, capsys: pytest.CaptureFixture[str]) -> Cli:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Sessions that the host ``airflow`` says are over; changed by the test."""
+    """Sessions that the orchestrator ``airflow`` reports as finished; modified by the test."""
     over: dict[str, str] = {}
 
     class Entry:

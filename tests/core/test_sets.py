@@ -1,4 +1,4 @@
-"""Locality sets, hints and consumers as Python programs use them, against a daemon that spills."""
+"""Locality sets, hints and consumers in Python, against a daemon that spills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def spilling(start_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def small(spilling: Any, request: pytest.FixtureRequest) -> Iterator[entrepot.Store]:
-    """A session of the test's own in a store of 96 MiB that spills."""
+    """A separate session in a store of 96 MiB that spills."""
     with entrepot.connect(spilling.address, scope="tests", session=request.node.name) as store:
         yield store
         store.remove_session(request.node.name)
@@ -113,11 +113,11 @@ def test_the_dead_go_first_and_are_not_written(small: entrepot.Store) -> None:
     done = small.put(bytes(8 * MIB), consumers=2)
     needed = small.put(bytes(8 * MIB), consumers=2)
     assert small.consumed(done, "train") == 1
-    assert small.consumed(done, "train") == 1  # the task is run again
+    assert small.consumed(done, "train") == 1  # the task is retried
     assert small.consumed(done, "report") == 0
     assert small.info(done).dead
     assert small.info(needed).consumers_left == 2
-    assert small.get(done) == bytes(8 * MIB)  # nobody takes it away before memory is short
+    assert small.get(done) == bytes(8 * MIB)  # it is kept until memory is short
     for _ in range(16):
         small.put(bytes(8 * MIB))
     assert not small.exists(done)
@@ -135,7 +135,7 @@ def test_a_session_can_delete_what_its_last_consumer_had(small: entrepot.Store) 
         value = short.get(oid)
         assert short.consumed(oid, "only") == 0
         assert not short.exists(oid)
-        assert value == bytes(MIB)  # who reads it goes on
+        assert value == bytes(MIB)  # readers keep the value
         assert [one.deletes_consumed for one in short.sessions() if one.session == "short"] == [True]
     small.remove_session("short")
 
@@ -152,7 +152,7 @@ for _ in range(int(sys.argv[3])):
 
 
 def test_scans_in_other_processes_are_recognised(small: entrepot.Store, spilling: Any) -> None:
-    """What readers note in their own tables reaches the daemon."""
+    """Accesses that readers note in their own tables reach the daemon."""
     ids = [small.put(bytes(4 * MIB)) for _ in range(36)]  # 144 MiB
     subprocess.run([sys.executable, "-c", READER, spilling.address, small.session_name, "2"], check=True, timeout=120)
     (default,) = small.locality_sets()
@@ -180,7 +180,7 @@ def test_commands_show_sets(small: entrepot.Store, spilling: Any, capsys: pytest
 
 
 def _moved(start_daemon: Callable[..., Any], folder: Path, policy: str, passes: int) -> int:
-    """Bytes written and read by the daemon for scans over twice the memory."""
+    """Bytes that the daemon writes and reads for scans over twice the memory."""
     folder.mkdir(mode=0o700)
     daemon = start_daemon("128MiB", "--spill-path", str(folder))
     with entrepot.connect(daemon.address, scope="tests") as store:

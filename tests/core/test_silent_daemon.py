@@ -1,4 +1,4 @@
-"""A daemon or keeper that is stopped: time-outs are kept all the same, and the error says which process it is."""
+"""A stopped daemon or keeper: timeouts are still kept, and the error names the stopped process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from silenced import stopped
 
-# Without a time-out of its own a call waits for 30 s and more: what ends before that kept the caller's.
+# A call without a timeout waits for 30 s or more; one that ends earlier has kept the caller's timeout.
 PATIENCE = 20.0
 
 
 def _failure(work: Callable[[], Any]) -> BaseException:
-    """What it raises, before a call without a time-out would."""
+    """Return the error that it raises, before a call without a timeout would."""
     met: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Sizes are those of the values, although a small value lies in its object's metadata and has no buffer."""
+"""Reported sizes are those of the values, even of a small value that is stored in metadata and has no buffer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from entrepot.cli import main
 from entrepot.codec import Node, encode_value, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, VersionMismatch
 
-SMALL: list[tuple[Any, int, int]] = [  # value, its size at least and at most
+SMALL: list[tuple[Any, int, int]] = [  # value, its minimum and maximum size
     (b"x" * 100, 100, 100),
     (b"x" * 4096, 4096, 4096),
     (bytearray(300), 300, 300),

@@ -1,4 +1,4 @@
-"""Short byte strings take a path of their own; what comes out is what the general path gives."""
+"""Short byte strings take a fast path, with the same results as the general path."""
 
 from __future__ import annotations
 

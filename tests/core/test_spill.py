@@ -1,4 +1,4 @@
-"""More than fits in memory: values leave for disk and come back, and outlive every process of the store."""
+"""More data than memory: values are spilled and reloaded, and survive every process of the store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ VALUE = 4 * MIB
 
 @pytest.fixture
 def spilling(tmp_path: Path, new_daemon: Callable[..., Any]) -> Any:
-    """A store of 64 MiB with a folder of its own."""
+    """A store of 64 MiB with a separate spill directory."""
     return new_daemon("64MiB", "--spill-path", str(tmp_path / "spill"), "--spill-quota", "1GiB")
 
 
 @pytest.fixture
 def small(spilling: Any) -> Iterator[entrepot.Store]:
-    """A connection to it."""
+    """Connection to that store."""
     with entrepot.connect(spilling.address, scope="tests") as connected:
         yield connected
 
@@ -124,7 +124,7 @@ def test_what_was_on_disk_outlives_keeper_and_daemon(
         wait_until(lambda: all(small.info(oid).state == "spilled" for oid in oids[:6]), "six values to leave")
         wait_until(lambda: small.status()["spill"]["unrecorded"] == 0, "the manifest to tell of them")
     status = small.status()
-    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither starts the other anew
+    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
     os.kill(status["pid"], signal.SIGKILL)
     os.kill(status["keeper_pid"], signal.SIGKILL)
     small.close()

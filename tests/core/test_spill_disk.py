@@ -1,6 +1,7 @@
-"""Disks that fail a running store: full from the beginning, filled by others, damaged, cut short, taken away.
+"""Disks that fail under a running store: full from the start, filled by others, damaged, truncated, removed.
 
-What does not fit is refused with the reason, what was stored stays readable or is told to be lost, and nobody dies.
+A value that does not fit is rejected with the reason, stored values stay readable or are reported as lost, and no
+process dies.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ import pytest
 MIB = 1 << 20
 VALUE = 4 * MIB
 DISK = 96 * MIB
-FULL = "more cannot be had|No space left on device"  # what a refusal says of a disk, whatever else it says
+FULL = "more cannot be had|No space left on device"  # what every refusal says about a disk
 
 
 @pytest.fixture
 def disk(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManager[str]]) -> Iterator[Path]:
-    """A file system of 96 MiB."""
+    """File system of 96 MiB."""
     with small_disk(tmp_path / "disk", DISK) as refused:
         if refused:
             pytest.skip(refused)
@@ -40,7 +41,7 @@ def value(number: int) -> np.ndarray[Any, Any]:
 
 
 def put_until_full(store: entrepot.Store, first: int = 0, most: int = 100) -> tuple[list[entrepot.ObjectID], str]:
-    """Values put one after the other till the store says that it is full, and what it says."""
+    """Put values until the store reports that it is full; return their IDs and the error message."""
     oids: list[entrepot.ObjectID] = []
     for number in range(first, first + most):
         try:
@@ -56,9 +57,10 @@ def assert_all_there(store: entrepot.Store, oids: list[entrepot.ObjectID], first
 
 
 def fill(path: Path) -> None:
-    """Take what is free on a disk into a file, to the last block.
+    """Fill a disk's free space with a file, to the last block.
 
-    In ever smaller steps till nothing more fits, because a store that spills meanwhile makes any measured figure old.
+    Writes ever smaller pieces until nothing more fits, because a store that spills meanwhile outdates any measured
+    figure.
     """
     block = os.statvfs(path.parent).f_frsize
     with path.open("wb") as file:
@@ -112,7 +114,7 @@ def test_a_disk_that_others_fill_and_empty_again(
             try:
                 oid = store.put(value(500))
             except entrepot.StoreFull:
-                return False  # a disk that failed is left alone for half a minute
+                return False  # a failed disk is not used for half a minute
             return bool(np.array_equal(store.get(oid), value(500)))
 
         wait_until(one_more, "room on the disk to be used again", 90)
@@ -122,7 +124,7 @@ def test_a_disk_that_others_fill_and_empty_again(
 def spilled(
     daemon: Any, wait_until: Callable[..., None], store: entrepot.Store, count: int = 6
 ) -> list[entrepot.ObjectID]:
-    """Values whose bytes are on disk alone."""
+    """Values whose bytes are only on disk."""
     oids = [store.put(value(number)) for number in range(count)]
     store.evict(*oids)
     wait_until(lambda: all(store.info(oid).state == "spilled" for oid in oids), "all values to leave")
@@ -145,7 +147,7 @@ def test_damage_is_one_objects_loss_and_is_told(
         assert files
         whole = {oid: value(number).tobytes() for number, oid in enumerate(oids)}
         victim = oids[3]
-        # Where the victim lies: the only place that has these bytes.
+        # Find the victim: these bytes exist only there.
         needle = whole[victim][: 1 << 16]
         for path in files:
             at = path.read_bytes().find(needle)
@@ -161,7 +163,7 @@ def test_damage_is_one_objects_loss_and_is_told(
                 break
         else:
             pytest.fail("the victim is in no file")
-        # Each time, and not only while the read that failed is waited for.
+        # Every time, not only while the failed read is being waited for.
         for _ in range(2):
             with pytest.raises(entrepot.ObjectLost, match="in this store, because its copy on disk is damaged"):
                 store.get(victim)
@@ -171,7 +173,7 @@ def test_damage_is_one_objects_loss_and_is_told(
                 assert store.get(oid).tobytes() == whole[oid]
             except entrepot.ObjectLost:
                 lost += 1
-        assert lost == 1 if harm == "flipped" else lost >= 1  # what lay behind the cut is gone too
+        assert lost == 1 if harm == "flipped" else lost >= 1  # values after the cut are lost too
         fresh = store.put(value(77))
         assert np.array_equal(store.get(fresh), value(77))
 
@@ -185,7 +187,7 @@ def test_a_folder_that_is_taken_away(
         pid = store.status()["pid"]
         oids = spilled(daemon, wait_until, store)
         shutil.rmtree(folder)
-        assert_all_there(store, oids)  # the files are open, and go with the daemon
+        assert_all_there(store, oids)  # the files are open until the daemon ends
         more = [store.put(value(100 + number)) for number in range(40)]
         assert folder.stat().st_mode & 0o777 == 0o700
         assert payload_files(folder), "it is made again, and used"
@@ -210,7 +212,7 @@ def test_the_limit_of_file_sizes_is_a_full_disk(tmp_path: Path, new_daemon: Call
         pid = store.status()["pid"]
         oids = [store.put(value(number)) for number in range(4)]
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (MIB, most))  # `ulimit -f`: a spill file is larger
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (MIB, most))  # like `ulimit -f`: a spill file is larger
         more, refused = put_until_full(store, len(oids))
         assert re.search(r"File too large.*ulimit -f", refused), refused
         assert_all_there(store, oids + more)

@@ -1,4 +1,4 @@
-"""Spilled values under a key: nothing of them is on disk, only that key brings them back, and no key is no store."""
+"""Encrypted spill files: no plaintext on disk, restored only with the same key, and no store without a key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def key_file(folder: Path, name: str = "key") -> Path:
 
 @pytest.fixture
 def spill(tmp_path: Path) -> tuple[str, ...]:
-    """The options of a folder of this test's own."""
+    """Options for a separate spill directory."""
     return "--spill-path", str(tmp_path / "spill"), "--spill-quota", "1GiB"
 
 
@@ -49,9 +49,9 @@ def spill_some(store: entrepot.Store, wait_until: Callable[..., None], count: in
 
 
 def kill(daemon: Any, store: entrepot.Store) -> None:
-    """Keeper and daemon at once, so that only what is on disk is left."""
+    """Kill keeper and daemon at once, so that only the data on disk is left."""
     status = store.status()
-    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither starts the other anew
+    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
     os.kill(status["pid"], signal.SIGKILL)
     os.kill(status["keeper_pid"], signal.SIGKILL)
     store.close()
@@ -59,7 +59,7 @@ def kill(daemon: Any, store: entrepot.Store) -> None:
 
 
 def refused(address: str, *options: str) -> str:
-    """Why a daemon does not start."""
+    """Reason why a daemon does not start."""
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "64MiB", *options]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1, ended.stderr
@@ -138,7 +138,7 @@ def test_a_dead_daemon_is_not_noticed(
 def lose_the_key(
     key: Path, store: entrepot.Store, oids: list[entrepot.ObjectID], wait_until: Callable[..., None]
 ) -> str:
-    """The daemon dies and its successor gets no key: what is said of the values then."""
+    """Kill the daemon and hide the key from its successor; return what it then reports about the values."""
     key.rename(f"{key}.away")
     pid = store.status()["pid"]
     os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Keeper and daemon are stopped, slowed down and traced in each step: one daemon at most, and every value right.
+"""Keeper and daemon are stopped, slowed down and traced at each step: at most one daemon, and every value correct.
 
-A process that is silent may go on at any moment. Whoever took silence for death made a second daemon, and two daemons
-write one store.
+A silent process may continue at any moment. Treating silence as death would create a second daemon, and two daemons
+would write to one store.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from silenced import frozen, state_of, stopped, throttled, traced
 
-LONG = 6.5  # seconds of silence: more than any time-out that an answer between keeper and daemon ever had
+LONG = 6.5  # seconds of silence: more than any timeout ever used between keeper and daemon
 
 
 def processes(address: str, role: str) -> list[int]:
-    """The processes of this store with that role, those that are stopped too."""
+    """Processes of this store with this role, including stopped ones."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -52,7 +52,7 @@ def value(number: int) -> np.ndarray[Any, Any]:
 
 
 class Checked:
-    """What was put into a store, and whether all of it is still what was put."""
+    """Values put into a store, and a check that they are unchanged."""
 
     def __init__(self) -> None:
         self.oids: dict[int, Any] = {}
@@ -63,7 +63,7 @@ class Checked:
             self.oids[number] = store.put(value(number))
 
     def put_elsewhere(self, python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-        """By another process: a client that is new to the daemon, where a second connection of this one is not."""
+        """Put from another process: a new client for the daemon, unlike a second connection of this process."""
         number = len(self.oids)
         code = """
             import numpy as np
@@ -91,7 +91,7 @@ def test_a_keeper_that_was_silent_for_long_is_not_taken_for_dead(
         checked.put(store)
         checked.check(store)
         wait_until(lambda: time.monotonic() > end, "the keeper's time to be long", LONG + 30)
-    # A second daemon would be started within milliseconds; it and the first would give the same memory away twice.
+    # A second daemon would be started within milliseconds, and would assign the same memory as the first.
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
         assert len(processes(store.address, "daemon")) == 1
@@ -105,7 +105,7 @@ def test_a_keeper_that_was_silent_for_long_is_not_taken_for_dead(
 def test_a_stopped_keeper_stalls_no_client_and_gets_what_it_missed(
     store: entrepot.Store, python: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
-    """Clients come, put and go while it is stopped; killed afterwards, the daemon loses nothing of that."""
+    """Clients connect, put and leave while it is stopped; a daemon killed afterwards loses none of that."""
     checked = Checked()
     keeper, first = store.status()["keeper_pid"], store.status()["pid"]
     with stopped(keeper, wait_until):
@@ -117,8 +117,8 @@ def test_a_stopped_keeper_stalls_no_client_and_gets_what_it_missed(
             checked.put(store, 1)
             slowest = max(slowest, time.monotonic() - began)
         checked.check(store)
-        big = store.put(np.full(100 << 17, 7))  # 100 MiB: segments that the keeper has not heard of
-        assert slowest < 5, "a client waited for the keeper"  # a watchdog: the former time-out
+        big = store.put(np.full(100 << 17, 7))  # 100 MiB: segments that the keeper does not know yet
+        assert slowest < 5, "a client waited for the keeper"  # watchdog: the former timeout
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: not processes(store.address, "daemon"), "the daemon's end")
         assert processes(store.address, "keeper") or state_of(keeper) in "Tt"
@@ -153,10 +153,10 @@ def test_the_keeper_says_that_its_daemon_is_stopped_and_that_it_goes_on(
 def test_a_stopped_daemon_is_not_replaced(store: entrepot.Store, wait_until: Callable[..., None]) -> None:
     checked = Checked()
     checked.put(store)
-    checked.check(store)  # so that all is mapped
+    checked.check(store)  # so that everything is mapped
     first = store.status()["pid"]
     with stopped(first, wait_until):
-        checked.check(store)  # reading asks nobody
+        checked.check(store)  # reading needs no daemon
         end = time.monotonic() + LONG
         wait_until(lambda: time.monotonic() > end, "the daemon's time to be long", LONG + 30)
         assert processes(store.address, "daemon") == [first]
@@ -168,7 +168,8 @@ def test_a_stopped_daemon_is_not_replaced(store: entrepot.Store, wait_until: Cal
 def test_a_daemon_that_is_stopped_at_its_start_is_waited_for(
     store: entrepot.Store, wait_until: Callable[..., None]
 ) -> None:
-    """Killed, and its heir stopped as soon as it can be seen: most often before it has taken what the keeper sends."""
+    """The daemon is killed, and its successor stopped as soon as it is visible: usually before it has received what the
+    keeper sends."""
     checked = Checked()
     checked.put(store)
     clients = [entrepot.connect(store.address, scope="tests") for _ in range(40)]  # descriptors to be handed over
@@ -218,7 +219,7 @@ def test_a_keeper_that_is_stopped_and_killed_is_replaced_once(
 def test_a_new_keeper_that_is_stopped_at_its_start_stalls_nobody(
     store: entrepot.Store, wait_until: Callable[..., None]
 ) -> None:
-    """Stopped while it is started or filled; it goes on, or is ended, and there is one keeper in the end."""
+    """It is stopped while being started or filled, then continues or is ended; in the end there is one keeper."""
     checked = Checked()
     checked.put(store)
     daemon, keeper = store.status()["pid"], store.status()["keeper_pid"]
@@ -259,7 +260,7 @@ def test_an_upgrade_with_a_stopped_keeper_says_so_and_changes_nothing(
             store._raw().upgrade(str(program))
         checked.put(store)
         checked.check(store)
-    # What was taken back does not happen after all when the daemon dies.
+    # The cancelled upgrade must not take place when the daemon dies.
     os.kill(before["pid"], signal.SIGKILL)
     wait_until(lambda: store.status()["pid"] not in (0, before["pid"]), "another daemon")
     assert os.readlink(f"/proc/{store.status()['pid']}/exe") != str(program)
@@ -269,7 +270,7 @@ def test_an_upgrade_with_a_stopped_keeper_says_so_and_changes_nothing(
 def test_whoever_connects_after_an_upgrades_answer_is_not_cut_off(
     store: entrepot.Store, socket_folder: Path, wait_until: Callable[..., None]
 ) -> None:
-    """The keeper is stopped when the daemon steps down: who connects then is served by the next one."""
+    """The keeper is stopped when the daemon steps down: clients that connect then are served by the next daemon."""
     checked = Checked()
     checked.put(store)
     for number in range(3):
@@ -277,7 +278,7 @@ def test_whoever_connects_after_an_upgrades_answer_is_not_cut_off(
         program = socket_folder / f"entrepotd-{number}"
         shutil.copy2(daemon_binary(), program)
         store._raw().upgrade(str(program))
-        # Sockets by hand: the library would connect again by itself, and hide what this is about.
+        # Raw sockets: the library would reconnect and hide the problem.
         sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(20)]
         for one in sockets:
             one.connect(store.address.removeprefix("unix://"))
@@ -296,7 +297,7 @@ def test_whoever_connects_after_an_upgrades_answer_is_not_cut_off(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_stops_and_deaths_in_any_order(store: entrepot.Store, wait_until: Callable[..., None], seed: int) -> None:
-    """Stop and go on, at random, with a kill now and then; values are right throughout, and one daemon is left."""
+    """Stop and continue at random, with occasional kills: values stay correct, and one daemon is left."""
     chance = random.Random(seed)
     checked = Checked()
     checked.put(store, 5)
@@ -341,7 +342,7 @@ def test_a_keeper_that_is_frozen_traced_or_slow_is_not_taken_for_dead(
 def test_a_slow_daemon_is_not_replaced_and_a_slow_heir_is_waited_for(
     store: entrepot.Store, wait_until: Callable[..., None]
 ) -> None:
-    """A limit of processor time (that of a container) makes each step take a hundred times as long."""
+    """A CPU limit (as of a container) makes each step take a hundred times as long."""
     checked = Checked()
     checked.put(store)
     first = store.status()["pid"]
@@ -350,7 +351,7 @@ def test_a_slow_daemon_is_not_replaced_and_a_slow_heir_is_waited_for(
         checked.check(store)
         assert store.status()["pid"] == first
     keeper = store.status()["keeper_pid"]
-    with throttled(keeper, wait_until):  # and so is what it starts
+    with throttled(keeper, wait_until):  # and so are the processes that it starts
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: store.status()["pid"] not in (0, first), "the next daemon", 60)
         checked.put(store, 3)

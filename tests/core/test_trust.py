@@ -1,4 +1,4 @@
-"""Where the store's protection ends, as docs/trust.md says it: files on disk, and processes of the same user."""
+"""Limits of the store's protection as documented in docs/trust.md: files on disk, and processes of the same user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_spilled_values_are_their_users_alone(
     tmp_path: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     folder = tmp_path / "spill"
-    before = os.umask(0)  # the modes are the daemon's own doing
+    before = os.umask(0)  # file modes are up to the daemon
     try:
         daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "256MiB")
     finally:
@@ -41,7 +41,7 @@ def test_spilled_values_are_their_users_alone(
 
 
 def test_a_process_of_the_same_user_gets_around_all_of_it(store: entrepot.Store) -> None:
-    """No guarantee, but its end: were this to fail, the page would have to promise more."""
+    """Documents a limit, not a guarantee: if this fails, the page would have to promise more."""
     mark = os.urandom(64)
     value = np.frombuffer(mark * 4096, np.uint8)
     oid = store.put(value)
@@ -66,7 +66,7 @@ def test_a_process_of_the_same_user_gets_around_all_of_it(store: entrepot.Store)
 
 
 def _places(fd: int, pattern: bytes) -> Iterator[int]:
-    """Where a file with holes has these bytes first; holes are not read, which would fill them."""
+    """Yield the first position of these bytes in a sparse file, if any. Holes are not read: that would fill them."""
     end = os.fstat(fd).st_size
     place = 0
     while place < end:
@@ -75,7 +75,7 @@ def _places(fd: int, pattern: bytes) -> Iterator[int]:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            return  # nothing but a hole is left
+            return  # only a hole is left
         hole = os.lseek(fd, place, os.SEEK_HOLE)
         while place < hole:
             found = os.pread(fd, min(MIB, hole - place), place).find(pattern)

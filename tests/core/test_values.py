@@ -1,4 +1,4 @@
-"""What a reader gets: immutable, of the same type, valid for as long as it is held."""
+"""Values that readers get: immutable, of the same type, valid for as long as they are held."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_held_value_survives(store: entrepot.Store, wait_until: Any, how: str)
     else:
         store.remove_session("run")
         assert not store.exists(oid)
-    for _ in range(30):  # others use all memory that they can get
+    for _ in range(30):  # other puts use all available memory
         store.delete(store.put(np.zeros(4 * MIB)))
     assert (value == 7).all()
     assert store.status()["deferred_frees"] >= 1
