@@ -27,7 +27,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def text_table(rows: Sequence[Row]) -> str:
-    """The table for a terminal, a blank line between hosts."""
+    """The table for a terminal, with a blank line between orchestrators."""
     return laid_out(COLUMNS, [cells(row) for row in rows], right=(2, 3))
 
 

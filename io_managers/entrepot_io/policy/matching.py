@@ -77,7 +77,7 @@ def _texts(subject: Subject, key: str) -> tuple[str, ...]:
     if key in ("host", "pipeline"):
         return (getattr(task, key),)
     text: str = getattr(subject, key)
-    # No asset is not an asset with an empty name: "*" is for all that have one.
+    # No asset is not the same as an empty name: "*" matches only outputs that have one.
     return (text,) if text or key in ("key", "type") else ()
 
 
