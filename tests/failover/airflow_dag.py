@@ -1,4 +1,4 @@
-"""The pipeline of faults as a DAG, and the file that stands in Airflow's folder of DAGs for each case."""
+"""The fault pipeline as a DAG, and the DAG file of each case."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# A DAG file sets its case's environment, because the tasks of all cases come from one Airflow. Airflow imports the file
-# in each task's process before anything of the task is read.
+# A DAG file sets its case's environment, because one Airflow runs the tasks of all cases. Airflow imports the file in
+# each task's process before it reads anything else of the task.
 FILE = """
 import os, sys
 
@@ -25,22 +25,22 @@ def write_file(folder: Path, dag_id: str, environment: Mapping[str, str]) -> Non
     """Write a case's DAG file.
 
     Args:
-        folder: Airflow's of DAGs.
-        dag_id: of the case.
-        environment: of its tasks.
+        folder: Airflow's DAG directory.
+        dag_id: ID of the case's DAG.
+        environment: environment variables of its tasks.
     """
     here = str(Path(__file__).resolve().parent)
-    # JSON of texts is Python too.
+    # JSON of strings is valid Python too.
     text = FILE.format(environment=json.dumps(dict(environment)), folder=here, dag_id=dag_id)
     (folder / f"{dag_id}.py").write_text(text)
 
 
 def build(dag_id: str) -> Any:
-    """The DAG."""
+    """Return the DAG."""
     import pendulum
     from airflow.sdk import DAG, task
 
-    work: Any = import_module("pipeline")  # whose functions take arrays, and are handed promises of them
+    work: Any = import_module("pipeline")  # its functions take arrays; here they get references to task outputs
     with DAG(dag_id, schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as dag:
         made = task(task_id="numbers")(work.numbers)()
         left = task(task_id="left")(work.left)(made)

@@ -1,4 +1,4 @@
-"""One ``airflow standalone`` for all cases, with every task in a process of its own."""
+"""One ``airflow standalone`` for all cases, with each task in its own process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(home: Path, dags: Path, port: int, more: Mapping[str, str]) -> dict[str, str]:
-    """Airflow's configuration, all of it as variables."""
+    """Return Airflow's configuration, entirely as environment variables."""
     return (
         os.environ
         | settings(home, port, dags)
         | {
-            # standalone starts its parts by the name of the command
+            # standalone starts its components by command name
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "AIRFLOW__CORE__PARALLELISM": "3",
             "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
@@ -38,13 +38,13 @@ def environment(home: Path, dags: Path, port: int, more: Mapping[str, str]) -> d
 
 @contextmanager
 def running(home: Path, dags: Path, more: Mapping[str, str], good: Set[str]) -> Iterator[Home]:
-    """An Airflow that knows all DAGs of a folder; ended with the block.
+    """Run an Airflow that has loaded all DAGs of a directory; stop it on exit.
 
     Args:
-        home: its folder.
-        dags: of the DAG files, one DAG each.
-        more: of its environment, with its database.
-        good: their IDs.
+        home: its directory.
+        dags: directory of the DAG files, one DAG each.
+        more: further environment variables, including its database.
+        good: IDs of the DAGs.
     """
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -58,7 +58,7 @@ def running(home: Path, dags: Path, more: Mapping[str, str], good: Set[str]) -> 
 
 
 class Home:
-    """A running Airflow; :func:`running` makes it."""
+    """A running Airflow, created by :func:`running`."""
 
     def __init__(self, child: Child, api: Api, home: Path) -> None:
         self._child = child
@@ -69,14 +69,14 @@ class Home:
         return self._api.healthy()
 
     def import_errors(self) -> list[str]:
-        """What DAG files could not be imported for."""
+        """Stack traces of DAG files that failed to import."""
         return [one["stack_trace"] for one in self._api.ask("/api/v2/importErrors")["import_errors"]]
 
     def knows(self, good: Set[str]) -> bool:
-        """Whether all DAG files were looked at.
+        """Return whether all DAG files have been processed.
 
         Raises:
-            DemoError: one cannot be imported.
+            DemoError: one of them cannot be imported.
         """
         try:
             self._api.log_in()
@@ -89,13 +89,13 @@ class Home:
         return known >= good
 
     def start(self, dag_id: str) -> str:
-        """Begin a run; its ID. One of our own, so that a server that fails can be asked again."""
+        """Start a run and return its ID. We choose the ID, so that the request can be repeated if the server fails."""
         run = f"case-{dag_id}"
         self._api.begin(dag_id, run)
         return run
 
     def clear(self, dag_id: str, run: str, task_id: str) -> None:
-        """Have one task of an ended run run again, and what comes after it, as a user would."""
+        """Clear one task of a finished run and its downstream tasks, like a user."""
         body = {"dry_run": False, "dag_run_id": run, "task_ids": [task_id], "only_failed": False}
         more = {"reset_dag_runs": True, "include_downstream": True}
         end = time.monotonic() + PATIENCE
@@ -106,13 +106,14 @@ class Home:
             except (OSError, HTTPException) as error:
                 if not busy(error) or time.monotonic() > end:
                     raise
-            # It failed before it cleared anything, or after: clearing what runs again already would end that.
+            # The request failed before or after it cleared the task; clearing a task that is already running would end
+            # it.
             if self._task(dag_id, run, task_id)["state"] != "failed":
                 return
             time.sleep(0.5)
 
     def wait_for_end(self, dag_id: str, run: str) -> str:
-        """Wait for the end of a run; its state."""
+        """Wait for the end of a run; return its state."""
         state = ""
 
         def ended() -> bool:
@@ -124,31 +125,31 @@ class Home:
         return state
 
     def wait_for(self, ready: Callable[[], bool], what: str) -> None:
-        """Wait for something that comes after a run."""
+        """Wait for something that happens after a run."""
         self._child.wait_for(ready, what, RUN_SECONDS, interval=0.1)
 
     def entry(self, dag_id: str, run: str, task_id: str, key: str = "return_value") -> Any:
-        """What Airflow's database has in place of a value."""
+        """Return what Airflow's database stores in place of a value."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/xcomEntries/{key}"
         value = self._api.ask(path)["value"]
         return json.loads(value) if isinstance(value, str) else value
 
     def tries(self, dag_id: str, run: str, task_id: str) -> int:
-        """Which try of a task was its last."""
+        """Number of a task's last try."""
         return int(self._task(dag_id, run, task_id)["try_number"])
 
     def retries_left(self, dag_id: str, run: str, task_id: str) -> int:
-        """How many retries a task had not used."""
+        """Number of retries that a task has left."""
         found = self._task(dag_id, run, task_id)
         return int(found["max_tries"]) + 1 - int(found["try_number"])
 
     def log(self, dag_id: str, run: str, task_id: str) -> str:
-        """All attempts of a task, as their logs have them."""
+        """Logs of all attempts of a task."""
         folder = self.folder / "logs" / f"dag_id={dag_id}" / f"run_id={run}" / f"task_id={task_id}"
         return "\n".join(path.read_text() for path in sorted(folder.rglob("*.log")))
 
     def told(self) -> str:
-        """The end of what Airflow itself said."""
+        """End of Airflow's own log."""
         return tail(self._child.log, 60)
 
     def _task(self, dag_id: str, run: str, task_id: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""A process that runs the job in one instance, case after case, and goes on with what fails of lost values.
+"""Process that runs the job in one instance, case after case, and re-executes runs that fail because of lost values.
 
-It reads a JSON object a line: ``jobs``, the file of the job (a name of its own for each case, because Dagster keeps
-what it loaded); ``settings``, environment variables; perhaps ``failed``, the run that a user has gone on with.
-It answers each with a line: the IDs of the runs, in order, or the error.
+It reads one JSON object per line: ``jobs``, the file of the job (a different name for each case, because Dagster caches
+what it loaded); ``settings``, environment variables; optionally ``failed``, a run that a user re-executes. It answers
+each with a line: the IDs of the runs, in order, or the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from entrepot.errors import EntrepotError
 from entrepot_dagster import rerun_failed
 from entrepot_io.connections import close_all
 
-# Step processes come from a server that keeps the environment of its own start, so they read this file.
+# Step processes are forked from a server that keeps the environment of its start, so they read this file.
 SETTINGS = "FAILOVER_SETTINGS"
 
 
@@ -36,7 +36,7 @@ def run(instance: DagsterInstance, asked: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Serve until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what else is printed goes to the log
+    os.dup2(2, 1)  # any other output goes to the log
     with DagsterInstance.get() as instance:
         for line in sys.stdin:
             asked = json.loads(line)

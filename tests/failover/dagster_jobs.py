@@ -1,6 +1,7 @@
-"""The pipeline that faults strike, as a Dagster job; each step is a process of the multiprocess executor.
+"""The fault pipeline as a Dagster job; each step is a process of the multiprocess executor.
 
-The variable FAILOVER_SETTINGS may name a file with further variables, which each process reads when it loads this one.
+The environment variable FAILOVER_SETTINGS may name a file with further variables, which each process reads when it
+loads this module.
 """
 
 import json
@@ -19,7 +20,7 @@ import pipeline
 from dagster import Definitions, In, Nothing, in_process_executor, job, multiprocess_executor, op
 from entrepot_dagster import EntrepotIOManager, policy_failure_hook, policy_retries, policy_sensors
 
-# How step processes start: forkserver, or spawn, which is Dagster's default; in_process: there are none.
+# How step processes start: forkserver, or spawn, which is Dagster's default; in_process: without step processes.
 START = "FAILOVER_START"
 _PRELOADED = [
     "dagster._core.instance.factory",

@@ -1,7 +1,7 @@
-"""What goes wrong in the matrix of faults, hosts and policies, and what has to be true afterwards.
+"""The matrix of faults, orchestrators and policies, with the expected outcomes.
 
-Faults are done by the pipeline's own tasks, in whichever process the host runs them: ``strike`` takes from under
-``join`` what it is about to read, and ``join`` dies or raises where it is its own turn to fail.
+Faults are caused by the pipeline's own tasks, in whichever process the orchestrator runs them: ``strike`` destroys what
+``join`` is about to read, and ``join`` dies or raises if the fault is its own.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 WATCHDOG_SECONDS = 90.0
 
-# Every task once; then those of a fault.
+# Expected runs per task without a fault: each task once.
 ONCE = {"numbers": 1, "left": 1, "right": 1, "strike": 1, "join": 1, "report": 1}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run under a fault and a policy has to come to.
+    """Expected outcome of a run under a fault and a policy.
 
     Attributes:
         runs: how often each task begins.
-        reason: what the run's failure says, where the policy gives up; "": it finishes with the right answer.
-        events: kinds of the event log that have to be there.
+        reason: text in the run's failure if the policy gives up; "": the run finishes with the right answer.
+        events: kinds of events that must be in the event log.
     """
 
     runs: dict[str, int] = field(default_factory=lambda: dict(ONCE))
@@ -50,7 +50,7 @@ def again(**more: int) -> dict[str, int]:
 
 REASON = "ask the data team"
 
-# Policies. {target} is a folder, {small} one on a disk that is full.
+# Policies. {target} is a directory, {small} one on a full disk.
 POLICIES = {
     "checkpoints": """
 version: 1
@@ -101,11 +101,11 @@ failover:
 """,
 }
 
-# The matrix: (fault, policy) to what has to come of it. `join` counts its own further attempts.
+# The matrix: (fault, policy) to expected outcome. Attempts of `join` itself are included.
 MATRIX: dict[tuple[str, str], Outcome] = {
     ("none", "checkpoints"): Outcome(),
     ("task_killed", "rerun"): Outcome(runs=again(join=1)),
-    ("task_killed_on_last_try", "rerun"): Outcome(),  # the run fails; what a user then runs again is `join` alone
+    ("task_killed_on_last_try", "rerun"): Outcome(),  # the run fails; a user then reruns only `join`
     ("exception", "rerun"): Outcome(runs=again(join=1)),
     ("exception", "fail"): Outcome(reason=REASON),
     ("daemon_killed", "rerun"): Outcome(),
@@ -121,7 +121,7 @@ MATRIX: dict[tuple[str, str], Outcome] = {
     ("disk_full", "disk_full"): Outcome(events=("reloaded",)),
     ("object_dropped", "memory"): Outcome(runs=again(left=1), events=("droppable", "object_dropped", "rerun_planned")),
 }
-# The short form: each fault once, with the policy that says most.
+# Short form: each fault once, with the most telling policy.
 SHORT = (
     ("task_killed", "rerun"),
     ("task_killed_on_last_try", "rerun"),
@@ -140,15 +140,15 @@ SHORT = (
 
 
 def prepare(folder: Path, fault: str, policy: str, address: str, target: Path, small: Path | None = None) -> Path:
-    """Write what a run needs into its folder, and give back the policy's file.
+    """Write what a run needs into its directory; return the policy file.
 
     Args:
-        folder: of the run; the environment variable FAILOVER_FOLDER names it.
+        folder: directory of the run; the environment variable FAILOVER_FOLDER names it.
         fault: as in MATRIX.
         policy: as in POLICIES.
-        address: of the store; "": the private one of whoever runs it (:func:`private`).
-        target: folder for checkpoints.
-        small: a folder on a full disk; needed by the policy ``disk_full`` alone.
+        address: address of the store; "": the private store of the user who runs it (:func:`private`).
+        target: directory for checkpoints.
+        small: directory on a full disk; only needed by the policy ``disk_full``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     said = {"fault": fault, "address": address, "target": str(target), "small": str(small)}
@@ -159,7 +159,7 @@ def prepare(folder: Path, fault: str, policy: str, address: str, target: Path, s
 
 
 def strike(folder: Path) -> None:
-    """The fault that is due before ``join`` reads its inputs."""
+    """Cause the fault that is due before ``join`` reads its inputs."""
     said = json.loads((folder / "fault.json").read_text())
     fault, address = said["fault"], said["address"]
     if fault == "daemon_killed":
@@ -180,7 +180,7 @@ def strike(folder: Path) -> None:
 
 
 def in_join(folder: Path, attempt: int) -> None:
-    """The faults of the task itself. ``attempt`` counts from 1 on."""
+    """Cause the faults of the task itself. ``attempt`` counts from 1."""
     fault = json.loads((folder / "fault.json").read_text())["fault"]
     if (fault == "task_killed" and attempt == 1) or (fault == "task_killed_on_last_try" and not _healed(folder)):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -189,7 +189,7 @@ def in_join(folder: Path, attempt: int) -> None:
 
 
 def heal(folder: Path) -> None:
-    """From now on ``join`` is no longer killed."""
+    """Stop killing ``join`` from now on."""
     (folder / "healed").touch()
 
 
@@ -206,13 +206,13 @@ def _pids(address: str) -> tuple[int, int]:
 
 
 def kill_store(folder: Path, address: str) -> None:
-    """SIGKILL to keeper and daemon, and another store at the same address, which begins empty."""
+    """Kill keeper and daemon with SIGKILL, and start an empty store at the same address."""
     _kill(address)
     start_store(folder, address)
 
 
 def private(folder: Path) -> dict[str, str]:
-    """The environment variables of a run whose private store is in a folder, with a short path; nobody starts it."""
+    """Environment variables of a run with a private store in a directory with a short path; starts no store."""
     run, state = folder / "run", folder / "state"
     for one in (run, state):
         one.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -225,14 +225,14 @@ def private(folder: Path) -> dict[str, str]:
 
 
 def kill_private() -> None:
-    """SIGKILL to keeper and daemon of this user's private store. Nobody starts another: that is for who needs one."""
+    """Kill keeper and daemon of this user's private store with SIGKILL. The next client that needs one starts it."""
     from entrepot import _settings
 
     _kill(_settings.private_address())
 
 
 def end_private(folder: Path) -> None:
-    """End the private store of :func:`private`, if one runs."""
+    """Stop the private store of :func:`private`, if it runs."""
     from entrepot import _launcher
 
     for socket_file in (folder / "run").rglob("*.sock"):
@@ -242,14 +242,14 @@ def end_private(folder: Path) -> None:
 
 def _kill(address: str) -> None:
     daemon, keeper = _pids(address)
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other die, and start another
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # so that neither sees the other die and restarts it
         os.kill(keeper, number)
         os.kill(daemon, number)
     _wait(lambda: not _listens(address), f"the end of the store at {address}")
 
 
 def start_store(folder: Path, address: str) -> None:
-    """A store that outlives this process; its keeper's number is noted for :func:`end_stores`."""
+    """Start a store that outlives this process; record its keeper's PID for :func:`end_stores`."""
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "256MiB"]
     command += ["--spill-path", "none"]
     with (folder / "entrepotd.log").open("ab") as log:
@@ -262,7 +262,7 @@ def start_store(folder: Path, address: str) -> None:
 
 
 def end_stores(folder: Path) -> None:
-    """End the stores that :func:`start_store` started and that nobody killed."""
+    """Stop the stores started by :func:`start_store` that have not been killed."""
     for pid in (folder / "keepers").read_text().split() if (folder / "keepers").exists() else []:
         command = Path(f"/proc/{pid}/cmdline")
         if command.exists() and b"entrepot" in command.read_bytes():
@@ -270,7 +270,7 @@ def end_stores(folder: Path) -> None:
 
 
 def discard(address: str, task: str) -> None:
-    """Take a task's output out of the store as a loss would: its object's bytes are gone, nobody deleted it."""
+    """Lose a task's output: discard its object's bytes without deleting the object."""
     import entrepot
     from entrepot import parts
 
@@ -287,7 +287,7 @@ def discard(address: str, task: str) -> None:
 
 
 def press(address: str) -> None:
-    """Make memory so short that the store drops what it may, and give that memory back."""
+    """Make memory short until the store drops what it may, then release that memory."""
     import entrepot
     from entrepot.errors import StoreFull
 
@@ -297,7 +297,7 @@ def press(address: str) -> None:
         while not store.status()["drops"]:
             if time.monotonic() > end:
                 raise TimeoutError(f"the store at {address} dropped nothing in {WATCHDOG_SECONDS:g} s")
-            with suppress(StoreFull):  # memory is not ready yet, or was dropped in pieces
+            with suppress(StoreFull):  # memory is not ready yet, or is fragmented
                 held.append(store._raw().create(4 << 20, 0.2))  # pyright: ignore[reportPrivateUsage]
 
 
@@ -311,7 +311,7 @@ def sessions(address: str) -> list[tuple[str, str]]:
 
 
 def _made_by(store: Store, oid: ObjectID) -> str:
-    """The last part of the name of the task that made an object, by the store's lineage."""
+    """Last part of the name of the task that produced an object, according to the store's lineage."""
     from entrepot_io.policy import lineage
     from entrepot_io.policy.lineage import ObjectRef
 
@@ -320,7 +320,7 @@ def _made_by(store: Store, oid: ObjectID) -> str:
 
 
 def damage(target: Path) -> None:
-    """Flip a bit in the middle of every file of payload below a folder of checkpoints."""
+    """Flip a bit in the middle of every payload file below a checkpoint directory."""
     changed = 0
     for path in sorted(target.rglob("*")):
         if path.is_file() and path.stat().st_size >= 100_000:

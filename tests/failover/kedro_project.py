@@ -1,4 +1,4 @@
-"""A project of Kedro with the pipeline that faults strike, and ``kedro run`` of it as a process."""
+"""A Kedro project with the fault pipeline, and ``kedro run`` as a process."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def register_pipelines():
 
 @dataclass
 class Project:
-    """A project in a folder of its own.
+    """A project in its own directory.
 
     Attributes:
-        folder: of the project.
-        work: where faults, journal and answer are.
-        address: of the store; "": the private one, which `variables` of a run name.
-        policy: the file; None: there is none.
-        said: what all runs wrote.
+        folder: directory of the project.
+        work: directory of faults, journal and answer.
+        address: address of the store; "": the private one, which a run's `variables` name.
+        policy: policy file; None: no policy.
+        said: output of all runs.
     """
 
     folder: Path
@@ -95,7 +95,7 @@ class Project:
             path.write_text(text.lstrip())
 
     def run(self, *arguments: str, **variables: str) -> int:
-        """``kedro run``; its exit code, negative for the signal that ended it.
+        """Run ``kedro run``; return its exit code, negative for the signal that ended it.
 
         Args:
             arguments: of the command.
@@ -108,7 +108,7 @@ class Project:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")])),
             "KEDRO_DISABLE_TELEMETRY": "1",
             "DO_NOT_TRACK": "1",
-            "COLUMNS": "2000",  # a line of the log is a line
+            "COLUMNS": "2000",  # prevents wrapping of log lines
         }
         if self.address:
             environment["ENTREPOT_ADDRESS"] = self.address
@@ -134,5 +134,5 @@ class Project:
 
     @property
     def text(self) -> str:
-        """What all runs wrote, on one line."""
+        """Output of all runs, on one line."""
         return " ".join(" ".join(self.said).split())

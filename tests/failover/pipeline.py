@@ -1,11 +1,11 @@
-"""The pipeline that faults strike, in terms of no host.
+"""The fault pipeline, independent of any orchestrator.
 
     numbers ──▶ left ───▶ join ──▶ report
         └─────▶ right ──▶ ▲
-                strike ···┘ (an order, no value)
+                strike ···┘ (order only, no value)
 
-``strike`` does the fault, once, when everything that ``join`` reads was made and before it is read. Each task writes
-what it begins into a journal, so a test knows what ran how often whichever process it was in.
+``strike`` causes the fault, once, after everything that ``join`` reads was produced and before it is read. Each task
+records its start in a journal, so that a test knows how often it ran, in whichever process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-FOLDER = "FAILOVER_FOLDER"  # the variable that names the folder of faults, journal and result
+FOLDER = "FAILOVER_FOLDER"  # environment variable with the directory of faults, journal and result
 ROWS = 200_000
 TASKS = ("numbers", "left", "right", "strike", "join", "report")
 ANSWER = int(np.arange(ROWS, dtype=np.int64).sum() * 5)
@@ -25,13 +25,13 @@ Array = npt.NDArray[np.int64]
 
 
 def folder() -> Path:
-    """Where this run keeps what tests look at."""
+    """Directory of this run's files for the tests."""
     return Path(os.environ[FOLDER])
 
 
 def begin(task: str) -> int:
-    """Note that a task begins, and say how often it has by now, this time included."""
-    with (folder() / "journal").open("a+") as journal:  # one write of one line: whole, whoever else writes
+    """Record that a task begins; return how often it has begun, including this time."""
+    with (folder() / "journal").open("a+") as journal:  # one write per line, so that concurrent lines stay whole
         journal.write(f"{task}\n")
         journal.flush()
         journal.seek(0)

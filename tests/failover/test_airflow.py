@@ -1,4 +1,4 @@
-"""The matrix of faults on Airflow: all cases at once in one ``airflow standalone``, each with a store of its own."""
+"""The fault matrix on Airflow: all cases at once in one ``airflow standalone``, each with its own store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCOPE = "failover"
 SECONDS = 600.0
 ASYNC = ("none", "async")
 WRONG = ("none", "wrong")
-# Beside the matrix: checkpoints that only the end of the run writes, and a policy that is wrong.
+# In addition to the matrix: checkpoints that only the end of the run writes, and an invalid policy.
 OWN_POLICIES = {
     "async": """
 version: 1
@@ -49,12 +49,12 @@ class Case:
     """One run.
 
     Attributes:
-        dag_id: of it.
-        folder: of its faults, journal and events.
-        address: of its store; "": a private one.
-        target: of its checkpoints.
-        run: its ID.
-        state: in which it ended.
+        dag_id: ID of its DAG.
+        folder: directory of its faults, journal and events.
+        address: address of its store; "": a private one.
+        target: directory of its checkpoints.
+        run: ID of the run.
+        state: final state of the run.
         problem: why it could not be run to its end.
     """
 
@@ -89,7 +89,7 @@ Cases = dict[tuple[str, str], Case]
 
 @pytest.fixture(scope="module")
 def short_folder() -> Iterator[Path]:
-    """For sockets, whose names the kernel limits."""
+    """For sockets, whose path length the kernel limits."""
     folder = Path(tempfile.mkdtemp(prefix="ea-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -99,7 +99,7 @@ def short_folder() -> Iterator[Path]:
 def small(
     tmp_path_factory: pytest.TempPathFactory, small_disk: Callable[[Path, int], AbstractContextManager[str]]
 ) -> Iterator[Path | None]:
-    """A folder on a disk that is full after 64 KiB; None: none can be made here."""
+    """Directory on a disk that is full after 64 KiB; None if none can be created here."""
     folder = tmp_path_factory.mktemp("small")
     with small_disk(folder, 64 << 10) as refused:
         yield None if refused else folder
@@ -121,7 +121,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory, short_folder: Path, small: P
             found[fault, policy] = case
             if fault == "private_killed":
                 case.address = ""
-                # What Airflow's configuration says of the address is for the other cases.
+                # The address in Airflow's configuration is for the other cases.
                 where = faults.private(short_folder / f"p{number}") | {"AIRFLOW__ENTREPOT__ADDRESS": ""}
             else:
                 where = {"ENTREPOT_ADDRESS": case.address}
@@ -147,8 +147,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory, short_folder: Path, small: P
 def airflow(
     cases: Cases, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[airflow_home.Home]:
-    """Airflow, when all runs have ended."""
-    own = cases[ASYNC]  # whose end only the scheduler's process sees to: it has the same policy and store
+    """Airflow after all runs have ended."""
+    own = cases[ASYNC]  # only the scheduler's process handles the end of this run, so it gets the same policy and store
     more = airflow_database() | {
         "AIRFLOW__ENTREPOT__SCOPE": SCOPE,
         "AIRFLOW__ENTREPOT__POLICY": str(own.folder / "policy.yaml"),
@@ -171,7 +171,7 @@ def airflow(
 
 @contextmanager
 def noting(case: Case) -> Iterator[None]:
-    """What goes wrong with one case fails the tests of that case, not those of all."""
+    """Let a problem with one case fail only the tests of that case."""
     try:
         yield
     except (AssertionError, DemoError, OSError, HTTPException) as error:
@@ -182,7 +182,7 @@ def run_to_its_end(home: airflow_home.Home, case: Case) -> None:
     case.state = home.wait_for_end(case.dag_id, case.run)
     if case.fault == "task_killed_on_last_try":
         assert case.state == "failed"
-        assert work.runs(case.folder)["join"] == 2  # the policy says: one retry
+        assert work.runs(case.folder)["join"] == 2  # the policy allows one retry
         faults.heal(case.folder)
         home.clear(case.dag_id, case.run, "join")
         case.state = home.wait_for_end(case.dag_id, case.run)
@@ -208,7 +208,7 @@ def test_a_fault(airflow: airflow_home.Home, cases: Cases, fault: str, policy: s
         assert not (case.folder / "answer").exists()
         expected["report"] = 0
         if fault != "exception":
-            expected["join"] = 0  # its inputs were not there
+            expected["join"] = 0  # its inputs did not exist
     else:
         assert case.state == "success", log + airflow.told()
         assert int((case.folder / "answer").read_text()) == work.ANSWER
@@ -220,7 +220,7 @@ def test_a_fault(airflow: airflow_home.Home, cases: Cases, fault: str, policy: s
 def test_a_rerun_is_no_retry(airflow: airflow_home.Home, cases: Cases, fault: str) -> None:
     case = case_of(cases, fault, "rerun")
     log = airflow.log(case.dag_id, case.run, "join")
-    # Rescheduled: an attempt of its own each time, and with as many retries left as at first.
+    # Rescheduled: a separate attempt each time, with as many retries left as before.
     assert airflow.tries(case.dag_id, case.run, "join") == 1 + log.count("marking task as UP_FOR_RESCHEDULE"), log
     assert airflow.retries_left(case.dag_id, case.run, "join") == 1, log
     assert airflow.tries(case.dag_id, case.run, "left") == 2
@@ -257,12 +257,12 @@ def test_a_wrong_policy_fails_the_tasks_under_it_alone(airflow: airflow_home.Hom
     log = airflow.log(case.dag_id, case.run, "numbers")
     assert f"{case.folder}/policy.yaml:2:" in log
     assert "rulez" in log
-    assert not any(work.runs(case.folder).values())  # before anything of theirs is run
+    assert not any(work.runs(case.folder).values())  # the tasks fail before any of their code runs
 
 
 @pytest.fixture(scope="module")
 def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of an Airflow that runs nowhere: a folder and a database, for ``dag.test()``."""
+    """Environment of an Airflow that is not running: a directory and a database, for ``dag.test()``."""
     home = tmp_path_factory.mktemp("airflow-test")
     environment = os.environ | {
         "AIRFLOW_HOME": str(home),
@@ -280,7 +280,7 @@ def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ("fault", "policy"), [("store_killed", "rerun"), ("private_killed", "rerun"), ("private_killed", "checkpoints")]
 )
 def test_in_dag_test(fresh_home: dict[str, str], tmp_path: Path, socket_folder: Path, fault: str, policy: str) -> None:
-    """``dag.test()``: all tasks in one process, whose store dies under it."""
+    """``dag.test()``: all tasks in one process, whose store dies while it runs."""
     address = "" if fault == "private_killed" else f"unix://{socket_folder}/store.sock"
     folder = tmp_path / "work"
     case = Case(fault, policy, folder, address, tmp_path / "checkpoints")
@@ -313,5 +313,5 @@ def test_in_dag_test(fresh_home: dict[str, str], tmp_path: Path, socket_folder: 
     assert int((folder / "answer").read_text()) == work.ANSWER
     assert work.runs(folder) == case.outcome.runs, done.stdout[-20_000:]
     assert set(case.outcome.events) <= case.kinds
-    # Said once, by whichever task met it: not by each attempt.
+    # Logged once, by the task that noticed it: not by each attempt.
     assert done.stdout.count("this process goes on with it") == 1, done.stdout[-20_000:]

@@ -1,4 +1,4 @@
-"""The matrix of faults on Dagster: a job with the multiprocess executor, in an instance with storage."""
+"""The fault matrix on Dagster: a job with the multiprocess executor, in an instance with storage."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from faults import MATRIX, ONCE, SHORT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
-# Dagster's default, a fresh interpreter for each step, takes a minute a case.
+# Dagster's default, a fresh interpreter for each step, takes a minute per case.
 SPAWNED = (("task_killed", "rerun"), ("exception", "rerun"), ("store_killed", "rerun"))
 CASES = [(*case, "forkserver") for case in (MATRIX if FULL else SHORT)]
 CASES += [(*case, "spawn") for case in SPAWNED if FULL]
-# One process for all steps: what is killed with a step is the host.
+# One process for all steps: killing a step would kill the host process.
 ALIVE = [case for case in MATRIX if not case[0].startswith("task_killed")]
 IN_PROCESS = [("store_killed", "rerun"), ("private_killed", "rerun"), ("private_killed", "checkpoints")]
 CASES += [(*case, "in_process") for case in (ALIVE if FULL else IN_PROCESS)]
-# A run that the policy lets fail: what is behind the fault never begins; `join` does if it is its own exception.
+# Runs that the policy lets fail: tasks after the fault never begin; `join` does if the exception is its own.
 FAILS = {"exception": {"report": 0}, "object_lost": {"join": 0, "report": 0}, "store_killed": {"join": 0, "report": 0}}
-# The one retry that the policy gives the killed step is not its last: it is killed again, and a user runs it once more.
+# The policy's one retry of the killed step is not enough: it is killed again, and a user reruns it.
 OWN = {("task_killed_on_last_try", "rerun"): {"join": 3}}
 SECONDS = 600.0
 OF_THE_STORE = (
@@ -55,11 +55,11 @@ ENGINE = DagsterEventType.ENGINE_EVENT
 
 
 class Host:
-    """The process that runs the cases of this module, with steps as processes of one start method.
+    """Process that runs the cases of this module, with step processes of one start method.
 
     Args:
-        folder: of its instance and its log.
-        start: ``forkserver`` or ``spawn``; ``in_process``: steps are no processes.
+        folder: directory of its instance and its log.
+        start: ``forkserver`` or ``spawn``; ``in_process``: steps are not processes.
     """
 
     def __init__(self, folder: Path, start: str) -> None:
@@ -82,7 +82,7 @@ class Host:
             )
 
     def run(self, settings: dict[str, str], failed: str = "") -> list[str]:
-        """Run a case; the IDs of its runs."""
+        """Run a case; return the IDs of its runs."""
         self._cases += 1
         jobs = self._folder / f"case_{self._cases}.py"
         jobs.symlink_to(Path(__file__).with_name("dagster_jobs.py"))
@@ -99,11 +99,11 @@ class Host:
         return runs
 
     def said(self) -> str:
-        """The end of its log."""
+        """End of its log."""
         return self.log.read_text(errors="replace")[-4000:]
 
     def stop(self) -> None:
-        """End it, and its step processes' server."""
+        """Stop it and the server of its step processes."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -114,7 +114,7 @@ class Host:
 
 
 def home(folder: Path, more: str = "") -> Path:
-    """A folder for a Dagster instance."""
+    """Create a directory for a Dagster instance."""
     folder.mkdir()
     (folder / "dagster.yaml").write_text(f"telemetry:\n  enabled: false\n{more}")
     return folder
@@ -122,7 +122,7 @@ def home(folder: Path, more: str = "") -> Path:
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Host]]:
-    """``hosts(start)``: the host with this start method, started when it is first wanted."""
+    """``hosts(start)``: the host process with this start method, started on first use."""
     started: dict[str, Host] = {}
 
     def host(start: str) -> Host:
@@ -140,9 +140,9 @@ class Bench:
     """One run of the pipeline under a fault.
 
     Attributes:
-        folder: of faults, journal and result.
-        address: of the store; "": the private one.
-        sockets: a folder with a short path.
+        folder: directory of faults, journal and result.
+        address: address of the store; "": the private one.
+        sockets: directory with a short path.
         settings: environment variables.
     """
 
@@ -155,7 +155,7 @@ class Bench:
         if fault == "private_killed":
             self.address = ""
         file = faults.prepare(self.folder, fault, policy, self.address, target, small)
-        # One process runs many cases: what another one said of this is gone.
+        # One process runs many cases, so overwrite what an earlier case set.
         where = {"ENTREPOT_ADDRESS": self.address} if self.address else faults.private(self.sockets)
         self.settings = {
             **dict.fromkeys(OF_THE_STORE, ""),
@@ -168,7 +168,7 @@ class Bench:
             faults.start_store(self.folder, self.address)
 
     def execute(self, *command: str) -> tuple[int, str]:
-        """Run a command to its end; its code and what it said."""
+        """Run a command to its end; return its exit code and output."""
         done = subprocess.run(
             [sys.executable, *command],
             env=os.environ | self.settings,
@@ -198,7 +198,7 @@ def bench(tmp_path: Path, socket_folder: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def small(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManager[str]]) -> Iterator[Path]:
-    """A folder on a disk that is full after 64 KiB."""
+    """Directory on a disk that is full after 64 KiB."""
     with small_disk(tmp_path / "small", 64 << 10) as refused:
         if refused:
             pytest.skip(refused)
@@ -216,7 +216,7 @@ def finished(instance: DagsterInstance, run_id: str) -> bool:
 
 
 def failures(instance: DagsterInstance, run_id: str) -> str:
-    """What the failed steps of a run, and the errors in their logs, say."""
+    """Messages of a run's failed steps and of the errors in their logs."""
     said = []
     for entry in instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE):
         error = entry.get_dagster_event().step_failure_data.error
@@ -228,7 +228,7 @@ def failures(instance: DagsterInstance, run_id: str) -> str:
 
 
 def metadata(instance: DagsterInstance, run_ids: list[str], kind: DagsterEventType) -> dict[str, dict[str, Any]]:
-    """What Dagster shows of the outputs or inputs of all runs, by step."""
+    """Metadata that Dagster shows for the outputs or inputs of all runs, by step."""
     found: dict[str, dict[str, Any]] = {}
     for run_id in run_ids:
         for entry in instance.all_logs(run_id, of_type=kind):
@@ -290,7 +290,7 @@ def test_a_fault(
 
 @pytest.fixture
 def services(bench: Bench) -> Iterator[Callable[..., None]]:
-    """``services("daemon", ...)``: a Dagster service that runs till the end of the test."""
+    """``services("daemon", ...)``: start a Dagster service that runs until the end of the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> None:
@@ -320,7 +320,7 @@ def services(bench: Bench) -> Iterator[Callable[..., None]]:
 def test_the_sensor_re_executes_what_was_lost(
     bench: Bench, tmp_path: Path, services: Callable[..., None], wait_until: Callable[..., None]
 ) -> None:
-    """With Dagster's daemon, its run queue and a code server: nobody does anything."""
+    """With Dagster's daemon, its run queue and a code server, without user action."""
     bench.prepare("object_lost", "rerun", tmp_path / "target", None)
     folder = home(
         tmp_path / "home",
@@ -331,7 +331,7 @@ def test_the_sensor_re_executes_what_was_lost(
     jobs = str(Path(__file__).with_name("dagster_jobs.py"))
     with DagsterInstance.from_config(str(folder)) as instance:
         assert not instance.get_runs()
-        assert not instance.all_instigator_state()  # its tables are made, which two processes must not do at once
+        assert not instance.all_instigator_state()  # creates its tables, which two processes must not do at once
         services("-m", "dagster._daemon", "run", "-f", jobs)
 
         def watches() -> bool:

@@ -1,4 +1,4 @@
-"""The matrix of faults on Kedro: ``kedro run`` of a project, in processes of its own."""
+"""The fault matrix on Kedro: ``kedro run`` of a project, in separate processes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RUNNERS = {
     "async": ("--runner-params", "is_async=True"),
     "thread": ("--runner", "ThreadRunner"),
     "parallel": OWN,
-    "spawn": OWN,  # each worker a fresh interpreter
+    "spawn": OWN,  # a fresh interpreter for each worker
 }
 VARIABLES = {"spawn": {"KEDRO_MP_CONTEXT": "spawn"}}
 FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
-# Of the other runners what is theirs: nodes in threads and processes of their own, which rerun what they miss.
+# For the other runners, only what is specific to them: nodes in threads and processes, which rerun what they miss.
 SHORT_OTHERS = [
     ("task_killed", "rerun", "parallel"),
     ("task_killed_on_last_try", "rerun", "parallel"),
@@ -62,7 +62,7 @@ def project(tmp_path: Path, socket_folder: Path) -> Iterator[kedro_project.Proje
 
 @pytest.fixture
 def small(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManager[str]]) -> Iterator[Path]:
-    """A folder on a disk that is full after 64 KiB."""
+    """Directory on a disk that is full after 64 KiB."""
     with small_disk(tmp_path / "small", 64 << 10) as refused:
         if refused:
             pytest.skip(refused)
@@ -97,12 +97,12 @@ def test_a_fault(
     set_up(project, fault, policy, tmp_path / "checkpoints", disk)
     outcome = MATRIX[fault, policy]
     expected = dict(outcome.runs)
-    if runner == "spawn":  # its workers inherit nothing, so this is where the settings alone name the policy
+    if runner == "spawn":  # its workers inherit nothing, so here only the settings name the policy
         (project.folder / "src/struck/settings.py").write_text(f"ENTREPOT_POLICY = {str(project.policy)!r}\n")
         project.policy = None
     code = project.run(*RUNNERS[runner], **variables)
     if fault.startswith("task_killed") and RUNNERS[runner] != OWN:
-        # The node's process is that of `kedro run`: nothing is left that could try again, but the values are.
+        # The node runs in the process of `kedro run`: nothing is left that could retry, but the values are.
         assert code == -signal.SIGKILL, project.text
         if fault == "task_killed_on_last_try":
             assert project.run(*RUNNERS[runner], *RESUMED, **variables) == -signal.SIGKILL, project.text
@@ -122,20 +122,20 @@ def test_a_fault(
         assert work.runs(project.work)["report"] == 0
         expected["report"] = 0
         if fault != "exception":
-            expected["join"] = 0  # its inputs were not there
+            expected["join"] = 0  # its inputs did not exist
     else:
         assert code == 0, project.text
         assert int((project.work / "answer").read_text()) == work.ANSWER
     assert work.runs(project.work) == expected, project.text
     kinds = {event.kind for event in events(project)}
     assert set(outcome.events) <= kinds, project.text
-    # What happened is in Kedro's own log.
+    # The events are in Kedro's own log.
     for kind in ("reloaded", "rerun_planned", "object_lost", "gave_up"):
         assert (f"Entrepot: {kind.replace('_', ' ')}" in project.text) == (kind in kinds), project.text
 
 
 def test_a_pool_that_broke(project: kedro_project.Project, tmp_path: Path) -> None:
-    """Kedro's own ParallelRunner ends with the worker that is killed; the next run makes only what is missing."""
+    """Kedro's own ParallelRunner ends when a worker is killed; the next run recomputes only what is missing."""
     set_up(project, "task_killed", "rerun", tmp_path / "checkpoints", None)
     own = ("--runner", "ParallelRunner")
     assert project.run(*own) > 0
@@ -146,13 +146,13 @@ def test_a_pool_that_broke(project: kedro_project.Project, tmp_path: Path) -> No
 
 
 def test_killed_run_and_killed_store(project: kedro_project.Project, tmp_path: Path) -> None:
-    """Nothing is left but the checkpoints: the next run takes from them what they have, and makes only the rest."""
+    """Only checkpoints are left: the next run loads what they contain, and recomputes only the rest."""
     set_up(project, "task_killed", "checkpoints", tmp_path / "checkpoints", None)
     assert project.run() == -signal.SIGKILL, project.text
     faults.kill_store(project.work, project.address)
     assert project.run(*RESUMED) == 0, project.text
     assert int((project.work / "answer").read_text()) == work.ANSWER
-    # `strike` makes a value that has no checkpoint, and which `join` reads.
+    # `strike` produces a value without a checkpoint, which `join` reads.
     assert work.runs(project.work) == faults.again(join=1, strike=1), project.text
     assert "Going on in the session of an earlier run" in project.text
 
@@ -167,7 +167,7 @@ def test_a_run_that_ended_well_is_not_gone_on_with(project: kedro_project.Projec
 def test_a_wrong_policy_is_said_at_the_start(project: kedro_project.Project, tmp_path: Path) -> None:
     set_up(project, "none", "checkpoints", tmp_path / "checkpoints", None)
     assert project.policy is not None
-    # This time the project's settings name it.
+    # Here the project's settings name the policy.
     text = project.policy.read_text() + "checkpoits: {}\n"
     (project.folder / "conf/base/entrepot.yaml").write_text(text)
     (project.folder / "src/struck/settings.py").write_text('ENTREPOT_POLICY = "conf/base/entrepot.yaml"\n')

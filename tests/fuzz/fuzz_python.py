@@ -1,6 +1,6 @@
-"""``fuzz_python.py TARGET CORPUS [libFuzzer options]``: runs one of ``targets.py`` under Atheris.
+"""``fuzz_python.py TARGET CORPUS [libFuzzer options]``: run one of ``targets.py`` under Atheris.
 
-CORPUS is a folder: the target's seeds are written there, and what fuzzing finds interesting stays there.
+CORPUS is a directory: the target's seeds are written there, and interesting inputs found by fuzzing are kept there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import atheris as atheris_module  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
 
-atheris: Any = atheris_module  # its names are made at import
+atheris: Any = atheris_module  # its attributes are created at import
 
 with atheris.instrument_imports(include=["entrepot", "entrepot_io", "targets"], enable_loader_override=False):
     from targets import TARGETS
@@ -22,7 +22,7 @@ def main() -> None:
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
 
-    def run(data: bytes) -> None:  # what it returns would mean something to libFuzzer
+    def run(data: bytes) -> None:  # returns nothing, since libFuzzer interprets a return value
         target.run(data)
 
     atheris.Setup([sys.argv[0], *sys.argv[3:], str(corpus)], run)

@@ -1,6 +1,8 @@
-"""What outsiders' bytes meet in Python: each target reads anything, and says no by the project's own errors.
+"""Fuzz targets for Python code that parses untrusted bytes: each accepts any input, and rejects it only by Entrepot's
+own errors.
 
-``test_targets.py`` replays seeds and mutations of them; ``fuzz_python.py`` runs the same under Atheris (libFuzzer).
+``test_targets.py`` replays seeds and mutations of them; ``fuzz_python.py`` runs the same targets under Atheris
+(libFuzzer).
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from entrepot_io.reference import Reference, is_reference
 
 @dataclass(frozen=True)
 class Target:
-    """One reader of bytes.
+    """One parser of bytes.
 
     Attributes:
-        run: reads them and says whether they could be read; raises only what means a bug.
-        seeds: what it reads well.
+        run: parses bytes and returns whether it could; raises only if there is a bug.
+        seeds: valid inputs.
     """
 
     run: Callable[[bytes], bool]
@@ -37,7 +39,7 @@ class Target:
 
 
 def manifest(data: bytes) -> bool:
-    """A checkpoint's manifest, as it is, and with its checksum mended so that the body is read too."""
+    """Parse a checkpoint's manifest, as it is and with its checksum fixed, so that the body is parsed too."""
     whole = False
     for text in (data, mended(data)):
         try:
@@ -53,7 +55,7 @@ def manifest(data: bytes) -> bool:
 
 
 def mended(data: bytes) -> bytes:
-    """The same with a first line that fits the rest, if it has one."""
+    """Replace the first line, if it is a header, by one that matches the rest."""
     header, _, body = data.partition(b"\n")
     body = body.removesuffix(b"\n")
     try:
@@ -67,7 +69,7 @@ def mended(data: bytes) -> bytes:
 
 
 def tree(data: bytes) -> bool:
-    """The tree of an object, and what a collection is taken to be by it."""
+    """Parse the tree of an object, and the collection that it describes."""
     try:
         root = unpack_tree(data)
     except EntrepotError:
@@ -80,12 +82,12 @@ def tree(data: bytes) -> bool:
 
 
 def has_nan(node: Node) -> bool:
-    """Not-a-number is unequal to itself."""
+    """Return whether the tree contains NaN, which is unequal to itself."""
     return "nan" in repr(node.params) or any(has_nan(child) for child in node.children)
 
 
 def declaration(data: bytes) -> bool:
-    """What a session keeps of being durable."""
+    """Parse a session's record of being durable."""
     try:
         read = durable.from_bytes(data)
     except EntrepotError:
@@ -95,7 +97,7 @@ def declaration(data: bytes) -> bool:
 
 
 def reference(data: bytes) -> bool:
-    """A reference, as a host's database gives it back."""
+    """Parse a reference, as stored in an orchestrator's database."""
     try:
         said: Any = json.loads(data)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Seeds, mutations of them, and what fuzzing found before, through the fuzz targets."""
+"""Seeds, mutations of them, and inputs found by fuzzing, run through the fuzz targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from targets import TARGETS
 
 ROUNDS = 3000
-FOUND = Path(__file__).with_name("found")  # TARGET-*: one input a file
+FOUND = Path(__file__).with_name("found")  # TARGET-*: one input per file
 
 HOSTILE = (
     b"",
@@ -27,7 +27,7 @@ HOSTILE = (
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
-    """A few bytes changed, cut out, doubled, or replaced by a number or bracket that means something."""
+    """Change, remove, duplicate or replace a few bytes, or insert significant numbers and brackets."""
     out = bytearray(data)
     for _ in range(chance.randrange(1, 5)):
         at = chance.randrange(len(out) + 1)

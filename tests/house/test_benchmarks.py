@@ -1,4 +1,4 @@
-"""The benchmarks run, end what they start, and say what they measured."""
+"""The benchmarks run, stop what they start, and report what they measured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _row(group: str, state: str, operation: str, use: str, cpus: str, system: st
 
 @pytest.fixture
 def recorded() -> dict[str, Any]:
-    """A result as a run leaves it, small."""
+    """A small result, as recorded by a run."""
     return {
         "machine": {"cpu": "a processor", "cores": 2},
         "commit": {"commit": "0123456789abcdef", "subject": "x", "changed files": 0, "date": "2026-01-01 00:00 UTC"},

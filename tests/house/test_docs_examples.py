@@ -1,4 +1,4 @@
-"""The examples of the documentation that are whole programs run as they stand."""
+"""Examples in the documentation that are complete programs run unmodified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAMS = [
     ("docs/checkpoints.md", 1),
     ("docs/policy.md", 0),
     ("docs/policy.md", 1),
-    ("README.md", 2),  # more than memory; test_readme has the others
+    ("README.md", 2),  # spilling; test_readme has the others
 ]
 WITHOUT_STORE = [("docs/kubernetes.md", 0)]
 

@@ -1,4 +1,4 @@
-"""What importing costs and what it must not touch."""
+"""Cost of imports, and modules that they must not load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGES = {
 
 
 def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
-    """The top-level modules in a fresh interpreter after ``code``."""
+    """Top-level modules loaded in a fresh interpreter after ``code``."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
     done = subprocess.run([sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_entry_points_are_registered_and_load_cheaply() -> None:
 
 def test_the_folder_operator_does_not_hide_the_standard_library() -> None:
     assert not (ROOT / "operator/__init__.py").exists()
-    # From the repository's root, where Python looks into the current folder first.
+    # From the repository's root, since Python searches the current directory first.
     assert "entrepot_operator" in _loaded_by(
         "import operator, entrepot_operator\n"
         "assert operator.__file__.endswith('/operator.py'), operator.__file__\n"

@@ -1,4 +1,4 @@
-"""The C++ layer check finds what it is there to find, and nothing in this repository."""
+"""The C++ layer check detects violations, and finds none in this repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's quick start does what it says."""
+"""The README's quick start works as described."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_quick_start_runs_with_a_private_daemon(socket_folder: Path, wait_until:
         "XDG_STATE_HOME": str(socket_folder / "state"),
         "ENTREPOT_PRIVATE_SIZE": "128MiB",
     }
-    # The last line lets the test end what the quick start has started.
+    # The last line lets the test stop the store that the quick start started.
     program = _quick_start() + "\nprint('keeper', entrepot.connect().status()['keeper_pid'])\n"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     keeper = re.search(r"^keeper (\d+)$", done.stdout, re.MULTILINE)

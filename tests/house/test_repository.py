@@ -1,4 +1,4 @@
-"""Nothing that is committed depends on the machine or the network that it was written on."""
+"""No committed file depends on the machine or network on which it was written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# This checkout, the home of whoever runs the tests, and two places of build machines. In pieces, lest this file find
-# itself.
+# This checkout, the home directory of the user who runs the tests, and two directories of build machines. Concatenated,
+# so that this file does not match itself.
 _PLACES = [
     re.escape(f"{ROOT}/"),
     re.escape(os.path.expanduser("~") + "/"),
@@ -33,7 +33,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        return []  # a picture
+        return []  # an image
 
 
 def test_no_file_names_a_path_of_a_machine() -> None:

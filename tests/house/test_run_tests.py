@@ -1,4 +1,5 @@
-"""The staged runner tells a run without tests from a run that passed, and names what failed where it is seen: last."""
+"""The staged runner distinguishes a run without tests from one that passed, and lists failures where they are seen:
+last."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """tools/run_tests.py as a module that writes its logs into the test's folder."""
+    """tools/run_tests.py as a module that writes its logs to the test's directory."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     spec = importlib.util.spec_from_file_location("run_tests", ROOT / "tools/run_tests.py")
     assert spec is not None
@@ -110,7 +111,7 @@ def test_it(number):
 
 
 def test_a_module_of_hosts_is_run_by_one_process(tmp_path: Path) -> None:
-    """Its fixtures are made once; a module whose tests share none is shared out itself."""
+    """Such a module's fixtures are created once; a module whose tests share no fixtures is distributed test by test."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
     for name in ("kubecp", "databases"):
         (tmp_path / name).symlink_to(ROOT / "tests" / name)
@@ -265,7 +266,7 @@ def test_every_tier_has_stages(runner: ModuleType) -> None:
 
 @pytest.fixture
 def repeater(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """tools/repeat_stage.py, with the runner's module."""
+    """tools/repeat_stage.py, using the runner's module."""
     spec = importlib.util.spec_from_file_location("repeat_stage", ROOT / "tools/repeat_stage.py")
     assert spec is not None
     assert spec.loader is not None
@@ -278,7 +279,7 @@ def repeater(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_stage_is_repeated_and_its_failures_counted(
     runner: ModuleType, repeater: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Every second run fails; busy loops run beside the last two alone, and none is left."""
+    """Every second run fails; busy loops run beside the last two runs only, and none is left."""
     script = tmp_path / "stage.py"
     script.write_text(
         "import pathlib, psutil, sys\n"

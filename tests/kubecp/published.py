@@ -1,4 +1,4 @@
-"""Leases and LocalObjects of stores that nobody runs, in the API as publishers write them."""
+"""Leases and LocalObjects of stores that do not run, in the API as publishers write them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def renew(plane: ClusterApi, namespace: str, node: str, seconds: int = 3600, *, 
     """Renew the Lease of a node's store.
 
     Args:
-        seconds: for which it counts.
-        ago: since when.
+        seconds: duration of the Lease.
+        ago: how long ago it was renewed.
     """
     lease = lease_name(STORE, node)
     manifest = {
@@ -45,7 +45,7 @@ def renew(plane: ClusterApi, namespace: str, node: str, seconds: int = 3600, *, 
 
 
 def publish(plane: ClusterApi, namespace: str, oid: str, node: str, nbytes: int = 100) -> None:
-    """Write that the store of a node holds an object; it counts while that node's Lease does."""
+    """Publish that a node's store holds an object; valid as long as that node's Lease."""
     lease = lease_name(STORE, node)
     one = LocalObject(ObjectID(oid), node, STORE, lease, INSTANCE, 1, nbytes, "default", "")
     manifest = {

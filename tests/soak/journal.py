@@ -1,4 +1,4 @@
-"""The journal of a soak worker, and the content that a key stands for."""
+"""Journal of a soak worker, and the content of each key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 
 def content(key: str, size: int) -> np.ndarray:
-    """The bytes that an object of this key must have, from the key alone."""
+    """Return the bytes that an object with this key must have; they depend only on the key."""
     return np.frombuffer(np.random.Generator(np.random.SFC64(zlib.crc32(key.encode()))).bytes(size), dtype=np.uint8)
 
 
 @dataclass(slots=True)
 class KeyState:
-    """What a journal says of one key."""
+    """State of one key according to a journal."""
 
     size: int
     put_done: bool = False
@@ -34,7 +34,7 @@ class KeyState:
 
 
 class Journal:
-    """Appends lines with one write each, so that a kill leaves whole lines or none."""
+    """Append each line with one write, so that a kill leaves whole lines or none."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -44,7 +44,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> dict[str, KeyState]:
-    """The state of every key; a last line without its end (being written just now) is left out."""
+    """Return the state of every key; skip an incomplete last line, which is just being written."""
     states: dict[str, KeyState] = {}
     text = path.read_text() if path.exists() else ""
     for line in text[: text.rfind("\n") + 1].splitlines():
@@ -61,19 +61,19 @@ def read_journal(path: Path) -> dict[str, KeyState]:
 
 
 def recent_sizes(path: Path, most_bytes: int = 1 << 15) -> dict[str, int]:
-    """The sizes of the keys that were put last: a journal of hours is too long to be read at each step."""
+    """Sizes of the keys that were put last: a journal of hours is too long to be read at each step."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - most_bytes))
-        lines = file.read().decode().splitlines()[1:-1]  # the first and the last may be parts of lines
+        lines = file.read().decode().splitlines()[1:-1]  # the first and last line may be incomplete
     words = [line.split(" ") for line in lines]
     return {word[1]: int(word[2]) for word in words if word[0] == "P"}
 
 
 def compared(path: Path) -> int:
-    """How many values the worker compared, less what a kill left uncounted."""
+    """Number of values that the worker compared, except those that a kill left uncounted."""
     return sum(int(line[2:]) for line in path.read_text().splitlines() if line.startswith("V "))
 
 
 def violations(path: Path) -> list[str]:
-    """What the worker itself found wrong."""
+    """Violations found by the worker itself."""
     return [line[2:] for line in path.read_text().splitlines() if line.startswith("E ")]

@@ -1,4 +1,4 @@
-"""Little memory for a while: a control group of keeper and daemon, its limit just above what they use."""
+"""Memory pressure for a while: a control group of keeper and daemon, with its limit just above their use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from control_groups import NoControlGroup, made
 
 
 class Pressure:
-    """A group of the memory controller of version 1; ``refused`` says why there is none.
+    """Group of the version 1 memory controller; ``refused`` says why there is none.
 
-    Its kernel is told to let processes wait for a page instead of killing one: it could kill keeper and daemon
-    together, which is the one death that a store does not survive. Version 2 cannot be told so.
+    The kernel is told to make processes wait for a page instead of killing one: it could kill keeper and daemon
+    together, the only death that a store does not survive. Version 2 has no such setting.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,16 @@ class Pressure:
             self.refused = f"no control group of version 1 that kills nobody can be made: {error}"
 
     def enter(self, command: list[str]) -> list[str]:
-        """The command, run in the group."""
+        """Return the command, wrapped to run in the group."""
         if self.group is None:
             return command
         return ["/bin/sh", "-c", f'echo $$ > "{self.group}/cgroup.procs" && exec "$@"', "sh", *command]
 
     def squeeze(self, headroom_bytes: int) -> None:
-        """From now on there is that much more than what is used."""
+        """Limit memory to this much more than what is used now."""
         assert self.group is not None
         used = int((self.group / "memory.usage_in_bytes").read_text())
-        with suppress(OSError):  # EBUSY: it grew meanwhile, and nothing can be dropped
+        with suppress(OSError):  # EBUSY: usage has grown meanwhile, and nothing can be reclaimed
             (self.group / "memory.limit_in_bytes").write_text(str(used + headroom_bytes))
 
     def relax(self) -> None:
@@ -45,7 +45,7 @@ class Pressure:
         (self.group / "memory.limit_in_bytes").write_text("-1")
 
     def limit_met(self) -> int:
-        """How often nothing was left."""
+        """How often the limit was hit."""
         return int((self.group / "memory.failcnt").read_text()) if self.group is not None else 0
 
     def end(self) -> None:

@@ -1,11 +1,11 @@
-"""A client that does small things again and again and notes every pause; or, as ``timer``, one that only sleeps.
+"""Client that repeats small operations and records every pause; or, as ``timer``, one that only sleeps.
 
-``reads``: gets objects that it has pinned, which asks no other process: nothing that happens to any of them may make it
-wait. ``puts``: puts, gets and deletes a small object, which asks the daemon. ``timer``: what the machine itself does to
-a process that wants nothing but the time.
+``reads``: gets objects that it has pinned. This involves no other process, so nothing that happens to any of them may
+delay it. ``puts``: puts, gets and deletes a small object through the daemon. ``timer``: measures delays caused by the
+machine itself.
 
-It writes ``begin end`` of each pause to ``probe-KIND.gaps`` in the folder, by the monotonic clock that all processes
-share, and at its end ``done COUNT``; ``E text`` is a wrong value.
+It writes ``begin end`` of each pause to ``probe-KIND.gaps`` in the folder, by the system-wide monotonic clock, and
+``done COUNT`` at its end; ``E text`` is a wrong value.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from journal import Journal, content
 from worker import connect
 
 PACE_SECONDS = 0.002
-NOTED_SECONDS = 0.02  # shorter pauses are not written
+NOTED_SECONDS = 0.02  # shorter pauses are not recorded
 KEPT = {"probe-inline": 1000, "probe-large": 300_000}
 
 
 class Reader:
-    """Gets what it has pinned."""
+    """Gets objects that it has pinned."""
 
     def __init__(self, store: entrepot.Store, journal: Journal) -> None:
         self.store = store
@@ -55,7 +55,7 @@ class Writer:
         self.store = store
         self.journal = journal
         self.number = 0
-        self.unsure: list[str] = []  # may be there, because an error came instead of an answer
+        self.unsure: list[str] = []  # may exist, because an error came instead of a reply
 
     def step(self) -> None:
         self.number += 1
@@ -74,7 +74,7 @@ class Writer:
 
 
 class Timer:
-    """Nothing: the pace is all."""
+    """Does nothing between the sleeps."""
 
     def step(self) -> None:
         return
@@ -84,7 +84,7 @@ class Timer:
 
 
 def patiently(work: Callable[[], None]) -> None:
-    """Until the store has an answer: it may be without a daemon for a while."""
+    """Retry until the store responds: there may be no daemon for a while."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -112,7 +112,7 @@ def main() -> int:
         try:
             probe.step()
         except (StoreUnavailable, Timeout, StoreFull):
-            time.sleep(0.02)  # whatever the reason, it was kept waiting: the pause goes on
+            time.sleep(0.02)  # delayed, for whatever reason: the pause continues
             continue
         now = time.monotonic()
         if now - last > NOTED_SECONDS:

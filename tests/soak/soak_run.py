@@ -1,7 +1,7 @@
-"""What happens to a store during a soak: kills, stops, little memory, a log that is read or not, nonsense at the door.
+"""Events of a soak run: kills, stops, memory pressure, a log that is read or not, garbage connections.
 
-At random, after each kind was had once. Of what is stopped it is certain that it goes on again: a thread for each stop
-sees to that, whatever the driver waits for.
+They are random, after each kind has happened once. Whatever is stopped is certain to continue: each stop has a thread
+that sees to it, whatever the driver waits for.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from unread_log import UnreadLog
 
 CLIENTS = 8
 PROBES = ("reads", "puts", "timer")
-LONG_SECONDS = (6.2, 7.5)  # longer than any time-out of the store
-LOOK_SECONDS = 0.1  # between two looks for a second daemon
+LONG_SECONDS = (6.2, 7.5)  # longer than any timeout of the store
+LOOK_SECONDS = 0.1  # between two checks for a second daemon
 NONSENSE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait on a condition with a watchdog."""
+    """Wait for a condition, with a watchdog."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
@@ -50,7 +50,7 @@ def has_content(path: Path) -> bool:
 
 
 class Soak:
-    """Starts workers and probes, makes events happen, and knows when what was the matter."""
+    """Starts workers and probes, causes events, and records when each took place."""
 
     def __init__(
         self, address: str, folder: Path, report: Report, log: UnreadLog, pressure: Pressure, store: entrepot.Store
@@ -65,10 +65,10 @@ class Soak:
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
         self.probes: dict[str, subprocess.Popen[bytes]] = {}
         self.spans: list[Span] = []
-        self.stops: dict[str, threading.Thread] = {}  # by role: one stop of each at a time
+        self.stops: dict[str, threading.Thread] = {}  # by role: one stop per role at a time
         self.ended = threading.Event()
         self.watcher = threading.Thread(target=self._watch, daemon=True)
-        self.dropped: dict[int, int] = {}  # log lines, by daemon and keeper
+        self.dropped: dict[int, int] = {}  # dropped log lines, by PID of daemon or keeper
         self.kinds: dict[str, tuple[Callable[[], None], int]] = {
             "kill client": (self.kill_client, 40),
             "kill daemon": (lambda: self.kill("daemon"), 14),
@@ -122,12 +122,12 @@ class Soak:
             assert code is None, f"{name} ended by itself with {code}:\n{error[-4000:]}"
 
     def end(self) -> None:
-        """Everything goes on again, and the clients come to their end."""
+        """Let everything continue, and wait for the clients to finish."""
         for stop in self.stops.values():
             stop.join(60)
         if not self.pressure.refused:
             self.pressure.relax()
-        # The probes first: with the workers goes what could stall them.
+        # The probes first: ending the workers would end what could stall them.
         for name, processes in (("stop-probes", self.probes), ("stop", self.workers)):
             (self.folder / name).touch()
             for key, process in processes.items():
@@ -135,7 +135,7 @@ class Soak:
                     process.wait(60)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGUSR1)
-                    with suppress(AssertionError):  # one that does not even do that is named all the same
+                    with suppress(AssertionError):  # a client that does not even do that is reported all the same
                         wait_until(partial(has_content, self.folder / f"{key}.err"), 10, "where the client is")
                     self.report.broken.append(f"client {key} did not come to its end in a minute")
                     process.kill()
@@ -147,12 +147,12 @@ class Soak:
     # ---- events ----
 
     def run(self, seconds: float) -> None:
-        """Each kind once, in random order, then at random until the time is over."""
+        """Cause each kind once, in random order, then random ones until the time is over."""
         first = sorted(self.kinds)
         self.chance.shuffle(first)
         begin = time.monotonic()
         while first or time.monotonic() < begin + seconds:
-            time.sleep(self.chance.uniform(0.05, 0.6))  # the rhythm of the events, not a wait for a result
+            time.sleep(self.chance.uniform(0.05, 0.6))  # interval between events, not a wait for a result
             self.check_alive()
             names = sorted(self.kinds)
             kind = first.pop() if first else self.chance.choices(names, [self.kinds[name][1] for name in names])[0]
@@ -182,7 +182,7 @@ class Soak:
     def kill(self, role: str) -> None:
         pid = pid_of(self.address, role)
         if pid == 0:
-            return  # it is being replaced: by the death before, or an upgrade
+            return  # it is being replaced, after an earlier death or by an upgrade
         span = self.begin(f"kill {role}", daemon_away=role == "daemon")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -191,7 +191,7 @@ class Soak:
         span.end = time.monotonic()
 
     def ask(self, name: str) -> int:
-        """A figure of ``status``; 0: nobody answers."""
+        """Return a figure of ``status``; 0 if nobody responds."""
         try:
             status = self.store.status()
         except (StoreUnavailable, Timeout):
@@ -227,12 +227,13 @@ class Soak:
         self.stops[role].start()
 
     def upgrade(self) -> None:
-        """Another copy of the program takes over; killed young, it may be undone, which is as good."""
+        """Upgrade to another copy of the program; if that is killed early, the upgrade may be rolled back, which is
+        fine too."""
         program = self.folder / "entrepotd"
         fresh = self.folder / "entrepotd.new"
         shutil.copy2(daemon_binary(), fresh)
         fresh.rename(program)
-        span = self.begin("upgrade")  # clients see a pause of milliseconds, log read or not
+        span = self.begin("upgrade")  # causes a pause of milliseconds, whether the log is read or not
         try:
             with entrepot.connect(self.address) as store:
                 store._raw().upgrade(str(program))
@@ -243,10 +244,10 @@ class Soak:
         span.end = time.monotonic()
 
     def nonsense(self) -> None:
-        """Connections that begin with nonsense: a line of the log for each, more than the daemon keeps."""
+        """Open connections that start with garbage: one log line each, more than the daemon keeps."""
         span = self.begin("nonsense")
         for _ in range(1500):
-            with suppress(OSError), socket.socket(socket.AF_UNIX) as link:  # cut off by a kill is as good
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as link:  # a connection cut by a kill is fine too
                 link.settimeout(20)
                 link.connect(self.address.removeprefix("unix://"))
                 link.sendall(NONSENSE)
@@ -277,7 +278,7 @@ class Soak:
             self.log.reads.set()
         span.end = time.monotonic()
 
-    # ---- what is looked at ----
+    # ---- checks ----
 
     def _watch(self) -> None:
         while not self.ended.wait(LOOK_SECONDS):
@@ -290,7 +291,7 @@ class Soak:
             self.report.broken.append(seen)
 
     def judge(self) -> None:
-        """Enter what the probes saw, and what the clients counted."""
+        """Enter the probes' results and the clients' counts into the report."""
         pauses = {}
         for kind in PROBES:
             path = self.folder / f"probe-{kind}.gaps"

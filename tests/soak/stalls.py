@@ -1,8 +1,8 @@
-"""Whose fault a pause is: the guarantees on waiting, and the report of a run.
+"""Attribution of pauses: the guarantees on waiting, and the report of a run.
 
-docs/daemon.md, "Process failures": reading what is there asks nobody, so nothing may stall it. What asks the
-daemon waits while there is none that works: stopped, killed and not replaced yet, or handing over. Nothing else may
-stall it: no keeper that is stopped or replaced, no client, no log that nobody reads.
+docs/daemon.md, "Process failures": reading existing objects asks nobody, so nothing may stall it. Requests to the
+daemon wait while no daemon works: stopped, killed and not replaced yet, or handing over. Nothing else may stall them:
+no keeper that is stopped or replaced, no client, no unread log.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# Of a pause that nothing excuses: as the store promises where the soak has the machine (`make soak`). Beside other
-# tests, which take the processors from some processes only, it finds who is kept waiting for a time-out.
+# Longest pause without an excuse. The strict value holds if the soak has the machine to itself (`make soak`). Beside
+# other tests, which take CPU time from some processes only, the lenient value finds clients that wait for a timeout.
 MOST_SECONDS = 1.0 if "ENTREPOT_SOAK_SECONDS" in os.environ else 4.0
-COMEBACK_SECONDS = 1.0  # after the daemon is there again: to connect to it, and for it to answer all that waited
+COMEBACK_SECONDS = 1.0  # after the daemon is back: to reconnect to it, and for it to answer all waiting requests
 NOTABLE_SECONDS = 0.25
 
 
 @dataclass
 class Span:
-    """A while, by the monotonic clock. One that has not ended lasts for ever.
+    """Time span by the monotonic clock; infinite if it has not ended.
 
     Attributes:
-        kind: what was the matter.
-        begin: of it.
-        end: of it.
-        daemon_away: whoever asks the daemon meanwhile has to wait.
+        kind: what happened.
+        begin: start time.
+        end: end time.
+        daemon_away: requests to the daemon have to wait meanwhile.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Span:
         return self.end - self.begin
 
     def shared(self, other: Span) -> float:
-        """Seconds that belong to both."""
+        """Overlap in seconds."""
         return max(0.0, min(self.end, other.end) - max(self.begin, other.begin))
 
     def overlaps(self, other: Span) -> bool:
@@ -49,10 +49,10 @@ class Span:
 
 
 def stall(pause: Span, excuses: Iterable[Span], machine: Iterable[Span]) -> float:
-    """How long somebody was kept waiting: the longest piece of a pause that no excuse covers, less the machine's part.
+    """Seconds of a stall: the longest piece of a pause not covered by an excuse, less the machine's delays.
 
-    The longest and not the sum: what waited twice, with an excuse between, did not wait for long. But what the machine
-    took is taken off, or its many short pauses would cut a stall to pieces.
+    The longest, not the sum: two short waits with an excuse in between are not a long wait. The machine's delays are
+    subtracted instead of cut out, since its many short pauses would cut a stall to pieces.
     """
     pieces, at = [], pause.begin
     for excuse in sorted((one for one in excuses if one.overlaps(pause)), key=lambda one: one.begin):
@@ -61,12 +61,12 @@ def stall(pause: Span, excuses: Iterable[Span], machine: Iterable[Span]) -> floa
         at = max(at, excuse.end)
     if pause.end > at:
         pieces.append(Span(pause.kind, at, pause.end))
-    late = [one for one in machine if one.overlaps(pause)]  # of one process, so they do not overlap each other
+    late = [one for one in machine if one.overlaps(pause)]  # of one process, so they do not overlap
     return max((piece.seconds - sum(piece.shared(one) for one in late) for piece in pieces), default=0.0)
 
 
 def read_pauses(path: Path, kind: str) -> tuple[list[Span], int]:
-    """What a probe wrote: its pauses, and how often it did its work (0: it never came to its end)."""
+    """Return a probe's pauses, and how often it did its work (0: it did not finish)."""
     pauses, done = [], 0
     for line in path.read_text().splitlines():
         first, _, second = line.partition(" ")
@@ -79,28 +79,28 @@ def read_pauses(path: Path, kind: str) -> tuple[list[Span], int]:
 
 @dataclass
 class Report:
-    """What a run came to.
+    """Results of a run.
 
     Attributes:
-        load: what the clients did.
-        seed: of the choice of events.
-        most_seconds: of a pause that nothing excuses.
-        seconds: it took.
-        events: how many there were of each kind.
-        not_tried: kinds that cannot be had on this machine, and why.
-        longest_stalls: by probe, then by the kind of event that there was meanwhile: seconds, without what the machine
-            took. Of an event during which the daemon works, without what another one excuses. ``quiet``: no event;
+        load: load of the clients.
+        seed: seed of the random events.
+        most_seconds: limit of an unexcused pause.
+        seconds: duration.
+        events: number of events of each kind.
+        not_tried: kinds that were not tried, and why.
+        longest_stalls: by probe, then by kind of a concurrent event: seconds, less the machine's delays. For an event
+            during which the daemon works, time excused by other events is not counted. ``quiet``: no event;
             ``unexcused``: what the guarantees are about.
-        machine_stall: the longest that a bare timer was late.
+        machine_stall: longest delay of a bare timer.
         probe_rounds: how often each probe did its work.
-        values_checked: how many values the clients compared, at least.
-        objects_at_end: so many were in the store and right.
-        second_daemons: moments at which more than one daemon, or more than one store, was seen.
-        looks_for_second_daemons: how often that was looked at.
-        log_lines_dropped: as the log itself says, and as ``status`` said.
-        memory_limit_met: how often the store's control group had no page left.
-        notable_pauses: of the probes, excused or not, and what there was meanwhile.
-        broken: the guarantees that did not hold.
+        values_checked: minimum number of values that the clients compared.
+        objects_at_end: number of objects in the store at the end, all correct.
+        second_daemons: how often more than one daemon, or more than one store, was seen.
+        looks_for_second_daemons: number of those checks.
+        log_lines_dropped: according to the log itself, and according to ``status``.
+        memory_limit_met: how often the store's control group hit its limit.
+        notable_pauses: of the probes, excused or not, with concurrent events.
+        broken: violated guarantees.
     """
 
     load: str
@@ -122,7 +122,7 @@ class Report:
     broken: list[str] = field(default_factory=list[str])
 
     def judge(self, probe: str, pauses: list[Span], events: list[Span], machine: list[Span]) -> None:
-        """Enter a probe's pauses, and what of them nothing excuses."""
+        """Enter a probe's pauses, and their unexcused parts."""
         stalls = self.longest_stalls.setdefault(probe, {"unexcused": 0.0})
         away = [
             Span(event.kind, event.begin, event.end + COMEBACK_SECONDS)
@@ -146,7 +146,7 @@ class Report:
                 self.broken.append(f"{probe} stood still for {unexcused:.2f} s without an excuse, in a pause of {told}")
 
     def write(self, folder: Path) -> str:
-        """Write it as JSON and as text, which it returns."""
+        """Write the report as JSON and as text, and return the text."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"report-{self.load}.json").write_text(json.dumps(asdict(self), indent=2) + "\n")
         text = self.text()
@@ -154,7 +154,7 @@ class Report:
         return text
 
     def text(self) -> str:
-        """For people."""
+        """Format the report for people."""
         lines = [
             f"soak, {self.load}: {self.seconds:.0f} s, seed {self.seed}",
             "events           " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.events.items())),

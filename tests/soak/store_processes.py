@@ -1,4 +1,4 @@
-"""The processes of one store, as the kernel knows them: who is keeper, who is daemon, and who has the store's lock."""
+"""The processes of one store according to the kernel: keeper, daemon, and the holder of the store's lock."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Process:
     """One process of a store, at one moment.
 
     Attributes:
-        pid: its number.
-        started: in clock ticks since boot; with the number it names a process for good.
-        parent: its parent's number.
-        role: ``daemon``, ``keeper`` or ``candidate`` (an upgrade's program that is asked what it is).
+        pid: its PID.
+        started: in clock ticks since boot; unique together with the PID.
+        parent: PID of its parent.
+        role: ``daemon``, ``keeper`` or ``candidate`` (an upgrade's program that is asked about itself).
     """
 
     pid: int
@@ -28,7 +28,7 @@ class Process:
 
 
 def _read(pid: int, socket_path: str) -> Process | None:
-    """The process, if it lives and belongs to the store."""
+    """Return the process if it lives and belongs to the store."""
     folder = Path(f"/proc/{pid}")
     try:
         words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -44,10 +44,10 @@ def _read(pid: int, socket_path: str) -> Process | None:
 
 
 def store_processes(address: str) -> list[Process]:
-    """All that lived at one moment, those that are stopped too.
+    """Return all processes that lived at one moment, including stopped ones.
 
-    A look at all processes takes a while, in which one may end and its heir begin: what was seen is looked at again. A
-    child that its parent forked and that has not become another program yet still looks like its parent.
+    Scanning all processes takes a while, in which one may end and its successor start, so every match is checked again.
+    A forked child that has not called exec yet still looks like its parent.
     """
     path = address.removeprefix("unix://")
     seen = [found for name in os.listdir("/proc") if name.isdigit() and (found := _read(int(name), path))]
@@ -56,12 +56,12 @@ def store_processes(address: str) -> list[Process]:
 
 
 def pid_of(address: str, role: str) -> int:
-    """The store's keeper or daemon; 0: there is none just now. The youngest, where one is being replaced."""
+    """PID of the store's keeper or daemon, the newest if it is being replaced; 0 if there is none at the moment."""
     return max(((one.started, one.pid) for one in store_processes(address) if one.role == role), default=(0, 0))[1]
 
 
 def store_locks(processes: list[Process]) -> set[int]:
-    """The files that are the lock of a store of these processes: more than one, and there is more than one store."""
+    """Lock files held by these processes; more than one means more than one store."""
     found = set()
     for one in processes:
         with suppress(OSError):
@@ -74,7 +74,7 @@ def store_locks(processes: list[Process]) -> set[int]:
 
 
 def too_many(address: str) -> str:
-    """What there is more than one of, in words; ``""``: one daemon and one store at most."""
+    """Describe what there is more than one of; ``""`` if there is at most one daemon and one store."""
     processes = store_processes(address)
     daemons = [one.pid for one in processes if one.role == "daemon"]
     if len(daemons) > 1:

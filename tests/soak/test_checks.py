@@ -1,4 +1,4 @@
-"""That the soak's checks see what they are there to see."""
+"""The soak's checks detect what they are meant to detect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from store_processes import pid_of, store_locks, store_processes, too_many
 
 @pytest.fixture
 def pretend(wait_until: Callable[..., None]) -> Iterator[Callable[[str, str], int]]:
-    """``pretend(address, role)``: a process that looks like one of a store's; its number."""
+    """``pretend(address, role)``: start a process that looks like one of a store; returns its PID."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(address: str, role: str) -> int:
@@ -57,11 +57,11 @@ def test_a_store_has_one_lock(daemon: Any) -> None:
     ("excuses", "machine", "seconds"),
     [
         ([], [], 5.0),
-        ([(9.0, 12.0)], [], 3.0),  # the longer piece of what is left
+        ([(9.0, 12.0)], [], 3.0),  # the longer of the remaining pieces
         ([(11.0, 13.5)], [], 1.5),
         ([(11.0, 12.0), (11.5, 14.0)], [], 1.0),
         ([(0.0, 99.0)], [], 0.0),
-        ([], [(10.5, 11.0), (14.5, 16.0)], 4.0),  # taken off, and no cut
+        ([], [(10.5, 11.0), (14.5, 16.0)], 4.0),  # subtracted, not cut out
         ([(11.0, 13.5)], [(14.0, 14.25)], 1.25),
     ],
 )

@@ -1,10 +1,10 @@
-"""Eight clients at random; kills, stops, upgrades, little memory and a log that nobody reads; and what must hold.
+"""Eight clients with random operations; kills, stops, upgrades, memory pressure and an unread log; and what must hold.
 
-A model says what must be there, probes measure who is kept waiting, the kernel is asked how many daemons there are.
-Once in a store whose memory holds everything, once in one that spills most of it.
+A model says what must exist, probes measure who is delayed, the kernel is asked how many daemons there are. Run once
+with a store whose memory holds everything, and once with one that spills most of it.
 
-``make soak`` runs it for ENTREPOT_SOAK_SECONDS (600 by default); ``make test`` for a short while. A report lies in
-``build/soak`` afterwards; ENTREPOT_SOAK_SEED repeats a run's choice of events.
+``make soak`` runs it for ENTREPOT_SOAK_SECONDS (600 by default); ``make test`` for a short while. The report is written
+to ``build/soak``; ENTREPOT_SOAK_SEED reproduces a run's events.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ REPORTS = Path(__file__).parent.parent.parent / "build" / "soak"
 
 @pytest.fixture(params=["memory", "spilling"])
 def load(request: pytest.FixtureRequest) -> str:
-    """What the workers do: see worker.py."""
+    """Load of the workers; see worker.py."""
     return str(request.param)
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[UnreadLog]:
-    """Where the store's log goes."""
+    """Destination of the store's log."""
     unread = UnreadLog(tmp_path / "daemon.log")
     yield unread
     unread.end()
@@ -53,7 +53,7 @@ def log(tmp_path: Path) -> Iterator[UnreadLog]:
 
 @pytest.fixture
 def pressure() -> Iterator[Pressure]:
-    """The control group of the store, if there can be one."""
+    """Control group of the store, if one can be created."""
     group = Pressure()
     yield group
     group.end()
@@ -63,7 +63,7 @@ def pressure() -> Iterator[Pressure]:
 def address(
     tmp_path: Path, load: str, log: UnreadLog, pressure: Pressure, answers: Callable[[str], bool]
 ) -> Iterator[str]:
-    """A store of its own; whatever process of it is left at the end is ended by pid."""
+    """Address of a separate store; processes left at the end are killed by PID."""
     spill = ("--spill-path", f"{tmp_path}/a,{tmp_path}/b", "--spill-quota", "2GiB", "--spill-reserve", "64MiB")
     options = ("--size", "512MiB", "--spill-path", "none") if load == "memory" else ("--size", "64MiB", *spill)
     address = f"unix://{tmp_path}/store.sock"
@@ -78,7 +78,7 @@ def address(
         assert keeper.poll() is None, "the store ended at its start"
         yield address
     finally:
-        for process in store_processes(address):  # a test that failed may leave one stopped
+        for process in store_processes(address):  # a failed test may leave one stopped
             os.kill(process.pid, signal.SIGCONT)
         try:
             status = entrepot.connect(address).status()
@@ -95,7 +95,7 @@ def address(
 
 
 def check_model(store: entrepot.Store, folder: Path) -> int:
-    """Every object that must be there is, with its content; none that must not. How many there are."""
+    """Check that every object that must exist does, with its content, and none that must not. Returns their number."""
     found = 0
     for path in sorted(folder.glob("*.journal")):
         assert violations(path) == []
@@ -112,7 +112,7 @@ def check_model(store: entrepot.Store, folder: Path) -> int:
 
 
 def check_nothing_leaks(store: entrepot.Store, folder: Path) -> None:
-    """With the last object goes the last byte."""
+    """After the last object is deleted, no memory is in use."""
     for path in folder.glob("*.journal"):
         for key in read_journal(path):
             store.delete(store.derive(key))

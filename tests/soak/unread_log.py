@@ -1,4 +1,4 @@
-"""The log of a store in a small pipe that is read at times, or never."""
+"""Log of a store in a small pipe that is read at times, or never."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DROPPED = re.compile(rb" (\d+) lines of this log were dropped")
 
 
 class UnreadLog:
-    """Full from the beginning, so that the store's first line finds no room.
+    """Pipe that is full from the start, so that the store's first line does not fit.
 
     ``writer`` is for the store; close it here once the store has it. What is read goes to a file.
     """
@@ -37,7 +37,7 @@ class UnreadLog:
                     continue
                 if not select.select([self.reader], [], [], 0.1)[0]:
                     if self.ended.is_set():
-                        return  # somebody still has the other end, and says nothing
+                        return  # another process still holds the other end, but writes nothing
                     continue
                 piece = os.read(self.reader, 1 << 16)
                 if not piece:
@@ -45,12 +45,12 @@ class UnreadLog:
                 file.write(piece)
 
     def end(self) -> None:
-        """Read what is left, once the store has ended."""
+        """Read the rest, once the store has ended."""
         self.ended.set()
         self.thread.join(20)
         with suppress(OSError):
             os.close(self.reader)
 
     def lines_dropped(self) -> int:
-        """As the lines say that were read."""
+        """Number of dropped lines according to the lines that were read."""
         return sum(int(count) for count in DROPPED.findall(self.path.read_bytes()))

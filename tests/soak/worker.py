@@ -1,10 +1,10 @@
-"""One client of the soak: puts, gets, deletes and abandons at random until it is told to stop, or is killed.
+"""One client of the soak: puts, gets, deletes and abandons objects at random until it is stopped or killed.
 
-It keeps a journal, written before and after each change, from which the driver (and the worker's next life) knows
-what must be in the store, what must not, and what may be either because the kill came in between:
+It keeps a journal, written before and after each change, which tells the driver (and the restarted worker) what must be
+in the store, what must not, and what may be either because a kill came in between:
 
 ``P key size`` before a put, ``p key`` after it; ``D key`` before a delete, ``d key`` after it; ``E text`` a violation;
-``V count`` so many more values were compared.
+``V count``: number of further values compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPARED_A_LINE = 10
 
 @dataclass(frozen=True)
 class Load:
-    """How much one worker asks for."""
+    """Limits of one worker's requests."""
 
     min_bytes: int
     max_bytes: int
@@ -38,13 +38,13 @@ class Load:
 
 LOADS = {
     "memory": Load(min_bytes=1, max_bytes=4 << 20, max_held=8, evicts=False),
-    # Several times what the store's memory holds; little of it in hand, so that the rest can move.
+    # Several times the store's memory; few objects are held, so that the rest can be spilled.
     "spilling": Load(min_bytes=1 << 10, max_bytes=3 << 20, max_held=1, evicts=True),
 }
 
 
 class Worker:
-    """The random life of one client."""
+    """Random operations of one client."""
 
     def __init__(self, address: str, journals: Path, number: int, seed: int, load: Load) -> None:
         self.load = load
@@ -62,7 +62,7 @@ class Worker:
         self.compared = 0
 
     def step(self) -> None:
-        """Do one thing."""
+        """Do one operation."""
         action = self.random.choices(
             (self.put, self.read, self.delete, self.abandon, self.let_go, self.check_held, self.move),
             (30, 40, 18, 4, 10, 10, 8 if self.load.evicts else 0),
@@ -74,7 +74,7 @@ class Worker:
             if self.live:
                 self.delete()
         except (StoreUnavailable, Timeout):
-            time.sleep(0.05)  # the daemon is being restarted; the client's own time-out was used up
+            time.sleep(0.05)  # the daemon is being restarted, and the client's own timeout expired
 
     def put(self) -> None:
         if len(self.live) >= MAX_LIVE:
@@ -90,13 +90,13 @@ class Worker:
         self.live.append(key)
 
     def size(self) -> int:
-        """Any order of magnitude as often as any other; what is to spill is mostly large."""
+        """Random size, uniform over orders of magnitude; mostly large if objects are to be spilled."""
         if self.load.evicts:
             return self.random.randrange(self.load.min_bytes, self.load.max_bytes)
         return int(2 ** self.random.uniform(0, np.log2(self.load.max_bytes)))
 
     def move(self) -> None:
-        """Send something of one's own to disk, or have it back."""
+        """Spill one of its own objects, or reload it."""
         if not self.live:
             return
         oid = self.store.derive(self.random.choice(self.live))
@@ -106,7 +106,7 @@ class Worker:
             self.store.prefetch(oid)
 
     def read(self) -> None:
-        """Read anybody's object: what comes back must be what was put, or nothing."""
+        """Read any worker's object: it must be what was put, or not exist."""
         other = self.random.choice(sorted(self.journals.glob("*.journal")))
         known = recent_sizes(other) | {key: self.sizes[key] for key in self.live if other.stem == str(self.number)}
         if not known:
@@ -131,7 +131,7 @@ class Worker:
         self.journal.write("d", key)
 
     def abandon(self) -> None:
-        """Begin an object and drop it, as a task that raises does."""
+        """Begin an object and drop it, like a task that raises."""
         try:
             with self.store.create(self.random.randrange(1, self.load.max_bytes)) as blob:
                 blob.view[0] = 1
@@ -146,7 +146,7 @@ class Worker:
             self.held.pop(self.random.randrange(len(self.held)))
 
     def check_held(self) -> None:
-        """A value in hand stays what it was, whoever deleted it or whatever died meanwhile."""
+        """A held value stays unchanged, whoever deleted it or whatever died meanwhile."""
         for key, size, value in self.held:
             self.verify(key, size, value)
 
@@ -159,7 +159,7 @@ class Worker:
 
 
 def connect(address: str) -> entrepot.Store:
-    """A connection, as soon as there is somebody who answers."""
+    """Connect as soon as a store responds."""
     end = time.monotonic() + 60
     while True:
         try:
