@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 if "FAILOVER_SETTINGS" in os.environ:
     os.environ.update(json.loads(Path(os.environ["FAILOVER_SETTINGS"]).read_text()))
 
-import faults  # noqa: F401 - Dagster takes the folder off the path again when it has loaded this file
+import faults  # noqa: F401 - Dagster removes the directory from the path once it has loaded this file
 import numpy as np
 import pipeline
 from dagster import Definitions, In, Nothing, in_process_executor, job, multiprocess_executor, op

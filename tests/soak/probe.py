@@ -4,7 +4,7 @@
 delay it. ``puts``: puts, gets and deletes a small object through the daemon. ``timer``: measures delays caused by the
 machine itself.
 
-It writes ``begin end`` of each pause to ``probe-KIND.gaps`` in the folder, by the system-wide monotonic clock, and
+It writes ``begin end`` of each pause to ``probe-KIND.gaps`` in the directory, by the system-wide monotonic clock, and
 ``done COUNT`` at its end; ``E text`` is a wrong value.
 """
 

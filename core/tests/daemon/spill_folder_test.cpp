@@ -1,4 +1,4 @@
-// Unusable spill folders are rejected at startup, with their path and a remedy.
+// Unusable spill directories are rejected at startup, with their path and a remedy.
 #include "daemon/spill_folder.h"
 
 #include <sys/stat.h>

@@ -108,7 +108,7 @@ TEST_P(SpillPacked, AWriteThatFailsLeavesNothing) {
     }
     EXPECT_EQ(used(), 0U);
     store.die();
-    store.must_open();  // reopen: a folder that failed is not used for a while
+    store.must_open();  // reopen: a directory that failed is not used for a while
     store.files->adopt_end();
   }
   store.io.fail_writes(FaultyIo::Fault::kTorn, 1);

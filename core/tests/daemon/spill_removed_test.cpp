@@ -1,4 +1,4 @@
-// A spill folder that is removed while the store runs is recreated, with the same checks as at startup.
+// A spill directory that is removed while the store runs is recreated, with the same checks as at startup.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -61,7 +61,7 @@ TEST_F(SpillRemoved, AFolderIsMadeAgainAndWhatItHeldStaysReadable) {
   expect_loads(1, *before);
   expect_loads(2, *after);
   EXPECT_TRUE(store.files->figures().note.empty()) << store.files->figures().note;
-  // No other store can take the folder.
+  // No other store can take the directory.
   EXPECT_EQ(open_spill_folder(store.io, store.folder(), store.options.socket_path, 0, 0).code(),
             Code::kStoreUnavailable);
 }

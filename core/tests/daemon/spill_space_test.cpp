@@ -207,7 +207,7 @@ TEST(SpillSpace, AFolderThatIsLeftAloneSaysWhyHoweverOftenItIsAsked) {
   EXPECT_NE(first.find("is left alone for a while"), std::string::npos) << first;
   EXPECT_NE(first.find("No space left on device"), std::string::npos) << first;
   EXPECT_EQ(test.space->note(), first);
-  // The folders alternate, so the next error is the other folder's.
+  // The directories alternate, so the next error is the other directory's.
   (void)test.space->allocate(kMiB);
   EXPECT_EQ(test.space->allocate(kMiB).status().message(), first);
 }

@@ -151,7 +151,7 @@ class TestSegments {
   std::vector<One> all_;
 };
 
-// Cold storage in the test's own folder; can be closed and reopened like by the next daemon.
+// Cold storage in the test's own directory; can be closed and reopened as by the next daemon.
 class SpillHarness {
  public:
   explicit SpillHarness(std::uint64_t quota = 64 * kMiB, std::size_t folders = 1);

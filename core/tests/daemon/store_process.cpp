@@ -214,7 +214,7 @@ void StoreProcess::start() {
   spawn.program = ENTREPOTD_PATH;
   spawn.argv = {"entrepotd", "--address=unix://" + path(), "--log-file=" + folder_.path("log"),
                 "--ready-fd=" + std::to_string(kReadyInChild)};
-  // Without spilling, unless the test asks for it: the default folder is shared with other stores.
+  // Without spilling, unless the test asks for it: the default directory is shared with other stores.
   const auto spills = [](const std::string& argument) { return argument.starts_with("--spill-path"); };
   if (std::none_of(arguments_.begin(), arguments_.end(), spills)) spawn.argv.emplace_back("--spill-path=none");
   spawn.argv.insert(spawn.argv.end(), arguments_.begin(), arguments_.end());

@@ -1,5 +1,5 @@
-// The proof by exhaustion that nobody reads memory that was given to something else, and the controls which show that
-// the search would find it: every part of the protocol is taken away once.
+// Exhaustive search of the pin protocol model: no reader ever reads reused memory. As controls, each step of the
+// protocol is disabled once, and the search must then find a bad read.
 #include <gtest/gtest.h>
 
 #include "pin_protocol_model.h"
