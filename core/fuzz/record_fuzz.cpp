@@ -1,4 +1,6 @@
 // Object records: arbitrary bytes are rejected, or every part returned lies within them.
+#include <memory>
+
 #include "base/crc32c.h"
 #include "fuzz/fuzz_input.h"
 #include "os/mapping.h"
@@ -13,10 +15,10 @@ bool inside(std::span<const std::byte> whole, const void* data, std::size_t byte
 }
 
 void run(const Bytes& bytes) {
-  // Aligned, with at most eight bytes of padding behind it.
-  std::vector<std::uint64_t> memory(bytes.size() / 8 + 1);
-  if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
-  const std::span<const std::byte> whole(reinterpret_cast<const std::byte*>(memory.data()), bytes.size());
+  // Aligned as operator new does, and of exactly this size, so that AddressSanitizer sees every read beyond the end.
+  const auto memory = std::make_unique<std::byte[]>(bytes.size());
+  if (!bytes.empty()) std::memcpy(memory.get(), bytes.data(), bytes.size());
+  const std::span<const std::byte> whole(memory.get(), bytes.size());
   const auto record = RecordView::parse(whole);
   if (!record.is_ok()) {
     require(!record.status().message().empty(), "an error says what is wrong");

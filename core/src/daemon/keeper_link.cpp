@@ -17,6 +17,7 @@ constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint64_t kKeeperGraceNs = kSecondNs;   // for a keeper whose channel broke to exit by itself
 constexpr std::uint64_t kStartNs = 10 * kSecondNs;    // for a new keeper to report that it is ready
 constexpr std::uint64_t kLoneTryNs = kSecondNs;       // between two attempts to start one
+constexpr std::uint64_t kKillTryNs = 10 * kSecondNs;  // between two tries to kill one
 constexpr std::uint64_t kLookNs = kSecondNs / 50;     // polling interval for a process without a pidfd
 constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;  // for the keeper to accept another program
 constexpr std::uint64_t kGoodbyeMs = 5'000;           // for the keeper's socket to accept the last message
@@ -247,7 +248,8 @@ void KeeperLink::tick() {
   }
   if (state_ != State::kEnding) return;
   if (const Status killed = keeper_.kill(); !killed.is_ok()) {
-    log_error("keeper ", keeper_.pid(), " cannot be ended, and is not replaced before: ", killed.to_string());
+    log_error("keeper ", keeper_.pid(), " cannot be killed, and is not replaced before it ends: ", killed.to_string());
+    state_until_ns_ = now + kKillTryNs;
   }
 }
 
