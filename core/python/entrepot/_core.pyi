@@ -4,23 +4,22 @@ from typing_extensions import Buffer as AnyBuffer
 
 PROTOCOL: tuple[int, int]
 LAYOUT: int
-API: str  # SHA-256 of this file as it was when the extension was built
+API: str  # SHA-256 of this file at the time the extension was built
 VERSION: str
 
-# Sessions and locality sets are named by handles: the number that the store gave, and above its 32 bits the life in
-# which it did. A handle of a session means it in later lives too, a handle of a set does not (InstanceLost).
+# Sessions and locality sets are identified by handles: the store's number in the low 32 bits, the life that issued it
+# above. A session's handle remains valid in later lives; a set's handle does not (InstanceLost).
 
-# id, session, replace, fresh id, name, tree, buffers
-# and, where it has them: locality set, consumers
+# id, session, replace, whether the id is new, name, tree, buffers; optionally locality set and consumers
 Item = (
     tuple[bytes, int, bool, bool, str, bytes, Sequence[AnyBuffer]]
     | tuple[bytes, int, bool, bool, str, bytes, Sequence[AnyBuffer], int, int]
 )
-# slot, generation, the same content was there before, bytes of payload
+# slot, generation, whether identical content already existed, payload in bytes
 Sealed = tuple[int, int, bool, int]
 
 class Buffer:
-    """Bytes of an object, by the buffer protocol. Keeps the object pinned while it lives."""
+    """Bytes of an object, through the buffer protocol. Keeps the object pinned while it lives."""
     @property
     def nbytes(self) -> int: ...
     @property
@@ -31,7 +30,7 @@ class Buffer:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class WritableBlob:
-    """A range that this process writes and then seals."""
+    """A range of shared memory that this process writes and then seals."""
     @property
     def nbytes(self) -> int: ...
     @property
@@ -52,14 +51,14 @@ class Object:
     def buffer(self, index: int, mode: int) -> Buffer: ...
 
 class Client:
-    """One process's connection to whichever store is at an address. Thread-safe."""
+    """A process's connection to the store currently at an address. Thread-safe."""
     def put(self, items: list[Item], timeout: float) -> list[Sealed]: ...
     def get(self, id: bytes, timeout: float) -> Object: ...
     def get_many(self, ids: list[bytes], timeout: float) -> list[Object]: ...
     def get_small(self, id: bytes) -> bytes | None: ...
     def get_small_many(self, ids: list[bytes]) -> list[bytes | None]: ...
-    def tree(self, id: bytes) -> tuple[bytes, int, int]: ...  # tree, payload in bytes, generation; loads nothing
-    def refuse_lost(self, ids: list[bytes]) -> None: ...  # ObjectLost if one that was not found was in a dead store
+    def tree(self, id: bytes) -> tuple[bytes, int, int]: ...  # tree, payload in bytes, generation; reloads nothing
+    def refuse_lost(self, ids: list[bytes]) -> None: ...  # raises ObjectLost if one of them was in a dead store
     def generation_of(self, id: bytes) -> int | None: ...
     def create(self, nbytes: int, timeout: float) -> WritableBlob: ...
     def seal(self, blob: WritableBlob, item: Item) -> Sealed: ...
@@ -98,12 +97,12 @@ class Client:
     def wait_provisioned(self, timeout: float) -> None: ...
     def upgrade(self, program: str) -> str: ...
     def shutdown(self) -> None: ...
-    def look(self) -> None: ...  # where the connection has ended, connects again, perhaps to another store
+    def look(self) -> None: ...  # reconnects if the connection has ended, possibly to another store
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
-    def life(self) -> int: ...  # how many stores at the address died while this was connected
+    def life(self) -> int: ...  # number of stores at the address that died while this client was connected
     @property
     def pins(self) -> int: ...
     @property
@@ -121,8 +120,8 @@ def connect(
     version: str,
     connect_timeout: float,
     reconnect_timeout: float,
-    start: Callable[[], object] | None = None,  # starts the store if it does not run
-    succeeded: Callable[[str, str, int], object] | None = None,  # instance before and after, objects before
+    start: Callable[[], object] | None = None,  # starts the store if it is not running
+    succeeded: Callable[[str, str, int], object] | None = None,  # old and new instance, objects in the old one
 ) -> Client: ...
 def copy_kind() -> str: ...
 def crc32c(data: AnyBuffer, seed: int = 0) -> int: ...
