@@ -47,6 +47,7 @@ def _checks(fix: bool) -> list[tuple[str, list[str]]]:
         ("ruff check", [str(BIN / "ruff"), "check", "."]),
         ("ruff format", [str(BIN / "ruff"), "format", "--check", "."]),
         ("layers (C++)", [python, "tools/check_layers.py"]),
+        ("unity builds", [python, "tools/check_unity.py"]),
         ("layers (Python)", [str(BIN / "lint-imports"), "--no-cache"]),
         ("mypy", [str(BIN / "mypy"), "--strict", *places]),
         ("pyright", [str(BIN / "pyright"), *places]),

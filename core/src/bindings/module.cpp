@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr std::size_t kReleaseGilBytes = 64U << 10;
+constexpr std::size_t kReleaseGilForCrcBytes = 64U << 10;
 
 // The Py_buffer is held without the GIL, so the bytes stay valid; whether they change meanwhile is up to the caller.
 std::uint32_t crc32c_of(nanobind::handle data, std::uint32_t seed) {
@@ -17,7 +17,7 @@ std::uint32_t crc32c_of(nanobind::handle data, std::uint32_t seed) {
   if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nanobind::python_error();
   const auto bytes = static_cast<std::size_t>(view.len);
   std::uint32_t value = 0;
-  if (bytes >= kReleaseGilBytes) {
+  if (bytes >= kReleaseGilForCrcBytes) {
     const entrepot::bindings::GilReleased released;
     value = entrepot::crc32c(view.buf, bytes, seed);
   } else {

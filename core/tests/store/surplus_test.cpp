@@ -6,7 +6,7 @@
 namespace entrepot::testing {
 namespace {
 
-constexpr std::uint64_t kSecond = 1'000;
+constexpr std::uint64_t kSecondMs = 1'000;
 constexpr std::uint64_t kGiB = 1024 * kMiB;
 
 // Puts and deletes values to get free segments.
@@ -72,9 +72,9 @@ TEST_F(Surplus, GoesBackAfterACalmWhileDownToTheTarget) {
   EXPECT_GE(before, h.store->pool().warm_target_bytes());
   put_and_delete(std::vector<std::uint64_t>(100, 60 * kMiB));
   EXPECT_GT(free_bytes(), 6 * kGiB);
-  run_for(29 * kSecond);
+  run_for(29 * kSecondMs);
   EXPECT_GT(free_bytes(), 6 * kGiB) << "not calm for long enough";
-  run_for(10 * kSecond);
+  run_for(10 * kSecondMs);
   EXPECT_EQ(free_bytes(), before);
   EXPECT_EQ(h.source.in_use(), h.store->pool().committed_bytes());
   EXPECT_LE(most_at_once, 256 * kMiB);
@@ -84,11 +84,11 @@ TEST_F(Surplus, GoesBackAfterACalmWhileDownToTheTarget) {
 TEST_F(Surplus, IsNotMadeAgainAndWakesNobodyOnceItIsGone) {
   put_and_delete(std::vector<std::uint64_t>(50, 60 * kMiB));
   put_and_delete({3 * kGiB, 700 * kMiB, 300 * kMiB, 200 * kMiB});
-  run_for(100 * kSecond);
+  run_for(100 * kSecondMs);
   const auto there = h.source.there;
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   // Sessions with a TTL are checked at least once a minute.
-  EXPECT_LE(run_for(600 * kSecond), 11U);
+  EXPECT_LE(run_for(600 * kSecondMs), 11U);
   EXPECT_EQ(h.source.there, there);
   h.expect_no_leak();
 }
@@ -97,12 +97,12 @@ TEST_F(Surplus, StaysWhileSegmentsAreTaken) {
   put_and_delete(std::vector<std::uint64_t>(50, 60 * kMiB));
   const std::uint64_t free = free_bytes();
   for (int round = 0; round < 5; ++round) {
-    run_for(20 * kSecond);
+    run_for(20 * kSecondMs);
     put_and_delete({60 * kMiB});
   }
   EXPECT_EQ(free_bytes(), free);
   // A lease at the last moment counts too.
-  h.clock.advance_ms(30 * kSecond);
+  h.clock.advance_ms(30 * kSecondMs);
   const auto client = h.add_client();
   h.lease(client, 60 * kMiB);
   EXPECT_GE(free_bytes(), free - 64 * kMiB);
@@ -116,20 +116,20 @@ TEST_F(Surplus, LeasesOfWhatAClientHasAlreadyPutNothingOff) {
   for (int round = 0; round < 4; ++round) {
     h.lease(client, kMiB);
     h.store->settle();
-    run_for(10 * kSecond);
+    run_for(10 * kSecondMs);
   }
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   h.expect_no_leak();
 }
 
 TEST_F(Surplus, IsAbsentWhereNoMoreIsFreeThanIsKeptWarm) {
-  run_for(100 * kSecond);
+  run_for(100 * kSecondMs);
   const auto there = h.source.there;
   const auto client = h.add_client();
   const LeaseGrant grant = h.lease(client, 60 * kMiB);
   ASSERT_TRUE(h.store->unlease(client, grant.segment, 0, 0, true).is_ok());
   h.store->settle();
-  run_for(100 * kSecond);
+  run_for(100 * kSecondMs);
   for (const auto& [segment, bytes] : there)
     EXPECT_TRUE(h.source.there.contains(segment)) << segment.first << " of " << bytes;
   h.expect_no_leak();
@@ -137,7 +137,7 @@ TEST_F(Surplus, IsAbsentWhereNoMoreIsFreeThanIsKeptWarm) {
 
 TEST_F(Surplus, ALargeOneThatIsFarTooLargeIsMadeAnewInTheUsualSize) {
   put_and_delete({6 * kGiB});
-  run_for(60 * kSecond);
+  run_for(60 * kSecondMs);
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   const auto client = h.add_client();
   const auto made = h.source.there.size();
@@ -150,9 +150,9 @@ TEST_F(Surplus, GoesBackAfterTheDaemonsDeathToo) {
   put_and_delete(std::vector<std::uint64_t>(100, 60 * kMiB));
   h.restart();
   EXPECT_GT(free_bytes(), 6 * kGiB);
-  run_for(29 * kSecond);
+  run_for(29 * kSecondMs);
   EXPECT_GT(free_bytes(), 6 * kGiB);
-  run_for(10 * kSecond);
+  run_for(10 * kSecondMs);
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   h.expect_no_leak();
 }
@@ -166,7 +166,7 @@ TEST_F(Surplus, WhatWasMadeForSomebodyWhoIsGoneGoesBack) {
   h.source.at_once = true;
   h.store->settle();
   EXPECT_GT(free_bytes(), 4 * kGiB);
-  run_for(60 * kSecond);
+  run_for(60 * kSecondMs);
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   h.expect_no_leak();
 }
@@ -174,7 +174,7 @@ TEST_F(Surplus, WhatWasMadeForSomebodyWhoIsGoneGoesBack) {
 TEST_F(Surplus, TheWarmestIsKept) {
   h.source.kind = MemoryKind::kHugePages;
   put_and_delete(std::vector<std::uint64_t>(100, 60 * kMiB));
-  run_for(60 * kSecond);
+  run_for(60 * kSecondMs);
   std::uint64_t small_pages = 0;
   for (const auto& [key, bytes] : h.source.there) {
     if (bytes == 64 * kMiB && h.store->pool().kind(key.first) != MemoryKind::kHugePages) ++small_pages;
@@ -187,7 +187,7 @@ TEST_F(Surplus, NothingGoesBackWhereThatIsSwitchedOff) {
   h.options.give_back_after_seconds = 0;
   h.restart();
   put_and_delete(std::vector<std::uint64_t>(100, 60 * kMiB));
-  run_for(3'600 * kSecond);
+  run_for(3'600 * kSecondMs);
   EXPECT_GT(free_bytes(), 6 * kGiB);
   h.expect_no_leak();
 }
@@ -200,7 +200,7 @@ class SurplusWithoutWarmth : public Surplus {
 TEST_F(SurplusWithoutWarmth, AllThatIsFreeGoesBack) {
   put_and_delete({kMiB, 20 * kMiB, 3 * kMiB});
   EXPECT_GT(free_bytes(), 20 * kMiB);
-  run_for(60 * kSecond);
+  run_for(60 * kSecondMs);
   EXPECT_EQ(free_bytes(), 0U);
   EXPECT_EQ(h.source.in_use(), 0U);
   h.expect_no_leak();

@@ -1,0 +1,77 @@
+"""The check for clashes in unity builds finds names defined twice in one target, and nothing in this repository."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def checker() -> ModuleType:
+    """tools/check_unity.py as a module."""
+    spec = importlib.util.spec_from_file_location("check_unity", ROOT / "tools/check_unity.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _target(root: Path, first: str, second: str, *, cmake: str = "entrepot_room(base a.cpp b.cpp)") -> None:
+    folder = root / "core/src/base"
+    folder.mkdir(parents=True)
+    (folder / "CMakeLists.txt").write_text(cmake)
+    for name, body in (("a.cpp", first), ("b.cpp", second)):
+        (folder / name).write_text(f"namespace {{\n\n{body}\n\n}}  // namespace\n")
+
+
+def test_this_repository_is_clean(checker: ModuleType) -> None:
+    assert checker.clashes(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("constexpr int kMost = 1;", "constexpr std::uint64_t kMost = 2;", "kMost"),
+        ("struct Part {\n  int a;\n};", "class Part {\n};", "Part"),
+        ("bool fits(int a) {\n}", "bool fits(int b) {\n}", "fits(int)"),
+    ],
+)
+def test_a_name_defined_twice_is_found(checker: ModuleType, tmp_path: Path, first: str, second: str, name: str) -> None:
+    _target(tmp_path, first, second)
+    (found,) = checker.clashes(tmp_path)
+    assert found.startswith("core/src/base/b.cpp:3: ")
+    assert f"{name} is in an anonymous namespace of a.cpp too" in found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cmake"),
+    [
+        ("bool fits(int a) {\n}", "bool fits(long a) {\n}", "entrepot_room(base a.cpp b.cpp)"),
+        (
+            "struct Part {\n  int size() {\n  }\n};",
+            "struct Whole {\n  int size() {\n  }\n};",
+            "entrepot_room(base a.cpp b.cpp)",
+        ),
+        (
+            "constexpr int kA = 1;",
+            "constexpr int kA = 1;",
+            "entrepot_test(a SOURCES a.cpp)\nentrepot_test(b SOURCES b.cpp)",
+        ),
+        (
+            "constexpr int kA = 1;",
+            "constexpr int kA = 1;",
+            "entrepot_room(base a.cpp b.cpp)\n"
+            "set_source_files_properties(b.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)",
+        ),
+    ],
+    ids=["overloads", "members", "targets", "compiled alone"],
+)
+def test_what_does_not_clash_passes(checker: ModuleType, tmp_path: Path, first: str, second: str, cmake: str) -> None:
+    _target(tmp_path, first, second, cmake=cmake)
+    assert checker.clashes(tmp_path) == []
