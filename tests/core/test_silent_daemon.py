@@ -41,7 +41,7 @@ def _failure(work: Callable[[], Any]) -> BaseException:
 
 
 @pytest.mark.parametrize("ask", ["get", "get_many", "resolve"])
-def test_a_time_out_is_kept_while_the_daemon_isstopped(
+def test_a_time_out_is_kept_while_the_daemon_is_stopped(
     store: entrepot.Store, wait_until: Callable[..., None], ask: str
 ) -> None:
     missing = entrepot.ObjectID.random()
