@@ -138,10 +138,8 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
   Returning unused{nullptr, {lease.segment, lease.offset, lease.length, 0}, false};
   const auto known = [&]() -> std::shared_ptr<WritableSegment> {  // mutex_ held
     const auto found = segments_.find(lease.segment);
-    if (found == segments_.end()) return nullptr;
-    if (found->second->generation == lease.segment_generation) return found->second;
-    if (found->second->in_use == 0) segments_.erase(found);  // the daemon freed it and created it again
-    return nullptr;
+    const bool same = found != segments_.end() && found->second->generation == lease.segment_generation;
+    return same ? found->second : nullptr;
   };
   std::shared_ptr<WritableSegment> fresh;
   {
@@ -162,11 +160,13 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
   if (era.epoch != epoch_) return Status::ok();
   auto memory = known();
   if (!memory) {
-    if (segments_.contains(lease.segment)) {
-      return {Code::kInternal, concat("segment ", lease.segment, " was replaced while this client writes it")};
-    }
     if (!fresh) return {Code::kInternal, concat("segment ", lease.segment, " was given back while it was leased")};
-    memory = segments_.emplace(lease.segment, std::move(fresh)).first->second;
+    const auto written = in_use_.lower_bound(Key{lease.segment, 0});
+    if (written != in_use_.end() && written->first.first == lease.segment) {  // a seal does not name the generation
+      return {Code::kInternal, concat("segment ", lease.segment, " was replaced while this client writes to it")};
+    }
+    memory = std::move(fresh);
+    replace_segment(memory);
   }
   if (memory->was_protected) {  // parts may be read-only from an earlier use
     const std::uint64_t page = os::page_bytes();
@@ -190,6 +190,18 @@ void LeasePool::accept_abandoned(Frame frame, const Era& era) {
   const std::lock_guard lock(mutex_);
   if (era.epoch != epoch_) return;
   left_over_.emplace_back(era, Returning{nullptr, {lease.segment, lease.offset, lease.length, 0}, false});
+}
+
+void LeasePool::replace_segment(std::shared_ptr<WritableSegment> fresh) {
+  const Key first{fresh->segment, 0};
+  const Key last{fresh->segment + 1, 0};
+  free_.erase(free_.lower_bound(first), free_.lower_bound(last));
+  segments_[fresh->segment] = std::move(fresh);
+}
+
+bool LeasePool::is_current(const std::shared_ptr<WritableSegment>& memory) const {
+  const auto found = segments_.find(memory->segment);
+  return found != segments_.end() && found->second == memory;
 }
 
 void LeasePool::add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
@@ -233,11 +245,15 @@ void LeasePool::send_done(std::uint32_t segment, const Interrupt& interrupt) {
   finished_.notify_all();
 }
 
+bool LeasePool::take_out(const LeasedRange& range) {
+  return is_current(range.memory) && in_use_.erase(Key{range.segment(), range.offset}) != 0;
+}
+
 void LeasePool::sealed(const LeasedRange& range) {
   bool done = false;
   {
     const std::lock_guard lock(mutex_);
-    if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
+    if (!take_out(range)) return;
     range.memory->in_use -= 1;
     done = forget_if_empty(range.segment());
   }
@@ -246,7 +262,7 @@ void LeasePool::sealed(const LeasedRange& range) {
 
 void LeasePool::give_back(const LeasedRange& range) {
   const std::lock_guard lock(mutex_);
-  if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
+  if (!take_out(range)) return;
   range.memory->in_use -= 1;
   add_free(range.segment(), range.offset, range.length);
 }
@@ -267,7 +283,7 @@ void LeasePool::give_back_protected(const LeasedRange& range) {
   Era era{rpc_.link(), 0};
   {
     const std::lock_guard lock(mutex_);
-    if (in_use_.erase(Key{range.segment(), range.offset}) == 0) return;
+    if (!take_out(range)) return;
     era.epoch = epoch_;
   }
   send_back({range.memory, returnable(range.segment(), range.offset, range.length), false}, era, {});
@@ -285,6 +301,7 @@ void LeasePool::send_back(const Returning& range, const Era& era, const Interrup
   {
     const std::lock_guard lock(mutex_);
     range.memory->in_use -= 1;
+    if (!is_current(range.memory)) return;  // it was the segment's last, and the daemon has used the number again
     // If the return was not sent and the range was in the snapshot given to the next daemon, it is still ours. In all
     // other cases of failure the daemon takes it back with the segment, or already has it.
     const bool ours = !told && era.link && era.link->broken() && era.epoch == epoch_ && range.reusable;

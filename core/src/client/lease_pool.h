@@ -12,6 +12,9 @@
 // away its new one. Therefore a return is sent once, on the connection in use when the range was taken out of `free`; a
 // segment is returned as a whole only when none of it is returning and no lease is being requested; and no lease is
 // requested until that return is answered.
+//
+// The answer to a return may be processed late: when the last range of a segment goes, the daemon may remove the segment
+// and lease a new one with the same number to another thread first. The new one then takes its place at once.
 #pragma once
 
 #include <condition_variable>
@@ -102,6 +105,11 @@ class LeasePool {
   void accept_abandoned(Frame frame, const Era& era);
   [[nodiscard]] Result<std::shared_ptr<WritableSegment>> map_segment(const LeaseReply& lease, Frame& frame,
                                                                      const Era& era, const Interrupt& interrupt);
+  // The daemon has removed the former segment of this number and created another: nothing of the former is leased any
+  // more. Whoever is still returning a range of it keeps its mapping, and is ignored afterwards. Requires mutex_.
+  void replace_segment(std::shared_ptr<WritableSegment> fresh);
+  [[nodiscard]] bool is_current(const std::shared_ptr<WritableSegment>& memory) const;  // requires mutex_
+  [[nodiscard]] bool take_out(const LeasedRange& range);  // of in_use_; false: it is not there. Requires mutex_
   void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // requires mutex_
   void forget_smallest_free();                                                       // requires mutex_
   void send_back(const Returning& range, const Era& era, const Interrupt& interrupt);

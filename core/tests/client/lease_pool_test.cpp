@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -23,6 +25,12 @@ class FakeLeases : public Rpc {
   FakeLeases() : fd_(os::create_memfd("fake", kSegmentBytes).take()) {}
 
   Result<Frame> call(MessageType type, std::span<const std::uint8_t> body, const CallOptions&) override {
+    if (type == MessageType::kLease && before_lease) std::exchange(before_lease, nullptr)();
+    Result<Frame> answer = answer_to(type, body);
+    if (type == MessageType::kUnlease && after_unlease) std::exchange(after_unlease, nullptr)();
+    return answer;
+  }
+  Result<Frame> answer_to(MessageType type, std::span<const std::uint8_t> body) {
     const std::lock_guard lock(mutex_);
     Frame frame;
     if (type == MessageType::kUnlease) {
@@ -33,9 +41,7 @@ class FakeLeases : public Rpc {
       if (request.done_with_segment != 0) {
         ++done;
         returned += std::exchange(out_, 0);
-        next_ = 0;
-        sent_fd_ = false;
-        ++generation_;
+        replace_segment();
       }
       frame.body = to_wire(Empty{});
       return frame;
@@ -66,6 +72,14 @@ class FakeLeases : public Rpc {
   Status replace_link(const std::shared_ptr<Connection>&, const Interrupt&) override { return Status::ok(); }
 
   void start_again() { next_ = 0; }  // leases its memory again from the start
+  void replace_segment() {           // by another of the same number
+    next_ = 0;
+    sent_fd_ = false;
+    ++generation_;
+  }
+
+  std::function<void()> before_lease;   // once
+  std::function<void()> after_unlease;  // once: when it took effect, before its answer arrives
 
   int leases = 0;
   int done = 0;
@@ -222,6 +236,45 @@ TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
   EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const HeldRange& range) {
     return range.segment == used->segment() && range.offset == used->offset;
   })) << "what is being written is always told";
+}
+
+TEST(LeasePool, ASegmentReplacedBeforeItsReturnIsAnsweredIsLeased) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  const auto former = pool.allocate(1U << 20, 4096, 0, 0, {});
+  ASSERT_TRUE(former.is_ok());
+  pool.give_back(*former);
+  std::promise<void> requested;
+  std::promise<void> returned;
+  std::promise<void> leased;
+  daemon.before_lease = [&] {
+    requested.set_value();
+    returned.get_future().wait();
+    daemon.replace_segment();
+  };
+  daemon.after_unlease = [&] {
+    returned.set_value();
+    leased.get_future().wait();
+  };
+  std::thread idle([&] {
+    requested.get_future().wait();
+    pool.return_idle({});
+  });
+  const auto range = pool.allocate(6U << 20, 4096, 0, 0, {});
+  leased.set_value();
+  idle.join();
+  ASSERT_TRUE(range.is_ok()) << range.status().to_string();
+  EXPECT_EQ(range->memory->generation, former->memory->generation + 1);
+  std::memset(range->data(), 1, range->length);
+  std::uint64_t held = 0;
+  for (const HeldRange& one : pool.snapshot_for_reconnect()) {
+    EXPECT_EQ(one.segment_generation, range->memory->generation);
+    held += one.length;
+  }
+  EXPECT_EQ(held, 8U << 20) << "all of the new lease, nothing of the former segment";
+  pool.give_back(*former);  // not a range of the new segment
+  pool.sealed(*former);
+  EXPECT_EQ(pool.allocate(2U << 20, 4096, 0, 0, {}).take().offset, 6U << 20);
 }
 
 TEST(LeasePool, AFullStoreIsReported) {
