@@ -7,7 +7,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -218,12 +219,9 @@ def hello_reply(major: int, minor: int) -> bytes:
     return struct.pack("<IHHIIQ", 0x31545045, 1, 0, len(body), 0, 1) + body
 
 
-@pytest.mark.parametrize(("answer", "error"), [("version", VersionMismatch), ("noise", StoreUnavailable)])
-def test_daemon_of_another_version_or_no_daemon_at_all(
-    socket_folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, error: type
-) -> None:
-    monkeypatch.setattr("entrepot._connect.CONNECT_SECONDS", 1.0)
-    path = socket_folder / "other.sock"
+@contextmanager
+def answering(path: Path, answer: bytes) -> Iterator[None]:
+    """Something that listens at the path and sends this to its first client."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -232,14 +230,24 @@ def test_daemon_of_another_version_or_no_daemon_at_all(
             peer, _ = listening.accept()
             with peer:
                 peer.recv(65536)
-                peer.sendall(hello_reply(7, 3) if answer == "version" else b"HTTP/1.1 400 Bad Request\r\n\r\n" * 2)
+                peer.sendall(answer)
                 peer.recv(1)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(error) as caught:
-            entrepot.connect(f"unix://{path}")
+        yield
         thread.join(20)
+
+
+@pytest.mark.parametrize(("answer", "error"), [("version", VersionMismatch), ("noise", StoreUnavailable)])
+def test_daemon_of_another_version_or_no_daemon_at_all(
+    socket_folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, error: type
+) -> None:
+    monkeypatch.setattr("entrepot._connect.CONNECT_SECONDS", 1.0)
+    path = socket_folder / "other.sock"
+    reply = hello_reply(7, 3) if answer == "version" else b"HTTP/1.1 400 Bad Request\r\n\r\n" * 2
+    with answering(path, reply), pytest.raises(error) as caught:
+        entrepot.connect(f"unix://{path}")
     if error is VersionMismatch:
         assert "7.3" in str(caught.value)
         assert "9.9.9" in str(caught.value)
@@ -248,23 +256,10 @@ def test_daemon_of_another_version_or_no_daemon_at_all(
 @pytest.mark.parametrize("message", [b"session 'ab\xff' of \xc3\xbc", b"\xed\xa0\x80", b"cut \xe2\x82"])
 def test_what_a_store_says_that_is_no_utf8_can_be_read(socket_folder: Path, message: bytes) -> None:
     path = socket_folder / "other.sock"
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-        listening.listen()
-
-        def serve() -> None:
-            peer, _ = listening.accept()
-            with peer:
-                peer.recv(65536)
-                body = struct.pack("<HBI", 14, 0, len(message)) + message
-                peer.sendall(struct.pack("<IHHIIQ", 0x31545045, 2, 0, len(body), 0, 1) + body)
-                peer.recv(1)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(InvalidArgument) as caught:
-            entrepot.connect(f"unix://{path}")
-        thread.join(20)
+    body = struct.pack("<HBI", 14, 0, len(message)) + message
+    refusal = struct.pack("<IHHIIQ", 0x31545045, 2, 0, len(body), 0, 1) + body
+    with answering(path, refusal), pytest.raises(InvalidArgument) as caught:
+        entrepot.connect(f"unix://{path}")
     assert message.decode(errors="backslashreplace") in str(caught.value)
 
 

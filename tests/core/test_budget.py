@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,11 @@ import numpy as np
 import pytest
 from entrepot._launcher import daemon_binary
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from memory_files import memfds
+
 MIB = 1 << 20
-
-
-def memfds(pid: int, name: str = "") -> int:
-    """Bytes that the kernel has allocated to a process's memfds whose names start with ``name``."""
-    seen: dict[int, int] = {}
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            if os.readlink(fd).startswith(f"/memfd:{name}"):
-                info = fd.stat()
-                seen[info.st_ino] = info.st_blocks * 512
-    return sum(seen.values())
 
 
 def put_small(store: entrepot.Store, count: int) -> None:

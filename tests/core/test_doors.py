@@ -294,28 +294,26 @@ def test_few_descriptors_for_a_private_store(place: Place, limit: int) -> None:
     assert "ulimit -n" in message
 
 
+def run_code(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, without a connection."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
 @pytest.mark.parametrize("more", [0, 16])
 def test_few_descriptors_for_a_client(
     python: Callable[..., subprocess.CompletedProcess[str]], daemon: Any, more: int
 ) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import os, resource, sys\nimport numpy as np\n{LOAD}\ncodec.encode_value(np.arange(2))\n"
-            f"limit = len(os.listdir('/proc/self/fd')) - 1 + {more}\n"
-            "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n"
-            "try:\n"
-            "    store = entrepot.connect(sys.argv[1])\n"
-            "    print(store.get(store.put(np.arange(100_000)))[-1])\n"
-            "except entrepot.EntrepotError as error:\n"
-            "    print(type(error).__name__, error)\n",
-            daemon.address,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
+    done = run_code(
+        f"import os, resource, sys\nimport numpy as np\n{LOAD}\ncodec.encode_value(np.arange(2))\n"
+        f"limit = len(os.listdir('/proc/self/fd')) - 1 + {more}\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n"
+        "try:\n"
+        "    store = entrepot.connect(sys.argv[1])\n"
+        "    print(store.get(store.put(np.arange(100_000)))[-1])\n"
+        "except entrepot.EntrepotError as error:\n"
+        "    print(type(error).__name__, error)\n",
+        daemon.address,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("99999\n", "StoreUnavailable ", "AccessDenied ")), done.stdout
@@ -357,18 +355,7 @@ def test_each_number_of_descriptors_that_a_client_may_lack(daemon: Any) -> None:
             gc.collect()
     """
     began = time.monotonic()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import gc, os, resource, sys\n{LOAD}\nimport numpy as np\n{dedent(code)}",
-            daemon.address,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_code(f"import gc, os, resource, sys\n{LOAD}\nimport numpy as np\n{dedent(code)}", daemon.address)
     assert done.returncode == 0, done.stderr
     first, *refused, last = done.stdout.splitlines()
     assert (first, last) == ("1", "enough")
@@ -448,18 +435,14 @@ def test_few_descriptors_for_the_daemon(daemon: Any) -> None:
             "import sys, entrepot\ntry:\n    entrepot.connect(sys.argv[1])\n"
             "except entrepot.EntrepotError as error:\n    print(error)\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code, daemon.address], capture_output=True, text=True, timeout=100, check=False
-        )
+        done = run_code(code, daemon.address)
         assert done.returncode == 0, done.stderr
         assert re.search(NO_DESCRIPTORS.format(limit=now + 2), done.stdout), done.stdout
         held = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
         none = next(number for number in range(len(held) + 1) if number not in held)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (none, most))
         code = code.replace("entrepot\n", "entrepot\nentrepot.connect\nentrepot._connect.CONNECT_SECONDS = 1\n", 1)
-        done = subprocess.run(
-            [sys.executable, "-c", code, daemon.address], capture_output=True, text=True, timeout=100, check=False
-        )
+        done = run_code(code, daemon.address)
         assert f"process {pid} of this store has no descriptors left, of {none} (ulimit -n)" in done.stdout, done
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
         assert store.get(oid)[-1] == 999

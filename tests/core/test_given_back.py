@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import entrepot
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from memory_files import memfds
 
 MIB = 1 << 20
 WARM = 32 * MIB
@@ -18,12 +21,7 @@ USED = 160 * MIB
 
 def segments_of(pid: int) -> int:
     """Bytes of payload memory that a process holds."""
-    total = 0
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            if fd.readlink().name.startswith("memfd:entrepot-segment-"):
-                total += os.stat(fd).st_blocks * 512
-    return total
+    return memfds(pid, "entrepot-segment-")
 
 
 def test_what_was_deleted_goes_back_after_a_calm_while(

@@ -3,7 +3,6 @@ last."""
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +11,16 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tool_modules import ROOT, load_tool
 
 
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """tools/run_tests.py as a module that writes its logs to the test's directory."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    spec = importlib.util.spec_from_file_location("run_tests", ROOT / "tools/run_tests.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "run_tests", module)
-    spec.loader.exec_module(module)
+    module = load_tool("run_tests", monkeypatch)
     monkeypatch.setattr(module, "LOGS", tmp_path)
     return module
 
@@ -267,13 +263,7 @@ def test_every_tier_has_stages(runner: ModuleType) -> None:
 @pytest.fixture
 def repeater(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """tools/repeat_stage.py, using the runner's module."""
-    spec = importlib.util.spec_from_file_location("repeat_stage", ROOT / "tools/repeat_stage.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "repeat_stage", module)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("repeat_stage", monkeypatch)
 
 
 def test_a_stage_is_repeated_and_its_failures_counted(

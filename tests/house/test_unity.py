@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tool_modules import ROOT, load_tool
 
 
 @pytest.fixture(scope="module")
 def checker() -> ModuleType:
     """tools/check_unity.py as a module."""
-    spec = importlib.util.spec_from_file_location("check_unity", ROOT / "tools/check_unity.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("check_unity")
 
 
 def _target(root: Path, first: str, second: str, *, cmake: str = "entrepot_room(base a.cpp b.cpp)") -> None:
