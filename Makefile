@@ -12,9 +12,9 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 BENCH_AGAINST ?= HEAD
-# Failed Python tests of `make test` that are run once more and named as unsteady if they pass then.
-SECOND_TRIES ?= 0
-# Of `make test`: its last stage (TSan) is left out, and named, where those before took longer than so many seconds.
+# Failed Python tests of `make test` that are run once more and listed as flaky if they pass then.
+RETRIES ?= 0
+# Of `make test`: its last stage (TSan) is skipped, and listed, if those before it took longer than this many seconds.
 LAST_BEGINS_WITHIN ?= inf
 
 .PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
@@ -51,8 +51,8 @@ cpp-tests: setup  ## the daemon, the extension and the C++ tests
 test-fast: cpp-tests  ## C++ units, Python units that are not slow; under two minutes
 	@$(PY) tools/run_tests.py fast
 
-test: cpp-tests $(VENV2)/.developed  ## every test: units plain and under sanitizers, Python, hosts, documentation
-	@$(PY) tools/run_tests.py full --jobs $(JOBS) --second-tries $(SECOND_TRIES) --last-begins-within $(LAST_BEGINS_WITHIN)
+test: cpp-tests $(VENV2)/.developed  ## every test: units plain and under sanitizers, Python, orchestrators, documentation
+	@$(PY) tools/run_tests.py full --jobs $(JOBS) --retries $(RETRIES) --last-begins-within $(LAST_BEGINS_WITHIN)
 
 test-pandas2: build $(VENV2)/.developed  ## the codec tests on pandas 2
 	@$(PY) tools/run_tests.py pandas2
@@ -63,10 +63,10 @@ lint: setup  ## style, types, layers
 format: setup  ## rewrites the sources in the project's style
 	@$(PY) tools/lint.py --fix
 
-demo: build  ## the flights example on three hosts, with Entrepot and with each host's own transport
+demo: build  ## the flights example on three orchestrators, with Entrepot and with each one's own transport
 	@$(PY) -m examples.flights
 
-demo-failover: build  ## the flights job with task, daemon and store killed in its middle, on three hosts
+demo-failover: build  ## the flights job with task, daemon and store killed in its middle, on three orchestrators
 	@$(PY) -m examples.failover
 
 demo-k8s: build  ## a pipeline in pods that follow their data, on a real control plane, and a picture of where they went
@@ -81,7 +81,7 @@ bench: build  ## figures beside other stores and the machine's limits, about 35 
 bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAINST=REV (default: HEAD); judges nothing
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients with kills and stops, against a model; every fault on every host; the chart by Helm; ENTREPOT_SOAK_SECONDS (default 600)
+soak: build  ## random clients with kills and stops, against a model; every fault on every orchestrator; the chart by Helm; ENTREPOT_SOAK_SECONDS (default 600)
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
 	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
 	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
@@ -93,10 +93,10 @@ wheel:  ## an sdist, and manylinux wheels for x86_64 and aarch64 of every Python
 	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel.py $(WHEEL_ARGS)
 
 wheel-test:  ## the wheels in dist/ that this machine can run, each in an empty environment without a compiler
-	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_try.py
+	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_check.py
 
 sdist-test:  ## the sdist in dist/, built by pip with this machine's compiler in an empty environment
-	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_try.py dist/*.tar.gz
+	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_check.py dist/*.tar.gz
 
 lock: setup  ## resolves the lock files anew
 	@bash tools/lock.sh

@@ -60,10 +60,10 @@ def add_admission(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table."""
     sys.path.insert(0, str(ROOT / "tests" / "kubecp"))
-    from control_plane import running
+    from control_plane import create_control_plane
 
     rows: list[dict[str, Any]] = []
-    with running() as cluster:
+    with create_control_plane() as cluster:
         names = [f"node-{place}" for place in range(arguments.nodes)]
         cluster.nodes({name: {"topology.kubernetes.io/zone": f"zone-{place % 3}"} for place, name in enumerate(names)})
         ids = _publish(cluster, names, arguments.published)
@@ -71,20 +71,20 @@ def run(arguments: argparse.Namespace) -> int:
             chance = random.Random(7)
             for objects in [0, *arguments.objects]:
                 series = Series(f"{objects} objects" if objects else "asks for nothing")
-                before = _Counted.of(cluster, process.pid, health)
+                before = _MetricsSnapshot.of(cluster, process.pid, health)
                 required = [
                     chance.sample(ids, min(objects, len(ids))) for _ in range(int(arguments.rate * arguments.seconds))
                 ]
                 _make_pods(cluster, arguments.rate, required, series)
-                rows.append(series.row(before, _Counted.of(cluster, process.pid, health)))
+                rows.append(series.row(before, _MetricsSnapshot.of(cluster, process.pid, health)))
     print(_table(rows))
-    asked = [one for one in rows if one["asked_p99"] is not None]
+    with_webhook = [row for row in rows if row["asked_p99"] is not None]
     print(f"\np99 at {arguments.rate:g} pods a second; the goal is {time_text(GOAL_SECONDS)}")
-    print(_verdict("the webhook, as the API server counts it", max(one["asked_p99"] for one in asked)))
-    print(_verdict("the whole making of a pod, as who asks for it sees it", max(one["p99"] for one in asked)))
-    for one in rows:
-        if one["unasked"]:
-            print(f"{one['kind']}: {one['unasked']} pods were made without an answer of the webhook")
+    print(_verdict("the webhook, as the API server counts it", max(row["asked_p99"] for row in with_webhook)))
+    print(_verdict("the whole making of a pod, as who asks for it sees it", max(row["p99"] for row in with_webhook)))
+    for row in rows:
+        if row["unasked"]:
+            print(f"{row['kind']}: {row['unasked']} pods were made without an answer of the webhook")
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": machine(), "commit": commit(), "rows": rows}, indent=1))
     return 0
@@ -100,9 +100,12 @@ def _table(rows: list[dict[str, Any]]) -> str:
         "p99 below": "webhook_p99",
         "operator's CPU": "operator_cpu",
     }
-    cells = [[one["kind"], str(one["pods"]), *(time_text(one[name]) for name in columns.values())] for one in rows]
-    for one, row in zip(rows, cells, strict=True):
-        row.insert(6, f"{one['asked_soon']:.1%}" if one["asked_soon"] is not None else "")
+    cells = [
+        [figures["kind"], str(figures["pods"]), *(time_text(figures[name]) for name in columns.values())]
+        for figures in rows
+    ]
+    for figures, row in zip(rows, cells, strict=True):
+        row.insert(6, f"{figures['asked_soon']:.1%}" if figures["asked_soon"] is not None else "")
     head = ["a pod", "pods", *columns]
     head.insert(6, f"within {time_text(SOON_SECONDS)}")
     return grid(head, cells)
@@ -126,10 +129,10 @@ class Series:
     seconds: list[float] = field(default_factory=list[float])
     injected: int = 0
 
-    def row(self, before: _Counted, after: _Counted) -> dict[str, Any]:
+    def row(self, before: _MetricsSnapshot, after: _MetricsSnapshot) -> dict[str, Any]:
         """The figures."""
         ordered = sorted(self.seconds)
-        asked = after.asked_count - before.asked_count
+        calls = after.webhook_calls - before.webhook_calls
         reviews = after.reviews_count - before.reviews_count
         return {
             "kind": self.kind,
@@ -137,9 +140,9 @@ class Series:
             "median": quantile(ordered, 0.5),
             "p99": quantile(ordered, 0.99),
             "worst": ordered[-1],
-            "asked_mean": (after.asked_sum - before.asked_sum) / asked if asked else None,
-            "asked_p99": after.asked.quantile(before.asked, 0.99) if asked else None,
-            "asked_soon": after.asked.share(before.asked, SOON_SECONDS) if asked else None,
+            "asked_mean": (after.webhook_seconds_sum - before.webhook_seconds_sum) / calls if calls else None,
+            "asked_p99": after.webhook_seconds.quantile(before.webhook_seconds, 0.99) if calls else None,
+            "asked_soon": after.webhook_seconds.share(before.webhook_seconds, SOON_SECONDS) if calls else None,
             "webhook_mean": (after.reviews_sum - before.reviews_sum) / reviews if reviews else None,
             "webhook_p99": after.reviews.bound(before.reviews, 0.99) if reviews else None,
             "operator_cpu": (after.cpu - before.cpu) / len(ordered),
@@ -148,43 +151,43 @@ class Series:
 
 
 @dataclass
-class _Counted:
+class _MetricsSnapshot:
     """Cumulative counts of API server and webhook."""
 
-    asked_sum: float
-    asked_count: float
-    asked: _Buckets
+    webhook_seconds_sum: float
+    webhook_calls: float
+    webhook_seconds: _Histogram
     reviews_sum: float
     reviews_count: float
-    reviews: _Buckets
+    reviews: _Histogram
     cpu: float
 
     @classmethod
-    def of(cls, cluster: Any, pid: int, health: str) -> _Counted:
+    def of(cls, cluster: Any, pid: int, health: str) -> _MetricsSnapshot:
         server = str(cluster.request("GET", "/metrics"))
         with urllib.request.urlopen(f"{health}/metrics", timeout=10) as answer:
             own = answer.read().decode()
-        asked = "apiserver_admission_webhook_admission_duration_seconds"
-        wanted = 'name="pods.entrepot.dev"'
+        metric = "apiserver_admission_webhook_admission_duration_seconds"
+        webhook_label = 'name="pods.entrepot.dev"'
         return cls(
-            _sum(server, f"{asked}_sum", wanted),
-            _sum(server, f"{asked}_count", wanted),
-            _Buckets.of(server, asked, wanted),
+            _sum(server, f"{metric}_sum", webhook_label),
+            _sum(server, f"{metric}_count", webhook_label),
+            _Histogram.of(server, metric, webhook_label),
             _sum(own, "entrepot_admission_seconds_sum"),
             _sum(own, "entrepot_admission_seconds_count"),
-            _Buckets.of(own, "entrepot_admission_seconds"),
+            _Histogram.of(own, "entrepot_admission_seconds"),
             _processor_seconds(pid),
         )
 
 
 @dataclass
-class _Buckets:
+class _Histogram:
     """A Prometheus histogram: cumulative counts by bound."""
 
     counts: dict[float, float]
 
     @classmethod
-    def of(cls, text: str, name: str, having: str = "") -> _Buckets:
+    def of(cls, text: str, name: str, having: str = "") -> _Histogram:
         counts: dict[float, float] = {}
         for line in text.splitlines():
             if line.startswith(f"{name}_bucket{{") and having in line:
@@ -192,27 +195,27 @@ class _Buckets:
                 counts[bound] = counts.get(bound, 0.0) + float(line.rsplit(" ", 1)[1])
         return cls(counts)
 
-    def since(self, before: _Buckets) -> list[tuple[float, float]]:
+    def since(self, before: _Histogram) -> list[tuple[float, float]]:
         """Bounds and cumulative counts of what was added since ``before``."""
         return [(bound, count - before.counts.get(bound, 0.0)) for bound, count in sorted(self.counts.items())]
 
-    def quantile(self, before: _Buckets, share: float) -> float:
+    def quantile(self, before: _Histogram, share: float) -> float:
         """Quantile, interpolated between two bounds, as Prometheus does it."""
         low, below = 0.0, 0.0
         counts = self.since(before)
-        wanted = share * counts[-1][1]
+        rank = share * counts[-1][1]
         for bound, count in counts:
-            if count >= wanted:
-                return low + (bound - low) * (wanted - below) / (count - below) if bound < float("inf") else low
+            if count >= rank:
+                return low + (bound - low) * (rank - below) / (count - below) if bound < float("inf") else low
             low, below = bound, count
         return low
 
-    def bound(self, before: _Buckets, share: float) -> float:
+    def bound(self, before: _Histogram, share: float) -> float:
         """The bound below which this share of the additions lies."""
         counts = self.since(before)
         return next(bound for bound, count in counts if count >= share * counts[-1][1])
 
-    def share(self, before: _Buckets, bound: float) -> float:
+    def share(self, before: _Histogram, bound: float) -> float:
         """The share of the additions up to ``bound``, which must be one of the bounds."""
         counts = self.since(before)
         return dict(counts)[bound] / counts[-1][1]
@@ -230,12 +233,12 @@ def _sum(text: str, name: str, having: str = "") -> float:
 
 def _publish(cluster: Any, nodes: list[str], count: int) -> list[str]:
     """Publish objects of stores on these nodes, each on two of them, with leases that outlast the benchmark."""
-    from entrepot_operator import installing
-    from published import publish, renew
+    from entrepot_operator import install_manifests
+    from fake_publisher import publish, renew
 
-    (namespace,) = installing.objects(only="namespace")
+    (namespace,) = install_manifests.objects(only="namespace")
     cluster.apply(cluster.path_of(namespace), namespace)
-    cluster.install(installing.objects(only="crds"))
+    cluster.install(install_manifests.objects(only="crds"))
     for node in nodes:
         renew(cluster, SYSTEM, node, 7200)
     chance = random.Random(5)
@@ -252,8 +255,8 @@ def _publish(cluster: Any, nodes: list[str], count: int) -> list[str]:
 def _in_threads(tasks: list[Callable[[], None]]) -> None:
     waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     failed: list[BaseException] = []
-    for one in tasks:
-        waiting.put(one)
+    for task in tasks:
+        waiting.put(task)
 
     def work() -> None:
         try:
@@ -278,16 +281,16 @@ def _operator(cluster: Any) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Context with the operator as a process, and the webhook registered; yields the process and the URL of its
     metrics.
     """
-    from entrepot_operator import installing
+    from entrepot_operator import install_manifests
 
     ports = _free_ports(2)
-    wanted = installing.objects(only="webhook")
-    for one in wanted:
-        if one["kind"] == "MutatingWebhookConfiguration":
-            for each in one["webhooks"]:
+    manifests = install_manifests.objects(only="webhook")
+    for manifest in manifests:
+        if manifest["kind"] == "MutatingWebhookConfiguration":
+            for each in manifest["webhooks"]:
                 path = each["clientConfig"].pop("service")["path"]
                 each["clientConfig"]["url"] = f"https://127.0.0.1:{ports[0]}{path}"
-        cluster.apply(cluster.path_of(one), one)
+        cluster.apply(cluster.path_of(manifest), manifest)
     command = [sys.executable, "-m", "entrepot.cli", "operator", "--kubeconfig", str(cluster.kubeconfig)]
     command += ["--namespace", SYSTEM, "--health-address", "127.0.0.1", "--health-port", str(ports[1])]
     command += ["--webhook-host", "127.0.0.1", "--webhook-port", str(ports[0]), "--webhook-name", "127.0.0.1"]
@@ -318,9 +321,9 @@ def _free_ports(count: int) -> list[int]:
     import socket
 
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [int(one.getsockname()[1]) for one in probes]
-    for one in probes:
-        one.close()
+    found = [int(probe.getsockname()[1]) for probe in probes]
+    for probe in probes:
+        probe.close()
     return found
 
 
@@ -348,11 +351,11 @@ def _make_pods(cluster: Any, rate: float, required: list[list[str]], series: Ser
                 return
             due = begin + place / rate
             time.sleep(max(0.0, due - time.perf_counter()))
-            made = cluster.request("POST", path, bodies[place])
+            created = cluster.request("POST", path, bodies[place])
             taken = time.perf_counter() - due
             with lock:
                 series.seconds.append(taken)
-                series.injected += "entrepot.dev/injected" in made["metadata"].get("annotations", {})
+                series.injected += "entrepot.dev/injected" in created["metadata"].get("annotations", {})
 
     threads = [threading.Thread(target=send) for _ in range(_SENDERS)]
     for thread in threads:

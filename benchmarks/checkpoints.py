@@ -93,7 +93,7 @@ def _measure(
         if not options:
             timed("plain write, not synced", lambda: _write(fs, f"{path}/plain2", data, sync=False))  # noqa: B023
         if not options:
-            _leave_to_the_disk(Path(path))
+            _drop_page_cache(Path(path))
         timed("load", lambda: second.load(f"{url}/{name}", storage_options=options))  # noqa: B023
         read = timed("plain read", lambda: fs.cat_file(f"{path}/plain"))
         if read != data or bytes(second.get(ids[-1])) != data[(OBJECTS - 1) * step : OBJECTS * step]:
@@ -122,7 +122,7 @@ def _write(fs: Any, path: str, data: bytes, *, sync: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _leave_to_the_disk(folder: Path) -> None:
+def _drop_page_cache(folder: Path) -> None:
     """Drop all files below a directory from the page cache, so that reads go to the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
@@ -145,9 +145,9 @@ def _figures(target: str, taken: dict[str, list[float]]) -> list[dict[str, Any]]
 
 def _print(target: str, taken: dict[str, list[float]]) -> None:
     middle = {what: statistics.median(values) for what, values in taken.items()}
-    for one in _figures(target, taken):
-        share = one["ours"] / one["plain"]
-        print(f"| {target} | {one['what']} | {one['ours']:.0f} | {one['plain']:.0f} | {share:.2f} |")
+    for line in _figures(target, taken):
+        share = line["ours"] / line["plain"]
+        print(f"| {target} | {line['what']} | {line['ours']:.0f} | {line['plain']:.0f} | {share:.2f} |")
     print(f"| {target} | save of the same again | {middle['save of the same, ms']:.1f} ms | | |", flush=True)
 
 

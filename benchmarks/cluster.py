@@ -70,12 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table; exit code 1 if no control plane is available."""
     sys.path.insert(0, str(KUBECP))
     import kubecp_build
-    from control_plane import running
+    from control_plane import create_control_plane
     from entrepot_operator import crds
 
     figures: list[Figures] = []
     try:
-        plane = running()
+        plane = create_control_plane()
     except kubecp_build.NoControlPlane as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -84,12 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
         for name in arguments.cases:
             case = make_case(name, arguments.nodes, arguments.pods, arguments.seed)
             figures.append(measure(plane, case))
-            print(_line(figures[-1]), flush=True)
+            print(_case_line(figures[-1]), flush=True)
     print("\n" + table(figures))
     for line in verdicts(figures):
         print(line)
     if arguments.json:
-        rows = [asdict(one) for one in figures]
+        rows = [asdict(case_figures) for case_figures in figures]
         arguments.json.write_text(json.dumps({"machine": machine(), "commit": commit(), "rows": rows}, indent=1))
     return 0
 
@@ -100,10 +100,10 @@ def measure(plane: Any, case: Case) -> Figures:
     Args:
         plane: a control plane with the CRDs, and without other schedulable nodes.
     """
-    from entrepot_io.cluster.access import find
-    from entrepot_io.cluster.api import Api
-    from entrepot_io.cluster.places import read_cluster
-    from entrepot_io.placement import inject
+    from entrepot_operator.kubernetes.api import Api
+    from entrepot_operator.kubernetes.credentials import find
+    from entrepot_operator.kubernetes.locations import read_cluster_locations
+    from entrepot_operator.placement import inject
 
     labels = {name: {**node.labels, "entrepot.dev/store": "ready"} for name, node in case.nodes.items()}
     with plane.some_nodes(labels, pods=str(SLOTS), cpu="8", memory="32Gi"):
@@ -114,7 +114,7 @@ def measure(plane: Any, case: Case) -> Figures:
         stores = plane.namespace("stores")
         _publish(plane, stores, case)
         api = Api(find(str(plane.kubeconfig)))
-        places = read_cluster(api, stores)
+        places = read_cluster_locations(api, stores)
         api.close()
         plain = [_manifest(pod) for pod in case.pods]
         without, _ = _place(plane, case, plain)
@@ -140,37 +140,38 @@ def table(figures: list[Figures]) -> str:
     """All cases, one line each."""
     rows = [
         [
-            one.case,
-            f"{one.pods - one.pending} of {one.pods}",
-            f"{one.pods - one.default_pending} of {one.pods}",
-            _share(one.local, one.needed),
-            _share(one.default_local, one.needed),
-            _share(one.possible, one.needed),
-            f"{one.seconds:.1f} s",
+            case_figures.case,
+            f"{case_figures.pods - case_figures.pending} of {case_figures.pods}",
+            f"{case_figures.pods - case_figures.default_pending} of {case_figures.pods}",
+            _share(case_figures.local, case_figures.needed),
+            _share(case_figures.default_local, case_figures.needed),
+            _share(case_figures.possible, case_figures.needed),
+            f"{case_figures.seconds:.1f} s",
         ]
-        for one in figures
+        for case_figures in figures
     ]
     return grid(["case", "placed", "without", "local", "without", "best node", "placed in"], rows)
 
 
 def verdicts(figures: list[Figures]) -> list[str]:
     """Which goals were reached."""
-    said = []
-    for one in figures:
-        if one.case in ("one node each", "several nodes"):
-            reached = one.local >= GOAL_LOCAL * one.possible
-            said.append(
-                f"{one.case}: {GOAL_LOCAL:.0%} of the bytes that can be local: {'reached' if reached else 'missed'} "
-                f"({_share(one.local, one.possible)})"
+    lines = []
+    for case_figures in figures:
+        if case_figures.case in ("one node each", "several nodes"):
+            reached = case_figures.local >= GOAL_LOCAL * case_figures.possible
+            lines.append(
+                f"{case_figures.case}: {GOAL_LOCAL:.0%} of the bytes that can be local: "
+                f"{'reached' if reached else 'missed'} ({_share(case_figures.local, case_figures.possible)})"
             )
-    worse = [one.case for one in figures if one.pending > one.default_pending]
+    worse = [case_figures.case for case_figures in figures if case_figures.pending > case_figures.default_pending]
     left = f"missed ({', '.join(worse)})" if worse else "reached"
-    said.append(f"no pod pending that the default scheduler would have placed: {left}")
-    return said
+    lines.append(f"no pod pending that the default scheduler would have placed: {left}")
+    return lines
 
 
-def _line(one: Figures) -> str:
-    return f"{one.case}: {one.pods - one.pending} of {one.pods} placed, {_share(one.local, one.needed)} of bytes local"
+def _case_line(figures: Figures) -> str:
+    placed = f"{figures.pods - figures.pending} of {figures.pods} placed"
+    return f"{figures.case}: {placed}, {_share(figures.local, figures.needed)} of bytes local"
 
 
 def _share(part: int, whole: int) -> str:
@@ -179,7 +180,7 @@ def _share(part: int, whole: int) -> str:
 
 def _publish(plane: Any, namespace: str, case: Case) -> None:
     """Publish what the nodes' publishers would write, the Leases first."""
-    from published import publish, renew
+    from fake_publisher import publish, renew
 
     for node in case.holders():
         renew(plane, namespace, node, ago=timedelta(hours=2 if node in case.lost else 0))
@@ -210,15 +211,15 @@ def _place(plane: Any, case: Case, pods: list[dict[str, Any]]) -> tuple[dict[str
     def settled() -> bool:
         nonlocal seen, last
         listed = plane.listed(path)
-        placed = {one["metadata"]["name"]: one["spec"]["nodeName"] for one in listed if one["spec"].get("nodeName")}
+        placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in listed if pod["spec"].get("nodeName")}
         if len(placed) != len(seen):
             seen, last = placed, time.monotonic()
-        told = sum(_unschedulable(one) for one in listed)
+        unschedulable = sum(_unschedulable(pod) for pod in listed)
         if len(placed) == len(pods):
             done_at.append(time.monotonic())
             return True
         # The scheduler has tried those that cannot be placed, and nothing has changed for a while.
-        return len(placed) + told == len(pods) and time.monotonic() - last > QUIET_SECONDS
+        return len(placed) + unschedulable == len(pods) and time.monotonic() - last > QUIET_SECONDS
 
     plane.wait(settled, f"the pods of {case.name!r} to be placed", PLACED_SECONDS)
     seconds = (done_at[0] if done_at else last) - begin
@@ -230,5 +231,5 @@ def _place(plane: Any, case: Case, pods: list[dict[str, Any]]) -> tuple[dict[str
 def _unschedulable(pod: dict[str, Any]) -> bool:
     conditions = pod["status"].get("conditions") or []
     return not pod["spec"].get("nodeName") and any(
-        one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions
+        condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions
     )

@@ -76,7 +76,7 @@ def make_case(name: str, nodes: int, pods: int, seed: int) -> Case:
     """Create a case by name."""
     chance = random.Random(f"{name} {seed}")
     names = [f"bench-{place:02}" for place in range(nodes)]
-    case = Case(name, {one: FakeNode({ZONE: ZONES[place % 3]}) for place, one in enumerate(names)}, {}, {})
+    case = Case(name, {node_name: FakeNode({ZONE: ZONES[place % 3]}) for place, node_name in enumerate(names)}, {}, {})
     for node in names:
         for _ in range(OBJECTS):
             oid = chance.randbytes(20).hex()
@@ -112,7 +112,7 @@ def _several_nodes(case: Case, pods: int, chance: random.Random) -> None:
     """Most inputs are on one node; a third of the objects are on a second one as well."""
     for oid, nodes in case.places.items():
         if chance.random() < 1 / 3:
-            case.places[oid] = [*nodes, chance.choice([one for one in case.nodes if one not in nodes])]
+            case.places[oid] = [*nodes, chance.choice([node for node in case.nodes if node not in nodes])]
     for number, home in enumerate(_homes(case, pods, chance)):
         reads = chance.sample(_of(case, home), chance.randint(2, 5))
         others = [oid for oid in case.sizes if home not in case.places[oid]]
@@ -122,9 +122,9 @@ def _several_nodes(case: Case, pods: int, chance: random.Random) -> None:
 
 def _too_little_room(case: Case, pods: int, chance: random.Random) -> None:
     """All pods prefer the same fifth of the nodes."""
-    wanted = list(case.nodes)[: max(1, len(case.nodes) // 5)]
+    selected = list(case.nodes)[: max(1, len(case.nodes) // 5)]
     for number in range(pods):
-        case.pods.append(Pod(f"p{number}", chance.sample(_of(case, chance.choice(wanted)), 2)))
+        case.pods.append(Pod(f"p{number}", chance.sample(_of(case, chance.choice(selected)), 2)))
 
 
 def _full(case: Case, pods: int, chance: random.Random) -> None:
@@ -139,14 +139,14 @@ def _contradictions(case: Case, pods: int, chance: random.Random) -> None:
     for name in names[::7]:
         case.nodes[name].taints = [{"key": "gpu", "effect": "NoSchedule"}]
     case.lost = frozenset(names[1::9])
-    gone = chance.randbytes(20).hex()
-    case.sizes[gone], case.places[gone] = 1 << 32, ["bench-gone"]
+    unknown_id = chance.randbytes(20).hex()
+    case.sizes[unknown_id], case.places[unknown_id] = 1 << 32, ["bench-gone"]
     for number, home in enumerate(_homes(case, pods, chance)):
         pod = Pod(f"p{number}", chance.sample(_of(case, home), 2))
         if number % 3 == 0:
             pod.selector = {ZONE: chance.choice(ZONES)}
         if number % 5 == 0:
-            pod.reads.append(gone)
+            pod.reads.append(unknown_id)
         case.pods.append(pod)
 
 

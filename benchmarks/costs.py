@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.figures import median
 from benchmarks.plan import MIB
 from benchmarks.processes import WorkerFailed, cpu_ns, private_bytes
-from benchmarks.stage import Fleet, acting
+from benchmarks.stage import SystemsUnderTest, running_system
 from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import Unavailable, make_folder, remove_folder
 
@@ -71,32 +71,32 @@ class Cost:
         return asdict(self)
 
 
-def measure(fleet: Fleet, systems: list[System]) -> list[Cost]:
+def measure(under_test: SystemsUnderTest, systems: list[System]) -> list[Cost]:
     """Measure every system that has a server or a package."""
     found = []
     for system in systems:
         cost = Cost(system.name)
         try:
-            with acting(fleet, system, CAPACITY) as act:
-                act.worker()
-                server = act.server.pids()
+            with running_system(under_test, system, CAPACITY) as running:
+                running.worker()
+                server = running.server.pids()
                 if server:
-                    cost.start = act.started_ns / 1e9
+                    cost.start = running.started_ns / 1e9
                     cost.processes = len(server)
                     time.sleep(0.5)  # work left over from the start is not idling
                     cpu, begin = cpu_ns(server), time.monotonic()
                     time.sleep(IDLE_SECONDS)
-                    cost.idle_cpu = (cpu_ns(act.server.pids()) - cpu) / 1e9 / (time.monotonic() - begin)
-                    cost.idle_private = private_bytes(act.server.pids())
+                    cost.idle_cpu = (cpu_ns(running.server.pids()) - cpu) / 1e9 / (time.monotonic() - begin)
+                    cost.idle_private = private_bytes(running.server.pids())
         except (Unavailable, WorkerFailed) as error:
-            fleet.give_up(system, "costs", str(error))
+            under_test.record_failure(system, "costs", str(error))
             continue
         found.append(cost)
-    _imports(fleet, systems, {cost.system: cost for cost in found})
+    _imports(under_test, systems, {cost.system: cost for cost in found})
     return found
 
 
-def _imports(fleet: Fleet, systems: list[System], costs: dict[str, Cost]) -> None:
+def _imports(under_test: SystemsUnderTest, systems: list[System], costs: dict[str, Cost]) -> None:
     """Time imports, interleaved, so that a busy moment affects all alike."""
     times: dict[str, list[float]] = {}
     for number in range(IMPORTS + 1):
@@ -104,9 +104,9 @@ def _imports(fleet: Fleet, systems: list[System], costs: dict[str, Cost]) -> Non
             module = MODULES.get(system.name)
             if module is None or system.name not in costs:
                 continue
-            command = [fleet.pythons[system.name], "-W", "ignore", "-c", IMPORT.format(module)]
+            command = [under_test.pythons[system.name], "-W", "ignore", "-c", IMPORT.format(module)]
             done = subprocess.run(
-                command, env=fleet.package.variables, capture_output=True, text=True, timeout=PROGRAM_SECONDS
+                command, env=under_test.package.variables, capture_output=True, text=True, timeout=PROGRAM_SECONDS
             )
             if done.returncode == 0 and number > 0:  # the first one reads from disk and writes byte code
                 times.setdefault(system.name, []).append(int(done.stdout) / 1e9)
@@ -114,30 +114,30 @@ def _imports(fleet: Fleet, systems: list[System], costs: dict[str, Cost]) -> Non
         costs[name].import_time = median(samples)
 
 
-def first_put(fleet: Fleet) -> dict[str, Any]:
+def first_put(under_test: SystemsUnderTest) -> dict[str, Any]:
     """Seconds from ``entrepot.connect()``, which starts a private daemon, until the first put is done."""
     samples = []
     for _ in range(STARTS):
         folder = make_folder("first")
         try:
-            samples.append(_first_put_once(fleet, folder))
+            samples.append(_first_put_once(under_test, folder))
         finally:
             remove_folder(folder)
     samples.sort()
     return {"median": median(samples), "best": samples[0], "worst": samples[-1], "samples": len(samples)}
 
 
-def _first_put_once(fleet: Fleet, folder: Path) -> float:
+def _first_put_once(under_test: SystemsUnderTest, folder: Path) -> float:
     places = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CACHE", "CONFIG")}
     runtime = folder / "runtime"
     runtime.mkdir(mode=0o700)
-    variables = fleet.package.variables | places | {"XDG_RUNTIME_DIR": str(runtime)}
-    command = [fleet.pythons[ENTREPOT.name], "-c", FIRST_PUT]
+    variables = under_test.package.variables | places | {"XDG_RUNTIME_DIR": str(runtime)}
+    command = [under_test.pythons[ENTREPOT.name], "-c", FIRST_PUT]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     if done.returncode != 0:
         raise WorkerFailed(f"a private daemon could not be used: {done.stderr.strip()[-500:]}")
     answer = json.loads(done.stdout)
-    stop = [fleet.pythons[ENTREPOT.name], "-m", "entrepot.cli", "stop"]
+    stop = [under_test.pythons[ENTREPOT.name], "-m", "entrepot.cli", "stop"]
     subprocess.run(stop, env=variables, capture_output=True, timeout=PROGRAM_SECONDS)
     _end(answer["pids"])
     return float(answer["ns"]) / 1e9

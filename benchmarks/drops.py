@@ -23,7 +23,7 @@ from benchmarks.checkpoints import own_store
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from entrepot_io.policy import Plan
+    from entrepot_policy import Plan
 
 MODES = {"to disk": "never", "dropped where cheaper": "auto"}
 RUN = "run-1"
@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
             for mode in MODES:
                 rounds[mode].append(_round(arguments, seconds, MODES[mode]))
         for mode, taken in rounds.items():
-            one = {what: statistics.median(row[what] for row in taken) for what in taken[0]}
-            figures.append({"takes": seconds, "mode": mode, **one})
-            cells = [f"{seconds:g} s", mode, f"{one['seconds']:.2f}"]
-            cells += [f"{one[what] / (1 << 20):.0f} MiB" for what in ("written", "read")]
-            cells += [f"{one[what]:.0f}" for what in ("drops", "again")]
+            medians = {what: statistics.median(row[what] for row in taken) for what in taken[0]}
+            figures.append({"takes": seconds, "mode": mode, **medians})
+            cells = [f"{seconds:g} s", mode, f"{medians['seconds']:.2f}"]
+            cells += [f"{medians[what] / (1 << 20):.0f} MiB" for what in ("written", "read")]
+            cells += [f"{medians[what]:.0f}" for what in ("drops", "again")]
             print(f"| {' | '.join(cells)} |", flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures), encoding="utf-8")
@@ -74,7 +74,7 @@ def _round(arguments: argparse.Namespace, seconds: float, recompute: str) -> dic
         begin = time.perf_counter()
         count = 2 * arguments.memory // arguments.mib
         for number in range(count):
-            work.make(number)
+            work.compute(number)
         for number in range(count):
             work.use(number)
         took = time.perf_counter() - begin
@@ -85,7 +85,7 @@ def _round(arguments: argparse.Namespace, seconds: float, recompute: str) -> dic
         "written": status["spill"]["written_bytes"],
         "read": status["spill"]["read_bytes"],
         "drops": status["drops"],
-        "again": work.made - count,
+        "again": work.computed - count,
     }
 
 
@@ -93,7 +93,7 @@ class _Pipeline:
     """The tasks, and the orchestrator that reruns one."""
 
     def __init__(self, address: str, nbytes: int, seconds: float, recompute: str) -> None:
-        from entrepot_io.policy import PolicyRuntime, parse_policy
+        from entrepot_policy import PolicyRuntime, parse_policy
 
         text = f"version: 1\nmemory: {{recompute: {recompute}}}\n"
         self._runtime = PolicyRuntime(parse_policy(text, "bench", {}), scope="bench", address=address, rerunner=self)
@@ -101,21 +101,21 @@ class _Pipeline:
         self._nbytes = nbytes
         self._seconds = seconds
         self._references: dict[int, Any] = {}
-        self.made = 0
+        self.computed = 0
 
-    def make(self, number: int) -> None:
+    def compute(self, number: int) -> None:
         import numpy as np
-        from entrepot_io.handoff import put_value
+        from entrepot_io.values import put_value
 
         session = self._runtime.session(RUN)
         with self._runtime.task(_task(f"make-{number}")) as task:
             time.sleep(self._seconds)
             value = np.full(self._nbytes // 8, number)
             self._references[number] = task.write(session, lambda: put_value(session, f"value-{number}", value))
-        self.made += 1
+        self.computed += 1
 
     def use(self, number: int) -> None:
-        from entrepot_io.handoff import get_value
+        from entrepot_io.values import get_value
 
         reference = self._references[number]
         with self._runtime.task(_task(f"use-{number}")) as task:
@@ -125,8 +125,8 @@ class _Pipeline:
         self._runtime.session(RUN).delete(reference.id)
 
     def rerun(self, plan: Plan, /) -> None:
-        for one in plan.tasks:
-            self.make(int(one.name.removeprefix("make-")))
+        for task in plan.tasks:
+            self.compute(int(task.name.removeprefix("make-")))
 
     def close(self) -> None:
         from entrepot_io.connections import close_all
@@ -135,6 +135,6 @@ class _Pipeline:
 
 
 def _task(name: str) -> Any:
-    from entrepot_io.policy import Task
+    from entrepot_policy import Task
 
     return Task("kedro", "bench", RUN, name)

@@ -94,7 +94,7 @@ def median(values: Iterable[float]) -> float:
 
 
 @dataclass
-class _Pile:
+class _Samples:
     nbytes: int = 0
     ns: list[float] = field(default_factory=list[float])
     cpus: list[float] = field(default_factory=list[float])
@@ -108,7 +108,7 @@ class Collector:
     """Collects the samples of all turns."""
 
     def __init__(self) -> None:
-        self._piles: dict[Key, _Pile] = {}
+        self._samples: dict[Key, _Samples] = {}
 
     def add(
         self,
@@ -136,7 +136,7 @@ class Collector:
         """
         if not ns:
             return
-        pile = self._piles.setdefault(key, _Pile())
+        pile = self._samples.setdefault(key, _Samples())
         pile.ns.extend(ns)
         pile.nbytes, pile.batch = nbytes, batch
         pile.pages = pages or pile.pages
@@ -148,7 +148,7 @@ class Collector:
     def rows(self) -> list[Row]:
         """One row for each key, in insertion order, except that rows of the same case are adjacent."""
         order: dict[tuple[str, ...], list[Row]] = {}
-        for key, pile in self._piles.items():
+        for key, pile in self._samples.items():
             ordered = sorted(pile.ns)
             middle, low, high, highest = (quantile(ordered, share) / 1e9 for share in (0.5, 0.05, 0.95, 0.99))
             row = Row(

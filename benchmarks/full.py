@@ -20,7 +20,7 @@ from benchmarks.machine import commit, machine
 from benchmarks.packages import developers, native_of_developers, release
 from benchmarks.plan import FULL, MIB, SHORT, TINY
 from benchmarks.report import publish, write
-from benchmarks.stage import Fleet
+from benchmarks.stage import SystemsUnderTest
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
 
 OUT = Path("build/bench")
@@ -77,14 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     plan = PLANS[arguments.plan].fitted(memory)
-    asked = {
+    overrides = {
         "rounds": arguments.rounds,
         "large_rounds": arguments.rounds,
         "scale_objects": arguments.objects,
         "scale_clients": arguments.clients,
         "scale_bytes": arguments.largest_mib and arguments.largest_mib * MIB,
     }
-    plan = replace(plan, **{name: value for name, value in asked.items() if value})
+    plan = replace(plan, **{name: value for name, value in overrides.items() if value})
     result: dict[str, Any] = {
         "machine": machine(),
         "commit": commit(),
@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         program = native_of_developers()
     native = Native(program) if program is not None else None
     result["build"] = package.label
-    fleet = Fleet(package)
-    systems = fleet.prepare(by_name(arguments.systems))
+    under_test = SystemsUnderTest(package)
+    systems = under_test.prepare(by_name(arguments.systems))
     collector = Collector()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
@@ -111,50 +111,50 @@ def run(arguments: argparse.Namespace) -> int:
     def save() -> None:
         rows = [Row.from_json(row) for row in earlier.get("rows", [])] + collector.rows()
         result["rows"] = [row.to_json() for row in rows]
-        result["missing"] = fleet.missing
-        result["versions"] = earlier.get("versions", {}) | fleet.versions
-        result["failures"] = earlier.get("failures", []) + [[*at, reason] for at, reason in fleet.failures.items()]
+        result["missing"] = under_test.missing
+        result["versions"] = earlier.get("versions", {}) | under_test.versions
+        result["failures"] = earlier.get("failures", []) + [[*at, reason] for at, reason in under_test.failures.items()]
         result["seconds"] = round(time.monotonic() - began) + earlier.get("seconds", 0)
         whole = earlier | result
         (arguments.out / "latest.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
         write(whole, arguments.out)
 
     def overheads() -> None:
-        result["overheads"] = [one.to_json() for one in many.measure(fleet, systems, plan, collector)]
+        result["overheads"] = [item.to_json() for item in many.measure(under_test, systems, plan, collector)]
 
     def costs_group() -> None:
-        result["costs"] = [cost.to_json() for cost in costs.measure(fleet, systems)]
+        result["costs"] = [cost.to_json() for cost in costs.measure(under_test, systems)]
         if ENTREPOT in systems:
-            result["first put"] = costs.first_put(fleet)
+            result["first put"] = costs.first_put(under_test)
 
     def profile_group() -> None:
         profiled = [system for system in systems if system.name in PROFILED]
-        calls, reason = profiles.system_calls(fleet, profiled)
-        result["system calls"] = {"calls": [one.to_json() for one in calls], "absent": reason}
+        calls, reason = profiles.system_calls(under_test, profiled)
+        result["system calls"] = {"calls": [item.to_json() for item in calls], "absent": reason}
         if native is not None and ENTREPOT in systems:
-            counts, how = profiles.instructions(fleet, native)
+            counts, how = profiles.instructions(under_test, native)
             result["instructions"] = {"counts": counts, "how": how}
 
     def scaling_group() -> None:
         scaled: dict[str, Any] = {}
         result["scaling"] = scaled
         if ENTREPOT in systems:
-            scaled["objects"] = scaling.objects(fleet, plan)
+            scaled["objects"] = scaling.objects(under_test, plan)
             if native is not None:
-                scaled["clients"] = scaling.clients(fleet, native, plan)
-            scaled["fragmentation"] = scaling.fragmentation(fleet, plan)
+                scaled["clients"] = scaling.clients(under_test, native, plan)
+            scaled["fragmentation"] = scaling.fragmentation(under_test, plan)
         sized = [system for system in systems if system.name in SIZED]
-        scaled["sizes"] = scaling.sizes(fleet, sized, native, plan)
+        scaled["sizes"] = scaling.sizes(under_test, sized, native, plan)
 
     def beyond_group() -> None:
         if ENTREPOT in systems:
-            result["beyond"] = measure_beyond(fleet, systems, native, plan)
+            result["beyond"] = measure_beyond(under_test, systems, native, plan)
 
     groups: dict[str, Callable[[], None]] = {
-        "small": lambda: small.measure(fleet, systems, native, plan, collector),
+        "small": lambda: small.measure(under_test, systems, native, plan, collector),
         "many": overheads,
-        "large": lambda: large.measure(fleet, systems, native, plan, collector),
-        "together": lambda: large.measure_together(fleet, systems, native, plan, collector),
+        "large": lambda: large.measure(under_test, systems, native, plan, collector),
+        "together": lambda: large.measure_together(under_test, systems, native, plan, collector),
         "costs": costs_group,
         "profile": profile_group,
         "scaling": scaling_group,

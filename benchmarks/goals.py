@@ -47,30 +47,35 @@ def goals(result: dict[str, Any]) -> list[Goal]:
     at_most("get 1 KiB, C++", native.median if native else None, 50e-9)
     for cpus in (FREE, SAME_CORE, TWO_CORES):
         ours, raw = (rows.find("small", kib, "put", name, cpus=cpus) for name in (OURS, "plasma raw"))
-        share(f"put 1 KiB over Plasma's raw put, cores: {cpus}", _m(ours), _m(raw), 0.5)
+        share(f"put 1 KiB over Plasma's raw put, cores: {cpus}", _median_of(ours), _median_of(raw), 0.5)
     _many(rows, result, at_most)
     for state in rows.states("large"):
         limit = _best(rows, "large", state)
         first = rows.find("large", state, "put", OURS, FIRST)
         warmed = rows.find("large", state, "put", f"{OURS}, all warm", FIRST)
-        share(f"put {state} over the best copy measured", _m(rows.find("large", state, "put", OURS)), limit, 1 / 0.9)
-        share(f"first put {state}, all warm, over the best copy", _m(warmed), limit, 1 / 0.9)
-        share(f"first put {state}, as by default, over the best copy", _m(first), limit, 1 / 0.9)
+        share(
+            f"put {state} over the best copy measured",
+            _median_of(rows.find("large", state, "put", OURS)),
+            limit,
+            1 / 0.9,
+        )
+        share(f"first put {state}, all warm, over the best copy", _median_of(warmed), limit, 1 / 0.9)
+        share(f"first put {state}, as by default, over the best copy", _median_of(first), limit, 1 / 0.9)
         at_most(
             f"{state} in hand, later gets",
-            _m(rows.find("large", state, "get", OURS)),
+            _median_of(rows.find("large", state, "get", OURS)),
             200e-6 if "table" in state else 50e-6,
         )
-        one, two = (rows.find("large", state, f"{name} sum", OURS, FIRST) for name in ("first", "second"))
-        share(f"{state}: first sum over the second", _m(one), _m(two), 1.15)
+        item, two = (rows.find("large", state, f"{name} sum", OURS, FIRST) for name in ("first", "second"))
+        share(f"{state}: first sum over the second", _median_of(item), _median_of(two), 1.15)
     for state in rows.states("together"):
         share(
             f"{state} over plain copies",
-            _m(rows.find("together", state, "put", OURS)),
+            _median_of(rows.find("together", state, "put", OURS)),
             _best(rows, "together", state),
             1 / 0.8,
         )
-    cost: dict[str, Any] = next((one for one in result.get("costs", []) if one["system"] == OURS), {})
+    cost: dict[str, Any] = next((item for item in result.get("costs", []) if item["system"] == OURS), {})
     at_most("idle server, private memory", cost.get("idle_private"), 15 * MIB, bytes_text)
     at_most("idle server, processor seconds a second", cost.get("idle_cpu"), 0.001, lambda number: f"{number:.5f}")
     at_most("import entrepot", cost.get("import_time"), 60e-3)
@@ -88,14 +93,14 @@ def _many(rows: Rows, result: dict[str, Any], at_most: Callable[..., None]) -> N
     for state in rows.states("many"):
         for operation, most in (("put", 7e-6), ("get", 1.5e-6)):
             row = rows.find("many", state, operation, OURS, FIRST)
-            at_most(f"{operation} one of {state}", _m(row), most)
-    for one in result.get("overheads", []):
-        if one["system"] == OURS:
-            total = one["server"] + (one["store"] or 0)
+            at_most(f"{operation} one of {state}", _median_of(row), most)
+    for overhead in result.get("overheads", []):
+        if overhead["system"] == OURS:
+            total = overhead["server"] + (overhead["store"] or 0)
             at_most("memory of a small object beyond its payload, store and server", total, 250, bytes_text)
 
 
-def _m(row: Row | None) -> float | None:
+def _median_of(row: Row | None) -> float | None:
     return None if row is None else row.median
 
 
@@ -115,5 +120,5 @@ def _best(rows: Rows, group: str, state: str) -> float | None:
 def goals_table(result: dict[str, Any]) -> str:
     """As Markdown."""
     words = {True: "yes", False: "**no**", None: ""}
-    lines = [[one.what, one.goal, one.reached, words[one.met]] for one in goals(result)]
+    lines = [[goal.what, goal.goal, goal.reached, words[goal.met]] for goal in goals(result)]
     return grid(["goal", "wanted", "reached", "met"], lines)

@@ -8,8 +8,8 @@ from typing import Any
 
 MEDIAN_BYTES = 64 << 10
 SPREAD = 2.0  # of the logarithm: one in forty is larger than 50 times the median
-LEAST, MOST = 64, 64 << 20
-ALIVE = 0.5  # share of the capacity
+MIN_BYTES, MAX_BYTES = 64, 64 << 20
+LIVE_SHARE = 0.5  # share of the capacity
 
 
 def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
 
     rng = random.Random(7)
     put = client.putter("array")
-    most = min(MOST, capacity // 16)
+    most = min(MAX_BYTES, capacity // 16)
     source = np.arange(most // 8 + 1, dtype=np.int64)
     alive: list[tuple[Any, int]] = []
     used = refused = done = 0
@@ -38,9 +38,9 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
     end = time.monotonic() + most_seconds
     begin = time.perf_counter()
     for number in range(puts):
-        words = max(LEAST, min(most, int(rng.lognormvariate(0.0, SPREAD) * MEDIAN_BYTES))) // 8
+        words = max(MIN_BYTES, min(most, int(rng.lognormvariate(0.0, SPREAD) * MEDIAN_BYTES))) // 8
         nbytes = words * 8
-        while used + nbytes > capacity * ALIVE:
+        while used + nbytes > capacity * LIVE_SHARE:
             used -= _drop_one(client, alive, rng)
         try:
             token = put(source[:words])

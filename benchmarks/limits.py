@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import FREE, SAME_CORE, TWO_CORES, WARM, Collector, Key
-from benchmarks.processes import ALL_CPUS, Busy
+from benchmarks.processes import ALL_CPUS, CpuUsage
 
 NATIVE_SECONDS = 300
 COPIES = {"memcpy": "memcpy", "streamed": "non-temporal stores", "entrepot": "the store's own copy"}
@@ -44,8 +44,8 @@ def socket_limits(native: Native, collector: Collector, state: str, count: int) 
     places = [(FREE, -1, -1), (SAME_CORE, ALL_CPUS[0], ALL_CPUS[0])]
     if len(ALL_CPUS) > 1:
         places.append((TWO_CORES, ALL_CPUS[0], ALL_CPUS[-1]))
-    for cpus, here, there in places:
-        found = native.run("round-trip", count, here, there)
+    for cpus, here, peer_cpu in places:
+        found = native.run("round-trip", count, here, peer_cpu)
         key = Key("small", state, "put", WARM, cpus, "limit: socket round trip")
         collector.add(key, found["round_trip"], nbytes=64, cpu_ns=found["cpu_ns"] / count)
 
@@ -53,9 +53,9 @@ def socket_limits(native: Native, collector: Collector, state: str, count: int) 
 def copy_limits(native: Native, collector: Collector, states: list[str], nbytes: int, repeats: int) -> None:
     """Copies of a large value into warm pages, to compare with puts of large values."""
     for pages, name in PAGES.items():
-        busy = Busy()
+        busy = CpuUsage()
         found = native.run("copies", nbytes, repeats, pages, 1)
-        foreign = busy.foreign(found["cpu_ns"])
+        foreign = busy.share_of_others(found["cpu_ns"])
         huge = found["huge_bytes"] * 2 > nbytes
         if pages == "shared-huge" and not huge:
             continue  # the kernel gave no huge pages: this would duplicate the other case

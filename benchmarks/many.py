@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.figures import FIRST, FREE, Collector, Key
 from benchmarks.plan import MIB, Plan, size_name
-from benchmarks.processes import Busy, WorkerFailed, WorkerProcess, cpu_ns, private_bytes
-from benchmarks.stage import Fleet, acting
+from benchmarks.processes import CpuUsage, WorkerFailed, WorkerProcess, cpu_ns, private_bytes
+from benchmarks.stage import SystemsUnderTest, running_system
 from benchmarks.systems import System
 from benchmarks.systems.base import Unavailable
 
@@ -37,34 +37,34 @@ class Overhead:
         return asdict(self)
 
 
-def measure(fleet: Fleet, systems: list[System], plan: Plan, collector: Collector) -> list[Overhead]:
+def measure(under_test: SystemsUnderTest, systems: list[System], plan: Plan, collector: Collector) -> list[Overhead]:
     """Measure all systems, restarting each one for every turn."""
     overheads: dict[str, Overhead] = {}
     turn = [system for system in systems if system.many]
     for number in range(min(ROUNDS, plan.large_rounds)):
         shift = number * 2 % max(1, len(turn))
         for system in turn[shift:] + turn[:shift]:
-            if fleet.is_out(system, "many"):
+            if under_test.has_failed(system, "many"):
                 continue
             try:
-                overheads[system.name] = _turn(fleet, system, plan, collector)
+                overheads[system.name] = _turn(under_test, system, plan, collector)
             except (Unavailable, WorkerFailed) as error:
-                fleet.give_up(system, "many", str(error))
+                under_test.record_failure(system, "many", str(error))
     return list(overheads.values())
 
 
-def _turn(fleet: Fleet, system: System, plan: Plan, collector: Collector) -> Overhead:
+def _turn(under_test: SystemsUnderTest, system: System, plan: Plan, collector: Collector) -> Overhead:
     state = f"{plan.many_count:,} x bytes {size_name(plan.many_bytes)}"
     capacity = max(256 * MIB, 4 * plan.many_count * plan.many_bytes)
-    with acting(fleet, system, capacity) as act:
-        server = act.server.pids()
-        producer, consumer = act.worker(), act.worker()
+    with running_system(under_test, system, capacity) as running:
+        server = running.server.pids()
+        producer, consumer = running.worker(), running.worker()
 
         def note(operation: str, worker: WorkerProcess, op: str, **arguments: Any) -> int:
             worker.call("watch", pids=server)
-            own, busy = cpu_ns([worker.pid, *server]), Busy()
+            own, busy = cpu_ns([worker.pid, *server]), CpuUsage()
             answer = worker.call(op, batch=plan.many_batch, most_seconds=plan.many_seconds, **arguments)
-            foreign = busy.foreign(cpu_ns([worker.pid, *server]) - own)
+            foreign = busy.share_of_others(cpu_ns([worker.pid, *server]) - own)
             count = int(answer["count"])
             key = Key("many", state, operation, FIRST, FREE, system.name)
             # One sample for each turn, the total divided by the number of objects: batches within a turn are not

@@ -53,11 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
             row = {"objects": objects, "kind": name, "median": median(taken), "p99": quantile(sorted(taken), 0.99)}
             figures.append({**row, "cpu": median(cpu[name])})
     rows = [
-        [f"{one['objects']}, {one['kind']}", time_text(one["median"]), time_text(one["p99"]), time_text(one["cpu"])]
-        for one in figures
+        [
+            f"{figure['objects']}, {figure['kind']}",
+            time_text(figure["median"]),
+            time_text(figure["p99"]),
+            time_text(figure["cpu"]),
+        ]
+        for figure in figures
     ]
     print(grid(["objects, pod", "median", "p99", "CPU"], rows))
-    thousand = [one["median"] for one in figures if one["objects"] == 1000]
+    thousand = [figure["median"] for figure in figures if figure["objects"] == 1000]
     if thousand:
         verdict = "reached" if max(thousand) <= GOAL_SECONDS else "missed"
         print(f"\n1000 objects in {time_text(GOAL_SECONDS)}: {verdict} (slowest median {time_text(max(thousand))})")
@@ -67,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kinds(objects: int, count: int) -> dict[str, Callable[[], object]]:
-    from entrepot_io.placement import Node, inject
+    from entrepot_operator.placement import Node, inject
 
     chance = random.Random(7)
     names = [f"node-{place}" for place in range(count)]
@@ -97,7 +102,9 @@ def _kinds(objects: int, count: int) -> dict[str, Callable[[], object]]:
 
 
 def _pod() -> dict[str, Any]:
-    terms = [{"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": [f"node-{one}"]}]} for one in range(2)]
+    terms = [
+        {"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": [f"node-{number}"]}]} for number in range(2)
+    ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     containers = [{"name": name, "image": "x", "env": [{"name": "A", "value": "1"}]} for name in "abc"]
     return {

@@ -55,11 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
             os.environ["ENTREPOT_EVENTS"] = str(scratch / "events")
             store = stack.enter_context(own_store(scratch / "a", max(256, 8 * mib)))
-            one = _measure(store.address, scratch, mib << 20, arguments.rounds) | {"mib": mib}
-        figures.append(one)
+            row = _measure(store.address, scratch, mib << 20, arguments.rounds) | {"mib": mib}
+        figures.append(row)
         cells = [f"{mib} MiB"]
-        cells += [f"{1e3 * one[what]:.2f} ms" for what in ("put", "plain", "never", FIRST, "sync")]
-        cells += [f"{one['sync'] / one['plain']:.2f}", f"{1e3 * one['async']:.2f} ms", f"{1e3 * one['worst']:.2f} ms"]
+        cells += [f"{1e3 * row[what]:.2f} ms" for what in ("put", "plain", "never", FIRST, "sync")]
+        cells += [f"{row['sync'] / row['plain']:.2f}", f"{1e3 * row['async']:.2f} ms", f"{1e3 * row['worst']:.2f} ms"]
         print(f"| {' | '.join(cells)} |", flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures), encoding="utf-8")
@@ -80,8 +80,8 @@ def _plain_write(path: Path, value: Any) -> None:
 
 def _measure(address: str, folder: Path, nbytes: int, rounds: int) -> dict[str, float]:
     import numpy as np
-    from entrepot_io.handoff import put_value
-    from entrepot_io.policy import PolicyRuntime, Task, parse_policy
+    from entrepot_io.values import put_value
+    from entrepot_policy import PolicyRuntime, Task, parse_policy
 
     runtimes = {}
     for mode, rule in MODES.items():

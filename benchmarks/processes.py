@@ -134,7 +134,7 @@ def set_affinity(pids: Iterable[int], cpus: Sequence[int]) -> None:
                     os.sched_setaffinity(int(task.name), cpus)
 
 
-class Busy:
+class CpuUsage:
     """Measures how busy the whole machine is, to determine how much of it is due to others."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Busy:
         ticks = sum(fields[:3]) + sum(fields[5:8])  # all but idle and I/O wait; includes stolen time
         return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
-    def foreign(self, own_ns: int) -> float:
+    def share_of_others(self, own_ns: int) -> float:
         """Share of all processors that was busy with anything but ``own_ns``, since construction."""
         wall = (time.monotonic() - self._at) * 1e9 * (os.cpu_count() or 1)
         return max(0.0, min(1.0, (self._read() - self._begin - own_ns) / max(wall, 1.0)))

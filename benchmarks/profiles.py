@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.limits import Native, NativeFailed
 from benchmarks.plan import KIB, MIB
 from benchmarks.processes import WorkerFailed, WorkerProcess
-from benchmarks.stage import Act, Fleet, acting
+from benchmarks.stage import RunningSystem, SystemsUnderTest, running_system
 from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import BYTES, Unavailable
 
@@ -29,7 +29,7 @@ SHORT, LONG = 200, 1200
 # Calls in the shorter of two runs; each instruction may take 20 us on a virtual machine.
 STEPPED = {"C": 10, "Python": 2}
 ATTACH_SECONDS = 20.0
-MOST_SERVER_PROCESSES = 4
+MAX_SERVER_PROCESSES = 4
 STRACE_ROW = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$")
 
 
@@ -89,35 +89,35 @@ class _Tracer:
         return calls
 
 
-def system_calls(fleet: Fleet, systems: list[System]) -> tuple[list[Calls], str]:
+def system_calls(under_test: SystemsUnderTest, systems: list[System]) -> tuple[list[Calls], str]:
     """System calls of a put and a get of 1 KiB, warm. The text says why there are none."""
     results = []
     for system in systems:
         if BYTES not in system.kinds:
             continue
         try:
-            with acting(fleet, system, CAPACITY) as act:
-                results += _of(act, system)
+            with running_system(under_test, system, CAPACITY) as running:
+                results += _of(running, system)
         except Absent as error:
             return results, str(error)
         except (Unavailable, WorkerFailed) as error:
-            fleet.give_up(system, "system calls", str(error))
+            under_test.record_failure(system, "system calls", str(error))
     return results, ""
 
 
-def _of(act: Act, system: System) -> list[Calls]:
-    producer, consumer = act.worker(), act.worker()
+def _of(running: RunningSystem, system: System) -> list[Calls]:
+    producer, consumer = running.worker(), running.worker()
     producer.call("value", kind=BYTES, nbytes=KIB)
     tokens = producer.call("put", count=50, keep=True)["tokens"]
     consumer.call("get", tokens=tokens, count=100, nbytes=KIB)
     put, get = Calls(system.name, "put"), Calls(system.name, "get")
-    server = act.server.pids()
-    server = server if len(server) <= MOST_SERVER_PROCESSES else []
+    server = running.server.pids()
+    server = server if len(server) <= MAX_SERVER_PROCESSES else []
     for calls, worker, arguments in (
         (put, producer, {"keep": True}),
         (get, consumer, {"tokens": tokens, "nbytes": KIB}),
     ):
-        runs = [_traced(act, worker, server, calls.operation, count, arguments) for count in (SHORT, LONG)]
+        runs = [_traced(running, worker, server, calls.operation, count, arguments) for count in (SHORT, LONG)]
         for side, name in enumerate(("client", "server")):
             few, lots = runs[0][side], runs[1][side]
             each = {call: (lots[call] - few[call]) / (LONG - SHORT) for call in lots}
@@ -126,9 +126,9 @@ def _of(act: Act, system: System) -> list[Calls]:
 
 
 def _traced(
-    act: Act, worker: WorkerProcess, server: list[int], op: str, count: int, arguments: dict[str, Any]
+    running: RunningSystem, worker: WorkerProcess, server: list[int], op: str, count: int, arguments: dict[str, Any]
 ) -> tuple[Counter[str], Counter[str]]:
-    tracers = [_Tracer(pids, act.folder / f"trace-{len(pids)}") for pids in ([worker.pid], server) if pids]
+    tracers = [_Tracer(pids, running.folder / f"trace-{len(pids)}") for pids in ([worker.pid], server) if pids]
     try:
         worker.call(op, count=count, **arguments)
     finally:
@@ -152,20 +152,20 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
-def instructions(fleet: Fleet, native: Native) -> tuple[dict[str, float], str]:
+def instructions(under_test: SystemsUnderTest, native: Native) -> tuple[dict[str, float], str]:
     """User-mode instructions of Entrepot's client for one get and one put of 1 KiB, from C and from Python.
 
     Returns:
         Counts by name, and how they were obtained, or why they were not.
     """
     found: dict[str, float] = {}
-    with acting(fleet, ENTREPOT, CAPACITY) as act:
-        worker = act.worker()
+    with running_system(under_test, ENTREPOT, CAPACITY) as running:
+        worker = running.worker()
         worker.call("value", kind=BYTES, nbytes=KIB)
         [token] = worker.call("put", count=1, keep=True)["tokens"]
         loops = {
-            "C": [str(native.program), "loop", act.address.removeprefix("unix://")],
-            "Python": [fleet.pythons[ENTREPOT.name], "-c", PYTHON_LOOP, act.address],
+            "C": [str(native.program), "loop", running.address.removeprefix("unix://")],
+            "Python": [under_test.pythons[ENTREPOT.name], "-c", PYTHON_LOOP, running.address],
         }
         try:
             for operation in ("get", "put"):

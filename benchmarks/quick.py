@@ -17,7 +17,7 @@ from benchmarks.machine import commit, machine
 from benchmarks.packages import BuildFailed, Package, other_commit, release
 from benchmarks.plan import KIB, MIB, size_name
 from benchmarks.processes import WorkerFailed, WorkerProcess
-from benchmarks.stage import Act, Fleet
+from benchmarks.stage import RunningSystem, SystemsUnderTest
 from benchmarks.systems import ENTREPOT
 from benchmarks.systems.base import ARRAY, BYTES, TABLE, Unavailable
 from benchmarks.text import grid, time_text
@@ -40,7 +40,7 @@ class Side:
     """
 
     name: str
-    act: Act
+    running: RunningSystem
     producer: WorkerProcess
     consumer: WorkerProcess
     samples: dict[str, list[float]]
@@ -78,12 +78,12 @@ def compare(packages: dict[str, Package], rounds: int) -> dict[str, dict[str, li
     with ExitStack() as stack:
         sides = []
         for name, package in packages.items():
-            fleet = Fleet(package)
-            fleet.prepare([ENTREPOT])
-            act = Act(fleet, ENTREPOT, CAPACITY)
-            stack.callback(act.stop)
-            act.start()
-            sides.append(Side(name, act, act.worker(), act.worker(), {}))
+            under_test = SystemsUnderTest(package)
+            under_test.prepare([ENTREPOT])
+            running = RunningSystem(under_test, ENTREPOT, CAPACITY)
+            stack.callback(running.stop)
+            running.start()
+            sides.append(Side(name, running, running.worker(), running.worker(), {}))
         for number in range(rounds + 1):
             for side in sides if number % 2 else sides[::-1]:
                 kept = side.samples if number else {}  # the first round is a warm-up

@@ -146,10 +146,10 @@ def _costs(result: dict[str, Any]) -> Iterator[str]:
     yield "## Startup and idle cost"
     head = ["system", "server start", "idle CPU a second", "idle private memory", "processes", "import"]
     lines = []
-    for one in costs:
-        cells = [one["system"], time_text(one["start"])]
-        cells += [time_text(one["idle_cpu"]), bytes_text(one["idle_private"])]
-        cells += [str(one["processes"] or ""), time_text(one["import_time"])]
+    for cost in costs:
+        cells = [cost["system"], time_text(cost["start"])]
+        cells += [time_text(cost["idle_cpu"]), bytes_text(cost["idle_private"])]
+        cells += [str(cost["processes"] or ""), time_text(cost["import_time"])]
         if any(cells[1:]):
             lines.append(cells)
     yield grid(head, lines)
@@ -171,8 +171,8 @@ def _profile(result: dict[str, Any]) -> Iterator[str]:
         if calls["calls"]:
             yield "1 KiB of bytes, warm; counted by `strace -c`."
             lines = [
-                [one["system"], one["operation"], _calls(one["client"]), _calls(one["server"])]
-                for one in calls["calls"]
+                [call["system"], call["operation"], _calls(call["client"]), _calls(call["server"])]
+                for call in calls["calls"]
             ]
             yield grid(["system", "operation", "client", "server"], lines)
     counted = result.get("instructions")
@@ -189,7 +189,7 @@ def _profile(result: dict[str, Any]) -> Iterator[str]:
 def _calls(calls: dict[str, float]) -> str:
     if not calls:
         return "none"
-    ordered = sorted(calls.items(), key=lambda one: -one[1])
+    ordered = sorted(calls.items(), key=lambda entry: -entry[1])
     return f"{sum(calls.values()):.1f}: " + ", ".join(f"{name} {count:.3g}" for name, count in ordered[:6])
 
 

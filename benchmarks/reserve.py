@@ -22,7 +22,7 @@ CHUNK = 1 << 30
 FILLING = b"\1" * (2 << 20)
 
 
-class Reserve:
+class MemoryReserve:
     """A process that holds the machine's free memory."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Reserve:
             text=True,
         )
 
-    def __enter__(self) -> Reserve:
+    def __enter__(self) -> MemoryReserve:
         return self
 
     def __exit__(
@@ -44,7 +44,7 @@ class Reserve:
         self._process.stdin.close()
         self._process.wait()
 
-    def lend(self, nbytes: int) -> None:
+    def make_available(self, nbytes: int) -> None:
         """Take all free memory except a margin, write the pages newly taken, and release ``nbytes`` of it."""
         self._hold(MARGIN)
         self._hold(MARGIN + nbytes)
@@ -61,7 +61,7 @@ def _free() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
-def _taken() -> mmap.mmap:
+def _allocate_chunk() -> mmap.mmap:
     chunk = mmap.mmap(-1, CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory would get small pages
     chunk.madvise(mmap.MADV_HUGEPAGE)
     for _ in range(PASSES):
@@ -70,17 +70,17 @@ def _taken() -> mmap.mmap:
     return chunk
 
 
-def _serve() -> None:
+def _hold_memory() -> None:
     """Hold all memory except the number of free bytes requested by each input line; reply when done."""
-    held: list[mmap.mmap] = []
+    blocks: list[mmap.mmap] = []
     for line in sys.stdin:
-        wanted = int(line)
-        while held and _free() < wanted:
-            held.pop().close()
-        while _free() - CHUNK >= wanted:
-            held.append(_taken())
-        print(len(held), flush=True)
+        count = int(line)
+        while blocks and _free() < count:
+            blocks.pop().close()
+        while _free() - CHUNK >= count:
+            blocks.append(_allocate_chunk())
+        print(len(blocks), flush=True)
 
 
 if __name__ == "__main__":
-    _serve()
+    _hold_memory()

@@ -9,7 +9,7 @@ from benchmarks.figures import median, quantile
 from benchmarks.limits import Native, NativeFailed
 from benchmarks.plan import GIB, KIB, MIB, Plan
 from benchmarks.processes import WorkerFailed
-from benchmarks.stage import Fleet, acting
+from benchmarks.stage import SystemsUnderTest, running_system
 from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import ARRAY, Unavailable
 
@@ -32,20 +32,20 @@ def _powers(last: int, factor: int) -> Iterator[int]:
     yield last
 
 
-def objects(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
+def objects(under_test: SystemsUnderTest, plan: Plan) -> list[dict[str, Any]]:
     """Times of get and put, and memory per object, with a growing number of objects in the store."""
     points: list[dict[str, Any]] = []
-    with acting(fleet, ENTREPOT, max(512 * MIB, plan.scale_objects * OBJECT_COST)) as act:
-        worker = act.worker()
+    with running_system(under_test, ENTREPOT, max(512 * MIB, plan.scale_objects * OBJECT_COST)) as running:
+        worker = running.worker()
         empty = worker.call("status")["status"]
         for total in _powers(plan.scale_objects, 10):
             filled = worker.call("fill", total=total, nbytes=OBJECT_BYTES, most_seconds=FILL_SECONDS)
-            reader = act.worker()
+            reader = running.worker()
             got = reader.call("get", tokens=filled["tokens"], count=plan.small_count * 2, nbytes=0)
             worker.call("value", kind="bytes", nbytes=OBJECT_BYTES)
             put = worker.call("put", count=plan.small_count, unkept=plan.small_count // 5)
             status = worker.call("status")["status"]
-            act.retire(reader)
+            running.stop_worker(reader)
             points.append(
                 {
                     "objects": total,
@@ -58,7 +58,7 @@ def objects(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
     return points
 
 
-def clients(fleet: Fleet, native: Native, plan: Plan) -> list[dict[str, Any]]:
+def clients(under_test: SystemsUnderTest, native: Native, plan: Plan) -> list[dict[str, Any]]:
     """C clients in processes of their own, each working as fast as it can; medians over the clients.
 
     A put replaces the oldest of a client's 64 objects: it is timed without the preceding delete, which does count for
@@ -66,13 +66,13 @@ def clients(fleet: Fleet, native: Native, plan: Plan) -> list[dict[str, Any]]:
     """
     points: list[dict[str, Any]] = []
     for count in _powers(plan.scale_clients, 2):
-        with acting(fleet, ENTREPOT, GIB) as act:
-            socket = act.address.removeprefix("unix://")
+        with running_system(under_test, ENTREPOT, GIB) as running:
+            socket = running.address.removeprefix("unix://")
             try:
                 milliseconds = max(CROWD_MS, count * CROWD_MS_EACH)
                 found = native.run("crowd", socket, count, milliseconds, CROWD_BYTES)
             except NativeFailed as error:
-                fleet.give_up(ENTREPOT, f"{count} clients", str(error))
+                under_test.record_failure(ENTREPOT, f"{count} clients", str(error))
                 return points
             point: dict[str, Any] = {"clients": count}
             for name in ("get", "get_p99", "put", "put_p99"):
@@ -84,17 +84,19 @@ def clients(fleet: Fleet, native: Native, plan: Plan) -> list[dict[str, Any]]:
     return points
 
 
-def sizes(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan) -> dict[str, list[dict[str, Any]]]:
+def sizes(
+    under_test: SystemsUnderTest, systems: list[System], native: Native | None, plan: Plan
+) -> dict[str, list[dict[str, Any]]]:
     """Warm puts and gets of arrays from 1 byte up, and bare copies."""
     found: dict[str, list[dict[str, Any]]] = {}
     steps = list(_powers(plan.scale_bytes, 8))
     for system in systems:
-        if ARRAY not in system.kinds or not system.quiet or system.name not in fleet.pythons:
+        if ARRAY not in system.kinds or not system.quiet or system.name not in under_test.pythons:
             continue
         points: list[dict[str, Any]] = []
         try:
-            with acting(fleet, system, 2 * plan.scale_bytes + GIB // 2) as act:
-                producer, consumer = act.worker(), act.worker()
+            with running_system(under_test, system, 2 * plan.scale_bytes + GIB // 2) as running:
+                producer, consumer = running.worker(), running.worker()
                 for nbytes in steps:
                     producer.call("value", kind="octets", nbytes=nbytes)
                     put = producer.call("put_large", count=1 + SIZE_REPEATS)
@@ -105,7 +107,7 @@ def sizes(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan
                     point = {"bytes": nbytes, "put": _summary(put["ns"][1:]), "get": _summary(read["in_hand"][1:])}
                     points.append(point)
         except (Unavailable, WorkerFailed) as error:
-            fleet.give_up(system, f"sizes, after {len(points)} of {len(steps)}", str(error))
+            under_test.record_failure(system, f"sizes, after {len(points)} of {len(steps)}", str(error))
         found[system.name] = points
     if native is not None:
         found["limit: memcpy"] = []
@@ -115,23 +117,23 @@ def sizes(fleet: Fleet, systems: list[System], native: Native | None, plan: Plan
     return found
 
 
-def fragmentation(fleet: Fleet, plan: Plan) -> dict[str, Any]:
+def fragmentation(under_test: SystemsUnderTest, plan: Plan) -> dict[str, Any]:
     """A store kept half full of values of random sizes, put and deleted at random: a day at one put per second."""
-    with acting(fleet, ENTREPOT, CHURN_CAPACITY) as act:
-        worker = act.worker()
+    with running_system(under_test, ENTREPOT, CHURN_CAPACITY) as running:
+        worker = running.worker()
         churned = worker.call(
             "churn", puts=plan.scale_puts, capacity=CHURN_CAPACITY, most_seconds=FILL_SECONDS, points=60
         )
         # Actually put a large value into the gaps rather than only compute whether it fits; by a client that owns none
         # of them.
-        newcomer = act.worker()
+        newcomer = running.worker()
         large = int(newcomer.call("status")["status"]["largest_lease_bytes"] * LARGE_SHARE) // MIB * MIB
         took = None
         try:
             newcomer.call("value", kind="octets", nbytes=large)
             took = newcomer.call("put_large", count=1)["ns"][0] / 1e9
         except WorkerFailed as error:
-            fleet.give_up(ENTREPOT, "a large value after the churn", str(error))
+            under_test.record_failure(ENTREPOT, "a large value after the churn", str(error))
     return {"capacity": CHURN_CAPACITY, "large": large, "large_seconds": took, **churned}
 
 

@@ -14,11 +14,11 @@ from benchmarks.figures import FREE, SAME_CORE, TWO_CORES
 from benchmarks.packages import Package
 from benchmarks.processes import ALL_CPUS, WorkerProcess, cpu_ns, set_affinity
 from benchmarks.systems import System
-from benchmarks.systems.base import Place, Server, Unavailable, make_folder, remove_folder
+from benchmarks.systems.base import RunEnvironment, Server, Unavailable, make_folder, remove_folder
 
 
 @dataclass
-class Fleet:
+class SystemsUnderTest:
     """The systems of a run, each with its interpreter, or with the reason why it is unavailable.
 
     Attributes:
@@ -49,28 +49,28 @@ class Fleet:
                 self.missing[system.name] = str(error)
         return found
 
-    def give_up(self, system: System, at: str, reason: str) -> None:
+    def record_failure(self, system: System, at: str, reason: str) -> None:
         """Record why a system is not measured, or no further, at something."""
         print(f"{system.name}: given up at {at}: {reason}", flush=True)
         self.failures[system.name, at] = reason
 
-    def is_out(self, system: System, at: str) -> bool:
+    def has_failed(self, system: System, at: str) -> bool:
         """Whether it was given up at that."""
         return (system.name, at) in self.failures
 
 
-class Act:
+class RunningSystem:
     """One started system.
 
     Args:
-        fleet: for its interpreter.
+        under_test: for its interpreter.
         system: which.
         capacity: bytes that its store may use.
         started_ns: how long its server took to start.
     """
 
-    def __init__(self, fleet: Fleet, system: System, capacity: int) -> None:
-        self.fleet = fleet
+    def __init__(self, under_test: SystemsUnderTest, system: System, capacity: int) -> None:
+        self.under_test = under_test
         self.system = system
         self._capacity = capacity
         self._stack = ExitStack()
@@ -85,27 +85,27 @@ class Act:
         """
         self._folder = make_folder(self.system.name.replace(" ", "").replace(":", ""))
         self._stack.callback(remove_folder, self._folder)
-        python = self.fleet.pythons[self.system.name]
-        variables = self.fleet.package.variables
-        self.place = Place(self._folder, self._capacity, python, variables)
+        python = self.under_test.pythons[self.system.name]
+        variables = self.under_test.package.variables
+        self.run_environment = RunEnvironment(self._folder, self._capacity, python, variables)
         self.server: Server = self.system.server()
         begin = time.perf_counter_ns()
         self._stack.callback(self.server.stop)
-        self.address = self.server.start(self.place)
+        self.address = self.server.start(self.run_environment)
         self.started_ns = time.perf_counter_ns() - begin
 
     def worker(self) -> WorkerProcess:
         """A new process with a connection."""
         self._number += 1
         log = self._folder / f"worker-{self._number}.log"
-        worker = WorkerProcess(self.place.python, self.place.variables, log)
+        worker = WorkerProcess(self.run_environment.python, self.run_environment.variables, log)
         self._stack.callback(worker.stop)
         self.workers.append(worker)
         answer = worker.call("open", module=self.system.module, name=self.system.client, address=self.address)
-        self.fleet.versions[self.system.name] = answer["versions"]
+        self.under_test.versions[self.system.name] = answer["versions"]
         return worker
 
-    def retire(self, worker: WorkerProcess) -> None:
+    def stop_worker(self, worker: WorkerProcess) -> None:
         """Stop one worker early."""
         self.workers.remove(worker)
         worker.call("close")
@@ -136,14 +136,14 @@ class Act:
 
 
 @contextmanager
-def acting(fleet: Fleet, system: System, capacity: int) -> Iterator[Act]:
+def running_system(under_test: SystemsUnderTest, system: System, capacity: int) -> Iterator[RunningSystem]:
     """Context with a started system."""
-    act = Act(fleet, system, capacity)
+    running = RunningSystem(under_test, system, capacity)
     try:
-        act.start()
-        yield act
+        running.start()
+        yield running
     finally:
-        act.stop()
+        running.stop()
 
 
 def versions_text(versions: dict[str, Any]) -> str:

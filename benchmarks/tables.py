@@ -20,9 +20,9 @@ class Rows:
         self, group: str, state: str, operation: str, system: str, use: str = WARM, cpus: str = FREE
     ) -> Row | None:
         """The row with this key, if it exists."""
-        wanted = (group, state, operation, use, cpus, system)
+        key = (group, state, operation, use, cpus, system)
         for row in self.rows:
-            if (*row.key.case, row.key.system) == wanted:
+            if (*row.key.case, row.key.system) == key:
                 return row
         return None
 
@@ -59,7 +59,7 @@ def _foreign(*rows: Row | None) -> str:
 
 
 def _by_median(found: list[tuple[float, list[str]]]) -> list[list[str]]:
-    return [cells for _, cells in sorted(found, key=lambda one: one[0])]
+    return [cells for _, cells in sorted(found, key=lambda entry: entry[0])]
 
 
 def small_table(rows: Rows, state: str, operation: str) -> str:
@@ -77,8 +77,8 @@ def small_table(rows: Rows, state: str, operation: str) -> str:
         cells += [time_text(free.p99) if free else "", time_text(free.cpu) if free else "", _times(free, ours[0])]
         for row, our in zip(theirs[1:], ours[1:], strict=True):
             cells += [_median(row), time_text(row.p99) if row else "", _times(row, our)]
-        there = [row for row in theirs if row is not None]
-        found.append((there[0].median, [*cells, _foreign(*there), str(sum(row.samples for row in there))]))
+        existing = [row for row in theirs if row is not None]
+        found.append((existing[0].median, [*cells, _foreign(*existing), str(sum(row.samples for row in existing))]))
     return grid([*head, "foreign", "n"], _by_median(found))
 
 
@@ -105,12 +105,12 @@ def read_table(rows: Rows, state: str) -> str:
     ours = rows.find("large", state, "get", OURS)
     for system in rows.systems("large", state, "get"):
         first, warm = (rows.find("large", state, "get", system, use) for use in (FIRST, WARM))
-        one = rows.find("large", state, "first sum", system, FIRST)
+        row = rows.find("large", state, "first sum", system, FIRST)
         two = rows.find("large", state, "second sum", system, FIRST)
         if warm is None:
             continue
-        ratio = f"{one.median / two.median:.2f}" if one and two else ""
-        cells = [system, _median(first), _median(warm), _spread(warm), _times(warm, ours), _median(one), _median(two)]
+        ratio = f"{row.median / two.median:.2f}" if row and two else ""
+        cells = [system, _median(first), _median(warm), _spread(warm), _times(warm, ours), _median(row), _median(two)]
         found.append((warm.median, [*cells, ratio, warm.pages, _foreign(first, warm), str(warm.samples)]))
     return grid(head, _by_median(found))
 
@@ -119,7 +119,7 @@ def many_table(rows: Rows, state: str, overheads: Sequence[dict[str, float | str
     """Many small objects."""
     head = ["system", "put, each", "x entrepot", "get, each", "x entrepot"]
     head += ["server, bytes each", "producer, bytes each", "store, bytes each", "note"]
-    memory = {str(one["system"]): one for one in overheads}
+    memory = {str(overhead["system"]): overhead for overhead in overheads}
     found = []
     ours = [rows.find("many", state, operation, OURS, FIRST) for operation in ("put", "get")]
     for system in rows.systems("many", state, "put"):

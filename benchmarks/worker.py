@@ -120,17 +120,17 @@ class Worker:
 
     def get(self, tokens: list[str], count: int, nbytes: int) -> dict[str, Any]:
         """Get bytes by tokens in random order, after a warm-up pass, which checks them unless nbytes is 0."""
-        known = [self._client.from_text(token) for token in tokens]
+        object_ids = [self._client.from_text(token) for token in tokens]
         get = self._client.getter(BYTES)
         first: list[int] = []
         value: Any = None
-        for token in known:
+        for token in object_ids:
             begin = now()
             value = get(token)
             first.append(now() - begin)
             if nbytes:
                 values.check(BYTES, nbytes, value)
-        order = random.Random(1).choices(known, k=count)
+        order = random.Random(1).choices(object_ids, k=count)
         times: list[int] = []
         value = None
         gc.collect()
@@ -150,13 +150,13 @@ class Worker:
         Args:
             count: least number of gets in the middle; more if they are quick.
         """
-        known, get = self._client.from_text(token), self._client.getter(kind)
+        object_id, get = self._client.from_text(token), self._client.getter(kind)
         answer: dict[str, Any] = {"in_hand": [], "first_sum": [], "second_sum": [], "cpus_ns": []}
 
         def once() -> Any:
             cpu = self._cpu()
             begin = now()
-            value = get(known)
+            value = get(object_id)
             answer["in_hand"].append(now() - begin)
             answer["cpus_ns"].append(self._cpu() - cpu)
             return value
@@ -211,13 +211,13 @@ class Worker:
 
     def get_many(self, tokens: list[str], nbytes: int, batch: int, most_seconds: float) -> dict[str, Any]:
         """Get values that ``put_many`` stored and keep them all in a list; one time per batch."""
-        known = [self._client.from_text(token) for token in tokens]
+        object_ids = [self._client.from_text(token) for token in tokens]
         times: list[int] = []
         kept: list[Any] = []
         cpu = self._cpu()
         end = time.monotonic() + most_seconds
-        for first in range(0, len(known), batch):
-            some = known[first : first + batch]
+        for first in range(0, len(object_ids), batch):
+            some = object_ids[first : first + batch]
             begin = now()
             kept.extend(self._client.get_many(some))
             times.append(now() - begin)

@@ -22,7 +22,7 @@ endfunction()
 # The control memory, and the hash by which its index is read.
 entrepot_stamp(layout_stamp core/src/shm/layout.h core/src/shm/locality.h core/src/base/id.h core/src/base/id.cpp core/src/base/hash.h)
 # The messages of the socket and how they are encoded.
-entrepot_stamp(protocol_stamp core/src/net/frame.h core/src/net/greeting.h core/src/net/object_messages.h
+entrepot_stamp(protocol_stamp core/src/net/frame.h core/src/net/handshake.h core/src/net/object_messages.h
                core/src/net/session_messages.h core/src/base/wire.h core/include/entrepot/codes.h)
 add_compile_definitions(ENTREPOT_LAYOUT_STAMP=${layout_stamp} ENTREPOT_PROTOCOL_STAMP=${protocol_stamp})
 

@@ -3,8 +3,8 @@
 #   entrepot_test(<name> SOURCES <file>... [LIBS <target>...] [ARGS <argument>...] [TIMEOUT <seconds>]
 #                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>])
 #
-# for each GoogleTest program. LIBS names rooms (entrepot_shm, ...) and other targets. Objects of object libraries
-# are linked only where they are named, so a test lists every room it needs; it may leave one out and bring a
+# for each GoogleTest program. LIBS names layers (entrepot_shm, ...) and other targets. Objects of object libraries
+# are linked only where they are named, so a test lists every layer it needs; it may leave one out and bring a
 # fake of it. NO_MAIN: the sources have a main() of their own. The label `slow` keeps a test out of the fast tier.
 function(entrepot_test name)
   cmake_parse_arguments(arg "NO_MAIN" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
@@ -56,16 +56,16 @@ macro(entrepot_add_tests)
   # Fakes first: the other folders link them.
   foreach(list_file IN LISTS test_folders)
     get_filename_component(folder "${list_file}" DIRECTORY)
-    get_filename_component(room "${folder}" NAME)
-    if(room STREQUAL "fakes")
-      add_subdirectory("${folder}" "${PROJECT_BINARY_DIR}/core/tests/${room}")
+    get_filename_component(folder_name "${folder}" NAME)
+    if(folder_name STREQUAL "fakes")
+      add_subdirectory("${folder}" "${PROJECT_BINARY_DIR}/core/tests/${folder_name}")
     endif()
   endforeach()
   foreach(list_file IN LISTS test_folders)
     get_filename_component(folder "${list_file}" DIRECTORY)
-    get_filename_component(room "${folder}" NAME)
-    if(NOT room STREQUAL "fakes")
-      add_subdirectory("${folder}" "${PROJECT_BINARY_DIR}/core/tests/${room}")
+    get_filename_component(folder_name "${folder}" NAME)
+    if(NOT folder_name STREQUAL "fakes")
+      add_subdirectory("${folder}" "${PROJECT_BINARY_DIR}/core/tests/${folder_name}")
     endif()
   endforeach()
   add_subdirectory("${PROJECT_SOURCE_DIR}/core/fuzz" "${PROJECT_BINARY_DIR}/core/fuzz")

@@ -76,17 +76,17 @@ def _nobodys_environment() -> Iterator[None]:
     connects to the user's store.
     """
     folder = Path(tempfile.mkdtemp(prefix="ent-"))
-    kept = dict(os.environ)
+    saved_environment = dict(os.environ)
     for name in list(os.environ):
         if name.startswith("ENTREPOT_") and not name.startswith("ENTREPOT_SOAK_"):
             del os.environ[name]
     for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
-        place = folder / name.removeprefix("XDG_").lower()
-        place.mkdir(mode=0o700)
-        os.environ[name] = str(place)
+        subfolder = folder / name.removeprefix("XDG_").lower()
+        subfolder.mkdir(mode=0o700)
+        os.environ[name] = str(subfolder)
     yield
     os.environ.clear()
-    os.environ.update(kept)
+    os.environ.update(saved_environment)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -192,13 +192,13 @@ class Daemon:
 
     def was_killed(self, daemon_pid: int) -> None:
         """Wait for the end of a keeper and daemon that the test killed, so that :meth:`start` can be called again."""
-        from entrepot import _launcher
+        from entrepot._daemon import launcher
 
         if self._process is not None:
             self._process.wait(WATCHDOG_SECONDS)
             self._process = None
         end = time.monotonic() + WATCHDOG_SECONDS
-        while _launcher.runs(daemon_pid):  # until it exits, it holds the listening socket
+        while launcher.is_running(daemon_pid):  # until it exits, it holds the listening socket
             if time.monotonic() > end:
                 pytest.fail(f"the daemon {daemon_pid} is still there")
             time.sleep(0.005)
@@ -278,9 +278,9 @@ def airflow_database(_nobodys_environment: None) -> Iterator[Callable[[], dict[s
     SQLite allows one writer at a time, and Airflow's API server responds with 500 if it waits too long for the lock.
     """
     from airflow_databases import AirflowDatabases
-    from postgres_server import running
+    from postgres_server import run_server
 
-    with running() as server:
+    with run_server() as server:
         yield AirflowDatabases(server).new
 
 
@@ -291,10 +291,10 @@ def control_plane(_nobodys_environment: None) -> Iterator[ControlPlane]:
     Tests that use it are marked ``cluster`` and ``e2e``. If it cannot be built, they fail in continuous integration and
     are skipped elsewhere.
     """
-    from control_plane import running
+    from control_plane import create_control_plane
 
     try:
-        plane = running()
+        plane = create_control_plane()
     except kubecp_build.NoControlPlane as error:
         if os.environ.get("CI"):
             pytest.fail(f"no control plane: {error}")

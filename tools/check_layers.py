@@ -1,4 +1,4 @@
-"""Holds the rooms of the C++ core to their order: a room includes only rooms to its left.
+"""Holds the layers of the C++ core to their order: a layer includes only layers below it.
 
 Run without arguments from anywhere; prints each violation as ``file:line: what`` and exits 1 if there is one.
 """
@@ -11,18 +11,28 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOMS = ("base", "os", "shm", "store", "meta", "net", "client", "daemon", "bindings")
-# Layers to the left that are nevertheless forbidden: libentrepot contains neither store nor metadata services, and the
-# daemon is not a client.
+# Lowest first.
+LAYERS = ("base", "os", "shm", "spill", "store", "net", "client", "daemon", "bindings")
+# Lower layers that are nevertheless forbidden: libentrepot contains neither store nor spilling, and the daemon is not a
+# client.
 FORBIDDEN = {
-    "client": {"store", "meta"},
+    "client": {"spill", "store"},
     "daemon": {"client"},
-    "bindings": {"store", "meta", "daemon"},
+    "bindings": {"spill", "store", "daemon"},
 }
 # Operating-system headers are confined to the layer `os`, so that a port affects only that layer.
 SYSTEM = re.compile(
     r"^(sys/|linux/|asm/|netinet/|arpa/|(unistd|fcntl|poll|sched|signal|dirent|pwd|grp|netdb|pthread|spawn)\.h$)"
 )
+# System headers that files of other layers need all the same.
+ALLOWED_SYSTEM = {"base/cpu.cpp": {"sys/auxv.h"}}
+# The only headers of one layer that another may include.
+ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}}
+# The folders of the layer store, lowest first: each includes only folders before it, and these two headers.
+STORE_PARTS = ("memory", "eviction", "session", "object", "paging", "status")
+STORE_LEAVES = {"store/types.h", "store/sync_point.h"}
+# Defines methods of Store.
+STORE_EXCEPTIONS = {"store/status/status_json.cpp": {"store/store.h"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<quoted>[^"]+)"|<(?P<angled>[^>]+)>)')
 
 
@@ -30,27 +40,45 @@ def _sources(folder: Path) -> Iterator[Path]:
     yield from sorted(path for path in folder.rglob("*") if path.suffix in {".h", ".hpp", ".cpp", ".c"})
 
 
-def _judge(room: str | None, quoted: str | None, angled: str | None) -> str | None:
-    """What is wrong with one include of a file in layer ``room`` (None: the public headers), or None."""
+def _judge_store(source: str, target: str) -> str | None:
+    """What is wrong with the include of ``target`` in ``source``, both files of the layer store, or None."""
+    folder, included = (name.split("/")[1] if name.count("/") > 1 else None for name in (source, target))
+    unknown = {folder, included} - {None, *STORE_PARTS}
+    if unknown:
+        return f'"{target}": {min(filter(None, unknown))} is not a folder of store; those are {", ".join(STORE_PARTS)}'
+    if folder is None or target in STORE_LEAVES or target in STORE_EXCEPTIONS.get(source, set()):
+        return None
+    if included is None:
+        return f'"{target}": a folder of store includes no header of store itself but {", ".join(sorted(STORE_LEAVES))}'
+    if STORE_PARTS.index(included) > STORE_PARTS.index(folder):
+        return f'"{target}": store/{included} is above store/{folder}'
+    return None
+
+
+def _judge(layer: str | None, source: str, quoted: str | None, angled: str | None) -> str | None:
+    """What is wrong with one include of ``source`` in ``layer`` (None: the public headers), or None."""
     if angled is not None:
         if angled.startswith(("arrow/", "parquet/")):
             return f"<{angled}>: the core does not link Arrow; it speaks the Arrow C data interface"
-        if room not in (None, "os") and SYSTEM.match(angled):
-            return f"<{angled}>: headers of the operating system are included only in the room os"
+        if layer not in (None, "os") and SYSTEM.match(angled) and angled not in ALLOWED_SYSTEM.get(source, set()):
+            return f"<{angled}>: headers of the operating system are included only in the layer os"
         return None
     assert quoted is not None
     target = quoted.partition("/")[0]
     if target == "entrepot":
         return None
-    if room is None:
+    if layer is None:
         return f'"{quoted}": a public header includes only entrepot/... and standard headers'
-    if target not in ROOMS or "/" not in quoted:
-        return f'"{quoted}": includes are written from core/src, as "room/header.h"'
-    if ROOMS.index(target) > ROOMS.index(room):
-        return f'"{quoted}": {target} stands to the right of {room}'
-    if target in FORBIDDEN.get(room, set()):
-        return f'"{quoted}": {room} may not include {target}'
-    return None
+    if target not in LAYERS or "/" not in quoted:
+        return f'"{quoted}": includes are written from core/src, as "layer/header.h"'
+    if LAYERS.index(target) > LAYERS.index(layer):
+        return f'"{quoted}": {target} is above {layer}'
+    if target in FORBIDDEN.get(layer, set()):
+        return f'"{quoted}": {layer} may not include {target}'
+    only = ONLY_HEADERS.get((layer, target))
+    if only is not None and quoted not in only:
+        return f'"{quoted}": {layer} includes of {target} only {", ".join(sorted(only))}'
+    return _judge_store(source, quoted) if layer == target == "store" else None
 
 
 def violations(root: Path) -> list[str]:
@@ -59,21 +87,22 @@ def violations(root: Path) -> list[str]:
     places: list[tuple[str | None, Path]] = [(None, root / "core/include")]
     if (root / "core/src").is_dir():
         for folder in sorted(path for path in (root / "core/src").iterdir() if path.is_dir()):
-            if folder.name in ROOMS:
+            if folder.name in LAYERS:
                 places.append((folder.name, folder))
             else:
-                found.append(f"{folder.relative_to(root)}: not a room; rooms are {', '.join(ROOMS)}")
-    for room, folder in places:
+                found.append(f"{folder.relative_to(root)}: not a layer; layers are {', '.join(LAYERS)}")
+    for layer, folder in places:
         for path in _sources(folder):
             text = path.read_text(encoding="utf-8")
             name = path.relative_to(root)
+            source = path.relative_to(folder.parent).as_posix()
             if path.suffix in {".h", ".hpp"} and "#pragma once" not in text:
                 found.append(f"{name}:1: a header begins with #pragma once")
             for number, line in enumerate(text.splitlines(), start=1):
                 match = INCLUDE.match(line)
                 if match is None:
                     continue
-                wrong = _judge(room, match["quoted"], match["angled"])
+                wrong = _judge(layer, source, match["quoted"], match["angled"])
                 if wrong is not None:
                     found.append(f"{name}:{number}: {wrong}")
     return found

@@ -53,7 +53,7 @@ def _targets(folder: Path) -> Iterator[list[str]]:
     text = cmake.read_text(encoding="utf-8") if cmake.exists() else ""
     alone = set(re.findall(r"[\w.]+\.cpp", " ".join(re.findall(r"\(([^)]*SKIP_UNITY_BUILD_INCLUSION[^)]*)\)", text))))
     for call in re.findall(
-        r"(?:entrepot_room|entrepot_test|add_library|add_executable|nanobind_add_module)\(([^)]*)\)", text
+        r"(?:entrepot_library|entrepot_test|add_library|add_executable|nanobind_add_module)\(([^)]*)\)", text
     ):
         yield [name for name in re.findall(r"[\w./]+\.cpp", call) if name not in alone]
 
@@ -64,12 +64,12 @@ def clashes(root: Path) -> list[str]:
     for folder in sorted({path.parent for part in ("core/src", "core/tests") for path in (root / part).rglob("*.cpp")}):
         for sources in _targets(folder):
             seen: dict[str, Path] = {}
-            for path in (made for name in sources if (made := folder / name).exists()):
+            for path in (source for name in sources if (source := folder / name).exists()):
                 for number, name in names(path.read_text(encoding="utf-8")):
                     other = seen.setdefault(name, path)
                     if other != path:
-                        places = f"{path.relative_to(root)}:{number}: {name} is in an anonymous namespace of"
-                        found[f"{places} {other.name} too: rename it, or share it in a header"] = None
+                        places = f"{path.relative_to(root)}:{number}: {name} is also in an anonymous namespace of"
+                        found[f"{places} {other.name}: rename it, or share it in a header"] = None
     return list(found)
 
 

@@ -7,7 +7,7 @@ if uv --version >/dev/null 2>&1; then
   exit 0
 fi
 if [[ ! -x .tools/bin/uv ]]; then
-  echo "setup: uv is not on this machine; installing it into .tools/" >&2
+  echo "setup: uv not found; installing it into .tools/" >&2
   "${ENTREPOT_PYTHON:-python3}" -m venv .tools
   .tools/bin/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8' >&2
 fi

@@ -34,9 +34,9 @@ build_native() {
     fi
   done
   if [[ -z "$compiler" ]]; then
-    echo "fuzz: no clang++ with libFuzzer here. On Debian or Ubuntu: apt-get install clang-19 libclang-rt-19-dev" >&2
-    echo "fuzz: (or 14, 16); another compiler: ENTREPOT_CLANG=/path/to/clang++. Without it, ctest -R fuzz_ replays" >&2
-    echo "fuzz: the seeds, mutations of them and what was found before." >&2
+    echo "fuzz: no clang++ with libFuzzer found. On Debian or Ubuntu: apt-get install clang-19 libclang-rt-19-dev" >&2
+    echo "fuzz: (or 14, 16). For another compiler, set ENTREPOT_CLANG=/path/to/clang++. Without libFuzzer," >&2
+    echo "fuzz: ctest -R fuzz_ replays the seeds, mutations of them and earlier findings." >&2
     exit 1
   fi
 

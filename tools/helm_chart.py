@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / name) for name in ("operator", "io_managers", "core/python")]
 
-from entrepot_operator import installing  # noqa: E402
+from entrepot_operator import install_manifests  # noqa: E402
 
 CHART = ROOT / "operator" / "chart"
 HEAD = "# Made by tools/helm_chart.py from operator/entrepot_operator/manifests/{name}: change it there.\n"
@@ -209,13 +209,13 @@ subjects:
 
 def _in_each_namespace(binding: str) -> str:
     """A cluster-wide binding, or one in each namespace that the values name."""
-    one = binding.replace("ClusterRoleBinding", "RoleBinding").replace("entrepot-gates", INSTALLATION + "-gates")
-    one = one.replace("\n  labels:", "\n  namespace: {{ . }}\n  labels:").replace(
+    template = binding.replace("ClusterRoleBinding", "RoleBinding").replace("entrepot-gates", INSTALLATION + "-gates")
+    template = template.replace("\n  labels:", "\n  namespace: {{ . }}\n  labels:").replace(
         "entrepot-system", "{{ $.Release.Namespace }}"
     )
     return f"""\
 {{{{- range .Values.podNamespaces }}}}
-{one}{{{{- end }}}}
+{template}{{{{- end }}}}
 {{{{- if not .Values.podNamespaces }}}}
 {binding}{{{{- end }}}}
 """
@@ -230,7 +230,7 @@ CHANGES: dict[str, list[Change]] = {
         Change(_POD_IP, _POD_IP + _EXTRA_ENV),
         Change("  replicas: 2\n", "  replicas: {{ .Values.operator.replicas }}\n"),
         Change(
-            f"        image: {installing.IMAGE}\n",
+            f"        image: {install_manifests.IMAGE}\n",
             '        image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"\n',
         ),
         Change("        imagePullPolicy: IfNotPresent\n", "        imagePullPolicy: {{ .Values.image.pullPolicy }}\n"),
@@ -278,36 +278,37 @@ def chart() -> dict[Path, str]:
     Raises:
         ValueError: a replacement does not match its manifest.
     """
-    made: dict[Path, str] = {}
+    files: dict[Path, str] = {}
     used: set[str] = set()
-    for path in installing.files():
-        name = path.relative_to(installing.MANIFESTS).as_posix()
+    for path in install_manifests.files():
+        name = path.relative_to(install_manifests.MANIFESTS).as_posix()
         text = path.read_text(encoding="utf-8")
         if name.startswith("namespace/"):
             continue  # covered by helm install --create-namespace
         if name.startswith("crds/"):
-            made[Path(name)] = text
+            files[Path(name)] = text
             continue
         used.add(name)
-        made[Path("templates") / name.replace("/", "-")] = HEAD.format(name=name) + _template(name, text)
+        files[Path("templates") / name.replace("/", "-")] = HEAD.format(name=name) + _template(name, text)
     missing = (CHANGES.keys() | CONDITIONS.keys()) - used
     if missing:
-        raise ValueError(f"there is no manifest {sorted(missing)[0]}")
-    return made
+        raise ValueError(f"manifest {sorted(missing)[0]} not found")
+    return files
 
 
 def _template(name: str, text: str) -> str:
     if "{{" in text:
-        raise ValueError(f"{name} has {{{{ in it, which is Helm's")
+        raise ValueError(f"{name} contains {{{{, which Helm would interpret")
     for change in CHANGES.get(name, []):
         found = text.count(change.old)
         if found != change.times:
-            raise ValueError(f"{name} has {found} times instead of {change.times}:\n{change.old}")
+            raise ValueError(f"{name}: expected {change.times} occurrences, found {found}, of:\n{change.old}")
         text = text.replace(change.old, change.new)
     lines = [
-        line if line.startswith("#") else line.replace(installing.NAMESPACE, RELEASE) for line in text.splitlines(True)
+        line if line.startswith("#") else line.replace(install_manifests.NAMESPACE, RELEASE)
+        for line in text.splitlines(True)
     ]
-    text = LABELS.sub(_labels, installing.named("".join(lines), INSTALLATION))
+    text = LABELS.sub(_labels, install_manifests.rename_cluster_scoped("".join(lines), INSTALLATION))
     condition = CONDITIONS.get(name)
     return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
 
@@ -320,17 +321,17 @@ def _labels(found: re.Match[str]) -> str:
 
 def main() -> int:
     """Write the files, or list those that differ."""
-    parser = argparse.ArgumentParser(description="Makes the Helm chart from the manifests.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if anything would change")
+    parser = argparse.ArgumentParser(description="Generate the Helm chart from the manifests.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if any file would change")
     arguments = parser.parse_args()
-    wanted = chart()
-    there = {
+    expected = chart()
+    existing = {
         path.relative_to(CHART)
         for path in [*CHART.glob("crds/*"), *CHART.glob("templates/*")]
         if path.parent.name == "crds" or path.read_text(encoding="utf-8").startswith(HEAD[:32])
     }
-    wrong = sorted(str(path) for path in there - wanted.keys())
-    for path, text in wanted.items():
+    wrong = sorted(str(path) for path in existing - expected.keys())
+    for path, text in expected.items():
         place = CHART / path
         if not place.is_file() or place.read_text(encoding="utf-8") != text:
             wrong.append(str(path))
@@ -338,7 +339,7 @@ def main() -> int:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text, encoding="utf-8")
     if not arguments.check:
-        for path in there - wanted.keys():
+        for path in existing - expected.keys():
             (CHART / path).unlink()
     for name in wrong:
         print(f"{'differs' if arguments.check else 'written'}: operator/chart/{name}")

@@ -1,4 +1,4 @@
-"""Every check that needs no build: style, types, layers. ``--fix`` rewrites what tools can rewrite."""
+"""Runs all checks that need no build: style, types, layers. ``--fix`` applies automatic fixes."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def _checks(fix: bool) -> list[tuple[str, list[str]]]:
         ("ruff format", [str(BIN / "ruff"), "format", "--check", "."]),
         ("layers (C++)", [python, "tools/check_layers.py"]),
         ("unity builds", [python, "tools/check_unity.py"]),
+        ("names", [python, "tools/check_names.py"]),
         ("layers (Python)", [str(BIN / "lint-imports"), "--no-cache"]),
         ("mypy", [str(BIN / "mypy"), "--strict", *places]),
         ("pyright", [str(BIN / "pyright"), *places]),
@@ -61,12 +62,12 @@ def _checks(fix: bool) -> list[tuple[str, list[str]]]:
 def main() -> int:
     """Run all checks, even after failures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fix", action="store_true", help="rewrite the sources")
-    parser.add_argument("names", nargs="*", help="only checks whose name begins so")
+    parser.add_argument("--fix", action="store_true", help="apply automatic fixes")
+    parser.add_argument("names", nargs="*", help="run only checks whose name starts with one of these")
     arguments = parser.parse_args()
     failed = []
     for name, command in _checks(arguments.fix):
-        if arguments.names and not any(name.startswith(wanted) for wanted in arguments.names):
+        if arguments.names and not any(name.startswith(prefix) for prefix in arguments.names):
             continue
         print(f"== {name}", flush=True)
         begin = time.monotonic()

@@ -1,9 +1,9 @@
-"""Runs one stage of ``make test`` many times, some of them beside a busy loop on each core, and reports.
+"""Repeats one stage of ``make test``, some runs beside a busy loop on each core, and reports the results.
 
-    python tools/repeat_stage.py --stage "hosts, end to end" --times 10 --busy 5
+    python tools/repeat_stage.py --stage "orchestrators, end to end" --times 10 --busy 5
 
-A test that races passes most times; that it passes ten times, five of them with its processes short of time, is some
-evidence that it does not. The busy runs come last. The exit code is 0 if all runs passed, with no second tries.
+A racy test passes most of the time; ten passes, five of them with its processes short of CPU time, are some evidence
+that a test is not racy. The busy runs come last. The exit code is 0 if all runs passed; failed tests are not retried.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def stage_of(name: str) -> run_tests.Stage:
     Raises:
         SystemExit: there is none; the message lists them.
     """
-    known = {stage.name: stage for tier in ("full", "fast") for stage in run_tests.stages(tier, os.cpu_count() or 2)}
-    if name not in known:
-        raise SystemExit(f"repeat_stage: there is no stage {name!r}; there are {', '.join(map(repr, known))}")
-    return known[name]
+    stages = {stage.name: stage for tier in ("full", "fast") for stage in run_tests.stages(tier, os.cpu_count() or 2)}
+    if name not in stages:
+        raise SystemExit(f"repeat_stage: unknown stage {name!r}; stages are {', '.join(map(repr, stages))}")
+    return stages[name]
 
 
 def report(outcomes: list[run_tests.Outcome], busy: int) -> list[str]:
@@ -51,24 +51,26 @@ def report(outcomes: list[run_tests.Outcome], busy: int) -> list[str]:
     quiet = len(outcomes) - busy
     for number, outcome in enumerate(outcomes):
         verdict = "ok" if outcome.code == 0 else f"FAILED ({outcome.code})"
-        beside = "busy cores" if number >= quiet else "quiet"
-        lines.append(f"{number + 1:3} {beside:10} {verdict:12} {outcome.seconds:7.1f} s  {outcome.reading.closing}")
-    failures = Counter(name for outcome in outcomes for name in outcome.reading.failures)
+        load = "busy cores" if number >= quiet else "quiet"
+        lines.append(f"{number + 1:3} {load:10} {verdict:12} {outcome.seconds:7.1f} s  {outcome.result.closing}")
+    failures = Counter(name for outcome in outcomes for name in outcome.result.failures)
     lines += [f"FAILED {count} of {len(outcomes)}: {name}" for name, count in failures.most_common()]
     green = sum(1 for outcome in outcomes if outcome.code == 0)
-    lines.append(f"{green} of {len(outcomes)} runs passed, {busy} of them beside busy cores")
+    lines.append(f"{green} of {len(outcomes)} runs passed; {busy} runs were beside busy cores")
     return lines
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Repeat the stage; returns 0 if all runs passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", default="hosts, end to end", help="as the summary of `make test` names it")
+    parser.add_argument(
+        "--stage", default="orchestrators, end to end", help="name of the stage in the summary of `make test`"
+    )
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--busy", type=int, default=5, help="how many of them beside a busy loop on each core")
+    parser.add_argument("--busy", type=int, default=5, help="how many of the runs are beside a busy loop on each core")
     options = parser.parse_args(arguments)
     if not 0 <= options.busy <= options.times or options.times < 1:
-        parser.error("--times is 1 or more, and --busy at most as many")
+        parser.error("--times must be at least 1, and --busy from 0 to --times")
     stage = stage_of(options.stage)
     outcomes: list[run_tests.Outcome] = []
     for number in range(options.times):

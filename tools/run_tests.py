@@ -1,10 +1,11 @@
-"""Runs the tests in stages and sums them up.
+"""Runs the tests in stages and prints a summary.
 
-Every stage runs, whatever the ones before it said; the exit code tells whether all passed. The summary is short and
-comes last, so that a tail of the log is enough: the slowest tests, the closing lines, what failed by name.
+Every stage runs, even if earlier ones fail; the exit code is 0 if all passed. The summary is short and comes last, so
+that a tail of the log is enough: the slowest tests, the closing line of each stage, the names of failed tests.
 
-A Python test may fail by a race of the host that it runs. With ``--second-tries`` so many failed tests of a run are
-tried again, alone; one that passes then is named in the summary as unsteady; its first failure stays in the log.
+A Python test may fail because of a race in the orchestrator that it runs. With ``--retries N``, up to N failed tests
+are retried, alone; one that then passes is listed in the summary as flaky, and its first failure stays in the
+log.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from test_output import Reading, read
+from test_output import RunnerResult, read
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
@@ -32,7 +33,7 @@ CODEC_TESTS = "tests/io_managers/codecs"
 CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # No stage takes a third of this; a hang that escapes every test's own timeout must not hang the whole run.
 STAGE_SECONDS = 1800.0
-HOSTS_PROCESSES = "2"
+ORCHESTRATOR_PROCESSES = "2"
 # Started first, so that no process is left with one of them when the others are done.
 LONGEST_FILES = (
     "tests/failover/test_airflow.py",
@@ -44,7 +45,7 @@ LONGEST_FILES = (
     "tests/host_pods/test_airflow_pods.py",
 )
 SLOWEST = 10
-SECOND_LOGS = 100  # added to the number of a stage's log
+RETRY_LOGS = 100  # added to the number of a stage's log
 NAMED_FAILURES = 60  # keeps the summary readable; the log has them all
 
 
@@ -56,15 +57,15 @@ class Stage:
         name: for the summary.
         commands: run in order; the first failure ends the stage.
         variables: added to the environment.
-        again: command to which the names of failed tests are appended to rerun them; None: no retries.
-        meanwhile: command started with the stage, at low priority, and stopped before the last stage.
+        retry_command: command to which the names of failed tests are appended to rerun them; None: no retries.
+        background_command: command started with the stage, at low priority, and stopped before the last stage.
     """
 
     name: str
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict[str, str])
-    again: list[str] | None = None
-    meanwhile: list[str] = field(default_factory=list[str])
+    retry_command: list[str] | None = None
+    background_command: list[str] = field(default_factory=list[str])
 
 
 @dataclass
@@ -73,17 +74,17 @@ class Outcome:
 
     Attributes:
         name: of the stage.
-        code: exit code; 0: all tests passed, flaky ones on the second attempt.
+        code: exit code; 0: all tests passed, flaky ones when retried.
         seconds: duration.
-        reading: of its output.
-        unsteady: tests that passed only on the second attempt.
+        result: of its output.
+        flaky: tests that passed only when retried.
     """
 
     name: str
     code: int
     seconds: float
-    reading: Reading
-    unsteady: list[str] = field(default_factory=list[str])
+    result: RunnerResult
+    flaky: list[str] = field(default_factory=list[str])
 
 
 def _pytest(python: str, *arguments: str) -> list[str]:
@@ -94,12 +95,12 @@ def end_to_end_files() -> list[str]:
     """Files with end-to-end tests of orchestrators, longest first; otherwise each process would collect thousands of
     other tests.
     """
-    files = [str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if _has_hosts(file)]
+    files = [str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if _runs_orchestrators(file)]
     places = {name: place for place, name in enumerate(LONGEST_FILES)}
     return sorted(files, key=lambda name: (places.get(name, len(places)), name))
 
 
-def _has_hosts(file: Path) -> bool:
+def _runs_orchestrators(file: Path) -> bool:
     return "mark.e2e" in file.read_text(encoding="utf-8")
 
 
@@ -119,8 +120,8 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
     ]
     found.append(sanitized[0])
-    again = _pytest(PYTHON, "--timeout", "900")
-    found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")], again=again))
+    retry_command = _pytest(PYTHON, "--timeout", "900")
+    found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")], retry_command=retry_command))
     # Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
@@ -132,22 +133,29 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     ]
     found.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
     # These mostly wait for schedulers. tests/conftest.py defines what stays together.
-    together = ["-n", HOSTS_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
-    hosts = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
+    together = ["-n", ORCHESTRATOR_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
+    orchestrators = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
     # Meanwhile builds as much of the last stage as possible while schedulers are waited for.
-    found.append(Stage("hosts, end to end", [hosts], again=again, meanwhile=[*sanitized[1].commands[0][:-1], "1"]))
+    found.append(
+        Stage(
+            "orchestrators, end to end",
+            [orchestrators],
+            retry_command=retry_command,
+            background_command=[*sanitized[1].commands[0][:-1], "1"],
+        )
+    )
     if (ROOT / CODEC_TESTS).is_dir():
         found.append(pandas2)
     # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
     cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
-    found.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], again=again))
+    found.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], retry_command=retry_command))
     # The longest build with the fewest findings: the one that a slow machine may omit.
     found.append(sanitized[1])
     return found
 
 
 @contextmanager
-def meanwhile(command: list[str], log: str) -> Iterator[Callable[[], None]]:
+def running_in_background(command: list[str], log: str) -> Iterator[Callable[[], None]]:
     """Context in which a command runs at low priority beside the tests; yields a function that ends it early."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with (LOGS / log).open("wb") as out:
@@ -169,21 +177,21 @@ def meanwhile(command: list[str], log: str) -> Iterator[Callable[[], None]]:
         end()
 
 
-def _run_twice(stage: Stage, number: int, second_tries: int) -> Outcome:
+def _run_with_retries(stage: Stage, number: int, retries: int) -> Outcome:
     """Run a stage, and rerun its failed tests once if there are not too many."""
-    first = run(stage, number)
-    names = first.reading.failures
+    first_outcome = run(stage, number)
+    names = first_outcome.result.failures
     # pytest's code 1: tests ran and some failed. Any other code means that more is wrong.
-    if first.code != 1 or stage.again is None or not names or len(names) > second_tries:
-        return first
-    second = run(Stage(f"{stage.name}: second try", [stage.again + names], stage.variables), number + SECOND_LOGS)
-    seconds = first.seconds + second.seconds
-    if second.code == 0 and second.reading.passed >= len(names):
-        first.reading.failures = []
-        first.reading.failed = 0
-        first.reading.passed += second.reading.passed
-        return Outcome(first.name, 0, seconds, first.reading, unsteady=names)
-    return Outcome(first.name, first.code, seconds, first.reading)
+    if first_outcome.code != 1 or stage.retry_command is None or not names or len(names) > retries:
+        return first_outcome
+    retried = run(Stage(f"{stage.name}: retry", [stage.retry_command + names], stage.variables), number + RETRY_LOGS)
+    seconds = first_outcome.seconds + retried.seconds
+    if retried.code == 0 and retried.result.passed >= len(names):
+        first_outcome.result.failures = []
+        first_outcome.result.failed = 0
+        first_outcome.result.passed += retried.result.passed
+        return Outcome(first_outcome.name, 0, seconds, first_outcome.result, flaky=names)
+    return Outcome(first_outcome.name, first_outcome.code, seconds, first_outcome.result)
 
 
 def run(stage: Stage, number: int) -> Outcome:
@@ -222,38 +230,38 @@ def run(stage: Stage, number: int) -> Outcome:
                 watchdog.cancel()
             if code != 0:
                 break
-    reading = read(lines)
-    if code == 0 and reading.passed == 0:
-        reading.closing = reading.closing or "no test ran"
+    result = read(lines)
+    if code == 0 and result.passed == 0:
+        result.closing = result.closing or "no test ran"
         code = 1
-    return Outcome(stage.name, code, time.monotonic() - begin, reading)
+    return Outcome(stage.name, code, time.monotonic() - begin, result)
 
 
 def _end(pid: int) -> None:
-    print(f"run_tests: the stage took more than {STAGE_SECONDS} s and is ended", flush=True)
+    print(f"run_tests: killing the stage, which took more than {STAGE_SECONDS} s", flush=True)
     os.killpg(pid, signal.SIGKILL)
 
 
 def summary(outcomes: list[Outcome]) -> list[str]:
     """The last lines of a run: the slowest tests, one line for each stage, the names of failed tests, the counts."""
-    times = [(taken, name, outcome.name) for outcome in outcomes for name, taken in outcome.reading.seconds.items()]
+    times = [(taken, name, outcome.name) for outcome in outcomes for name, taken in outcome.result.seconds.items()]
     times.sort(reverse=True)
     lines = ["", f"== the {min(SLOWEST, len(times))} slowest tests"]
     lines += [f"{taken:7.1f} s  {name}  ({stage})" for taken, name, stage in times[:SLOWEST]]
     lines += ["", "== summary"]
     for outcome in outcomes:
         verdict = "ok" if outcome.code == 0 else f"FAILED ({outcome.code})"
-        lines.append(f"{outcome.name:24} {verdict:12} {outcome.seconds:7.1f} s  {outcome.reading.closing}")
-    names = [f"FAILED {name}  ({outcome.name})" for outcome in outcomes for name in outcome.reading.failures]
+        lines.append(f"{outcome.name:24} {verdict:12} {outcome.seconds:7.1f} s  {outcome.result.closing}")
+    names = [f"FAILED {name}  ({outcome.name})" for outcome in outcomes for name in outcome.result.failures]
     lines += names[:NAMED_FAILURES]
     if len(names) > NAMED_FAILURES:
         lines.append(f"and {len(names) - NAMED_FAILURES} more: see {LOGS}")
     for outcome in outcomes:
-        lines += [f"UNSTEADY {name}  ({outcome.name}): passed at its second try only" for name in outcome.unsteady]
+        lines += [f"FLAKY {name}  ({outcome.name}): passed only when retried" for name in outcome.flaky]
     bad = sum(1 for outcome in outcomes if outcome.code != 0)
     # A stage that failed before its runner could count still counts as a failure.
-    failed = max(sum(outcome.reading.failed for outcome in outcomes), bad)
-    passed = sum(outcome.reading.passed for outcome in outcomes)
+    failed = max(sum(outcome.result.failed for outcome in outcomes), bad)
+    passed = sum(outcome.result.passed for outcome in outcomes)
     taken = sum(outcome.seconds for outcome in outcomes)
     lines.append(f"{passed} passed, {failed} failed in {taken:.0f} s")
     return lines
@@ -267,38 +275,42 @@ def main() -> int:
     """Run the tier named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tier", choices=["fast", "full", "pandas2"])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="for builds; default: the machine's")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 2, help="parallel build jobs; default: number of CPUs"
+    )
     parser.add_argument(
         "--last-begins-within",
         type=float,
         default=float("inf"),
         metavar="SECONDS",
-        help="the last stage is left out, and the summary says so, where those before took longer; default: never",
+        help="skip the last stage, and say so in the summary, if the stages before it took longer; default: never",
     )
-    parser.add_argument("--second-tries", type=int, default=0, help="failed Python tests run once more; default: none")
+    parser.add_argument(
+        "--retries", type=int, default=0, help="maximum number of failed Python tests to retry; default: 0"
+    )
     arguments = parser.parse_args()
-    left: int = arguments.second_tries
+    retries_left: int = arguments.retries
     outcomes: list[Outcome] = []
     planned = stages(arguments.tier, arguments.jobs)
-    left_out: list[str] = []
+    omitted: list[str] = []
     begin = time.monotonic()
     with ExitStack() as stack:
         if arguments.tier == "full":
-            stack.enter_context(meanwhile([*CONTROL_PLANE, "--jobs", "1"], "kubecp.log"))
+            stack.enter_context(running_in_background([*CONTROL_PLANE, "--jobs", "1"], "kubecp.log"))
         end_build = _nothing
         for number, stage in enumerate(planned):
             taken = time.monotonic() - begin
-            if stage.meanwhile:
-                end_build = stack.enter_context(meanwhile(stage.meanwhile, "meanwhile.log"))
+            if stage.background_command:
+                end_build = stack.enter_context(running_in_background(stage.background_command, "background.log"))
             if stage is planned[-1]:
                 end_build()  # the stage builds the rest itself
             if stage is planned[-1] and taken > arguments.last_begins_within:
-                left_out.append(f"LEFT OUT {stage.name}: the stages before took {taken:.0f} s")
+                omitted.append(f"SKIPPED {stage.name}: the stages before it took {taken:.0f} s")
                 continue
-            outcomes.append(_run_twice(stage, number, left))
-            left -= len(outcomes[-1].unsteady)
+            outcomes.append(_run_with_retries(stage, number, retries_left))
+            retries_left -= len(outcomes[-1].flaky)
     lines = summary(outcomes)
-    print("\n".join([*lines[:-1], *left_out, lines[-1]]), flush=True)
+    print("\n".join([*lines[:-1], *omitted, lines[-1]]), flush=True)
     return 1 if any(outcome.code != 0 for outcome in outcomes) else 0
 
 

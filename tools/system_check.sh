@@ -20,7 +20,7 @@ look() {
   reasons=()
   local compiler=${CXX:-g++}
   if ! echo 'int main() { return 0; }' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
-    need g++ "a C++20 compiler ($compiler does not do)"
+    need g++ "a C++20 compiler ($compiler is missing or too old)"
   fi
   local cmake_version
   cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p') || true
@@ -50,7 +50,7 @@ look() {
     need "$("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')" "Python's C headers for $python"
   fi
   if ! uv --version >/dev/null 2>&1 && [[ ! -x .tools/bin/uv ]] && ! "${python:-python3}" -c 'import ensurepip' 2>/dev/null; then
-    need python3-venv "the means to install uv (or install uv yourself)"
+    need python3-venv "required to install uv (or install uv yourself)"
   fi
 }
 
@@ -59,7 +59,7 @@ if [[ ${#missing[@]} -eq 0 ]]; then
   exit 0
 fi
 {
-  echo "setup: this machine lacks"
+  echo "setup: missing system packages:"
   for i in "${!missing[@]}"; do
     printf '  %-16s %s\n' "${missing[$i]}" "${reasons[$i]}"
   done
@@ -73,7 +73,7 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   if [[ ${#missing[@]} -eq 0 ]]; then
     exit 0
   fi
-  echo "setup: after the installation there is still missing: ${missing[*]} (${reasons[*]})" >&2
+  echo "setup: still missing after the installation: ${missing[*]} (${reasons[*]})" >&2
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2

@@ -18,7 +18,7 @@ PYTEST_DURATION = re.compile(r"^(?P<time>[0-9.]+)s (?:call|setup|teardown)\s+(\S
 
 
 @dataclass
-class Reading:
+class RunnerResult:
     """The parsed output of one runner.
 
     Attributes:
@@ -35,9 +35,9 @@ class Reading:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def read(lines: Iterable[str]) -> Reading:
+def read(lines: Iterable[str]) -> RunnerResult:
     """Parse the output of ctest or pytest."""
-    found = Reading()
+    found = RunnerResult()
     program = ""  # the ctest program whose output is being read
     for line in lines:
         if test := CTEST_TEST.match(line):

@@ -1,7 +1,7 @@
-"""Builds what is published: an sdist, and from it wheels for every Python and architecture that this machine can serve.
+"""Builds the release files: an sdist, and from it wheels for each Python and architecture that this machine supports.
 
-The wheels are built by zig for an old glibc and the oldest CPU of their architecture, and auditwheel confirms that
-before it names them manylinux. Why so: docs/decisions/0004-wheels.md.
+The wheels are built by zig for an old glibc and the oldest CPU of their architecture, and auditwheel verifies that
+before it tags them as manylinux. Rationale: docs/decisions/0004-wheels.md.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def _variables(tools: Path) -> dict[str, str]:
 
 def build_sdist(env: Path, out: Path) -> Path:
     """Build the sdist of this tree into ``out``."""
-    made = WORK / "sdist"
-    shutil.rmtree(made, ignore_errors=True)
-    command = [str(env / "bin/python"), "-m", "build", "--sdist", "--no-isolation", "--outdir", str(made), str(ROOT)]
+    folder = WORK / "sdist"
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [str(env / "bin/python"), "-m", "build", "--sdist", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     run("sdist", command, _variables(env))
-    (archive,) = made.glob("*.tar.gz")
+    (archive,) = folder.glob("*.tar.gz")
     return _publish(archive, out)
 
 
@@ -83,8 +83,8 @@ def build_wheel(env: Path, tools: Path, python: Interpreter, arch: str, source: 
         WheelError: the build failed, or auditwheel found a dependency that older machines lack.
     """
     label = f"wheel {python.tag} {arch}"
-    made = WORK / "raw" / f"{python.tag}-{arch}"
-    shutil.rmtree(made, ignore_errors=True)
+    folder = WORK / "raw" / f"{python.tag}-{arch}"
+    shutil.rmtree(folder, ignore_errors=True)
     program = str(env / "bin/python")
     (zig,) = tools.glob("lib/python*/site-packages/ziglang/zig")
     variables = _variables(tools) | {
@@ -100,37 +100,35 @@ def build_wheel(env: Path, tools: Path, python: Interpreter, arch: str, source: 
         "SKBUILD_INSTALL_STRIP": "false",
         "SKBUILD_BUILD_DIR": str(WORK / "cmake" / arch),
     }
-    command = [program, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(made), str(source)]
+    command = [program, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
     run(label, command, variables)
-    (raw,) = made.glob("*.whl")
-    repaired = made / "repaired"
+    (raw,) = folder.glob("*.whl")
+    repaired = folder / "repaired"
     repair = [str(tools / "bin/python"), "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat"]
     printed = run(f"{label}: auditwheel", [*repair, "--wheel-dir", str(repaired), str(raw)], variables)
     (wheel,) = repaired.glob("*.whl")
     # auditwheel names a wheel after the newest symbol it needs; this is how it accepts another machine's platform.
     if not wheel.name.endswith(f"-{python.tag}-manylinux_{GLIBC.replace('.', '_')}_{arch}.whl"):
-        raise WheelError(f"{label}: not for glibc {GLIBC} but {wheel.name}:\n{printed}")
+        raise WheelError(f"{label}: expected a wheel for glibc {GLIBC}, got {wheel.name}:\n{printed}")
     return _publish(wheel, out)
 
 
-def _publish(made: Path, out: Path) -> Path:
+def _publish(built: Path, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copy2(made, out / made.name))
+    return Path(shutil.copy2(built, out / built.name))
 
 
 def main() -> int:
     """Build what the command line requests."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder for the results; default: dist")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="output folder; default: dist")
+    parser.add_argument("--arch", action="append", choices=ARCHITECTURES, help="may be repeated; default: all")
     parser.add_argument(
-        "--arch", action="append", choices=ARCHITECTURES, help="may be given twice; default: all of them"
-    )
-    parser.add_argument(
-        "--python", action="append", help="a Python to build for, may be given again; default: one of each kind found"
+        "--python", action="append", help="a Python to build for; may be repeated; default: one for each wheel tag"
     )
     arguments = parser.parse_args()
     if platform.system() != "Linux":
-        print(f"wheel: Entrepot builds on Linux only for now, not on {platform.system()}", file=sys.stderr)
+        print(f"wheel: Entrepot currently builds only on Linux, not on {platform.system()}", file=sys.stderr)
         return 1
     begin = time.monotonic()
 
@@ -144,16 +142,16 @@ def main() -> int:
             for path in arguments.python:
                 python = inspect(path)
                 if python is None or python.version < OLDEST:
-                    raise WheelError(f"--python {path}: not a CPython of at least 3.10 with its C headers")
+                    raise WheelError(f"--python {path}: must be CPython 3.10 or later with its C headers")
                 pythons.append(python)
         else:
             pythons = list({python.tag: python for python in reversed(interpreters(uv))}.values())[::-1]
             for minor in range(OLDEST[1], STABLE_ABI[1] + 1):
-                wanted = Interpreter("", (3, minor)).tag
-                if wanted not in {python.tag for python in pythons}:
-                    say(f"no Python with C headers for {wanted} on this machine: its wheels are left out")
+                tag = Interpreter("", (3, minor)).tag
+                if tag not in {python.tag for python in pythons}:
+                    say(f"no Python with C headers for {tag} on this machine: skipping its wheels")
         if not pythons:
-            raise WheelError("no CPython from 3.10 on with its C headers on this machine; name one with --python")
+            raise WheelError("no CPython 3.10 or later with its C headers found; specify one with --python")
         environments = [environment(uv, python) for python in pythons]
         tools = environments[0]
         archive = build_sdist(tools, arguments.out)

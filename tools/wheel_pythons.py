@@ -51,11 +51,11 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None, cwd: P
             timeout=COMMAND_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise WheelError(f"{what}: not done after {COMMAND_SECONDS} s: {' '.join(command)}") from error
+        raise WheelError(f"{what}: timed out after {COMMAND_SECONDS} s: {' '.join(command)}") from error
     if done.returncode != 0:
         wrong = "\n".join(line for line in done.stdout.splitlines() if "error:" in line)  # warnings may bury the errors
-        told = f"{wrong[:2000]}\n...\n{done.stdout[-6000:]}"
-        raise WheelError(f"{what}: exit code {done.returncode}: {' '.join(command)}\n{told}")
+        output = f"{wrong[:2000]}\n...\n{done.stdout[-6000:]}"
+        raise WheelError(f"{what}: exit code {done.returncode}: {' '.join(command)}\n{output}")
     return done.stdout
 
 
@@ -101,7 +101,7 @@ def interpreters(uv: str) -> list[Interpreter]:
         candidates.extend(str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python")))
     chosen: dict[tuple[int, int], Interpreter] = {}
     for path in candidates:
-        found_one = inspect(path)
-        if found_one is not None and found_one.version >= OLDEST:
-            chosen.setdefault(found_one.version, found_one)
+        interpreter = inspect(path)
+        if interpreter is not None and interpreter.version >= OLDEST:
+            chosen.setdefault(interpreter.version, interpreter)
     return [chosen[version] for version in sorted(chosen)]

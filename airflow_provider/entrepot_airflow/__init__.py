@@ -9,33 +9,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from entrepot.lazy import lazy_names
+from entrepot.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from entrepot_airflow.callbacks import FailoverNotifier as FailoverNotifier
     from entrepot_airflow.callbacks import on_failure as on_failure
     from entrepot_airflow.callbacks import on_retry as on_retry
-    from entrepot_airflow.pod_callbacks import FollowData as FollowData
-    from entrepot_airflow.pods import pod_override as pod_override
-    from entrepot_airflow.remembering import last_checkpoint as last_checkpoint
-    from entrepot_airflow.retrying import PolicyRetries as PolicyRetries
+    from entrepot_airflow.pods.pod_operator_callback import DataLocalityCallback as DataLocalityCallback
+    from entrepot_airflow.pods.pod_placement import pod_override as pod_override
+    from entrepot_airflow.policy.retry_policy import PolicyRetries as PolicyRetries
+    from entrepot_airflow.policy.task_state import last_checkpoint as last_checkpoint
     from entrepot_airflow.xcom import EntrepotXComBackend as EntrepotXComBackend
 
+    FollowData = DataLocalityCallback  # its former name
+
 _HOME = {
+    "DataLocalityCallback": "entrepot_airflow.pods.pod_operator_callback",
     "EntrepotXComBackend": "xcom",
     "FailoverNotifier": "callbacks",
-    "FollowData": "pod_callbacks",
-    "PolicyRetries": "retrying",
-    "last_checkpoint": "remembering",
+    "PolicyRetries": "entrepot_airflow.policy.retry_policy",
+    "last_checkpoint": "entrepot_airflow.policy.task_state",
     "on_failure": "callbacks",
     "on_retry": "callbacks",
-    "pod_override": "pods",
+    "pod_override": "entrepot_airflow.pods.pod_placement",
 }
+_DEPRECATED = {"FollowData": "DataLocalityCallback"}
 
 __all__ = [
+    "DataLocalityCallback",
     "EntrepotXComBackend",
     "FailoverNotifier",
-    "FollowData",
     "PolicyRetries",
     "last_checkpoint",
     "on_failure",
@@ -43,7 +46,7 @@ __all__ = [
     "pod_override",
 ]
 
-_lazy, __dir__ = lazy_names(__name__, _HOME)
+_lazy, __dir__ = lazy_names(__name__, _HOME, _DEPRECATED)
 
 
 def __getattr__(name: str) -> Any:

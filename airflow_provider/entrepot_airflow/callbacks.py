@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from airflow.sdk import BaseNotifier
-from entrepot_io.policy.events import Event, read_events
+from entrepot_policy.state.events import Event, read_events
 
-from entrepot_airflow.attempts import task_of
-from entrepot_airflow.runtimes import runtime
+from entrepot_airflow.policy.policy_runtime import runtime
+from entrepot_airflow.policy.task_attempts import task_of
 
 log = logging.getLogger(__name__)
-MOST_TOLD = 50
+MAX_EVENTS = 50
 
 
 def on_failure(context: Any) -> None:
@@ -27,22 +27,22 @@ def on_failure(context: Any) -> None:
 
 def on_retry(context: Any) -> None:
     """For ``on_retry_callback``: the same, if another attempt follows."""
-    log.warning("%s", summary(context, "is tried again"))
+    log.warning("%s", summary(context, "will be retried"))
 
 
-def summary(context: Any, what: str) -> str:
+def summary(context: Any, outcome: str) -> str:
     """Summarize what happened to a task in this run, for people.
 
     Args:
         context: context of the task or DAG.
-        what: the outcome, as text.
+        outcome: the outcome, as text.
     """
     ti = context.get("ti") or context.get("task_instance")
     if ti is None:
-        return f"Entrepot: {context.get('run_id') or 'the run'} {what}"
+        return f"Entrepot: {context.get('run_id') or 'the run'} {outcome}"
     events = list(events_of(ti))
-    told = "\n".join(f"  {event}" for event in events[-MOST_TOLD:]) or "  nothing that the policy knows of"
-    return f"Entrepot: {task_of(ti)} {what}. In this run:\n{told}"
+    lines = "\n".join(f"  {event}" for event in events[-MAX_EVENTS:]) or "  no policy events"
+    return f"Entrepot: {task_of(ti)} {outcome}. Events in this run:\n{lines}"
 
 
 def events_of(ti: Any) -> Iterator[Event]:

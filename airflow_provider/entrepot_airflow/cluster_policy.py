@@ -13,11 +13,11 @@ from typing import Any
 
 from airflow.policies import hookimpl
 
-from entrepot_airflow import advising, doubles
-from entrepot_airflow.configuration import places_pods, policy_path
+from entrepot_airflow.configuration import pod_placement_enabled, policy_path
+from entrepot_airflow.values import multiple_outputs, read_only_advice
 
 log = logging.getLogger(__name__)
-_said: set[str] = set()  # errors already logged, each once per process
+_logged_errors: set[str] = set()  # errors already logged, each once per process
 
 
 @hookimpl
@@ -29,17 +29,17 @@ def task_policy(task: Any) -> None:
     if not policy_path():
         return
     from entrepot.errors import EntrepotError
-    from entrepot_io.policy import Subject, Task
+    from entrepot_policy import Subject, Task
 
-    from entrepot_airflow.attempts import HOST, said_of
-    from entrepot_airflow.runtimes import checked
+    from entrepot_airflow.policy.policy_runtime import validated_policy
+    from entrepot_airflow.policy.task_attempts import ORCHESTRATOR, match_attributes
 
     try:
-        policy = checked()
+        policy = validated_policy()
     except EntrepotError as error:
-        if str(error) not in _said:
-            _said.add(str(error))
-            log.error("Entrepot: tasks fail till this is mended: %s", error)
+        if str(error) not in _logged_errors:
+            _logged_errors.add(str(error))
+            log.error("Entrepot: tasks will fail until this is fixed: %s", error)
         return
     if policy is None:
         return
@@ -49,7 +49,9 @@ def task_policy(task: Any) -> None:
 
     parsed: Any = _Parsed()
     parsed.task = task
-    rule = policy.failover_rule("task_failed", Subject(Task(HOST, task.dag_id, "", task.task_id), **said_of(parsed)))
+    rule = policy.failover_rule(
+        "task_failed", Subject(Task(ORCHESTRATOR, task.dag_id, "", task.task_id), **match_attributes(parsed))
+    )
     if rule is None:
         return
     step = rule.steps[0]
@@ -59,7 +61,7 @@ def task_policy(task: Any) -> None:
     else:
         task.retries = 0
     if getattr(task, "retry_policy", None) is None and hasattr(type(task), "retry_policy"):
-        from entrepot_airflow.retrying import PolicyRetries
+        from entrepot_airflow.policy.retry_policy import PolicyRetries
 
         task.retry_policy = PolicyRetries()
 
@@ -73,18 +75,18 @@ def get_airflow_context_vars(context: Any) -> None:
     Raises:
         PolicyError: the policy is invalid, or a target is not writable; the task fails, with file and line.
     """
-    doubles.begin(bool(getattr(context.get("task"), "multiple_outputs", False)))
+    multiple_outputs.begin_task(bool(getattr(context.get("task"), "multiple_outputs", False)))
     if context.get("task") is not None:
-        advising.watch(context["task"])
+        read_only_advice.add_callbacks(context["task"])
     if not policy_path():
         return
-    from entrepot_airflow.attempts import begin
-    from entrepot_airflow.runtimes import probe_targets, runtime
+    from entrepot_airflow.policy.policy_runtime import probe_targets, runtime
+    from entrepot_airflow.policy.task_attempts import begin_attempt
 
     policy, ti = runtime(), context.get("ti")
     if policy is None or ti is None:
         return
-    begin(policy, ti)
+    begin_attempt(policy, ti)
     if not context["task"].upstream_task_ids and ti.map_index <= 0:
         probe_targets(policy.policy)
 
@@ -96,7 +98,7 @@ def pod_mutation_hook(pod: Any) -> None:
     Raises:
         InvalidArgument: a placement annotation or an option is malformed; the task fails with this message.
     """
-    if places_pods():
-        from entrepot_airflow.pods import mutate
+    if pod_placement_enabled():
+        from entrepot_airflow.pods.pod_placement import mutate
 
         mutate(pod)

@@ -9,20 +9,20 @@ from entrepot_io.scopes import folder_scope
 from entrepot_io.settings import Settings, resolve
 
 POLICY_VARIABLE = "ENTREPOT_POLICY"
-_AIRFLOWS_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
+_AIRFLOW_POLICY_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
 
 
 def option(name: str) -> str | None:
     """Return an option of the section ``[entrepot]``; None: it is not set."""
     from airflow.sdk.configuration import conf
 
-    found = conf.get("entrepot", name, fallback=None)
-    return None if found is None else str(found)
+    value = conf.get("entrepot", name, fallback=None)
+    return None if value is None else str(value)
 
 
-def settings() -> Settings:
+def current_settings() -> Settings:
     """Return the settings for passing values."""
-    return resolve(configured=option)
+    return resolve(lookup_option=option)
 
 
 def default_scope() -> str:
@@ -32,15 +32,15 @@ def default_scope() -> str:
 
 def policy_path() -> str:
     """Return the policy's path; empty: no policy, and none of its code is loaded. Cheap: called for every value."""
-    named = os.environ.get(POLICY_VARIABLE)
-    return _configured_policy(os.environ.get(_AIRFLOWS_VARIABLE)) if named is None else named
+    path = os.environ.get(POLICY_VARIABLE)
+    return _configured_policy(os.environ.get(_AIRFLOW_POLICY_VARIABLE)) if path is None else path
 
 
 @lru_cache(maxsize=1)
-def _configured_policy(said: str | None) -> str:
-    return said or option("policy") or ""
+def _configured_policy(environment_value: str | None) -> str:
+    return environment_value or option("policy") or ""
 
 
-def places_pods() -> bool:
+def pod_placement_enabled() -> bool:
     """Return whether pods are scheduled near their data; if not, none of that code is loaded."""
     return bool(os.environ.get("ENTREPOT_LOCATIONS") or option("locations"))

@@ -1,4 +1,4 @@
-"""Sessions of finished DAG runs, for ``entrepot gc`` and for the scheduler (``sweeping``).
+"""Sessions of finished DAG runs, for ``entrepot gc`` and for the scheduler (``session_sweeper``).
 
 Imports nothing of Airflow before the scope shows that the sessions belong to this installation.
 """
@@ -18,7 +18,7 @@ from entrepot_io.sessions import run_session
 if TYPE_CHECKING:
     from entrepot import Store
 
-HOST = "airflow"
+ORCHESTRATOR = "airflow"
 DELETED = "its DAG run was deleted"
 SUCCEEDED = "its DAG run succeeded"
 _BATCH = 200  # runs per query
@@ -36,23 +36,25 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         NotLookedAt: the scope belongs to another installation, as far as can be told here.
         Exception: an error of the database.
     """
-    _quieten()
-    own = scope == folder_scope(HOST, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
+    _silence_alembic()
+    own = scope == folder_scope(ORCHESTRATOR, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
     if not own and (not _may_be_configured(scope) or _configured_scope() != scope):
-        named = os.environ.get("AIRFLOW_HOME")
-        raise NotLookedAt(f"AIRFLOW_HOME={named} is another installation" if named else "AIRFLOW_HOME does not name it")
-    return over(sessions, succeeded=True, known_dags=own)
+        airflow_home = os.environ.get("AIRFLOW_HOME")
+        raise NotLookedAt(
+            f"AIRFLOW_HOME={airflow_home} is another installation" if airflow_home else "AIRFLOW_HOME is not set"
+        )
+    return finished_sessions(sessions, succeeded=True, only_known_dags=own)
 
 
-def over(sessions: Iterable[str], *, succeeded: bool, known_dags: bool) -> dict[str, str]:
+def finished_sessions(sessions: Iterable[str], *, succeeded: bool, only_known_dags: bool) -> dict[str, str]:
     """Return the sessions of finished runs that are no longer needed, with the reason.
 
     Args:
         sessions: their names.
         succeeded: whether to include sessions of runs that succeeded, not only of deleted ones.
-        known_dags: whether a run counts as deleted only if the database still knows its DAG. Set for scopes derived
-            from a directory's name only: another installation may have a directory of the same name and share the
-            store.
+        only_known_dags: whether a run counts as deleted only if the database still knows its DAG. Set for scopes that
+            are derived from a directory's name only: another installation may have a directory of the same name and
+            share the store.
 
     Raises:
         SQLAlchemyError: the database does not answer.
@@ -60,10 +62,10 @@ def over(sessions: Iterable[str], *, succeeded: bool, known_dags: bool) -> dict[
     runs = {run: session for session in sessions if (run := run_of(session)) is not None}
     if not runs:
         return {}
-    states = _states(list(runs))
-    if known_dags:
-        known = _dags({dag_id for dag_id, _ in runs.keys() - states.keys()})
-        runs = {run: session for run, session in runs.items() if run in states or run[0] in known}
+    states = _run_states(list(runs))
+    if only_known_dags:
+        existing_dags = _existing_dags({dag_id for dag_id, _ in runs.keys() - states.keys()})
+        runs = {run: session for run, session in runs.items() if run in states or run[0] in existing_dags}
     found: dict[str, str] = {}
     for run, session in runs.items():
         if run not in states:
@@ -76,55 +78,55 @@ def over(sessions: Iterable[str], *, succeeded: bool, known_dags: bool) -> dict[
 def run_of(session: str) -> tuple[str, str] | None:
     """Return DAG and run of a session; None: not a run's session, or its name was too long to tell."""
     parts = session.split("/")
-    if len(parts) != 3 or parts[0] != HOST:
+    if len(parts) != 3 or parts[0] != ORCHESTRATOR:
         return None
     dag_id, run_id = unquote(parts[1]), unquote(parts[2])
-    return (dag_id, run_id) if run_session(HOST, dag_id, run_id) == session else None
+    return (dag_id, run_id) if run_session(ORCHESTRATOR, dag_id, run_id) == session else None
 
 
 def _configured_scope() -> str | None:
-    from entrepot_airflow.configuration import settings
+    from entrepot_airflow.configuration import current_settings
 
-    return settings().scope
+    return current_settings().scope
 
 
-def _quieten() -> None:
+def _silence_alembic() -> None:
     """Silence Alembic, which Airflow's database code imports and which logs every plugin that it sets up."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _may_be_configured(scope: str) -> bool:
     """Return whether a scope set by the user may be this installation's; only Airflow's configuration tells."""
-    named = os.environ.get("ENTREPOT_SCOPE")
-    if named:
-        return named == scope
-    return bool(os.environ.get("AIRFLOW_HOME")) and not scope.startswith(f"{HOST}-")
+    configured = os.environ.get("ENTREPOT_SCOPE")
+    if configured:
+        return configured == scope
+    return bool(os.environ.get("AIRFLOW_HOME")) and not scope.startswith(f"{ORCHESTRATOR}-")
 
 
-def _states(runs: list[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+def _run_states(runs: list[tuple[str, str]]) -> dict[tuple[str, str], Any]:
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    wanted = set(runs)
-    found: dict[tuple[str, str], Any] = {}
+    requested = set(runs)
+    states: dict[tuple[str, str], Any] = {}
     with create_session() as session:
         for begin in range(0, len(runs), _BATCH):
             ids = [run_id for _, run_id in runs[begin : begin + _BATCH]]
             query = select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.run_id.in_(ids))
-            found.update({(dag, run): state for dag, run, state in session.execute(query) if (dag, run) in wanted})
-    return found
+            states.update({(dag, run): state for dag, run, state in session.execute(query) if (dag, run) in requested})
+    return states
 
 
-def _dags(dag_ids: set[str]) -> set[str]:
+def _existing_dags(dag_ids: set[str]) -> set[str]:
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
     found: set[str] = set()
-    wanted = sorted(dag_ids)
+    ordered_ids = sorted(dag_ids)
     with create_session() as session:
-        for begin in range(0, len(wanted), _BATCH):
-            query = select(DagModel.dag_id).where(DagModel.dag_id.in_(wanted[begin : begin + _BATCH]))
+        for begin in range(0, len(ordered_ids), _BATCH):
+            query = select(DagModel.dag_id).where(DagModel.dag_id.in_(ordered_ids[begin : begin + _BATCH]))
             found.update(session.scalars(query))
     return found

@@ -20,11 +20,11 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "entrepot",
         "name": "Entrepot",
-        "description": "XComs handed over by object ID, through shared memory.",
+        "description": "Passes XComs by object ID through shared memory.",
         "notifications": ["entrepot_airflow.callbacks.FailoverNotifier"],
         "config": {
             "entrepot": {
-                "description": "How EntrepotXComBackend hands values over. ENTREPOT_* variables win over this section.",
+                "description": "Settings of EntrepotXComBackend. ENTREPOT_* environment variables take precedence.",
                 "options": {
                     "address": option(
                         "Address of the store. Unset: the private store of the user that runs the task.",
@@ -40,49 +40,49 @@ def get_provider_info() -> dict[str, Any]:
                         default="24h",
                     ),
                     "copy": option(
-                        "How values are read: never (read-only, no copy), on_write, or always.",
+                        "Copy mode for reading values: never (read-only, no copy), on_write, or always.",
                         example="on_write",
                         default="never",
                     ),
                     "inline_below": option(
-                        "Plain JSON values of fewer bytes than this stay in Airflow's database.",
+                        "Plain JSON values smaller than this many bytes stay in Airflow's database.",
                         example="0",
                         default="4096",
                         kind="integer",
                     ),
                     "allow_pickle": option(
-                        "Whether values are taken that were pickled: yes, no, or listed: of the classes in [core] "
-                        "allowed_deserialization_classes. Unset: unless the store is shared between users, and held to "
-                        "that list where it says more than Airflow ships.",
+                        "Whether to accept pickled values: yes, no, or listed (only the classes in [core] "
+                        "allowed_deserialization_classes). Unset: yes unless the store is shared between users, "
+                        "limited to that list if it differs from Airflow's default.",
                         example="listed",
                     ),
                     "drop_finished": option(
-                        "Whether a run's values go once it succeeded and nobody reads them any more; its tasks cannot "
-                        "be cleared one by one then. Values of deleted runs go in any case.",
+                        "Whether to remove a run's values once it has succeeded and nobody reads them; its tasks can "
+                        "then no longer be cleared individually. Values of deleted runs are always removed.",
                         example="True",
                         default="False",
                         kind="boolean",
                     ),
                     "policy": option(
-                        "File that says what is checkpointed and what happens when something is lost. Unset: nothing.",
+                        "Policy file for checkpoints and failover. Unset: no policy.",
                         example="/etc/entrepot/policy.yaml",
                     ),
                     "locations": option(
-                        "Where objects are, for pods that follow them: references, a file's absolute path, or another "
-                        "source's NAME:REST. Unset: pods are left alone.",
+                        "Source of object locations, for scheduling pods near their data: references, a file's "
+                        "absolute path, or another source as NAME:REST. Unset: pods are not modified.",
                         example="/etc/entrepot/locations.yaml",
                     ),
                     "socket_folder": option(
-                        "Folder of the store's socket on the nodes, which pods get.",
+                        "Folder of the store's socket on the nodes, mounted into pods.",
                         example="/run/entrepot",
                         default="/run/entrepot",
                     ),
                     "shared_memory": option(
-                        "Limit of /dev/shm in pods, such as 4Gi; none: it is not mounted. Unset: the pod's own limit.",
+                        "Limit of /dev/shm in pods, such as 4Gi; none: do not mount it. Unset: the pod's own limit.",
                         example="4Gi",
                     ),
                     "rerun_timeout": option(
-                        "How long a task waits for the scheduler to clear the tasks whose values it misses.",
+                        "How long a task waits for the scheduler to clear the tasks that recompute its lost inputs.",
                         example="2m",
                         default="60s",
                     ),

@@ -16,13 +16,13 @@ from entrepot_airflow.configuration import policy_path
 def _listeners() -> list[object]:
     found: list[object] = []
     if policy_path():
-        from entrepot_airflow import listener
+        from entrepot_airflow.policy import listener
 
         found.append(listener)
     if "scheduler" in sys.argv[1:2]:
-        from entrepot_airflow import sweeping
+        from entrepot_airflow import session_sweeper
 
-        found.append(sweeping)
+        found.append(session_sweeper)
     return found
 
 

@@ -21,23 +21,25 @@ KIND_SECONDS = 60.0  # how long a component may take to set its kind
 
 # A poll of the database must never be interrupted by a fork: the executor forks its workers from this process, and
 # locks held by a database driver at that moment would stay locked in them.
-_looking = threading.Lock()
+_fork_lock = threading.Lock()
 
 
 def _after_fork_in_child() -> None:
-    global _looking
-    _looking = threading.Lock()
+    global _fork_lock
+    _fork_lock = threading.Lock()
 
 
 os.register_at_fork(
-    before=lambda: _looking.acquire(), after_in_parent=lambda: _looking.release(), after_in_child=_after_fork_in_child
+    before=lambda: _fork_lock.acquire(),
+    after_in_parent=lambda: _fork_lock.release(),
+    after_in_child=_after_fork_in_child,
 )
 
 
 @contextmanager
-def looking() -> Iterator[None]:
+def block_forks() -> Iterator[None]:
     """Block forks of this process while in the block."""
-    with _looking:
+    with _fork_lock:
         yield
 
 
@@ -47,26 +49,26 @@ class SchedulerThread:
     Args:
         name: name of the thread.
         period: seconds between polls.
-        look: called for each poll. It may raise any error of database or store, which the scheduler must tolerate; the
+        poll: called for each poll. It may raise any error of database or store, which the scheduler must tolerate; the
             first failure in a row is logged.
-        trouble: says in that log line what cannot be done.
-        begins: called once in the scheduler, before the first poll.
+        failure_message: says in that log line what cannot be done.
+        on_begin: called once in the scheduler, before the first poll.
     """
 
     def __init__(
         self,
         name: str,
         period: float,
-        look: Callable[[], object],
+        poll: Callable[[], object],
         *,
-        trouble: str,
-        begins: Callable[[], None] | None = None,
+        failure_message: str,
+        on_begin: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
         self.period = period
-        self._look = look
-        self._trouble = trouble
-        self._begins = begins
+        self._poll = poll
+        self._failure_message = failure_message
+        self._on_begin = on_begin
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -101,15 +103,15 @@ class SchedulerThread:
                 return
         if kind != "SchedulerJob":
             return
-        if self._begins is not None:
-            self._begins()
+        if self._on_begin is not None:
+            self._on_begin()
         failing = False
         while not self._stop.wait(self.period):
             try:
-                self._look()
+                self._poll()
                 failing = False
             except Exception as error:
                 if not failing:
                     level = logging.INFO if isinstance(error, EntrepotError) else logging.WARNING
-                    log.log(level, "Entrepot: %s now: %s", self._trouble, error)
+                    log.log(level, "Entrepot: %s, will retry: %s", self._failure_message, error)
                 failing = True

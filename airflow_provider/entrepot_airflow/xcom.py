@@ -12,7 +12,8 @@ from airflow.sdk.bases.xcom import BaseXCom
 from entrepot.errors import EntrepotError
 from entrepot_io.reference import is_reference
 
-from entrepot_airflow.transfer import Coordinate, discard, incoming, outgoing
+from entrepot_airflow.values.xcom_values import delete_xcom, load_xcom, store_xcom
+from entrepot_airflow.xcom_key import XComKey
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import XComResult
@@ -44,8 +45,8 @@ class EntrepotXComBackend(BaseXCom):
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        kept = outgoing(value, Coordinate(dag_id, task_id, run_id, map_index, key))
-        return BaseXCom.serialize_value(kept, key=key, task_id=task_id, dag_id=dag_id, run_id=run_id)
+        entry = store_xcom(value, XComKey(dag_id, task_id, run_id, map_index, key))
+        return BaseXCom.serialize_value(entry, key=key, task_id=task_id, dag_id=dag_id, run_id=run_id)
 
     @staticmethod
     def deserialize_value(result: Any) -> Any:
@@ -60,7 +61,7 @@ class EntrepotXComBackend(BaseXCom):
             StoreUnavailable: the store cannot be reached.
         """
         if is_reference(result.value):
-            return incoming(result.value)
+            return load_xcom(result.value)
         return BaseXCom.deserialize_value(result)
 
     @classmethod
@@ -73,6 +74,8 @@ class EntrepotXComBackend(BaseXCom):
         if not is_reference(xcom.value):
             return
         try:
-            discard(xcom.value)
+            delete_xcom(xcom.value)
         except EntrepotError as error:
-            log.warning("The object of XCom %r is left to the end of its session: %s", xcom.key, error)
+            log.warning(
+                "Entrepot: cannot delete the object of XCom %r; it stays until its session ends: %s", xcom.key, error
+            )

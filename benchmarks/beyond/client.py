@@ -193,7 +193,7 @@ def plain_load(folder: str, seconds: float, copied: float, written: float, read:
     works += [("read", read, PIECE, read_back), ("copied", copied, 64 << 20, copy)]
     start = time.monotonic()
     end = start + seconds
-    threads = [threading.Thread(target=paced, args=one) for one in works]
+    threads = [threading.Thread(target=paced, args=thread_arguments) for thread_arguments in works]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -238,7 +238,7 @@ def first_answers(address: str, small: str, large: str) -> dict[str, Any]:
 
 
 OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {
-    one.__name__: one for one in (volume, policy, latency, spilling, plain_load, fill, first_answers)
+    operation.__name__: operation for operation in (volume, policy, latency, spilling, plain_load, fill, first_answers)
 }
 
 

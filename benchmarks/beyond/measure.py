@@ -12,58 +12,60 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.beyond.stage import Call, CallFailed, Spilling, on_disk, peer, spilling, wait_for
+from benchmarks.beyond.stage import ClientFailed, ClientProcess, SpillingDaemon, on_disk, peer, spilling, wait_for
 from benchmarks.figures import median
 from benchmarks.limits import Native, NativeFailed
 from benchmarks.packages import ROOT
 from benchmarks.plan import MIB, Plan
-from benchmarks.stage import Fleet
+from benchmarks.stage import SystemsUnderTest
 from benchmarks.systems import ENTREPOT, System
 from benchmarks.systems.base import Unavailable, descendants
 
 POLICIES = (("data aware, declared", "data_aware", "loop_sequential"), ("data aware, inferred", "data_aware", None))
-OTHERS = (("LRU", "lru", None), ("MRU", "mru", None))
+BASELINE_POLICIES = (("LRU", "lru", None), ("MRU", "mru", None))
 PAUSE = 0.0005
 
 
-def measure(fleet: Fleet, systems: Sequence[System], native: Native | None, plan: Plan) -> dict[str, Any]:
+def measure(
+    under_test: SystemsUnderTest, systems: Sequence[System], native: Native | None, plan: Plan
+) -> dict[str, Any]:
     """Run all measurements; errors are recorded under ``failures``."""
     found: dict[str, Any] = {"failures": {}}
     parts: dict[str, Callable[[], Any]] = {
-        "volume": lambda: volume(fleet, systems, plan),
+        "volume": lambda: volume(under_test, systems, plan),
         "disk": lambda: disk(native, plan),
-        "policies": lambda: policies(fleet, plan),
-        "latency": lambda: latency(fleet, plan),
-        "restart": lambda: restart(fleet, plan),
-        "checkpoints": lambda: checkpoints(fleet, plan),
+        "policies": lambda: policies(under_test, plan),
+        "latency": lambda: latency(under_test, plan),
+        "restart": lambda: restart(under_test, plan),
+        "checkpoints": lambda: checkpoints(under_test, plan),
     }
     for name, part in parts.items():
         begin = time.monotonic()
         try:
             found[name] = part()
-        except (CallFailed, NativeFailed, Unavailable, subprocess.TimeoutExpired) as error:
+        except (ClientFailed, NativeFailed, Unavailable, subprocess.TimeoutExpired) as error:
             print(f"{name}: {error}", flush=True)
             found["failures"][name] = str(error)
         print(f"   {name}: {time.monotonic() - begin:.0f} s", flush=True)
     return found
 
 
-def volume(fleet: Fleet, systems: Sequence[System], plan: Plan) -> dict[str, Any]:
+def volume(under_test: SystemsUnderTest, systems: Sequence[System], plan: Plan) -> dict[str, Any]:
     """Put and read back 2 and 4 times the memory, compared with Plasma."""
     capacity, nbytes = plan.beyond_bytes, plan.beyond_bytes // 16
     lines = []
     for times in (2, 4):
         count = times * capacity // nbytes
-        with spilling(fleet, capacity) as store:
+        with spilling(under_test, capacity) as store:
             found = store.call("volume", module=ENTREPOT.module, client=ENTREPOT.client, count=count, nbytes=nbytes)
             lines.append({"system": ENTREPOT.name, "times": times, "count": count, **found})
         for system in systems:
             if system.name != "plasma":
                 continue
-            with peer(fleet, system, capacity) as address:
-                call = Call(
-                    fleet.pythons[system.name],
-                    fleet.package.variables,
+            with peer(under_test, system, capacity) as address:
+                call = ClientProcess(
+                    under_test.pythons[system.name],
+                    under_test.package.variables,
                     "volume",
                     module=system.module,
                     client=system.client,
@@ -71,7 +73,7 @@ def volume(fleet: Fleet, systems: Sequence[System], plan: Plan) -> dict[str, Any
                     count=count,
                     nbytes=nbytes,
                 )
-                lines.append({"system": system.name, "times": times, "count": count, **call.answer()})
+                lines.append({"system": system.name, "times": times, "count": count, **call.result()})
     return {"capacity": capacity, "nbytes": nbytes, "lines": lines}
 
 
@@ -89,16 +91,16 @@ def disk(native: Native | None, plan: Plan) -> dict[str, Any]:
     }
 
 
-def policies(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
+def policies(under_test: SystemsUnderTest, plan: Plan) -> list[dict[str, Any]]:
     """A loop over twice the memory, and random reads of it, under each policy."""
     capacity = plan.beyond_bytes
     nbytes = capacity // 64
     lines = []
     for order in ("sequential", "random"):
-        for label, name, reading in (*POLICIES, *OTHERS):
+        for label, name, reading in (*POLICIES, *BASELINE_POLICIES):
             if order == "random" and reading is not None:
                 continue
-            with spilling(fleet, capacity) as store:
+            with spilling(under_test, capacity) as store:
                 found = store.call(
                     "policy",
                     count=2 * capacity // nbytes,
@@ -119,37 +121,39 @@ def policies(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
     return lines
 
 
-def latency(fleet: Fleet, plan: Plan) -> dict[str, Any]:
+def latency(under_test: SystemsUnderTest, plan: Plan) -> dict[str, Any]:
     """Gets of 1 KiB: alone, while another client spills, and while a plain process generates the same load."""
     capacity, seconds = plan.beyond_bytes, plan.beyond_seconds
 
-    def timed(store: Spilling, load: Callable[[], Call] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def timed(store: SpillingDaemon, load: Callable[[], ClientProcess] | None) -> tuple[dict[str, Any], dict[str, Any]]:
         reader = store.begin("latency", address=store.address, seconds=seconds, pause=PAUSE)
         reader.wait_ready()
         loader = load() if load is not None else None
         if loader is not None:
             time.sleep(min(2.0, seconds / 2))  # lets the load start, which then lasts longer
-        reader.go()
-        answer = reader.answer()
-        return answer, loader.answer() if loader is not None else {}
+        reader.start()
+        answer = reader.result()
+        return answer, loader.result() if loader is not None else {}
 
     more = seconds + min(2.0, seconds / 2) + 1
-    with spilling(fleet, capacity) as store:
+    with spilling(under_test, capacity) as store:
         alone, _ = timed(store, None)
         spilled, moved = timed(
             store,
             lambda: store.begin("spilling", address=store.address, seconds=more, nbytes=capacity // 16, count=48),
         )
-    with spilling(fleet, capacity) as store:
-        plain, made = timed(store, lambda: store.begin("plain_load", folder=str(store.disk), seconds=more, **moved))
-    return {"alone": alone, "spilling": spilled, "plain": plain, "moved": moved, "made": made}
+    with spilling(under_test, capacity) as store:
+        plain, measured_load = timed(
+            store, lambda: store.begin("plain_load", folder=str(store.disk), seconds=more, **moved)
+        )
+    return {"alone": alone, "spilling": spilled, "plain": plain, "moved": moved, "made": measured_load}
 
 
-def restart(fleet: Fleet, plan: Plan) -> dict[str, Any]:
+def restart(under_test: SystemsUnderTest, plan: Plan) -> dict[str, Any]:
     """Time from the daemon's kill until a new connection's first put and gets are answered."""
     nbytes, piece = plan.beyond_resident, min(64 * MIB, plan.beyond_resident // 4)
     samples = []
-    with spilling(fleet, nbytes + max(nbytes // 4, 64 * MIB), spills=False) as store:
+    with spilling(under_test, nbytes + max(nbytes // 4, 64 * MIB), spills=False) as store:
         filled = store.call("fill", nbytes=nbytes, piece=piece, objects=plan.beyond_objects)
         for _ in range(plan.beyond_rounds):
             keeper = store.server.pids()[0]
@@ -158,10 +162,10 @@ def restart(fleet: Fleet, plan: Plan) -> dict[str, Any]:
             client.wait_ready()
             begin = time.monotonic()
             os.kill(daemon, signal.SIGKILL)
-            client.go()
-            answer = client.answer()
+            client.start()
+            answer = client.result()
             if answer["pid"] == daemon:
-                raise CallFailed("the daemon that was killed answered")
+                raise ClientFailed("the daemon that was killed answered")
             sample = {name: answer[name] - begin for name in ("connected", "put", "got", "got_large")}
             sample["touched"] = _shared_bytes(answer["pid"])
             samples.append(sample)
@@ -188,23 +192,23 @@ def _shared_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssShmem:"):
             return int(line.split()[1]) << 10
-    raise CallFailed("the kernel does not say how much shared memory a process has touched")
+    raise ClientFailed("the kernel does not say how much shared memory a process has touched")
 
 
-def checkpoints(fleet: Fleet, plan: Plan) -> list[dict[str, Any]]:
+def checkpoints(under_test: SystemsUnderTest, plan: Plan) -> list[dict[str, Any]]:
     """Run ``python -m benchmarks checkpoints`` with the build under test."""
     with on_disk() as folder, tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [fleet.package.python, "-m", "benchmarks", "checkpoints", "--json", out.name]
+        command = [under_test.package.python, "-m", "benchmarks", "checkpoints", "--json", out.name]
         command += ["--mib", str(min(256, plan.beyond_bytes // 2 // MIB)), "--rounds", str(min(3, plan.beyond_rounds))]
         done = subprocess.run(
             [*command, "--folder", str(folder)],
             cwd=ROOT,
-            env=fleet.package.variables,
+            env=under_test.package.variables,
             capture_output=True,
             text=True,
             timeout=600,
         )
         if done.returncode != 0:
-            raise CallFailed(done.stderr.strip()[-1000:])
+            raise ClientFailed(done.stderr.strip()[-1000:])
         found: list[dict[str, Any]] = json.loads(Path(out.name).read_text(encoding="utf-8"))
         return found

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.packages import ROOT
-from benchmarks.stage import Fleet
+from benchmarks.stage import SystemsUnderTest
 from benchmarks.systems import System
-from benchmarks.systems.base import Place, ProcessServer, accepts, make_folder, remove_folder
+from benchmarks.systems.base import ProcessServer, RunEnvironment, accepts, make_folder, remove_folder
 
 CALL_SECONDS = 600.0
 
 
-class CallFailed(Exception):
+class ClientFailed(Exception):
     """A client process failed; the message includes the end of its output."""
 
 
-class Call:
+class ClientProcess:
     """An operation of ``benchmarks.beyond.client`` in a process of its own.
 
     Args:
@@ -50,31 +50,31 @@ class Call:
         """Wait until it reports that it is ready."""
         assert self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
-            self.answer()
+            self.result()
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Let it start."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
 
-    def answer(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Wait for it to end.
 
         Raises:
-            CallFailed: it failed or took too long.
+            ClientFailed: it failed or took too long.
         """
         try:
             out, _ = self._process.communicate(timeout=CALL_SECONDS)
         except subprocess.TimeoutExpired:
-            raise CallFailed(f"{self._what}: no answer within {CALL_SECONDS:.0f} s") from None
+            raise ClientFailed(f"{self._what}: no answer within {CALL_SECONDS:.0f} s") from None
         finally:
             self.kill()
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()
+        errors = self._errors.read().decode(errors="replace").strip()
         self._errors.close()
         if self._process.returncode != 0:
-            raise CallFailed(f"{self._what}: {said[-1000:]}")
+            raise ClientFailed(f"{self._what}: {errors[-1000:]}")
         found: dict[str, Any] = json.loads(out)
         return found
 
@@ -86,18 +86,26 @@ class Call:
 
 
 class _SpillingServer(ProcessServer):
-    def start(self, place: Place, spill: Path | None, quota: int, *more: str) -> str:
+    def start(self, run_environment: RunEnvironment, spill: Path | None, quota: int, *more: str) -> str:
         """Start entrepotd in the foreground; memory not yet warm by then is warmed while it is in use."""
-        address = f"unix://{place.socket}"
-        command = [place.python, "-m", "entrepot.daemon_main", "--address", address, "--size", str(place.capacity)]
+        address = f"unix://{run_environment.socket}"
+        command = [
+            run_environment.python,
+            "-m",
+            "entrepot.daemon_main",
+            "--address",
+            address,
+            "--size",
+            str(run_environment.capacity),
+        ]
         command += ["--spill-path", "none"] if spill is None else ["--spill-path", str(spill)]
         command += [] if spill is None else ["--spill-quota", str(quota), "--spill-reserve", "0"]
-        self.launch(place, [*command, *more], lambda: accepts(place.socket))
+        self.launch(run_environment, [*command, *more], lambda: accepts(run_environment.socket))
         return address
 
 
 @dataclass
-class Spilling:
+class SpillingDaemon:
     """A running daemon.
 
     Attributes:
@@ -106,20 +114,22 @@ class Spilling:
         disk: a directory on the disk that it spills to.
     """
 
-    fleet: Fleet
+    under_test: SystemsUnderTest
     address: str
     server: ProcessServer
     disk: Path
-    calls: list[Call] = field(default_factory=list[Call])
+    calls: list[ClientProcess] = field(default_factory=list[ClientProcess])
 
-    def begin(self, operation: str, **arguments: Any) -> Call:
+    def begin(self, operation: str, **arguments: Any) -> ClientProcess:
         """Start an Entrepot client process, which does not outlive the daemon."""
-        self.calls.append(Call(self.fleet.package.python, self.fleet.package.variables, operation, **arguments))
+        self.calls.append(
+            ClientProcess(self.under_test.package.python, self.under_test.package.variables, operation, **arguments)
+        )
         return self.calls[-1]
 
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Like :meth:`begin`, but wait for the result."""
-        return self.begin(operation, address=self.address, **arguments).answer()
+        return self.begin(operation, address=self.address, **arguments).result()
 
 
 @contextmanager
@@ -133,16 +143,16 @@ def on_disk() -> Iterator[Path]:
 
 
 @contextmanager
-def spilling(fleet: Fleet, capacity: int, *more: str, spills: bool = True) -> Iterator[Spilling]:
+def spilling(under_test: SystemsUnderTest, capacity: int, *more: str, spills: bool = True) -> Iterator[SpillingDaemon]:
     """Context with a daemon that has its own directory on disk, removed afterwards."""
     with on_disk() as disk:
         folder = make_folder("beyond")
-        place = Place(folder, capacity, fleet.package.python, fleet.package.variables)
+        run_environment = RunEnvironment(folder, capacity, under_test.package.python, under_test.package.variables)
         server = _SpillingServer()
-        calls: list[Call] = []
+        calls: list[ClientProcess] = []
         try:
-            address = server.start(place, disk / "spill" if spills else None, 8 * capacity, *more)
-            yield Spilling(fleet, address, server, disk, calls)
+            address = server.start(run_environment, disk / "spill" if spills else None, 8 * capacity, *more)
+            yield SpillingDaemon(under_test, address, server, disk, calls)
         finally:
             for call in calls:
                 call.kill()
@@ -151,12 +161,14 @@ def spilling(fleet: Fleet, capacity: int, *more: str, spills: bool = True) -> It
 
 
 @contextmanager
-def peer(fleet: Fleet, system: System, capacity: int) -> Iterator[str]:
+def peer(under_test: SystemsUnderTest, system: System, capacity: int) -> Iterator[str]:
     """Context with another system's server; yields its address."""
     folder = make_folder(system.name.replace(" ", ""))
     server = system.server()
     try:
-        yield server.start(Place(folder, capacity, fleet.pythons[system.name], fleet.package.variables))
+        yield server.start(
+            RunEnvironment(folder, capacity, under_test.pythons[system.name], under_test.package.variables)
+        )
     finally:
         server.stop()
         remove_folder(folder)
@@ -166,7 +178,7 @@ def wait_for(condition: Any, what: str, seconds: float = 30.0) -> Any:
     """Poll a condition; returns its first true value.
 
     Raises:
-        CallFailed: it did not become true in time.
+        ClientFailed: it did not become true in time.
     """
     end = time.monotonic() + seconds
     while True:
@@ -174,5 +186,5 @@ def wait_for(condition: Any, what: str, seconds: float = 30.0) -> Any:
         if found:
             return found
         if time.monotonic() > end:
-            raise CallFailed(f"{what}: not within {seconds:.0f} s")
+            raise ClientFailed(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.001)

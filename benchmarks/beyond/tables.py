@@ -34,9 +34,9 @@ def _volume(volume: dict[str, Any] | None) -> Iterator[str]:
     )
     head = ["system", "times the memory", "arrays", "put", "sequential", "reverse", "random", "lost", "wrong"]
     lines = []
-    for one in volume["lines"]:
-        orders = one["orders"]
-        cells = [one["system"], str(one["times"]), str(one["count"]), time_text(one["put"])]
+    for line in volume["lines"]:
+        orders = line["orders"]
+        cells = [line["system"], str(line["times"]), str(line["count"]), time_text(line["put"])]
         cells += [time_text(orders[name]["seconds"]) for name in ("sequential", "reverse", "random")]
         cells += [str(max(order[what] for order in orders.values())) for what in ("lost", "wrong")]
         lines.append(cells)
@@ -62,11 +62,11 @@ def _policies(policies: list[dict[str, Any]] | None) -> Iterator[str]:
         return
     yield "Looping over twice the memory; time of one pass, and what it read from disk:"
     lines = []
-    for one in policies:
-        lru = _policy(policies, one["order"], "LRU")
-        cells = [one["order"], one["policy"], time_text(one["seconds"]), bytes_text(one["read"])]
-        if lru is not None and one["seconds"] and one["read"]:
-            cells += [f"{lru['seconds'] / one['seconds']:.2f}", f"{lru['read'] / one['read']:.2f}"]
+    for row in policies:
+        lru = _policy(policies, row["order"], "LRU")
+        cells = [row["order"], row["policy"], time_text(row["seconds"]), bytes_text(row["read"])]
+        if lru is not None and row["seconds"] and row["read"]:
+            cells += [f"{lru['seconds'] / row['seconds']:.2f}", f"{lru['read'] / row['read']:.2f}"]
         else:
             cells += ["", ""]
         lines.append(cells)
@@ -76,7 +76,7 @@ def _policies(policies: list[dict[str, Any]] | None) -> Iterator[str]:
 def _latency(latency: dict[str, Any] | None) -> Iterator[str]:
     if not latency:
         return
-    moved, made = latency["moved"], latency["made"]
+    moved, plain_load = latency["moved"], latency["made"]
     yield "Get of a resident 1 KiB value from Python, every half millisecond, while:"
     words = {"alone": "nothing else runs", "spilling": "another client spills", "plain": "a plain process loads alike"}
     lines = [
@@ -87,7 +87,7 @@ def _latency(latency: dict[str, Any] | None) -> Iterator[str]:
     yield "Load per second: " + "; ".join(
         f"{text} copied {bytes_text(load['copied'])}, written {bytes_text(load['written'])}, read "
         f"{bytes_text(load['read'])}"
-        for text, load in (("spilling", moved), ("plain", made))
+        for text, load in (("spilling", moved), ("plain", plain_load))
     )
 
 
@@ -108,14 +108,14 @@ def _checkpoints(checkpoints: list[dict[str, Any]] | None) -> Iterator[str]:
         return
     yield "Checkpoints compared with a plain write and read of the same bytes at the same target, MB/s:"
     lines = [
-        [one["target"], one["what"], f"{one['ours']:.0f}", f"{one['plain']:.0f}", f"{one['ours'] / one['plain']:.2f}"]
-        for one in checkpoints
+        [row["target"], row["what"], f"{row['ours']:.0f}", f"{row['plain']:.0f}", f"{row['ours'] / row['plain']:.2f}"]
+        for row in checkpoints
     ]
     yield grid(["target", "", "Entrepot", "plain", "share"], lines)
 
 
 def _policy(policies: list[dict[str, Any]], order: str, policy: str) -> dict[str, Any] | None:
-    return next((one for one in policies if one["order"] == order and one["policy"] == policy), None)
+    return next((row for row in policies if row["order"] == order and row["policy"] == policy), None)
 
 
 def judge(
@@ -123,9 +123,9 @@ def judge(
 ) -> None:
     """Report each goal of the group with its figure; None if it was not measured."""
     volume = beyond.get("volume", {}).get("lines", [])
-    ours = [one for one in volume if one["system"] == "entrepot"]
+    ours = [row for row in volume if row["system"] == "entrepot"]
     for times in (2, 4):
-        orders = [order for one in ours if one["times"] == times for order in one["orders"].values()]
+        orders = [order for row in ours if row["times"] == times for order in row["orders"].values()]
         lost = sum(order["lost"] + order["wrong"] for order in orders) if orders else None
         at_most(f"{times} times the memory, three orders: lost or wrong", lost, 0, lambda number: f"{number:.0f}")
     disk = beyond.get("disk")
@@ -148,6 +148,6 @@ def judge(
     at_most("get 1 KiB while spilling over beside a plain load, 99 %", ratio, 2.0, lambda number: f"{number:.2f}")
     restart = beyond.get("restart")
     at_most("first put and gets after the daemon's kill, worst", restart["worst"] if restart else None, 1.0)
-    for one in beyond.get("checkpoints", []):
-        if "not synced" not in one["what"]:
-            at_least(f"checkpoint, {one['target']}: {one['what']}", one["ours"] / one["plain"], 0.8)
+    for row in beyond.get("checkpoints", []):
+        if "not synced" not in row["what"]:
+            at_least(f"checkpoint, {row['target']}: {row['what']}", row["ours"] / row["plain"], 0.8)

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kKept = 64;  // objects that each client has in the store
 constexpr std::uint32_t kWaitMs = 30'000;
-constexpr std::size_t kMostTimes = 1U << 18;  // that a client keeps
+constexpr std::size_t kMaxTimes = 1U << 18;  // that a client keeps
 
 struct Share {  // what a client tells its parent
   std::uint64_t gets = 0;
@@ -56,13 +56,13 @@ class Member {
   Share work(std::uint64_t middle_ns, std::uint64_t end_ns) {
     Share share;
     std::vector<std::uint64_t> times;
-    times.reserve(kMostTimes);
+    times.reserve(kMaxTimes);
     for (std::uint64_t begin = now_ns(); begin < middle_ns;) {
       entrepot_object* object = nullptr;
       check(entrepot_get(client_, ids_[share.gets % kKept].data(), 0, &object, &error_));
       entrepot_object_free(object);
       const std::uint64_t now = now_ns();
-      if (times.size() < kMostTimes) times.push_back(now - begin);
+      if (times.size() < kMaxTimes) times.push_back(now - begin);
       begin = now;
       ++share.gets;
     }

@@ -7,11 +7,11 @@
 
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "daemon/spill_files.h"
 #include "os/direct_io.h"
 #include "os/events.h"
 #include "os/files.h"
 #include "os/memfd.h"
+#include "spill/spill_files.h"
 #include "support.h"
 
 namespace bench {
@@ -108,7 +108,7 @@ class Spiller {
   }
 
  private:
-  [[nodiscard]] BlobPlace place(std::uint64_t i) const { return {0, i * blob_bytes_, blob_bytes_, 1}; }
+  [[nodiscard]] BlobLocation place(std::uint64_t i) const { return {0, i * blob_bytes_, blob_bytes_, 1}; }
   void wait() {
     for (std::size_t done = 0; done < copies_.size();) {
       (void)must(os::wait_readable(event_.get(), os::Deadline::after_ms(60'000)));

@@ -115,7 +115,7 @@ SYSTEMS = [
     System(
         "limit: row in a map",
         "benchmarks.systems.row",
-        "RowClient",
+        "LookupClient",
         NoServer,
         kinds=(BYTES,),
         about="a dictionary and a slice of a memory map within one process; not a store",
@@ -130,8 +130,8 @@ def by_name(names: list[str]) -> list[System]:
     Raises:
         ValueError: an unknown name; the message lists the known ones.
     """
-    known = {system.name: system for system in SYSTEMS}
+    systems = {system.name: system for system in SYSTEMS}
     for name in names:
-        if name not in known:
-            raise ValueError(f"there is no system {name!r} here; there are: {', '.join(known)}")
-    return [known[name] for name in names]
+        if name not in systems:
+            raise ValueError(f"there is no system {name!r} here; there are: {', '.join(systems)}")
+    return [systems[name] for name in names]

@@ -145,7 +145,7 @@ class BytesClient(ClientBase):
 
 
 @dataclass(frozen=True)
-class Place:
+class RunEnvironment:
     """Where a system runs.
 
     Attributes:
@@ -169,7 +169,7 @@ class Place:
 class Server(Protocol):
     """The half that the harness starts. Clients connect only after the start."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Start it and return the address for clients; it is ready, its memory as warm as it gets by itself.
 
         Raises:
@@ -188,9 +188,9 @@ class Server(Protocol):
 class NoServer:
     """For systems that run within their clients."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """The address is the directory."""
-        return str(place.folder)
+        return str(run_environment.folder)
 
     def pids(self) -> list[int]:
         """None."""
@@ -206,21 +206,23 @@ class ProcessServer:
     _process: subprocess.Popen[bytes] | None = None
     _log: Path | None = None
 
-    def launch(self, place: Place, command: Sequence[str], ready: Callable[[], bool], **variables: str) -> None:
+    def launch(
+        self, run_environment: RunEnvironment, command: Sequence[str], ready: Callable[[], bool], **variables: str
+    ) -> None:
         """Start the command and wait until ``ready`` is true.
 
         Raises:
             Unavailable: it exited, or was not ready in time; the message includes the end of its log.
         """
-        self._log = place.folder / "log"
+        self._log = run_environment.folder / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=place.folder,
-                env=place.variables | variables,
+                cwd=run_environment.folder,
+                env=run_environment.variables | variables,
                 start_new_session=True,
             )
         end = time.monotonic() + START_SECONDS

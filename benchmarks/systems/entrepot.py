@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.systems.base import ClientBase, Place, ProcessServer, Unavailable, accepts
+from benchmarks.systems.base import ClientBase, ProcessServer, RunEnvironment, Unavailable, accepts
 
 WARM_SECONDS = 120
 # Run by the interpreter that has the package: the harness itself may not have this build of it.
@@ -23,16 +23,24 @@ class EntrepotServer(ProcessServer):
 
     warm_all = False
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Start it; its memory is provisioned when this returns."""
-        address = f"unix://{place.socket}"
-        command = [place.python, "-m", "entrepot.daemon_main", "--address", address, "--size", str(place.capacity)]
+        address = f"unix://{run_environment.socket}"
+        command = [
+            run_environment.python,
+            "-m",
+            "entrepot.daemon_main",
+            "--address",
+            address,
+            "--size",
+            str(run_environment.capacity),
+        ]
         if self.warm_all:
-            command += ["--warm-bytes", str(place.capacity)]
-        self.launch(place, command, lambda: accepts(place.socket))
+            command += ["--warm-bytes", str(run_environment.capacity)]
+        self.launch(run_environment, command, lambda: accepts(run_environment.socket))
         waited = subprocess.run(
-            [place.python, "-c", WAIT, address, str(WARM_SECONDS)],
-            env=place.variables,
+            [run_environment.python, "-c", WAIT, address, str(WARM_SECONDS)],
+            env=run_environment.variables,
             capture_output=True,
             text=True,
             timeout=WARM_SECONDS + 30,

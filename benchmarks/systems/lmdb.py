@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems.base import ARRAY, BYTES, BytesClient, NoServer, Place
+from benchmarks.systems.base import ARRAY, BYTES, BytesClient, NoServer, RunEnvironment
 
 
 class LmdbServer(NoServer):
     """No process: a directory, and a file with the size of the map."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Write down the size of the map, which every client must know."""
         # Doubled: a freed page is reused only two transactions later.
-        (place.folder / "size").write_text(str(2 * place.capacity))
-        return str(place.folder)
+        (run_environment.folder / "size").write_text(str(2 * run_environment.capacity))
+        return str(run_environment.folder)
 
 
 class LmdbClient(BytesClient):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems.base import ARRAY, BYTES, TABLE, ClientBase, Place, ProcessServer, Unavailable, accepts
+from benchmarks.systems.base import ARRAY, BYTES, TABLE, ClientBase, ProcessServer, RunEnvironment, Unavailable, accepts
 
 GET_TIMEOUT_MS = 10_000
 
@@ -16,14 +16,16 @@ GET_TIMEOUT_MS = 10_000
 class PlasmaServer(ProcessServer):
     """plasma-store-server, from the wheel of pyarrow 11."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Start it on a socket of its own."""
-        found = list(Path(place.python).parent.parent.glob("lib/python*/site-packages/pyarrow/plasma-store-server"))
+        found = list(
+            Path(run_environment.python).parent.parent.glob("lib/python*/site-packages/pyarrow/plasma-store-server")
+        )
         if not found:
-            raise Unavailable(f"the environment of {place.python} has no plasma-store-server")
-        command = [str(found[0]), "-s", str(place.socket), "-m", str(place.capacity)]
-        self.launch(place, command, lambda: accepts(place.socket))
-        return str(place.socket)
+            raise Unavailable(f"the environment of {run_environment.python} has no plasma-store-server")
+        command = [str(found[0]), "-s", str(run_environment.socket), "-m", str(run_environment.capacity)]
+        self.launch(run_environment, command, lambda: accepts(run_environment.socket))
+        return str(run_environment.socket)
 
 
 class PlasmaClient(ClientBase):

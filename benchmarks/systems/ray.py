@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.systems.base import ClientBase, Place, ProcessServer
+from benchmarks.systems.base import ClientBase, ProcessServer, RunEnvironment
 
 # The head node: starts the cluster on the loopback address, reports its address, and stays.
 HEAD = """
@@ -34,12 +34,19 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_DEDUP
 class RayServer(ProcessServer):
     """gcs_server, raylet and their children."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Start the cluster; takes some seconds."""
-        address = place.folder / "address"
+        address = run_environment.folder / "address"
         # Ray's own sockets are deep below its directory, and their paths must stay short.
-        command = [place.python, "-c", HEAD, str(place.folder), str(place.capacity), str(place.folder / "r")]
-        self.launch(place, command, address.exists, **QUIET)
+        command = [
+            run_environment.python,
+            "-c",
+            HEAD,
+            str(run_environment.folder),
+            str(run_environment.capacity),
+            str(run_environment.folder / "r"),
+        ]
+        self.launch(run_environment, command, address.exists, **QUIET)
         return address.read_text()
 
 

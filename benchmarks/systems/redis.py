@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems.base import ARRAY, BYTES, BytesClient, Place, ProcessServer, Unavailable, accepts
+from benchmarks.systems.base import ARRAY, BYTES, BytesClient, ProcessServer, RunEnvironment, Unavailable, accepts
 
 
-def find_server(place: Place) -> tuple[str, dict[str, str]]:
+def find_server(run_environment: RunEnvironment) -> tuple[str, dict[str, str]]:
     """Path of redis-server, and its environment variables: the machine's own, or the one unpacked by the harness.
 
     Raises:
@@ -21,7 +21,7 @@ def find_server(place: Place) -> tuple[str, dict[str, str]]:
     on_path = shutil.which("redis-server")
     if on_path:
         return on_path, {}
-    unpacked = Path(place.python).parent.parent / "debian"
+    unpacked = Path(run_environment.python).parent.parent / "debian"
     if (unpacked / "usr/bin/redis-server").exists():
         folders = sorted({str(path.parent) for path in (unpacked / "usr/lib").rglob("*.so*")})
         return str(unpacked / "usr/bin/redis-server"), {"LD_LIBRARY_PATH": ":".join(folders)}
@@ -31,9 +31,9 @@ def find_server(place: Place) -> tuple[str, dict[str, str]]:
 class RedisServer(ProcessServer):
     """redis-server."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Start it; large values must be allowed explicitly."""
-        program, variables = find_server(place)
+        program, variables = find_server(run_environment)
         options = [
             "--port",
             "0",
@@ -44,9 +44,9 @@ class RedisServer(ProcessServer):
             "--client-query-buffer-limit",
             "8gb",
         ]
-        command = [program, "--unixsocket", str(place.socket), "--save", "", *options]
-        self.launch(place, command, lambda: accepts(place.socket), **variables)
-        return str(place.socket)
+        command = [program, "--unixsocket", str(run_environment.socket), "--save", "", *options]
+        self.launch(run_environment, command, lambda: accepts(run_environment.socket), **variables)
+        return str(run_environment.socket)
 
 
 class RedisClient(BytesClient):

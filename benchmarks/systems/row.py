@@ -17,7 +17,7 @@ from benchmarks.systems.base import BYTES, ClientBase
 FILE_BYTES = 256 << 20
 
 
-class RowClient(ClientBase):
+class LookupClient(ClientBase):
     """Rows, one after the other, in a mapped file; a token is ``key:offset:length``."""
 
     def connect(self, address: str) -> None:

@@ -8,20 +8,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems.base import ClientBase, Place, ProcessServer, Unavailable, accepts
+from benchmarks.systems.base import ClientBase, ProcessServer, RunEnvironment, Unavailable, accepts
 
 
 class VineyardServer(ProcessServer):
     """vineyardd with its local metadata service, no network port."""
 
-    def start(self, place: Place) -> str:
+    def start(self, run_environment: RunEnvironment) -> str:
         """Start it on a socket of its own."""
-        found = list(Path(place.python).parent.parent.glob("lib/python*/site-packages/vineyard/bdist/vineyardd"))
+        found = list(
+            Path(run_environment.python).parent.parent.glob("lib/python*/site-packages/vineyard/bdist/vineyardd")
+        )
         if not found:
-            raise Unavailable(f"the environment of {place.python} has no vineyardd")
-        command = [str(found[0]), "--meta", "local", "--rpc=false", "--socket", str(place.socket)]
-        self.launch(place, [*command, "--size", str(place.capacity)], lambda: accepts(place.socket))
-        return str(place.socket)
+            raise Unavailable(f"the environment of {run_environment.python} has no vineyardd")
+        command = [str(found[0]), "--meta", "local", "--rpc=false", "--socket", str(run_environment.socket)]
+        self.launch(
+            run_environment,
+            [*command, "--size", str(run_environment.capacity)],
+            lambda: accepts(run_environment.socket),
+        )
+        return str(run_environment.socket)
 
 
 class VineyardClient(ClientBase):

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "client/pinned_set.h"
-#include "fuzz/world.h"
+#include "fuzz/fuzz_store.h"
 #include "os/memfd.h"
 
 namespace entrepot::fuzz {
@@ -35,8 +35,8 @@ class Segments : public Rpc {
     return frame;
   }
   void post(MessageType) override {}
-  std::shared_ptr<Connection> link() override { return nullptr; }
-  Status replace_link(const std::shared_ptr<Connection>&, const Interrupt&) override {
+  std::shared_ptr<Connection> current_connection() override { return nullptr; }
+  Status wait_reconnected(const std::shared_ptr<Connection>&, const Interrupt&) override {
     return Status(Code::kStoreUnavailable, "there is no daemon");
   }
 
@@ -46,7 +46,7 @@ class Segments : public Rpc {
 
 // Creates some of everything: blobs, a shared one, inline payload, a spilled one, names, sets, consumers, a deleted
 // one.
-void fill(World& world) {
+void fill(FuzzStore& world) {
   Store& store = *world.store;
   const std::uint32_t client = store.begin_client().take();
   store.publish_client(client, 7, {1, 1, 64, "seed"});
@@ -78,18 +78,18 @@ void fill(World& world) {
     }
     require(store.seal(client, spec).status.is_ok(), "a good object is sealed");
   }
-  const std::vector<IdBytes> cold = {numbered_id(4)};
-  require(store.evict(cold)[0].is_ok(), "an object can be evicted");
+  const std::vector<IdBytes> spill = {numbered_id(4)};
+  require(store.evict(spill)[0].is_ok(), "an object can be evicted");
   for (int turn = 0; turn < 8; ++turn) {
-    world.cold.finish_all();
-    store.take_cold_completions();
-    store.settle();
+    world.spill.finish_all();
+    store.take_spill_completions();
+    store.run_pending();
   }
   (void)store.consumed(std::vector{numbered_id(6)}, "task");
   require(store.remove(std::vector{numbered_id(5)})[0] == 1, "an object can be deleted");
 }
 
-std::uint64_t used_bytes(const World& world, RegionKind kind) {
+std::uint64_t used_bytes(const FuzzStore& world, RegionKind kind) {
   const Root& root = world.memory.root();
   const Region& region = world.memory.region(kind);
   switch (kind) {
@@ -111,7 +111,7 @@ std::uint64_t used_bytes(const World& world, RegionKind kind) {
 }
 
 // Applies an input's patches. Only to existing pages: reading a page that was never written yields zeros anyway.
-void patch(World& world, FuzzInput& input) {
+void patch(FuzzStore& world, FuzzInput& input) {
   std::array<std::uint64_t, kAllRegions.size()> used{};  // computed before any patch changes the marks
   for (std::size_t i = 0; i < used.size(); ++i)
     used[i] = used_bytes(world, kAllRegions[i]);
@@ -147,7 +147,7 @@ void touch(const Range& bytes) {
   asm volatile("" : : "r"(sum));
 }
 
-void read_as_client(World& world, Segments& rpc) {
+void read_as_client(FuzzStore& world, Segments& rpc) {
   auto fds = world.memory.client_fds();
   require(fds.is_ok(), "the regions can be opened for reading");
   auto view = ControlView::attach(std::move(fds).value(), testing::numbered_instance(1));
@@ -174,7 +174,7 @@ void read_as_client(World& world, Segments& rpc) {
     const auto object = set->find(id, views, {});
     if (!object.is_ok() || *object == nullptr) continue;
     touch((*object)->tree());
-    for (const BufferPlace& buffer : (*object)->buffers()) {
+    for (const BufferView& buffer : (*object)->buffers()) {
       touch(std::span(buffer.data, buffer.length));
       if (buffer.length > 0) (void)set->locate(buffer.data, buffer.length);
     }
@@ -182,7 +182,7 @@ void read_as_client(World& world, Segments& rpc) {
   require(set->pins_in_use() == 0, "no pin is left");
 }
 
-void take_over(World& world) {
+void take_over(FuzzStore& world) {
   std::map<RegionKind, UniqueFd> fds;
   for (const RegionKind kind : kAllRegions)
     fds.emplace(kind, os::duplicate(world.memory.region(kind).fd()).take());
@@ -190,7 +190,7 @@ void take_over(World& world) {
   auto adopted = ControlMemory::adopt(std::move(fds));
   if (!adopted.is_ok()) return;
   world.memory = adopted.take();
-  world.cold.daemon_died();
+  world.spill.daemon_died();
   world.begin();
   Store& store = *world.store;
   store.adopt_clients();
@@ -211,9 +211,9 @@ void take_over(World& world) {
   }
   (void)store.evict(ids);
   for (int turn = 0; turn < 8; ++turn) {
-    world.cold.finish_all();
-    store.take_cold_completions();
-    store.settle();
+    world.spill.finish_all();
+    store.take_spill_completions();
+    store.run_pending();
   }
   const auto session = store.open_session(9, "scope", "run", nullptr);
   if (session.is_ok()) {
@@ -230,14 +230,14 @@ void take_over(World& world) {
   (void)store.consumed(ids, "another");
   (void)store.remove(ids);
   for (const std::uint32_t client : clients)
-    store.died(client);
+    store.client_died(client);
   world.clock.advance_ms(100'000);
   store.tick();
-  store.settle();
+  store.run_pending();
 }
 
 void run(FuzzInput input) {
-  World world;
+  FuzzStore world;
   fill(world);
   const bool as_client = (input.byte() & 1U) == 0;
   Segments rpc(*world.store);

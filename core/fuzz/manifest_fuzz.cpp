@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "daemon/spill_extent.h"
-#include "daemon/spill_manifest_format.h"
 #include "fuzz/fuzz_input.h"
 #include "os/memfd.h"
+#include "spill/extent_format.h"
+#include "spill/manifest_format.h"
 
 namespace entrepot::fuzz {
 namespace {
@@ -110,8 +110,8 @@ void run(FuzzInput input) {
     const auto place = unpack_location(location, {input.number<std::uint32_t>(), input.number<std::uint32_t>()});
     require(!place.is_ok() || place->file != 0, "a place is in a file");
     const auto rest = input.all();
-    if (length <= kMostSpillBytes) read_copy({rest.begin(), rest.end()}, length);
-    if (length <= kMostSpillBytes) read_encrypted_copy({rest.begin(), rest.end()}, length);
+    if (length <= kMaxSpillBytes) read_copy({rest.begin(), rest.end()}, length);
+    if (length <= kMaxSpillBytes) read_encrypted_copy({rest.begin(), rest.end()}, length);
     return;
   }
   const auto rest = input.all();

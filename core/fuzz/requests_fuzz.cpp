@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "daemon/server_state.h"
-#include "fuzz/world.h"
+#include "fuzz/fuzz_store.h"
 #include "os/memfd.h"
 #include "os/process.h"
 
@@ -89,7 +89,7 @@ class Session {
       : input_(input),
         held_(link_),
         segments_(link_, provisioner_),
-        store_(world_.memory, held_, world_.clock, world_.options, &world_.cold),
+        store_(world_.memory, held_, world_.clock, world_.options, &world_.spill),
         state_(config_, link_, world_.memory, store_, segments_, os::Poller::create().take()) {
     world_.store.reset();
     held_.store = &store_;
@@ -100,7 +100,7 @@ class Session {
     connect(true);
     for (int step = 0; step < 400 && !input_.empty(); ++step) {
       one_step();
-      settle();
+      run_pending();
     }
     end();
   }
@@ -149,10 +149,10 @@ class Session {
         return held_.finish_all();
       case 6: {
         const std::uint8_t how = input_.byte();
-        world_.cold.at_once = (how & 1U) != 0;
-        world_.cold.write_failure = (how & 6U) == 2 ? Status(Code::kStoreFull, "disk full", true) : Status::ok();
-        world_.cold.read_failure = (how & 24U) == 8 ? Status(Code::kCorruptData, "bad disk") : Status::ok();
-        return world_.cold.finish_all();
+        world_.spill.at_once = (how & 1U) != 0;
+        world_.spill.write_failure = (how & 6U) == 2 ? Status(Code::kStoreFull, "disk full", true) : Status::ok();
+        world_.spill.read_failure = (how & 24U) == 8 ? Status(Code::kCorruptData, "bad disk") : Status::ok();
+        return world_.spill.finish_all();
       }
       case 7: {  // arbitrary bytes
         const auto bytes = input_.take(input_.byte());
@@ -221,7 +221,7 @@ class Session {
     send_frame(peer, frame_bytes(type, next_++, to_wire(body), fds), fds);
   }
   void send_frame(Peer& peer, const Bytes& frame, std::size_t fds) {
-    std::vector<int> shown(fds, link_.fd({HeldKind::kPinTable, 0}));
+    std::vector<int> shown(fds, link_.fd({DescriptorKind::kPinTable, 0}));
     if (!shown.empty() && shown.front() < 0) shown.clear();
     if (peer.socket.valid()) (void)os::send_some(peer.socket.get(), frame, shown);
     serve(peer);
@@ -248,9 +248,9 @@ class Session {
     }
   }
 
-  void settle() {
-    store_.settle();
-    if (!world_.cold.waiting.empty() || world_.cold.at_once) store_.take_cold_completions();
+  void run_pending() {
+    store_.run_pending();
+    if (!world_.spill.waiting.empty() || world_.spill.at_once) store_.take_spill_completions();
     for (Peer& peer : peers_)
       read_answers(peer);
     std::erase_if(peers_, [&](const Peer& peer) { return state_.find(peer.owner) == nullptr; });
@@ -306,18 +306,18 @@ class Session {
       clients.push_back(client);
     for (const std::uint32_t client : clients)
       state_.client_died(client);
-    world_.store.reset(&store_);  // borrowed: require_no_leak() is a member of World
+    world_.store.reset(&store_);  // borrowed: require_no_leak() is a member of FuzzStore
     held_.at_once = true;
     held_.failure = Status::ok();
     held_.finish_all();
     world_.require_no_leak();
     (void)world_.store.release();
     for (const auto& [tag, fd] : link_.all())
-      require(tag.kind == HeldKind::kSegment, "no descriptor of a dead client is held");
+      require(tag.kind == DescriptorKind::kSegment, "no descriptor of a dead client is held");
   }
 
   FuzzInput& input_;
-  World world_;
+  FuzzStore world_;
   DaemonConfig config_;
   KeeperLink link_{UniqueFd(), {}};
   HeldSource held_;

@@ -13,21 +13,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_shared.libraries import DagsterLibraryRegistry
-from entrepot.lazy import lazy_names
+from entrepot.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from entrepot_dagster.hooks import policy_failure_hook as policy_failure_hook
     from entrepot_dagster.hooks import policy_retries as policy_retries
     from entrepot_dagster.io_manager import EntrepotIOManager as EntrepotIOManager
-    from entrepot_dagster.k8s import entrepot_k8s_job_executor as entrepot_k8s_job_executor
-    from entrepot_dagster.pod_tags import placement_tags as placement_tags
+    from entrepot_dagster.pods.k8s_executor import entrepot_k8s_job_executor as entrepot_k8s_job_executor
+    from entrepot_dagster.pods.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
     from entrepot_dagster.sensors import policy_sensors as policy_sensors
 
 _HOME = {
     "EntrepotIOManager": "io_manager",
-    "entrepot_k8s_job_executor": "k8s",
-    "placement_tags": "pod_tags",
+    "entrepot_k8s_job_executor": "entrepot_dagster.pods.k8s_executor",
+    "placement_tags": "entrepot_dagster.pods.pod_tags",
     "policy_failure_hook": "hooks",
     "policy_retries": "hooks",
     "policy_sensors": "sensors",

@@ -13,42 +13,42 @@ from collections.abc import Sequence
 from dagster import DagsterInstance, DagsterRun, RunsFilter
 from entrepot.errors import EntrepotError, InvalidArgument
 
-from entrepot_dagster.rerun import ENDED, code_of, find_run, policy_of_job, rerun
-from entrepot_dagster.sensors import settle
+from entrepot_dagster.rerun import FAILED_STATUSES, binding_of_job, find_run, reconstruct_job, rerun
+from entrepot_dagster.sensors import finalize_run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; return the exit code, 0 on success."""
     parser = argparse.ArgumentParser(
-        prog="python -m entrepot_dagster", description="What the sensors of Entrepot's policy do, by hand."
+        prog="python -m entrepot_dagster", description="Run by hand what the sensors of Entrepot's policy do."
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    subcommands = parser.add_subparsers(dest="subcommand", required=True)
     helps = {
-        "rerun": "re-execute a failed run's own steps that did not end, and those whose values they miss",
-        "settle": "write the checkpoints that a run had put off",
+        "rerun": "re-execute the unfinished steps of a failed run and the steps whose lost values they need",
+        "settle": "write the pending checkpoints of a run",
     }
-    for verb, text in helps.items():
-        added = verbs.add_parser(verb, help=text)
-        which = added.add_mutually_exclusive_group(required=True)
-        which.add_argument("run_id", nargs="?", help="of the run")
-        which.add_argument("--last", action="store_true", help="the run that was begun last")
-    asked = parser.parse_args(arguments)
+    for subcommand, text in helps.items():
+        subparser = subcommands.add_parser(subcommand, help=text)
+        run_selection = subparser.add_mutually_exclusive_group(required=True)
+        run_selection.add_argument("run_id", nargs="?", help="ID of the run")
+        run_selection.add_argument("--last", action="store_true", help="the most recent run")
+    options = parser.parse_args(arguments)
     with DagsterInstance.get() as instance:
         try:
-            run = _run(instance, asked.run_id, asked.verb == "rerun")
-            return _rerun(instance, run) if asked.verb == "rerun" else _settle(instance, run)
+            run = _select_run(instance, options.run_id, options.subcommand == "rerun")
+            return _rerun(instance, run) if options.subcommand == "rerun" else _finalize(instance, run)
         except EntrepotError as error:
             print(f"entrepot: {error}", file=sys.stderr)
             return 1
 
 
-def _run(instance: DagsterInstance, run_id: str | None, failed: bool) -> DagsterRun:
+def _select_run(instance: DagsterInstance, run_id: str | None, failed: bool) -> DagsterRun:
     if run_id is not None:
         return find_run(instance, run_id)
-    found = instance.get_runs(RunsFilter(statuses=list(ENDED)) if failed else None, limit=1)
-    if not found:
-        raise InvalidArgument(f"there is no such run in the Dagster instance {instance.root_directory}")
-    return found[0]
+    runs = instance.get_runs(RunsFilter(statuses=list(FAILED_STATUSES)) if failed else None, limit=1)
+    if not runs:
+        raise InvalidArgument(f"no matching run in the Dagster instance {instance.root_directory}")
+    return runs[0]
 
 
 def _rerun(instance: DagsterInstance, run: DagsterRun) -> int:
@@ -58,11 +58,11 @@ def _rerun(instance: DagsterInstance, run: DagsterRun) -> int:
     return 0 if results and results[-1].success else 1
 
 
-def _settle(instance: DagsterInstance, run: DagsterRun) -> int:
-    at_work = policy_of_job(code_of(run).get_definition(), instance, run)
-    if at_work is None:
-        raise InvalidArgument("the job of this run has no policy: set ENTREPOT_POLICY, or its IO manager's `policy`")
-    report = settle(at_work, run)
+def _finalize(instance: DagsterInstance, run: DagsterRun) -> int:
+    binding = binding_of_job(reconstruct_job(run).get_definition(), instance, run)
+    if binding is None:
+        raise InvalidArgument("the job of this run has no policy: set ENTREPOT_POLICY or its IO manager's `policy`")
+    report = finalize_run(binding, run)
     print(f"{report.written} written, {len(report.abandoned)} abandoned, {report.swept} chunks removed")
     for problem in report.problems:
         print(f"entrepot: {problem}", file=sys.stderr)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
     from entrepot import Store
 
-HOST = "dagster"
+ORCHESTRATOR = "dagster"
 DELETED = "its run was deleted"
 SUCCEEDED = "its run succeeded"
-_BATCH = 200  # runs per query
+_BATCH_SIZE = 200  # runs per query
 
 
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
@@ -35,23 +35,23 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         NotLookedAt: the scope belongs to another instance, as far as can be told here.
         Exception: an error of the instance's storage.
     """
-    named = os.environ.get("ENTREPOT_SCOPE")
+    configured_scope = os.environ.get("ENTREPOT_SCOPE")
     if not os.environ.get("DAGSTER_HOME"):
         raise NotLookedAt("DAGSTER_HOME is not set")
-    elsewhere = f"DAGSTER_HOME={os.environ['DAGSTER_HOME']} is another instance"
-    if not (scope == named or scope.startswith(f"{HOST}-")):
-        raise NotLookedAt(elsewhere)
+    other_instance = f"DAGSTER_HOME={os.environ['DAGSTER_HOME']} is another instance"
+    if not (scope == configured_scope or scope.startswith(f"{ORCHESTRATOR}-")):
+        raise NotLookedAt(other_instance)
     from dagster import DagsterInstance
 
-    from entrepot_dagster.places import default_scope
+    from entrepot_dagster.values.keys import default_scope
 
     with DagsterInstance.get() as instance:
-        if scope not in (named, default_scope(instance)):
-            raise NotLookedAt(elsewhere)
-        return over(instance, sessions, succeeded=True)
+        if scope not in (configured_scope, default_scope(instance)):
+            raise NotLookedAt(other_instance)
+        return finished_sessions(instance, sessions, succeeded=True)
 
 
-def over(instance: DagsterInstance, sessions: Iterable[str], *, succeeded: bool) -> dict[str, str]:
+def finished_sessions(instance: DagsterInstance, sessions: Iterable[str], *, succeeded: bool) -> dict[str, str]:
     """Return the sessions of finished runs that are no longer needed, with the reason.
 
     Args:
@@ -61,25 +61,25 @@ def over(instance: DagsterInstance, sessions: Iterable[str], *, succeeded: bool)
     """
     from dagster import DagsterRunStatus, RunsFilter
 
-    runs = {run: session for session in sessions if (run := run_of(session)) is not None}
-    ids = list(runs)
-    states: dict[str, DagsterRunStatus] = {}
-    for begin in range(0, len(ids), _BATCH):
-        found = instance.get_runs(RunsFilter(run_ids=ids[begin : begin + _BATCH]))
-        states.update((run.run_id, run.status) for run in found)
-    told: dict[str, str] = {}
-    for run, session in runs.items():
-        if run not in states:
-            told[session] = DELETED
-        elif succeeded and states[run] is DagsterRunStatus.SUCCESS:
-            told[session] = SUCCEEDED
-    return told
+    sessions_by_run = {run: session for session in sessions if (run := run_id_of(session)) is not None}
+    ids = list(sessions_by_run)
+    statuses: dict[str, DagsterRunStatus] = {}
+    for begin in range(0, len(ids), _BATCH_SIZE):
+        batch = instance.get_runs(RunsFilter(run_ids=ids[begin : begin + _BATCH_SIZE]))
+        statuses.update((run.run_id, run.status) for run in batch)
+    reasons: dict[str, str] = {}
+    for run, session in sessions_by_run.items():
+        if run not in statuses:
+            reasons[session] = DELETED
+        elif succeeded and statuses[run] is DagsterRunStatus.SUCCESS:
+            reasons[session] = SUCCEEDED
+    return reasons
 
 
-def run_of(session: str) -> str | None:
+def run_id_of(session: str) -> str | None:
     """Return the run of a session; None: not a run's (sessions of ephemeral instances' assets have longer names)."""
     parts = session.split("/")
-    if len(parts) != 2 or parts[0] != HOST or parts[1] == "ephemeral":
+    if len(parts) != 2 or parts[0] != ORCHESTRATOR or parts[1] == "ephemeral":
         return None
-    run = unquote(parts[1])
-    return run if run_session(HOST, run) == session else None
+    run_id = unquote(parts[1])
+    return run_id if run_session(ORCHESTRATOR, run_id) == session else None

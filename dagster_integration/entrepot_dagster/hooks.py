@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dagster import DagsterEventType, Failure, HookContext, RetryPolicy, failure_hook
-from entrepot_io.policy import Subject, Task, find_policy
+from entrepot_policy import Subject, Task, find_policy
 
-from entrepot_dagster.places import default_scope
+from entrepot_dagster.values.keys import default_scope
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-    from entrepot_io.policy import Retry
-    from entrepot_io.policy.model import Step
+    from entrepot_policy import Retry
+    from entrepot_policy.rules.model import Step
 
-    from entrepot_dagster.at_work import Binding
+    from entrepot_dagster.policy.policy_runtime import PolicyBinding
 
 
 class PolicyRetries(RetryPolicy):
@@ -27,11 +27,11 @@ class PolicyRetries(RetryPolicy):
     _step: Step
 
     @classmethod
-    def of(cls, step: Step) -> PolicyRetries:
+    def from_step(cls, step: Step) -> PolicyRetries:
         """Create the retries for a step of a ``task_failed`` rule."""
-        made = cls(max_retries=step.attempts, delay=step.delay)
-        made._step = step
-        return made
+        retries = cls(max_retries=step.attempts, delay=step.delay)
+        retries._step = step
+        return retries
 
     def calculate_delay(self, attempt_num: int) -> float:
         """Return the delay in seconds before a retry; retries are numbered from 1."""
@@ -58,44 +58,48 @@ def policy_retries(
     Raises:
         PolicyError, InvalidArgument: the policy is invalid; the message has file and line.
     """
-    found = find_policy(policy)
-    if found is None:
+    loaded_policy = find_policy(policy)
+    if loaded_policy is None:
         return None
-    rule = found.failover_rule("task_failed", Subject(Task("dagster", job, "", task), tags=frozenset(tags)))
-    step = None if rule is None else next((one for one in rule.steps if one.name in ("retry", "fail")), None)
-    return None if step is None or step.name == "fail" else PolicyRetries.of(step)
+    rule = loaded_policy.failover_rule("task_failed", Subject(Task("dagster", job, "", task), tags=frozenset(tags)))
+    step = (
+        None
+        if rule is None
+        else next((candidate for candidate in rule.steps if candidate.name in ("retry", "fail")), None)
+    )
+    return None if step is None or step.name == "fail" else PolicyRetries.from_step(step)
 
 
 @failure_hook(name="entrepot_policy")
 def policy_failure_hook(context: HookContext) -> None:
     """Count a failed step, and write the policy's decision to its log."""
-    at_work = _binding_of(context.instance, context.run_id)
-    if at_work is None:
+    binding = _binding_of(context.instance, context.run_id)
+    if binding is None:
         return
     error = context.op_exception
     if isinstance(error, Failure) and not error.allow_retries and isinstance(error.__cause__, Exception):
         error = error.__cause__
     task = Task("dagster", context.job_name, context.run_id, context.step_key)
     tags = frozenset(f"{name}={value}" if value else name for name, value in context.op.tags.items())
-    said = step_failed(at_work, context.instance, Subject(task, tags=tags), error or "it does not say why")
-    if said is None:
+    decision = count_step_failure(binding, context.instance, Subject(task, tags=tags), error or "no error was recorded")
+    if decision is None:
         return
-    if said.again:
+    if decision.again:
         context.log.warning(
-            f"entrepot: the policy ({said.rule}) has {context.step_key} tried again ({said.reason}), which its own "
-            f"retries do not: give it retry_policy=policy_retries({context.step_key!r})"
+            f"entrepot: the policy ({decision.rule}) retries {context.step_key} ({decision.reason}), but the step's "
+            f"own retry policy does not: set retry_policy=policy_retries({context.step_key!r})"
         )
     else:
-        context.log.error(f"entrepot: {context.step_key} failed for good: {said.reason} (policy {said.rule})")
+        context.log.error(f"entrepot: {context.step_key} failed for good: {decision.reason} (policy {decision.rule})")
 
 
-def step_failed(
-    at_work: Binding, instance: DagsterInstance, subject: Subject, error: BaseException | str
+def count_step_failure(
+    binding: PolicyBinding, instance: DagsterInstance, subject: Subject, error: BaseException | str
 ) -> Retry | None:
     """Count a step whose last attempt failed.
 
     Args:
-        at_work: the policy's binding.
+        binding: the policy's binding.
         instance: the run's instance.
         subject: the step.
         error: why it failed.
@@ -107,19 +111,19 @@ def step_failed(
 
     if isinstance(error, (ObjectLost, ObjectNotFound)):
         return None
-    retried = instance.all_logs(subject.task.run, of_type=DagsterEventType.STEP_UP_FOR_RETRY)
-    attempt = 1 + sum(entry.step_key == subject.task.name for entry in retried)
-    return at_work.runtime.task_failed(subject, attempt, error)
+    retry_events = instance.all_logs(subject.task.run, of_type=DagsterEventType.STEP_UP_FOR_RETRY)
+    attempt = 1 + sum(entry.step_key == subject.task.name for entry in retry_events)
+    return binding.runtime.task_failed(subject, attempt, error)
 
 
-def _binding_of(instance: DagsterInstance, run_id: str) -> Binding | None:
+def _binding_of(instance: DagsterInstance, run_id: str) -> PolicyBinding | None:
     """Return the binding of the run's IO manager; if the step has none, that of the environment."""
-    from entrepot_dagster.at_work import binding, binding_of_run
+    from entrepot_dagster.policy.policy_runtime import binding_of_run, get_binding
 
-    found = binding_of_run(run_id)
-    if found is not None:
-        return found
+    registered_binding = binding_of_run(run_id)
+    if registered_binding is not None:
+        return registered_binding
     from entrepot_io.settings import resolve
 
     settings = resolve()
-    return binding(None, settings.scope or default_scope(instance), settings.address, instance)
+    return get_binding(None, settings.scope or default_scope(instance), settings.address, instance)

@@ -22,25 +22,25 @@ from dagster import (
 )
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot_io.connections import session_store
-from entrepot_io.handoff import get_by_key, put_value
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
 from entrepot_io.settings import Settings, copy_mode, resolve
-from entrepot_io.use import set_use
+from entrepot_io.usage_hints import parse_usage_hints
+from entrepot_io.values import get_by_key, put_value
 from pydantic import Field, PrivateAttr
 
-from entrepot_dagster.advising import got_read_only
-from entrepot_dagster.deployments import notice_others
-from entrepot_dagster.places import Place, asset_place, default_scope, output_place
-from entrepot_dagster.records import REFERENCE, recorded_asset, recorded_output
-from entrepot_dagster.sweeping import sweep
+from entrepot_dagster.session_sweeper import sweep
+from entrepot_dagster.values.deployments import register_deployment
+from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
+from entrepot_dagster.values.read_only_advice import add_read_only_advice
+from entrepot_dagster.values.reference_log import REFERENCE, recorded_asset, recorded_output
 
 if TYPE_CHECKING:
-    from entrepot_dagster.at_work import Binding, StepRuns
+    from entrepot_dagster.policy.policy_runtime import PolicyBinding, StepPolicy
 
 T = TypeVar("T")
 LOCALITY_SET = "entrepot/locality_set"
-POLICY = "ENTREPOT_POLICY"
+POLICY_VARIABLE = "ENTREPOT_POLICY"
 
 
 class EntrepotIOManager(ConfigurableIOManager):
@@ -53,7 +53,7 @@ class EntrepotIOManager(ConfigurableIOManager):
     address: str | None = Field(default=None, description="Address of the store; unset: the user's private store.")
     scope: str | None = Field(default=None, description="Name of this deployment; unset: the instance's storage ID.")
     copy_mode: str | None = Field(
-        default=None, alias="copy", description="How inputs are read: never (read-only), on_write or always."
+        default=None, alias="copy", description="Copy mode for reading inputs: never (read-only), on_write or always."
     )
     # A number or a string such as "24h"; Dagster's configuration has no such type.
     session_ttl_seconds: Any = Field(
@@ -61,11 +61,11 @@ class EntrepotIOManager(ConfigurableIOManager):
     )
 
     policy: str | None = Field(
-        default=None, description="File of the policy for checkpoints and failover; unset: ENTREPOT_POLICY; off: none."
+        default=None, description="Policy file for checkpoints and failover; unset: ENTREPOT_POLICY; off: no policy."
     )
 
     _instance: DagsterInstance | None = PrivateAttr(default=None)
-    _steps: Any = PrivateAttr(default=None)  # StepRuns, once there is a policy
+    _step_policy: Any = PrivateAttr(default=None)  # StepPolicy, once there is a policy
 
     def __init__(self, **data: Any) -> None:
         """Check the settings and the policy, so that errors are reported when definitions are loaded.
@@ -76,12 +76,12 @@ class EntrepotIOManager(ConfigurableIOManager):
         """
         ttl = data.get("session_ttl_seconds")
         if isinstance(ttl, Mapping):  # Dagster's representation of an EnvVar in a field with several types
-            data["session_ttl_seconds"] = _variable(str(ttl.get("env")))
+            data["session_ttl_seconds"] = _environment_variable(str(ttl.get("env")))
         super().__init__(**data)
-        copy_mode(_now(self.copy_mode))
-        parse_ttl(_now(self.session_ttl_seconds))
+        copy_mode(_unless_deferred(self.copy_mode))
+        parse_ttl(_unless_deferred(self.session_ttl_seconds))
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
-            from entrepot_io.policy import find_policy
+            from entrepot_policy import find_policy
 
             find_policy(self.policy)
 
@@ -92,22 +92,22 @@ class EntrepotIOManager(ConfigurableIOManager):
             PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
         """
         self._instance = context.instance
-        self._steps = None
-        at_work = self.at_work()
-        if at_work is not None and context.run is not None and self._instance is not None:
-            from entrepot_dagster.at_work import remember_run, try_targets
+        self._step_policy = None
+        binding = self.policy_binding()
+        if binding is not None and context.run is not None and self._instance is not None:
+            from entrepot_dagster.policy.policy_runtime import check_targets, register_run
 
-            try_targets(at_work.runtime.policy, self._instance, context.run.run_id)
-            remember_run(context.run.run_id, at_work)
+            check_targets(binding.runtime.policy, self._instance, context.run.run_id)
+            register_run(context.run.run_id, binding)
 
-    def at_work(self) -> Binding | None:
+    def policy_binding(self) -> PolicyBinding | None:
         """Return this process's binding of the IO manager's policy; None: there is no policy.
 
         Raises:
             PolicyError, InvalidArgument: the policy is invalid.
         """
-        steps = self._step_runs()
-        return None if steps is None else steps.at_work
+        step_policy = self._get_step_policy()
+        return None if step_policy is None else step_policy.binding
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output and record its reference as metadata.
@@ -121,32 +121,34 @@ class EntrepotIOManager(ConfigurableIOManager):
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        place = self._output_place(context)
+        output_key = self._key_of_output(context)
         settings = self._settings()
         if settings.scope is not None and context.has_asset_key:
-            notice_others(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
-        used = set_use((context.definition_metadata or {}).get(LOCALITY_SET))
+            register_deployment(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
+        locality_set = parse_usage_hints((context.definition_metadata or {}).get(LOCALITY_SET))
 
         def put() -> Reference:
-            return put_value(self._store(place, settings), place.key, obj, used=used)
+            return put_value(self._store(output_key, settings), output_key.key, obj, usage_hints=locality_set)
 
-        told: Mapping[str, MetadataValue[Any]] = {}
-        steps = self._step_runs()
-        if steps is None:
+        policy_metadata: Mapping[str, MetadataValue[Any]] = {}
+        step_policy = self._get_step_policy()
+        if step_policy is None:
             reference = put()
         else:
-            reference, told = steps.write(context, place, lambda: self._store(place, settings), put)
+            reference, policy_metadata = step_policy.write(
+                context, output_key, lambda: self._store(output_key, settings), put
+            )
         metadata: dict[str, MetadataValue[Any]] = {
             "entrepot/id": MetadataValue.text(str(reference.id)),
             "entrepot/type": MetadataValue.text(reference.type),
             "entrepot/bytes": MetadataValue.int(reference.nbytes),
             REFERENCE: JsonMetadataValue(reference.to_dict()),
-            **told,
+            **policy_metadata,
         }
         if reference.shape is not None:
             metadata["entrepot/shape"] = MetadataValue.text(" x ".join(map(str, reference.shape)))
         context.add_output_metadata(metadata)
-        sweep(self._instance, settings.address, reference.scope, lambda: self._store(place, settings))
+        sweep(self._instance, settings.address, reference.scope, lambda: self._store(output_key, settings))
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input.
@@ -163,108 +165,114 @@ class EntrepotIOManager(ConfigurableIOManager):
         partitions = context.asset_partition_keys
         if not partitions:
             return None
-        may_miss = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
+        allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
         loaded: dict[str, Any] = {}
         for partition in partitions:
             try:
                 loaded[partition] = self._load_asset(context, partition)
             except ObjectNotFound:
-                if not may_miss:
+                if not allow_missing:
                     raise
                 context.log.warning(
-                    f"Partition {partition!r} of {context.asset_key.to_user_string()} was never written; it is skipped "
+                    f"Partition {partition!r} of {context.asset_key.to_user_string()} was never written; skipping it "
                     "because the input has allow_missing_partitions"
                 )
         return loaded if len(partitions) > 1 else loaded.get(partitions[0])
 
-    def _output_place(self, context: OutputContext) -> Place:
+    def _key_of_output(self, context: OutputContext) -> OutputKey:
         if not context.has_asset_key:
-            return output_place(context.get_identifier())
+            return key_of_output(context.get_identifier())
         path = context.asset_key.path
         if not context.has_asset_partitions:
-            return self._asset_place(path, None)
+            return self._key_of_asset(path, None)
         partitions = context.asset_partition_keys
         if len(partitions) != 1:
             raise InvalidArgument(
-                f"one output of {context.asset_key.to_user_string()} is for {len(partitions)} partitions, but each "
-                "partition is stored as an object of its own: run the backfill with one run per partition, or return "
-                "None and store the partitions yourself"
+                f"one output of {context.asset_key.to_user_string()} covers {len(partitions)} partitions, but each "
+                "partition is stored as a separate object: run the backfill with one run per partition, or return None "
+                "and store the partitions yourself"
             )
-        return self._asset_place(path, partitions[0])
+        return self._key_of_asset(path, partitions[0])
 
-    def _asset_place(self, path: Sequence[str], partition: str | None) -> Place:
-        return asset_place(self._instance, path, partition, named_scope=self._settings().scope is not None)
+    def _key_of_asset(self, path: Sequence[str], partition: str | None) -> OutputKey:
+        return key_of_asset(self._instance, path, partition, explicit_scope=self._settings().scope is not None)
 
     def _load_asset(self, context: InputContext, partition: str | None) -> Any:
-        place = self._asset_place(context.asset_key.path, partition)
+        output_key = self._key_of_asset(context.asset_key.path, partition)
         recorded = None
         if self._instance is not None:
             recorded = recorded_asset(self._instance, context.asset_key, partition)
-            if recorded is not None and recorded.key != place.key:
+            if recorded is not None and recorded.key != output_key.key:
                 recorded = None
-        return self._read(context, place, recorded, lambda: None)
+        return self._read(context, output_key, recorded, lambda: None)
 
     def _load_output(self, context: InputContext) -> Any:
         identifier = context.get_identifier()
-        place = output_place(identifier)
+        output_key = key_of_output(identifier)
 
         def find() -> Reference | None:
-            return None if self._instance is None else recorded_output(self._instance, identifier[0], place.key)
+            return None if self._instance is None else recorded_output(self._instance, identifier[0], output_key.key)
 
-        return self._read(context, place, None, find)
+        return self._read(context, output_key, None, find)
 
     def _read(
-        self, context: InputContext, place: Place, recorded: Reference | None, find: Callable[[], Reference | None]
+        self,
+        context: InputContext,
+        output_key: OutputKey,
+        recorded: Reference | None,
+        find: Callable[[], Reference | None],
     ) -> Any:
         settings = self._settings()
         if settings.copy == "never":
-            got_read_only(context)
+            add_read_only_advice(context)
 
-        def get(known: Reference | None) -> Any:
-            return get_by_key(self._store(place, settings), place.key, copy=settings.copy, recorded=known)
+        def get(expected_reference: Reference | None) -> Any:
+            return get_by_key(
+                self._store(output_key, settings), output_key.key, copy=settings.copy, recorded=expected_reference
+            )
 
-        steps = self._step_runs()
-        if steps is not None:
-            return steps.read(context, place, recorded, find, get)
+        step_policy = self._get_step_policy()
+        if step_policy is not None:
+            return step_policy.read(context, output_key, recorded, find, get)
         try:
             return get(recorded)
         except ObjectNotFound:
-            known = find()
-            if known is None:
+            reference = find()
+            if reference is None:
                 raise
-            return get(known)  # with the reference, the error says what was lost and where
+            return get(reference)  # with the reference, the error says what was lost and where
 
     def _has_policy(self) -> bool:
-        return self.policy is not None or bool(os.environ.get(POLICY))
+        return self.policy is not None or bool(os.environ.get(POLICY_VARIABLE))
 
-    def _step_runs(self) -> StepRuns | None:
-        if self._steps is None and self._has_policy():
-            from entrepot_dagster.at_work import StepRuns, binding
+    def _get_step_policy(self) -> StepPolicy | None:
+        if self._step_policy is None and self._has_policy():
+            from entrepot_dagster.policy.policy_runtime import StepPolicy, get_binding
 
             settings = self._settings()
             scope = settings.scope or default_scope(self._instance)
-            at_work = binding(self.policy, scope, settings.address, self._instance)
-            self._steps = None if at_work is None else StepRuns(at_work)
-        steps: StepRuns | None = self._steps
-        return steps
+            binding = get_binding(self.policy, scope, settings.address, self._instance)
+            self._step_policy = None if binding is None else StepPolicy(binding)
+        step_policy: StepPolicy | None = self._step_policy
+        return step_policy
 
     def _settings(self) -> Settings:
         return resolve(
             address=self.address, scope=self.scope, session_ttl=self.session_ttl_seconds, copy=self.copy_mode
         )
 
-    def _store(self, place: Place, settings: Settings) -> Any:
+    def _store(self, output_key: OutputKey, settings: Settings) -> Any:
         scope = settings.scope or default_scope(self._instance)
-        return session_store(settings.address, scope, place.session, settings.session_ttl)
+        return session_store(settings.address, scope, output_key.session, settings.session_ttl)
 
 
-def _now(said: T | None) -> T | None:
+def _unless_deferred(setting: T | None) -> T | None:
     """Return a setting unless its value is known only when a step runs."""
-    return None if isinstance(said, (EnvVar, type(EnvVar.int("")))) else said
+    return None if isinstance(setting, (EnvVar, type(EnvVar.int("")))) else setting
 
 
-def _variable(name: str) -> str:
-    found = os.environ.get(name)
-    if found is None:
-        raise InvalidArgument(f"session_ttl_seconds comes from the environment variable {name}, which is not set")
-    return found
+def _environment_variable(name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise InvalidArgument(f"session_ttl_seconds is read from the environment variable {name}, which is not set")
+    return value

@@ -23,20 +23,20 @@ from dagster._core.definitions.run_status_sensor_definition import RunStatusSens
 from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
 from dagster._core.storage.tags import PARENT_RUN_ID_TAG
 from entrepot.errors import InvalidArgument
-from entrepot_io.policy import Subject, Task, find_policy
 from entrepot_io.sessions import run_session
+from entrepot_policy import Subject, Task, find_policy
 
-from entrepot_dagster.hooks import step_failed
-from entrepot_dagster.rerun import COUNTS_TAG, FOR_TAG, create, find_recovery, find_run, policy_of_job
+from entrepot_dagster.hooks import count_step_failure
+from entrepot_dagster.rerun import COUNTS_TAG, WAITING_RUN_TAG, binding_of_job, create_run, find_recovery, find_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from entrepot_io.policy.checkpointing import SettleReport
+    from entrepot_policy.checkpoints.checkpointer import FinalizeReport
 
-    from entrepot_dagster.at_work import Binding
+    from entrepot_dagster.policy.policy_runtime import PolicyBinding
 
-KILLED = "ChildProcessCrashException"
+CRASH_ERROR_NAME = "ChildProcessCrashException"
 
 
 def policy_sensors(
@@ -63,122 +63,135 @@ def policy_sensors(
     """
     if find_policy(policy) is None:
         return []
-    kinds = (
-        ("entrepot_failover", DagsterRunStatus.FAILURE, run_failed, "Re-executes what a failed run lost."),
-        ("entrepot_settled", DagsterRunStatus.SUCCESS, run_ended, "Writes the checkpoints that a run had put off."),
-        ("entrepot_canceled", DagsterRunStatus.CANCELED, run_ended, "Writes the checkpoints that a run had put off."),
+    sensor_specs = (
+        (
+            "entrepot_failover",
+            DagsterRunStatus.FAILURE,
+            handle_failed_run,
+            "Re-executes the steps that a failed run needs.",
+        ),
+        ("entrepot_settled", DagsterRunStatus.SUCCESS, handle_ended_run, "Writes the pending checkpoints of a run."),
+        ("entrepot_canceled", DagsterRunStatus.CANCELED, handle_ended_run, "Writes the pending checkpoints of a run."),
     )
     return [
         RunStatusSensorDefinition(
             name=name,
             run_status=status,
-            run_status_sensor_fn=react,
+            run_status_sensor_fn=sensor_function,
             minimum_interval_seconds=minimum_interval_seconds,
             description=description,
             monitored_jobs=list(jobs) if jobs is not None else None,
             default_status=default_status,
         )
-        for name, status, react, description in kinds
+        for name, status, sensor_function, description in sensor_specs
     ]
 
 
-def run_failed(context: RunStatusSensorContext) -> SkipReason | None:
+def handle_failed_run(context: RunStatusSensorContext) -> SkipReason | None:
     """Sensor function of ``entrepot_failover``: handle a failed run.
 
     Raises:
-        NoPlan: the policy has no way to recover, or the limit of its rule is reached.
+        PlanningError: the policy has no way to recover, or the limit of its rule is reached.
         StoreUnavailable: the store cannot be reached.
         InvalidArgument: the instance has no run queue.
     """
     run, instance = context.dagster_run, context.instance
     job = _job_of(context, run)
-    at_work = policy_of_job(job, instance, run)
-    if at_work is None:
+    binding = binding_of_job(job, instance, run)
+    if binding is None:
         return None
-    count_killed(at_work, instance, run)
+    count_killed_steps(binding, instance, run)
     try:
-        _recover(context, run, job, at_work, asked=False)
+        _submit_recovery(context, run, job, binding, requested=False)
     finally:
-        settle(at_work, run)
+        finalize_run(binding, run)
     return None
 
 
-def run_ended(context: RunStatusSensorContext) -> SkipReason | None:
+def handle_ended_run(context: RunStatusSensorContext) -> SkipReason | None:
     """Sensor function of the other sensors: finalize a finished run, and continue the failed run waiting for it."""
     run, instance = context.dagster_run, context.instance
-    at_work = policy_of_job(_job_of(context, run), instance, run)
-    if at_work is None:
+    binding = binding_of_job(_job_of(context, run), instance, run)
+    if binding is None:
         return None
-    settle(at_work, run)
-    waiting = run.tags.get(FOR_TAG)
-    if waiting and run.status is DagsterRunStatus.SUCCESS:
-        failed = find_run(instance, waiting)
-        job = _job_of(context, failed)
-        _recover(context, failed, job, policy_of_job(job, instance, failed), asked=True)
+    finalize_run(binding, run)
+    waiting_run_id = run.tags.get(WAITING_RUN_TAG)
+    if waiting_run_id and run.status is DagsterRunStatus.SUCCESS:
+        failed_run = find_run(instance, waiting_run_id)
+        job = _job_of(context, failed_run)
+        _submit_recovery(context, failed_run, job, binding_of_job(job, instance, failed_run), requested=True)
     return None
 
 
-def settle(at_work: Binding, run: DagsterRun) -> SettleReport:
+def finalize_run(binding: PolicyBinding, run: DagsterRun) -> FinalizeReport:
     """Finalize the pending checkpoints of a run.
 
     Args:
-        at_work: its policy's binding.
+        binding: its policy's binding.
         run: the run, which must be over.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
     """
-    runtime = at_work.runtime
+    runtime = binding.runtime
     return runtime.run_ended(runtime.session(run_session("dagster", run.run_id)))
 
 
-def _recover(
-    context: RunStatusSensorContext, run: DagsterRun, job: JobDefinition, at_work: Binding | None, *, asked: bool
+def _submit_recovery(
+    context: RunStatusSensorContext,
+    run: DagsterRun,
+    job: JobDefinition,
+    binding: PolicyBinding | None,
+    *,
+    requested: bool,
 ) -> None:
     instance = context.instance
     if (
-        not asked
+        not requested
         and instance.get_runs_count(RunsFilter(tags={PARENT_RUN_ID_TAG: run.run_id}))
-        and any(COUNTS_TAG in one.tags for one in instance.get_runs(RunsFilter(tags={PARENT_RUN_ID_TAG: run.run_id})))
+        and any(
+            COUNTS_TAG in child_run.tags
+            for child_run in instance.get_runs(RunsFilter(tags={PARENT_RUN_ID_TAG: run.run_id}))
+        )
     ):
         return  # an earlier evaluation that was interrupted has already done this
-    recovery = find_recovery(instance, run, job, at_work, asked=asked)
+    recovery = find_recovery(instance, run, job, binding, requested=requested)
     if recovery is None:
         return
-    if recovery.of.remote_job_origin is None:
+    if recovery.run.remote_job_origin is None:
         raise InvalidArgument(
-            f"run {recovery.of.run_id} was not launched from a code location, so the run queue cannot launch it again: "
-            f"run 'python -m entrepot_dagster rerun {run.run_id}'"
+            f"run {recovery.run.run_id} was not launched from a code location, so the run queue cannot relaunch it: "
+            f"use 'python -m entrepot_dagster rerun {run.run_id}'"
         )
     coordinator = instance.run_coordinator
     if not isinstance(coordinator, QueuedRunCoordinator):
         raise InvalidArgument(
-            f"run {run.run_id} is to be re-executed, which a sensor can have done only by a run queue (run_coordinator "
-            f"QueuedRunCoordinator), and this instance has {type(coordinator).__name__}: run "
+            f"a sensor can re-execute run {run.run_id} only through a run queue (run_coordinator "
+            f"QueuedRunCoordinator), but this instance has {type(coordinator).__name__}: use "
             f"'python -m entrepot_dagster rerun {run.run_id}'"
         )
-    own = job if recovery.of.job_name == run.job_name else _job_of(context, recovery.of)
-    made = create(instance, recovery, own)
-    coordinator.submit_run(SubmitRunContext(made, workspace=None))  # type: ignore[arg-type]
-    context.log.info(f"run {made.run_id} re-executes {', '.join(recovery.steps)}: {recovery.reason}")
+    recovery_job = job if recovery.run.job_name == run.job_name else _job_of(context, recovery.run)
+    new_run = create_run(instance, recovery, recovery_job)
+    coordinator.submit_run(SubmitRunContext(new_run, workspace=None))  # type: ignore[arg-type]
+    context.log.info(f"run {new_run.run_id} re-executes {', '.join(recovery.steps)}: {recovery.reason}")
 
 
 def _job_of(context: RunStatusSensorContext, run: DagsterRun) -> JobDefinition:
     if context.repository_def is None:
-        raise InvalidArgument("the sensor does not know its repository: evaluate it in a code location")
+        raise InvalidArgument("the sensor has no repository: evaluate it in a code location")
     return context.repository_def.get_job(run.job_name)
 
 
-def count_killed(at_work: Binding, instance: DagsterInstance, run: DagsterRun) -> None:
+def count_killed_steps(binding: PolicyBinding, instance: DagsterInstance, run: DagsterRun) -> None:
     """Count the steps of a failed run whose process was killed, for which no hook was called.
 
     Args:
-        at_work: its policy's binding.
+        binding: its policy's binding.
         instance: the run's instance.
         run: the failed run.
     """
     for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
         error = entry.get_dagster_event().step_failure_data.error
-        if entry.step_key is not None and error is not None and error.cls_name == KILLED:
+        if entry.step_key is not None and error is not None and error.cls_name == CRASH_ERROR_NAME:
             subject = Subject(Task("dagster", run.job_name, run.run_id, entry.step_key))
-            step_failed(at_work, instance, subject, error.message.strip())
+            count_step_failure(binding, instance, subject, error.message.strip())

@@ -51,9 +51,9 @@ class ReportConfig(Config):
 
 @op
 def report(config: ReportConfig, joined: Any, scored: Any) -> Any:
-    found = tasks.report(joined, scored)
-    Path(config.answer).write_text(json.dumps(found), encoding="utf-8")
-    return found
+    answer = tasks.report(joined, scored)
+    Path(config.answer).write_text(json.dumps(answer), encoding="utf-8")
+    return answer
 
 
 def _failover() -> Any:

@@ -1,8 +1,8 @@
-"""Runs the Dagster job as somebody without Dagster's daemon would, and has the policy re-execute what it lost.
+"""Runs the Dagster job without Dagster's daemon; if it fails, re-executes the steps that the policy selects.
 
     DAGSTER_HOME=... python -m examples.failover.dagster_run --answer FILE
 
-With Dagster's daemon, ``policy_sensors()`` does the second half.
+With Dagster's daemon, ``policy_sensors()`` does the re-execution.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--rows", type=int, default=None)
-    parser.add_argument("--answer", type=Path, required=True, help="file for the report")
-    asked = parser.parse_args()
+    parser.add_argument("--answer", type=Path, required=True, help="output file for the report")
+    arguments = parser.parse_args()
     config = {
         "ops": {
-            "load": {"config": {"scale": asked.scale, "rows": asked.rows}},
-            "report": {"config": {"answer": str(asked.answer)}},
+            "load": {"config": {"scale": arguments.scale, "rows": arguments.rows}},
+            "report": {"config": {"answer": str(arguments.answer)}},
         },
         "execution": {
             "config": {
@@ -38,10 +38,10 @@ def main() -> int:
     }
     job = reconstructable(dagster_job.failover_job)
     with DagsterInstance.get() as instance:
-        first = execute_job(job, instance=instance, run_config=config)
-        if not first.success:
-            print(f"run {first.run_id} failed; what it misses is made again", flush=True)
-            results = rerun_failed(instance, first.run_id, job)
+        result = execute_job(job, instance=instance, run_config=config)
+        if not result.success:
+            print(f"run {result.run_id} failed; recomputing its lost values", flush=True)
+            results = rerun_failed(instance, result.run_id, job)
             if not results or not results[-1].success:
                 return 1
     return 0

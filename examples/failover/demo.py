@@ -23,41 +23,53 @@ from pathlib import Path
 from types import FrameType
 
 from examples.failover import on_airflow, on_dagster, on_kedro, present
-from examples.failover.faults import FAULTS, WHAT, Plug, Store
-from examples.failover.runs import HOSTS, Asked, Row, Run, came_back, made_again
+from examples.failover.faults import FAULT_LABELS, FAULTS, FaultInjector, StoreProcess
+from examples.failover.runs import ORCHESTRATORS, Row, RunConfig, RunJob, reloaded_tasks, rerun_tasks
 from examples.failover.tasks import read_journal
 from examples.flights import data, processes
 from examples.flights.processes import DemoError
 from examples.flights.runs import ROOT
 from examples.flights.store_process import capacity_bytes
 
-_HOSTS = {"airflow": on_airflow.running, "dagster": on_dagster.running, "kedro": on_kedro.running}
+_ORCHESTRATORS = {"airflow": on_airflow.running, "dagster": on_dagster.running, "kedro": on_kedro.running}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options."""
     parser = argparse.ArgumentParser(
-        prog="python -m examples.failover", description="The plug pulled in a running job."
+        prog="python -m examples.failover", description="Inject faults into a running job."
     )
-    parser.add_argument("--hosts", type=_names, default=list(HOSTS), help="airflow, dagster, kedro; default: all")
-    parser.add_argument("--faults", type=_names, default=list(FAULTS[1:]), help="task, daemon, store; default: all")
+    parser.add_argument(
+        "--hosts",
+        type=_split_names,
+        default=list(ORCHESTRATORS),
+        help="orchestrators: airflow, dagster, kedro; default: all",
+    )
+    parser.add_argument(
+        "--faults", type=_split_names, default=list(FAULTS[1:]), help="task, daemon, store; default: all"
+    )
     parser.add_argument("--scale", type=int, default=1, help=f"years of {data.ROWS:,} flights; default %(default)s")
-    parser.add_argument("--rows", type=int, help="only so many flights of each year; default: all")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "failover", help="folder; default build/failover")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that one run may take; default 600")
+    parser.add_argument("--rows", type=int, help="number of flights of each year; default: all")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "failover", help="output folder; default build/failover"
+    )
+    parser.add_argument("--timeout", type=float, default=600.0, help="time limit of one run in seconds; default 600")
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     options = parser.parse_args(arguments)
-    for given, known, kind in ((options.hosts, HOSTS, "host"), (options.faults, FAULTS[1:], "fault")):
-        for wrong in (name for name in given if name not in known):
-            parser.error(f"there is no {kind} {wrong!r}; there are {', '.join(known)}")
+    for names, valid_names, kind in (
+        (options.hosts, ORCHESTRATORS, "orchestrator"),
+        (options.faults, FAULTS[1:], "fault"),
+    ):
+        for unknown in (name for name in names if name not in valid_names):
+            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(valid_names)}")
     for name in ("scale", "rows", "timeout"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            parser.error(f"--{name} is 1 or more, not {value}")
+            parser.error(f"--{name} must be at least 1, not {value}")
     return options
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -82,9 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        processes.end_orphans()
+        processes.kill_orphans()
         if keep:
-            print(f"The working folder with all logs is {work}", file=sys.stderr)
+            print(f"The logs are in the working folder {work}", file=sys.stderr)
         else:
             shutil.rmtree(work, ignore_errors=True)
         signal.signal(signal.SIGINT, interrupted)
@@ -95,56 +107,58 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
 
 
 def _run_all(options: argparse.Namespace, work: Path) -> None:
-    asked = Asked(options.rows, options.scale, work, options.timeout, _tell)
+    config = RunConfig(options.rows, options.scale, work, options.timeout, _print_progress)
     rows: list[Row] = []
-    for host in options.hosts:
-        _tell(f"{host:8} starts")
+    for orchestrator in options.hosts:
+        _print_progress(f"{orchestrator:8} starting")
         with ExitStack() as stack:
-            run = stack.enter_context(_HOSTS[host](asked))
-            undisturbed = 0.0
+            run = stack.enter_context(_ORCHESTRATORS[orchestrator](config))
+            undisturbed_seconds = 0.0
             for fault in ("none", *options.faults):
-                row = _one(asked, host, fault, run, undisturbed)
-                undisturbed = undisturbed or row.seconds
+                row = _run_with_fault(config, orchestrator, fault, run, undisturbed_seconds)
+                undisturbed_seconds = undisturbed_seconds or row.seconds
                 rows.append(row)
                 _, _, seconds, _, reloaded, rerun = present.cells(row)
-                _tell(f"{host:8} {WHAT[fault]}: {seconds} s; reloaded: {reloaded}; rerun: {rerun}")
-    _leave(rows, asked, options)
+                _print_progress(
+                    f"{orchestrator:8} {FAULT_LABELS[fault]}: {seconds} s; reloaded: {reloaded}; rerun: {rerun}"
+                )
+    _write_results(rows, config, options)
 
 
-def _one(asked: Asked, host: str, fault: str, run: Run, undisturbed: float) -> Row:
-    asked.journal.unlink(missing_ok=True)
-    known = len(asked.events())
-    store = Store(asked.work, asked.address, capacity_bytes(asked.scale) >> 20, asked.environment())
+def _run_with_fault(config: RunConfig, orchestrator: str, fault: str, run: RunJob, undisturbed_seconds: float) -> Row:
+    config.journal.unlink(missing_ok=True)
+    event_count = len(config.events())
+    store = StoreProcess(config.work, config.address, capacity_bytes(config.scale) >> 20, config.environment())
     store.start()
-    plug = Plug(fault, asked.journal, store)
+    injector = FaultInjector(fault, config.journal, store)
     try:
-        plug.start()
+        injector.start()
         begin = time.time()
-        report = run(f"{host}-{fault}")
+        report = run(f"{orchestrator}-{fault}")
         seconds = time.time() - begin
-        plug.end()
+        injector.finish()
     finally:
         store.stop()
-    lines = read_journal(asked.journal)
-    until = plug.pulled - begin
+    lines = read_journal(config.journal)
+    until_fault = injector.injected_at - begin
     return Row(
-        host=host,
+        host=orchestrator,
         fault=fault,
         seconds=seconds,
-        until_fault=until,
-        scratch=until + undisturbed,
-        reloaded=came_back(asked.events()[known:]),
-        rerun=made_again(lines),
+        until_fault=until_fault,
+        scratch=until_fault + undisturbed_seconds,
+        reloaded=reloaded_tasks(config.events()[event_count:]),
+        rerun=rerun_tasks(lines),
         report=report,
     )
 
 
-def _leave(rows: list[Row], asked: Asked, options: argparse.Namespace) -> None:
+def _write_results(rows: list[Row], config: RunConfig, options: argparse.Namespace) -> None:
     """Write the files and print the table.
 
     Raises:
@@ -154,13 +168,13 @@ def _leave(rows: list[Row], asked: Asked, options: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     text = present.text_table(rows)
     flights = (options.rows or data.ROWS) * options.scale
-    wrong = [f"{row.host}, {WHAT[row.fault]}" for row in rows if row.report != rows[0].report]
+    wrong = [f"{row.host}, {FAULT_LABELS[row.fault]}" for row in rows if row.report != rows[0].report]
     (out / "results.txt").write_text(text + "\n", encoding="utf-8")
-    whole = {"flights": flights, "same_answers": not wrong, "runs": [asdict(row) for row in rows]}
-    (out / "results.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    (out / "events.txt").write_text("".join(f"{event}\n" for event in asked.events()), encoding="utf-8")
+    results = {"flights": flights, "same_answers": not wrong, "runs": [asdict(row) for row in rows]}
+    (out / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (out / "events.txt").write_text("".join(f"{event}\n" for event in config.events()), encoding="utf-8")
     print(f"\n{text}\n")
     if wrong:
-        raise DemoError(f"another answer than {rows[0].host}, {WHAT[rows[0].fault]}: {'; '.join(wrong)}")
+        raise DemoError(f"answers differ from {rows[0].host}, {FAULT_LABELS[rows[0].fault]}: {'; '.join(wrong)}")
     present.draw(rows, f"{flights:,} flights; policy: examples/failover/policy.yaml", out / "chart.png")
     print(f"All {len(rows)} runs gave the same answer. Table, events and chart: {out}")

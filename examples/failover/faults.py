@@ -1,8 +1,8 @@
 """Injects faults: SIGKILL to a task, to the daemon, or to keeper and daemon, while the model is trained.
 
-A :class:`Store` takes the role of whatever starts daemons on a real machine (systemd, a container's restart policy): a
-killed store is restarted at the same address, empty. It does so only when keeper and daemon are both killed; a daemon
-alone is restarted by its keeper.
+A :class:`StoreProcess` takes the role of whatever starts daemons on a real machine (systemd, a container's restart
+policy): a killed store is restarted at the same address, empty. It does so only when keeper and daemon are both killed;
+a daemon alone is restarted by its keeper.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from examples.flights.processes import Child, DemoError
 from examples.flights.runs import MIB, ROOT
 
 FAULTS = ("none", "task", "daemon", "store")
-WHAT = {
+FAULT_LABELS = {
     "none": "undisturbed",
     "task": "kill -9 of the task",
     "daemon": "kill -9 of the daemon",
     "store": "kill -9 of keeper and daemon",
 }
-VICTIM = "train"  # it has read its input by then, and later tasks read more
+VICTIM_TASK = "train"  # it has read its input by then, and later tasks read more
 WATCHDOG_SECONDS = 60.0
 
 
-class Store:
+class StoreProcess:
     """An ``entrepotd`` in the foreground, restarted after both of its processes were killed.
 
     Args:
@@ -60,9 +60,9 @@ class Store:
         """
         log = self._folder / "entrepotd.log"
         self._child = Child("entrepotd", self._command, log=log, environment=self._environment, folder=ROOT)
-        self._child.wait_for(self._answers, f"a store at {self.address}", WATCHDOG_SECONDS, interval=0.02)
+        self._child.wait_for(self._is_reachable, f"a store at {self.address}", WATCHDOG_SECONDS, interval=0.02)
 
-    def _answers(self) -> bool:
+    def _is_reachable(self) -> bool:
         try:
             with entrepot.connect(self.address, scope="failover-demo"):
                 return True
@@ -95,7 +95,7 @@ class Store:
         self.start()
 
 
-class Plug(threading.Thread):
+class FaultInjector(threading.Thread):
     """Waits for the victim task to begin, then injects the fault.
 
     Args:
@@ -104,17 +104,17 @@ class Plug(threading.Thread):
         store: of the run.
 
     Attributes:
-        pulled: when the fault was injected, in seconds since the epoch; 0: not yet.
+        injected_at: when the fault was injected, in seconds since the epoch; 0: not yet.
         error: why it could not be injected.
     """
 
-    def __init__(self, fault: str, journal: Path, store: Store) -> None:
+    def __init__(self, fault: str, journal: Path, store: StoreProcess) -> None:
         super().__init__(name=f"plug-{fault}", daemon=True)
-        self.pulled = 0.0
+        self.injected_at = 0.0
         self.error: BaseException | None = None
         self._journal = journal
-        self._over = threading.Event()
-        self._pull: Callable[[int], None] = {
+        self._run_ended = threading.Event()
+        self._inject: Callable[[int], None] = {
             "none": lambda pid: None,
             "task": lambda pid: os.kill(pid, signal.SIGKILL),
             "daemon": lambda pid: store.kill_daemon(),
@@ -122,26 +122,28 @@ class Plug(threading.Thread):
         }[fault]
 
     def run(self) -> None:
-        while not self._over.wait(0.005):
-            begun = [line for line in read_journal(self._journal) if (line.task, line.what) == (VICTIM, "begin")]
-            if not begun:
+        while not self._run_ended.wait(0.005):
+            begin_lines = [
+                line for line in read_journal(self._journal) if (line.task, line.what) == (VICTIM_TASK, "begin")
+            ]
+            if not begin_lines:
                 continue
-            self.pulled = time.time()
+            self.injected_at = time.time()
             try:
-                self._pull(begun[0].pid)
+                self._inject(begin_lines[0].pid)
             except (OSError, DemoError, entrepot.EntrepotError) as error:
                 self.error = error
             return
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Call at the end of the run.
 
         Raises:
             DemoError: the fault was not injected, or injecting it failed.
         """
-        self._over.set()
+        self._run_ended.set()
         self.join(2 * WATCHDOG_SECONDS)
         if self.error is not None:
-            raise DemoError(f"the fault could not be done: {self.error}") from self.error
-        if not self.pulled:
-            raise DemoError(f"the run ended before {VICTIM} began")
+            raise DemoError(f"cannot inject the fault: {self.error}") from self.error
+        if not self.injected_at:
+            raise DemoError(f"the run ended before {VICTIM_TASK} began")

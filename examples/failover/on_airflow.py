@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from examples.failover.runs import Asked, Run
-from examples.flights.airflow_host import START_TIMEOUT, Api, settings
+from examples.failover.runs import RunConfig, RunJob
+from examples.flights.airflow_host import START_TIMEOUT, AirflowApi, airflow_settings
 from examples.flights.processes import Child, DemoError, free_port, tail
 from examples.flights.runs import ROOT
 
@@ -17,32 +17,32 @@ DAG = "failover"
 
 
 @contextmanager
-def running(asked: Asked) -> Iterator[Run]:
+def running(config: RunConfig) -> Iterator[RunJob]:
     """Context with a running Airflow; yields a function that triggers the DAG.
 
     Raises:
         DemoError: it does not start.
     """
-    home = asked.work / "airflow"
+    home = config.work / "airflow"
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    variables = asked.environment() | settings(home, port, ROOT / "examples/failover/airflow_dags")
+    variables = config.environment() | airflow_settings(home, port, ROOT / "examples/failover/airflow_dags")
     variables["AIRFLOW__CORE__XCOM_BACKEND"] = "entrepot_airflow.EntrepotXComBackend"
     command = [sys.executable, "-m", "airflow", "standalone"]
     with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
-        api = Api(port)
-        child.wait_for(api.healthy, "a healthy scheduler", START_TIMEOUT)
-        child.wait_for(lambda: api.knows([DAG]), f"the DAG {DAG}", START_TIMEOUT)
+        api = AirflowApi(port)
+        child.wait_for(api.is_healthy, "a healthy scheduler", START_TIMEOUT)
+        child.wait_for(lambda: api.has_loaded([DAG]), f"the DAG {DAG}", START_TIMEOUT)
 
         def run(name: str) -> dict[str, Any]:
-            conf = {"scale": asked.scale, "rows": asked.rows}
-            path = api.begin(DAG, name, conf)
-            state = api.state_at_end(child, path, f"the end of {name}", asked.timeout)
+            conf = {"scale": config.scale, "rows": config.rows}
+            path = api.start_run(DAG, name, conf)
+            state = api.wait_for_end(child, path, f"the end of {name}", config.timeout)
             if state != "success":
                 logs = sorted((home / "logs").rglob(f"*{name}*/**/*.log"), key=lambda log: log.stat().st_mtime)
-                raise DemoError(f"Airflow: the run {name} failed. The end of its last log:\n{tail(logs[-1])}")
-            value = api.ask(f"{path}/taskInstances/report/xcomEntries/return_value")["value"]
-            found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
-            return found
+                raise DemoError(f"Airflow: run {name} failed. End of its last log:\n{tail(logs[-1])}")
+            value = api.call_with_retries(f"{path}/taskInstances/report/xcomEntries/return_value")["value"]
+            report: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
+            return report
 
         yield run

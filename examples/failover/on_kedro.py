@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from examples.failover.runs import Asked, Run
+from examples.failover.runs import RunConfig, RunJob
 from examples.flights.processes import Child
 from examples.flights.runs import ROOT
 
@@ -16,24 +16,24 @@ PROJECT = ROOT / "examples/failover/kedro_project"
 
 
 @contextmanager
-def running(asked: Asked) -> Iterator[Run]:
+def running(config: RunConfig) -> Iterator[RunJob]:
     """Yields a function that runs the pipeline."""
 
     def run(name: str) -> dict[str, Any]:
-        answer = asked.work / f"{name}.json"
-        variables = asked.environment() | {
+        answer_file = config.work / f"{name}.json"
+        variables = config.environment() | {
             "KEDRO_DISABLE_TELEMETRY": "1",
             "KEDRO_LOGGING_CONFIG": str(PROJECT / "conf/logging.yml"),
         }
-        parameters = [f"scale={asked.scale}", f"answer={answer}"]
-        if asked.rows is not None:
-            parameters.append(f"rows={asked.rows}")
+        parameters = [f"scale={config.scale}", f"answer={answer_file}"]
+        if config.rows is not None:
+            parameters.append(f"rows={config.rows}")
         command = [sys.executable, "-m", "kedro", "run", "--runner", "entrepot_kedro.EntrepotParallelRunner"]
         command += ["--params", ",".join(parameters)]
-        log = asked.work / f"{name}.log"
+        log = config.work / f"{name}.log"
         with Child("Kedro", command, log=log, environment=variables, folder=PROJECT) as child:
-            child.wait(asked.timeout)
-        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-        return found
+            child.wait(config.timeout)
+        report: dict[str, Any] = json.loads(answer_file.read_text(encoding="utf-8"))
+        return report
 
     yield run

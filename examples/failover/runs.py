@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entrepot_io.policy.events import Event, log_file, read_events
+from entrepot_policy.state.events import Event, log_file, read_events
 
-from examples.failover.tasks import FOLDER, NAMES, Line
+from examples.failover.tasks import FOLDER_VARIABLE, TASK_NAMES, JournalLine
 from examples.flights.runs import ROOT
 
-Run = Callable[[str], dict[str, Any]]  # runs the job under a name and returns its report
+RunJob = Callable[[str], dict[str, Any]]  # runs the job under a name and returns its report
 
 SCOPE = "failover"
-HOSTS = ("airflow", "dagster", "kedro")
+ORCHESTRATORS = ("airflow", "dagster", "kedro")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunConfig:
     """Parameters shared by all runs.
 
     Attributes:
@@ -30,14 +30,14 @@ class Asked:
         scale: years of them.
         work: directory for all temporary files.
         timeout: of one run, in seconds.
-        tell: prints a line of progress.
+        print_progress: prints a line of progress.
     """
 
     rows: int | None
     scale: int
     work: Path
     timeout: float
-    tell: Callable[[str], None]
+    print_progress: Callable[[str], None]
 
     @property
     def address(self) -> str:
@@ -65,7 +65,7 @@ class Asked:
             "ENTREPOT_SCOPE": SCOPE,
             "ENTREPOT_POLICY": str(ROOT / "examples/failover/policy.yaml"),
             "ENTREPOT_EVENTS": str(self.work / "events"),
-            FOLDER: str(self.work),
+            FOLDER_VARIABLE: str(self.work),
         }
 
     def events(self) -> list[Event]:
@@ -97,13 +97,17 @@ class Row:
     report: dict[str, Any]
 
 
-def made_again(lines: Sequence[Line]) -> tuple[str, ...]:
+def rerun_tasks(lines: Sequence[JournalLine]) -> tuple[str, ...]:
     """The tasks that began more than once, in the job's order."""
-    begun = Counter(line.task for line in lines if line.what == "begin")
-    return tuple(name if begun[name] == 2 else f"{name} x{begun[name] - 1}" for name in NAMES if begun[name] > 1)
+    start_counts = Counter(line.task for line in lines if line.what == "begin")
+    return tuple(
+        name if start_counts[name] == 2 else f"{name} x{start_counts[name] - 1}"
+        for name in TASK_NAMES
+        if start_counts[name] > 1
+    )
 
 
-def came_back(events: Sequence[Event]) -> tuple[str, ...]:
+def reloaded_tasks(events: Sequence[Event]) -> tuple[str, ...]:
     """The tasks whose outputs were loaded from checkpoints, each once."""
-    found = [event.task.rpartition(".")[2] for event in events if event.kind == "reloaded"]
-    return tuple(dict.fromkeys(found))
+    tasks = [event.task.rpartition(".")[2] for event in events if event.kind == "reloaded"]
+    return tuple(dict.fromkeys(tasks))

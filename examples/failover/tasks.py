@@ -16,15 +16,15 @@ from typing import Any, ParamSpec, TypeVar
 
 from examples.flights import job
 
-FOLDER = "FAILOVER_FOLDER"
-NAMES = ("load", "join", "features", "train", "score", "report")
+FOLDER_VARIABLE = "FAILOVER_FOLDER"
+TASK_NAMES = ("load", "join", "features", "train", "score", "report")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Line:
+class JournalLine:
     """A line of the journal.
 
     Attributes:
@@ -40,41 +40,43 @@ class Line:
     time: float
 
 
-def journal() -> Path:
+def journal_path() -> Path:
     """The journal of the current run."""
-    return Path(os.environ[FOLDER]) / "journal.jsonl"
+    return Path(os.environ[FOLDER_VARIABLE]) / "journal.jsonl"
 
 
-def read_journal(path: Path) -> list[Line]:
+def read_journal(path: Path) -> list[JournalLine]:
     """The lines written so far, except an incomplete last one."""
     if not path.exists():
         return []
-    return [Line(**json.loads(line)) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [
+        JournalLine(**json.loads(line)) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")
+    ]
 
 
-def _note(task: str, what: str) -> None:
+def _write_journal_line(task: str, what: str) -> None:
     line = json.dumps({"task": task, "what": what, "pid": os.getpid(), "time": time.time()})
-    with journal().open("a") as file:
+    with journal_path().open("a") as file:
         file.write(line + "\n")
 
 
-def noted(function: Callable[P, R]) -> Callable[P, R]:
+def journaled(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function so that it writes its journal lines."""
 
     @functools.wraps(function)
-    def run(*args: P.args, **named: P.kwargs) -> R:
-        _note(function.__name__, "begin")
-        result = function(*args, **named)
-        _note(function.__name__, "end")
+    def run(*args: P.args, **keyword_arguments: P.kwargs) -> R:
+        _write_journal_line(function.__name__, "begin")
+        result = function(*args, **keyword_arguments)
+        _write_journal_line(function.__name__, "end")
         return result
 
     run.__module__ = __name__  # where pickle finds it by name
     return run
 
 
-load: Callable[..., Any] = noted(job.load)
-join: Callable[..., Any] = noted(job.join)
-features: Callable[..., Any] = noted(job.features)
-train: Callable[..., Any] = noted(job.train)
-score: Callable[..., Any] = noted(job.score)
-report: Callable[..., Any] = noted(job.report)
+load: Callable[..., Any] = journaled(job.load)
+join: Callable[..., Any] = journaled(job.join)
+features: Callable[..., Any] = journaled(job.features)
+train: Callable[..., Any] = journaled(job.train)
+score: Callable[..., Any] = journaled(job.score)
+report: Callable[..., Any] = journaled(job.report)

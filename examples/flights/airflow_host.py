@@ -16,15 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from examples.flights.measure.meter import Sums, read_calls
+from examples.flights.measure.meter import CallTotals, read_calls
 from examples.flights.processes import Child, DemoError, free_port, tail
-from examples.flights.runs import ROOT, Asked, Outcome
+from examples.flights.runs import ROOT, Outcome, RunConfig
 from examples.flights.transports import Transport
 
 THRESHOLD_BYTES = 4096  # smaller values stay in Airflow's database, with either backend
 START_TIMEOUT = 240.0
-PATIENCE = 60.0  # seconds for which requests to a busy server are retried
-DATABASE = "DEMO_AIRFLOW_DATABASE"  # the variable with its URL
+RETRY_SECONDS = 60.0  # seconds for which requests to a busy server are retried
+DATABASE_VARIABLE = "DEMO_AIRFLOW_DATABASE"  # the variable with its URL
 BACKENDS = {
     "entrepot": "entrepot_airflow.EntrepotXComBackend",
     "objectstorage": "airflow.providers.common.io.xcom.backend.XComObjectStorageBackend",
@@ -37,19 +37,19 @@ def dag_id(transport: Transport) -> str:
     return f"flights_{transport.name}"
 
 
-def environment(asked: Asked, transports: Sequence[Transport], home: Path, port: int) -> dict[str, str]:
+def environment(config: RunConfig, transports: Sequence[Transport], home: Path, port: int) -> dict[str, str]:
     """Airflow's complete configuration, as variables."""
     xcom = {
         dag_id(transport): {
             "backend": BACKENDS[transport.name],
-            "meter": str(asked.folder(transport) / "meter"),
+            "meter": str(config.folder(transport) / "meter"),
             "blobs": transport.is_entrepot,
         }
         for transport in transports
     }
     return (
-        asked.environment()
-        | settings(home, port, ROOT / "examples/flights/airflow_dags")
+        config.environment()
+        | airflow_settings(home, port, ROOT / "examples/flights/airflow_dags")
         | {
             "AIRFLOW__CORE__XCOM_BACKEND": "examples.flights.measured_xcom.MeasuredXCom",
             # Airflow's own transport restores values only of listed classes, and the store would use the same list.
@@ -65,7 +65,7 @@ def environment(asked: Asked, transports: Sequence[Transport], home: Path, port:
     )
 
 
-def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
+def airflow_settings(home: Path, port: int, dags: Path) -> dict[str, str]:
     """Configuration of an Airflow for demonstrations, as variables.
 
     Its database is SQLite, which allows one writer at a time, or the one named by DEMO_AIRFLOW_DATABASE, as in the
@@ -85,7 +85,7 @@ def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": os.environ.get(DATABASE) or f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": os.environ.get(DATABASE_VARIABLE) or f"sqlite:///{home}/airflow.db",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
@@ -99,12 +99,12 @@ def settings(home: Path, port: int, dags: Path) -> dict[str, str]:
     }
 
 
-def busy(error: BaseException) -> bool:
+def is_busy_error(error: BaseException) -> bool:
     """Whether an error of :meth:`Api.call` only means that the server is temporarily unable to answer."""
     return not isinstance(error, urllib.error.HTTPError) or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-class Api:
+class AirflowApi:
     """The part of Airflow's REST API that the demo uses.
 
     Args:
@@ -129,25 +129,27 @@ class Api:
             request.add_header("Content-Type", "application/json")
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
-        with self._opener.open(request, timeout=15) as answer:
-            return json.load(answer)
+        with self._opener.open(request, timeout=15) as response:
+            return json.load(response)
 
-    def ask(self, path: str, body: dict[str, Any] | None = None, *, seconds: float = PATIENCE) -> Any:
+    def call_with_retries(
+        self, path: str, body: dict[str, Any] | None = None, *, seconds: float = RETRY_SECONDS
+    ) -> Any:
         """:meth:`call` with retries while the server is too busy; for idempotent requests.
 
         Raises:
             OSError: the server refuses, or does not answer within ``seconds``.
         """
-        end = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 return self.call(path, body)
             except (OSError, http.client.HTTPException) as error:
-                if not busy(error) or time.monotonic() > end:
+                if not is_busy_error(error) or time.monotonic() > deadline:
                     raise
             time.sleep(0.5)
 
-    def begin(self, dag: str, run: str, conf: dict[str, Any] | None = None) -> str:
+    def start_run(self, dag: str, run: str, conf: dict[str, Any] | None = None) -> str:
         """Start a run with a given ID, so that repeating the request starts only one; returns its path.
 
         Raises:
@@ -158,12 +160,12 @@ class Api:
         try:
             self.call(path, body)
         except (OSError, http.client.HTTPException) as error:
-            if not busy(error):
+            if not is_busy_error(error):
                 raise
             try:
-                self.ask(path, body)
-            except urllib.error.HTTPError as again:
-                if again.code != http.HTTPStatus.CONFLICT:  # it was started before the server failed
+                self.call_with_retries(path, body)
+            except urllib.error.HTTPError as retry_error:
+                if retry_error.code != http.HTTPStatus.CONFLICT:  # it was started before the server failed
                     raise
         return f"{path}/{urllib.parse.quote(run, safe='')}"
 
@@ -171,7 +173,7 @@ class Api:
         """Get a token, which this Airflow gives to everybody."""
         self._token = self.call("/auth/token")["access_token"]
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the scheduler and the DAG processor report that they are healthy."""
         try:
             health = self.call("/api/v2/monitor/health")
@@ -179,7 +181,7 @@ class Api:
             return False
         return all(health.get(part, {}).get("status") == "healthy" for part in ("scheduler", "dag_processor"))
 
-    def knows(self, dags: Sequence[str]) -> bool:
+    def has_loaded(self, dags: Sequence[str]) -> bool:
         """Whether the DAGs are loaded.
 
         Raises:
@@ -187,21 +189,21 @@ class Api:
         """
         try:
             self.log_in()
-            found = {entry["dag_id"] for entry in self.call("/api/v2/dags?limit=100")["dags"]}
+            loaded = {entry["dag_id"] for entry in self.call("/api/v2/dags?limit=100")["dags"]}
             errors = self.call("/api/v2/importErrors")["import_errors"]
         except urllib.error.HTTPError:
             return False
         if errors:
             raise DemoError(f"Airflow cannot import {errors[0]['filename']}:\n{errors[0]['stack_trace']}")
-        return found >= set(dags)
+        return loaded >= set(dags)
 
-    def state_at_end(self, child: Child, path: str, what: str, timeout: float) -> str:
+    def wait_for_end(self, child: Child, path: str, description: str, timeout: float) -> str:
         """Wait for the end of a DAG run: ``success`` or ``failed``.
 
         Args:
             child: Airflow's process.
             path: of the run.
-            what: description of what is waited for, for messages.
+            description: description of what is waited for, for messages.
             timeout: in seconds.
 
         Raises:
@@ -214,41 +216,41 @@ class Api:
             try:
                 state = self.call(path)["state"]
             except (OSError, http.client.HTTPException) as error:
-                if not busy(error):
+                if not is_busy_error(error):
                     raise  # wait_for() has a deadline, so busy errors are ignored
             return state in ("success", "failed")
 
-        child.wait_for(ended, what, timeout, interval=0.25)
+        child.wait_for(ended, description, timeout, interval=0.25)
         return state
 
 
 @contextmanager
-def running(asked: Asked, transports: Sequence[Transport]) -> Iterator[Airflow]:
+def running(config: RunConfig, transports: Sequence[Transport]) -> Iterator[AirflowServer]:
     """Context with an Airflow that is ready to run these transports' DAGs.
 
     Raises:
         DemoError: it does not start.
     """
-    home = asked.work / "airflow"
+    home = config.work / "airflow"
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
     begin = time.monotonic()
     command = [sys.executable, "-m", "airflow", "standalone"]
-    variables = environment(asked, transports, home, port)
+    variables = environment(config, transports, home, port)
     with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
-        api = Api(port)
+        api = AirflowApi(port)
         dags = [dag_id(transport) for transport in transports]
-        child.wait_for(api.healthy, "a healthy scheduler", START_TIMEOUT)
-        child.wait_for(lambda: api.knows(dags), f"the DAGs {', '.join(dags)}", START_TIMEOUT)
-        asked.tell(f"Airflow is up after {time.monotonic() - begin:.0f} s")
-        yield Airflow(asked, child, api, home)
+        child.wait_for(api.is_healthy, "a healthy scheduler", START_TIMEOUT)
+        child.wait_for(lambda: api.has_loaded(dags), f"the DAGs {', '.join(dags)}", START_TIMEOUT)
+        config.print_progress(f"Airflow is up after {time.monotonic() - begin:.0f} s")
+        yield AirflowServer(config, child, api, home)
 
 
-class Airflow:
+class AirflowServer:
     """A running Airflow, created by :func:`running`."""
 
-    def __init__(self, asked: Asked, child: Child, api: Api, home: Path) -> None:
-        self._asked = asked
+    def __init__(self, config: RunConfig, child: Child, api: AirflowApi, home: Path) -> None:
+        self._config = config
         self._child = child
         self._api = api
         self._home = home
@@ -265,28 +267,28 @@ class Airflow:
             DemoError: it failed, or took too long; with the end of the failed task's log.
         """
         dag = dag_id(transport)
-        conf = {"scale": self._asked.scale, "rows": self._asked.rows}
+        conf = {"scale": self._config.scale, "rows": self._config.rows}
         begin, clock = time.time(), time.monotonic()
         run = f"demo-{dag}"
-        path = self._api.begin(dag, run, conf)
-        state = self._api.state_at_end(self._child, path, f"the end of {dag}", self._asked.timeout)
+        path = self._api.start_run(dag, run, conf)
+        state = self._api.wait_for_end(self._child, path, f"the end of {dag}", self._config.timeout)
         end, seconds = time.time(), time.monotonic() - clock
         if state != "success":
-            raise self._failed(dag, run, path)
-        travelled = {task: self._entry(path, task) for task in _TASKS}
+            raise self._failure(dag, run, path)
+        travelled = {task: self._xcom_entry(path, task) for task in _TASKS}
         report = json.loads(travelled.pop("report"))
-        sums = Sums.of(read_calls(self._asked.folder(transport) / "meter"))
+        sums = CallTotals.of(read_calls(self._config.folder(transport) / "meter"))
         return Outcome(transport, report, seconds, begin, end, sums, travelled)
 
-    def _entry(self, path: str, task: str) -> str:
+    def _xcom_entry(self, path: str, task: str) -> str:
         """What Airflow's database stores in place of a task's value."""
-        value = self._api.ask(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
+        value = self._api.call_with_retries(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
         return value if isinstance(value, str) else json.dumps(value)
 
-    def _failed(self, dag: str, run: str, path: str) -> DemoError:
-        tasks = self._api.ask(f"{path}/taskInstances")["task_instances"]
+    def _failure(self, dag: str, run: str, path: str) -> DemoError:
+        tasks = self._api.call_with_retries(f"{path}/taskInstances")["task_instances"]
         failed = next((entry["task_id"] for entry in tasks if entry["state"] == "failed"), None)
         folder = self._home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={failed}"
         logs = sorted(folder.glob("*.log"))
-        shown = "\n".join(f"{log}:\n{tail(log)}" for log in logs) or f"(no log in {folder})"
-        return DemoError(f"Airflow: task {failed} of {dag} failed. The end of its log, {shown}")
+        log_tails = "\n".join(f"{log}:\n{tail(log)}" for log in logs) or f"(no log in {folder})"
+        return DemoError(f"Airflow: task {failed} of {dag} failed. End of its log: {log_tails}")

@@ -104,32 +104,33 @@ class MeasuredIOManager(IOManager):
 
 
 @io_manager(required_resource_keys={"transport"})
-def measured(context: InitResourceContext) -> MeasuredIOManager:
+def measured_io_manager(context: InitResourceContext) -> MeasuredIOManager:
     """The IO manager in the resource ``transport``, measured."""
     return MeasuredIOManager(context.resources.transport, Meter.from_environment())
 
 
-def transport() -> Any:
+def selected_io_manager() -> Any:
     """The IO manager that the environment selects."""
-    wanted = os.environ.get(TRANSPORT_VARIABLE, "entrepot")
-    if wanted == "files":
+    transport_name = os.environ.get(TRANSPORT_VARIABLE, "entrepot")
+    if transport_name == "files":
         return FilesystemIOManager(base_dir=os.environ.get(FILES_VARIABLE))
-    if wanted == "entrepot":
+    if transport_name == "entrepot":
         from entrepot_dagster import EntrepotIOManager
 
         return EntrepotIOManager()
-    raise ValueError(f"{TRANSPORT_VARIABLE} is 'entrepot' or 'files', not {wanted!r}")
+    raise ValueError(f"{TRANSPORT_VARIABLE} must be 'entrepot' or 'files', not {transport_name!r}")
 
 
 def flights_job() -> JobDefinition:
     """The job with the transport that the environment selects."""
-    clock: ResourceDefinition = measured
+    io_manager_resource: ResourceDefinition = measured_io_manager
     return flights.to_job(
-        resource_defs={"transport": transport(), "io_manager": clock}, executor_def=multiprocess_executor
+        resource_defs={"transport": selected_io_manager(), "io_manager": io_manager_resource},
+        executor_def=multiprocess_executor,
     )
 
 
-def _as_imported() -> Any:
+def _importable_job() -> Any:
     """:func:`flights_job` of the module under its own name, importable by the steps' processes; here it is
     `__main__`.
     """
@@ -142,7 +143,7 @@ def main() -> int:
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--answer", type=Path, required=True, help="file for the report")
+    parser.add_argument("--answer", type=Path, required=True, help="output file for the report")
     arguments = parser.parse_args()
     config = {
         "ops": {"load": {"config": {"scale": arguments.scale, "rows": arguments.rows}}},
@@ -150,13 +151,13 @@ def main() -> int:
         "execution": {
             "config": {
                 "max_concurrent": arguments.workers,
-                "start_method": {"forkserver": {"preload_modules": [_as_imported().__module__]}},
+                "start_method": {"forkserver": {"preload_modules": [_importable_job().__module__]}},
             }
         },
     }
     with (
         DagsterInstance.get() as instance,
-        execute_job(reconstructable(_as_imported()), instance=instance, run_config=config) as result,
+        execute_job(reconstructable(_importable_job()), instance=instance, run_config=config) as result,
     ):
         if not result.success:
             for event in result.all_events:
@@ -166,8 +167,8 @@ def main() -> int:
         outputs: dict[str, dict[str, str]] = {}
         for event in result.all_events:
             if event.event_type_value == "HANDLED_OUTPUT" and event.step_key is not None:
-                noted = event.event_specific_data.metadata  # type: ignore[union-attr]
-                outputs[event.step_key] = {name: str(entry.value) for name, entry in noted.items()}
+                metadata = event.event_specific_data.metadata  # type: ignore[union-attr]
+                outputs[event.step_key] = {name: str(entry.value) for name, entry in metadata.items()}
         answer = {"report": result.output_for_node("report"), "outputs": outputs}
     arguments.answer.write_text(json.dumps(answer), encoding="utf-8")
     return 0

@@ -41,14 +41,14 @@ def data_file(table: str) -> Path:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         raise DataMissing(f"the data set is not installed: pip install {DISTRIBUTION}") from None
-    wanted = f"{DISTRIBUTION}/data/{_FILES[table]}"
+    relative_path = f"{DISTRIBUTION}/data/{_FILES[table]}"
     for entry in distribution.files or []:
-        if entry.as_posix() == wanted:
+        if entry.as_posix() == relative_path:
             path = Path(str(distribution.locate_file(entry)))
             if path.is_file():
                 return path
     raise DataMissing(
-        f"{DISTRIBUTION} {distribution.version} is installed without {wanted}: "
+        f"{DISTRIBUTION} {distribution.version} is installed without {relative_path}: "
         f"pip install --force-reinstall {DISTRIBUTION}"
     )
 
@@ -79,11 +79,11 @@ def multiply(table: pd.DataFrame, scale: int) -> pd.DataFrame:
     if scale == 1:
         return table
     years = []
-    for later in range(scale):
-        moved = table.copy()
-        moved["year"] = moved["year"] + later
-        moved["time_hour"] = moved["time_hour"] + pd.DateOffset(years=later)
-        years.append(moved)
+    for year_offset in range(scale):
+        shifted = table.copy()
+        shifted["year"] = shifted["year"] + year_offset
+        shifted["time_hour"] = shifted["time_hour"] + pd.DateOffset(years=year_offset)
+        years.append(shifted)
     return pd.concat(years, ignore_index=True)
 
 
@@ -99,9 +99,9 @@ def load_tables(scale: int = 1, rows: int | None = None) -> dict[str, pd.DataFra
         DataMissing: see :func:`data_file`.
     """
     if scale < 1:
-        raise ValueError(f"scale is a number of years from 1 on, not {scale}")
+        raise ValueError(f"scale must be at least 1 year, not {scale}")
     if rows is not None and rows < 1:
-        raise ValueError(f"rows is a number of flights from 1 on, not {rows}")
+        raise ValueError(f"rows must be at least 1 flight, not {rows}")
     flights = multiply(read_table("flights", rows), scale)
     flights.insert(0, "flight_id", range(len(flights)))
     tables = {"flights": flights}

@@ -26,42 +26,46 @@ from examples.flights import airflow_host, dagster_host, data, kedro_host, proce
 from examples.flights.measure import memory, stored
 from examples.flights.present import chart, page, table
 from examples.flights.processes import Child, DemoError
-from examples.flights.runs import ROOT, Asked, Figures, Outcome
-from examples.flights.transports import Transport, chosen
+from examples.flights.runs import ROOT, Figures, Outcome, RunConfig
+from examples.flights.transports import Transport, select_transports
 
 DEFAULT_SCALE = 3
-_SIMPLE_HOSTS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
+_COMMAND_RUNNERS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options."""
     parser = argparse.ArgumentParser(
-        prog="python -m examples.flights", description="The flights job on three hosts, by each transport."
+        prog="python -m examples.flights", description="Run the flights job on three orchestrators with each transport."
     )
-    parser.add_argument("--hosts", type=_names, help="airflow, dagster, kedro, with commas between; default: all")
     parser.add_argument(
-        "--transports", type=_names, help="entrepot, objectstorage, files, pickle, memory; default: all"
+        "--hosts", type=_split_names, help="comma-separated orchestrators: airflow, dagster, kedro; default: all"
+    )
+    parser.add_argument(
+        "--transports",
+        type=_split_names,
+        help="comma-separated transports: entrepot, objectstorage, files, pickle, memory; default: all",
     )
     parser.add_argument(
         "--scale", type=int, default=DEFAULT_SCALE, help=f"years of {data.ROWS:,} flights; default %(default)s"
     )
-    parser.add_argument("--rows", type=int, help="only so many flights of each year; default: all")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "demo", help="folder; default build/demo")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that one run may take; default 600")
+    parser.add_argument("--rows", type=int, help="number of flights of each year; default: all")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "demo", help="output folder; default build/demo")
+    parser.add_argument("--timeout", type=float, default=600.0, help="time limit of one run in seconds; default 600")
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     options = parser.parse_args(arguments)
     for name in ("scale", "rows", "timeout"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            parser.error(f"--{name} is 1 or more, not {value}")
+            parser.error(f"--{name} must be at least 1, not {value}")
     try:
-        options.transports = chosen(options.hosts, options.transports)
+        options.transports = select_transports(options.hosts, options.transports)
     except ValueError as error:
         parser.error(str(error))
     return options
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -75,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = True
     try:
         rows = _run_all(options, work)
-        failed = not _leave(rows, options)
+        failed = not _write_results(rows, options)
         return 1 if failed else 0
     except (DemoError, data.DataMissing) as error:
         print(f"\ndemo: {error}", file=sys.stderr)
@@ -88,9 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Cleaning up is not interruptible; its duration is bounded.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        processes.end_orphans()
+        processes.kill_orphans()
         if failed or options.keep:
-            print(f"The working folder with all logs is {work}", file=sys.stderr)
+            print(f"The logs are in the working folder {work}", file=sys.stderr)
         else:
             shutil.rmtree(work, ignore_errors=True)
         signal.signal(signal.SIGINT, interrupted)
@@ -101,7 +105,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def tell(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print a line of progress with the time of day."""
     print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
 
@@ -109,87 +113,87 @@ def tell(line: str) -> None:
 def _run_all(options: argparse.Namespace, work: Path) -> list[Figures]:
     for name in ("flights", *data.LOOKUPS):
         data.data_file(name).read_bytes()  # fails early if data is missing, and warms the page cache for all runs
-    ours = any(transport.is_entrepot for transport in options.transports)
-    address = f"unix://{work}/store.sock" if ours else None
-    asked = Asked(options.scale, options.rows, work, address, options.timeout, tell)
+    uses_entrepot = any(transport.is_entrepot for transport in options.transports)
+    address = f"unix://{work}/store.sock" if uses_entrepot else None
+    config = RunConfig(options.scale, options.rows, work, address, options.timeout, print_progress)
     flights = (options.rows or data.ROWS) * options.scale
-    tell(f"{flights:,} flights, {len(options.transports)} runs")
+    print_progress(f"{flights:,} flights, {len(options.transports)} runs")
     samples = work / "memory.jsonl"
     command = [sys.executable, "-m", "examples.flights.measure.memory", "--out", str(samples), str(os.getpid())]
-    found: list[Figures] = []
+    rows: list[Figures] = []
     with Child(
-        "the memory sampler", command, log=work / "memory.log", environment=asked.environment(), folder=ROOT
+        "the memory sampler", command, log=work / "memory.log", environment=config.environment(), folder=ROOT
     ) as sampler:
         sampler.wait_for(lambda: bool(memory.read_samples(samples)), "its first sample", 30)
-        for host in dict.fromkeys(transport.host for transport in options.transports):
-            mine = [transport for transport in options.transports if transport.host == host]
-            with _runner(asked, host, mine) as run:
-                for transport in mine:
-                    figures = _one(asked, transport, run, sampler, samples)
-                    tell(
-                        f"{host:8} {transport.label}: {figures.run_seconds:.1f} s, of this "
-                        f"{figures.sharing_seconds:.2f} s to share data; peak {figures.peak_bytes / 1e6:,.0f} MB"
+        for orchestrator in dict.fromkeys(transport.orchestrator for transport in options.transports):
+            transports = [transport for transport in options.transports if transport.orchestrator == orchestrator]
+            with _runner(config, orchestrator, transports) as run:
+                for transport in transports:
+                    figures = _measure_run(config, transport, run, sampler, samples)
+                    print_progress(
+                        f"{orchestrator:8} {transport.label}: {figures.run_seconds:.1f} s, including "
+                        f"{figures.sharing_seconds:.2f} s of data sharing; peak {figures.peak_bytes / 1e6:,.0f} MB"
                     )
-                    found.append(figures)
-    return found
+                    rows.append(figures)
+    return rows
 
 
 @contextmanager
-def _runner(asked: Asked, host: str, transports: Sequence[Transport]) -> Iterator[Any]:
+def _runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport]) -> Iterator[Any]:
     """Yields a function that runs one transport of an orchestrator; Airflow is started once for all of them."""
-    if host != "airflow":
-        run = _SIMPLE_HOSTS[host]
-        yield lambda transport: run(asked, transport)
+    if orchestrator != "airflow":
+        run = _COMMAND_RUNNERS[orchestrator]
+        yield lambda transport: run(config, transport)
         return
-    tell("airflow  starts")
-    with airflow_host.running(asked, transports) as airflow:
+    print_progress("airflow  starting")
+    with airflow_host.running(config, transports) as airflow:
         yield airflow.run
 
 
-def _one(asked: Asked, transport: Transport, run: Any, sampler: Child, samples: Path) -> Figures:
+def _measure_run(config: RunConfig, transport: Transport, run: Any, sampler: Child, samples: Path) -> Figures:
     with ExitStack() as stack:
         if transport.is_entrepot:
-            assert asked.address is not None
-            stack.enter_context(store_process.running(asked, asked.address))
-        before = len(memory.read_samples(samples))
+            assert config.address is not None
+            stack.enter_context(store_process.running(config, config.address))
+        sample_count = len(memory.read_samples(samples))
         # Sample the memory before the run, to tell it from what the run takes.
-        sampler.wait_for(lambda: len(memory.read_samples(samples)) > before + 1, "a sample of memory", 30)
+        sampler.wait_for(lambda: len(memory.read_samples(samples)) > sample_count + 1, "a sample of memory", 30)
         outcome: Outcome = run(transport)
-    copied = stored.copied_bytes(stored.read_blobs(asked.folder(transport) / "meter"))
+    copied = stored.copied_bytes(stored.read_blobs(config.folder(transport) / "meter"))
     return Figures.of(outcome, memory.read_samples(samples), copied)
 
 
-def same_answers(rows: Sequence[Figures]) -> list[str]:
+def answer_differences(rows: Sequence[Figures]) -> list[str]:
     """Differences between the runs' reports; empty if there are none."""
     first = rows[0]
     return [
-        f"{name}: {first.host} by {first.label} says {first.report.get(name)!r}, "
-        f"{row.host} by {row.label} says {row.report.get(name)!r}"
+        f"{name}: {first.host} with {first.label} reports {first.report.get(name)!r}, "
+        f"{row.host} with {row.label} reports {row.report.get(name)!r}"
         for row in rows[1:]
         for name in sorted({*first.report, *row.report})
         if row.report.get(name) != first.report.get(name)
     ]
 
 
-def _leave(rows: list[Figures], options: argparse.Namespace) -> bool:
+def _write_results(rows: list[Figures], options: argparse.Namespace) -> bool:
     """Write the files and print the table; returns whether all answers are the same."""
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    differences = same_answers(rows)
+    differences = answer_differences(rows)
     about = about_machine(options)
     text = table.text_table(rows)
-    summary = "\n".join(table.gains(rows))
+    summary = "\n".join(table.comparison_sentences(rows))
     (out / "results.txt").write_text(f"{text}\n\n{summary}\n", encoding="utf-8")
-    whole = table.as_json(rows, about) | {"same_answers": not differences}
-    (out / "results.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    results = table.as_json(rows, about) | {"same_answers": not differences}
+    (out / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(f"\n{text}\n\n{summary}\n")
     if differences:
-        print("demo: the runs do not agree:\n" + "\n".join(differences), file=sys.stderr)
+        print("demo: the runs gave different answers:\n" + "\n".join(differences), file=sys.stderr)
         return False
     subtitle = ", ".join(f"{name} {value}" for name, value in about.items() if name != "sample seconds")
     chart.draw(rows, subtitle, out / "chart.png")
     (out / "index.html").write_text(page.page(rows, about), encoding="utf-8")
-    print("The answer, the same of all runs:" if len(rows) > 1 else "The answer:")
+    print("The answer, the same for all runs:" if len(rows) > 1 else "The answer:")
     print(json.dumps(rows[0].report, indent=2))
     print(f"\nTable, chart and page: {out}/results.txt, results.json, chart.png, index.html")
     return True

@@ -79,7 +79,7 @@ class DelayModel:
         """Restore the model, in a process of the same run."""
         if version > DelayModel.__version__:
             raise TypeError(
-                f"a model of version {version} is newer than this code, which reads {DelayModel.__version__}"
+                f"model version {version} is newer than this code, which reads up to {DelayModel.__version__}"
             )
         # Written by the previous task of the same run; Airflow's own transports have no safer way for an estimator.
         regressor = pickle.loads(base64.b64decode(data["regressor"]))
@@ -131,24 +131,26 @@ def train(featured: pd.DataFrame) -> DelayModel:
     """Train a model of the delay on a quarter of the flights."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    seen = featured[_is_training(featured)].iloc[:TRAIN_ROWS]
+    training = featured[_is_training(featured)].iloc[:TRAIN_ROWS]
     columns = [name for name in featured.columns if name not in ("flight_id", TARGET)]
-    off: Any = False  # scikit-learn's annotation says str
-    regressor = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=31, early_stopping=off, random_state=13)
-    regressor.fit(seen[columns].to_numpy(), seen[TARGET].to_numpy())
-    return DelayModel(regressor, columns, len(seen))
+    early_stopping: Any = False  # scikit-learn's annotation says str
+    regressor = HistGradientBoostingRegressor(
+        max_iter=20, max_leaf_nodes=31, early_stopping=early_stopping, random_state=13
+    )
+    regressor.fit(training[columns].to_numpy(), training[TARGET].to_numpy())
+    return DelayModel(regressor, columns, len(training))
 
 
 def score(model: DelayModel, featured: pd.DataFrame) -> pd.DataFrame:
     """Predicted and actual delay, in minutes, of every flight not used for training."""
-    unseen = featured[~_is_training(featured)]
-    predicted = model.regressor.predict(unseen[model.columns].to_numpy())
+    remaining = featured[~_is_training(featured)]
+    predicted = model.regressor.predict(remaining[model.columns].to_numpy())
     return pd.DataFrame(
         {
-            "flight_id": unseen["flight_id"].to_numpy(),
-            "actual": unseen[TARGET].to_numpy(),
+            "flight_id": remaining["flight_id"].to_numpy(),
+            "actual": remaining[TARGET].to_numpy(),
             "predicted": predicted,
-            "error": predicted - unseen[TARGET].to_numpy(),
+            "error": predicted - remaining[TARGET].to_numpy(),
         }
     )
 

@@ -19,7 +19,7 @@ from airflow.sdk.bases.xcom import BaseXCom
 
 from examples.flights.measure.meter import Meter
 
-VARIABLE = "FLIGHTS_XCOM"
+CONFIG_VARIABLE = "FLIGHTS_XCOM"
 
 
 @cache
@@ -29,9 +29,11 @@ def transport_of(dag_id: str) -> tuple[type[BaseXCom], Meter]:
     Raises:
         LookupError: ``FLIGHTS_XCOM`` does not name the DAG.
     """
-    configured = json.loads(os.environ.get(VARIABLE, "{}"))
+    configured = json.loads(os.environ.get(CONFIG_VARIABLE, "{}"))
     if dag_id not in configured:
-        raise LookupError(f"{VARIABLE} names no XCom backend for the DAG {dag_id!r}; it has {sorted(configured)}")
+        raise LookupError(
+            f"{CONFIG_VARIABLE} names no XCom backend for the DAG {dag_id!r}; it has {sorted(configured)}"
+        )
     module, _, name = configured[dag_id]["backend"].rpartition(".")
     meter = Meter(Path(configured[dag_id]["meter"]), blobs=configured[dag_id]["blobs"])
     return getattr(importlib.import_module(module), name), meter
@@ -41,25 +43,25 @@ class MeasuredXCom(BaseXCom):
     """Passes every call on to the DAG's own backend and measures it."""
 
     @classmethod
-    def set(cls, key: str, value: Any, *, dag_id: str, task_id: str, **more: Any) -> None:
+    def set(cls, key: str, value: Any, *, dag_id: str, task_id: str, **arguments: Any) -> None:
         """Push, measured."""
         backend, meter = transport_of(dag_id)
         with meter.call("write", task_id):
-            backend.set(key, value, dag_id=dag_id, task_id=task_id, **more)
+            backend.set(key, value, dag_id=dag_id, task_id=task_id, **arguments)
 
     @classmethod
-    def get_one(cls, *, key: str, dag_id: str, task_id: str, **more: Any) -> Any:
+    def get_one(cls, *, key: str, dag_id: str, task_id: str, **arguments: Any) -> Any:
         """Pull one, measured."""
         backend, meter = transport_of(dag_id)
         with meter.call("read", task_id):
-            return backend.get_one(key=key, dag_id=dag_id, task_id=task_id, **more)
+            return backend.get_one(key=key, dag_id=dag_id, task_id=task_id, **arguments)
 
     @classmethod
-    def get_all(cls, *, key: str, dag_id: str, task_id: str, **more: Any) -> Any:
+    def get_all(cls, *, key: str, dag_id: str, task_id: str, **arguments: Any) -> Any:
         """Pull several, measured."""
         backend, meter = transport_of(dag_id)
         with meter.call("read", task_id):
-            return backend.get_all(key=key, dag_id=dag_id, task_id=task_id, **more)
+            return backend.get_all(key=key, dag_id=dag_id, task_id=task_id, **arguments)
 
     @classmethod
     def delete(cls, key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None = None) -> None:

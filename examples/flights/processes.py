@@ -34,11 +34,11 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def end_orphans() -> int:
+def kill_orphans() -> int:
     """Kill all remaining descendants, at exit; returns how many there were."""
-    left = psutil.Process().children(recursive=True)
-    _kill(left)
-    return len(left)
+    orphans = psutil.Process().children(recursive=True)
+    _kill(orphans)
+    return len(orphans)
 
 
 def free_port() -> int:
@@ -51,10 +51,10 @@ def free_port() -> int:
 def tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
     """The last lines of a log."""
     try:
-        found = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        log_lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         return f"(no log: {error})"
-    return "\n".join(f"    {line}" for line in found[-lines:])
+    return "\n".join(f"    {line}" for line in log_lines[-lines:])
 
 
 class Child:
@@ -103,11 +103,11 @@ class Child:
         try:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise self.failure(f"still runs after {timeout:.0f} s") from None
+            raise self.failure(f"still running after {timeout:.0f} s") from None
         if code != 0:
-            raise self.failure(f"ended with code {code}")
+            raise self.failure(f"exited with code {code}")
 
-    def wait_for(self, ready: Callable[[], bool], what: str, timeout: float, *, interval: float = 0.2) -> None:
+    def wait_for(self, ready: Callable[[], bool], description: str, timeout: float, *, interval: float = 0.2) -> None:
         """Wait until ``ready`` returns true, while the process runs.
 
         Raises:
@@ -116,36 +116,36 @@ class Child:
         deadline = time.monotonic() + timeout
         while not ready():
             if self.code is not None:
-                raise self.failure(f"ended with code {self.code} before {what}")
+                raise self.failure(f"exited with code {self.code} while waiting for {description}")
             if time.monotonic() > deadline:
-                raise self.failure(f"no sign of {what} after {timeout:.0f} s")
+                raise self.failure(f"timed out after {timeout:.0f} s waiting for {description}")
             time.sleep(interval)
 
-    def failure(self, what: str) -> DemoError:
+    def failure(self, problem: str) -> DemoError:
         """An error about this process, with the end of its log."""
-        return DemoError(f"{self.name}: {what}. The end of {self.log}:\n{tail(self.log)}")
+        return DemoError(f"{self.name}: {problem}. End of {self.log}:\n{tail(self.log)}")
 
     def stop(self, grace: float = 15.0) -> None:
         """Stop it and all its descendants; does nothing if it has exited already."""
-        below: list[psutil.Process] = []
+        descendants: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            below = psutil.Process(self.pid).children(recursive=True)
+            descendants = psutil.Process(self.pid).children(recursive=True)
         if self.code is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
         # psutil compares start times, so a reused process ID is left alone.
-        _kill([*below, *self._of_session()])
+        _kill([*descendants, *self._session_processes()])
         self._process.wait()
 
-    def _of_session(self) -> list[psutil.Process]:
+    def _session_processes(self) -> list[psutil.Process]:
         """Descendants of the demo in this child's session, including any that it started just before its end."""
-        found = []
+        members = []
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getsid(process.pid) == self.pid:
-                    found.append(process)
-        return found
+                    members.append(process)
+        return members
 
     def __enter__(self) -> Child:
         return self

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.flights.measure.memory import Sample
-from examples.flights.measure.meter import Sums
+from examples.flights.measure.meter import CallTotals
 from examples.flights.transports import Transport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ SCOPE = "flights"  # of all runs; each run has a store of its own
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunConfig:
     """Parameters shared by all runs of one demo.
 
     Attributes:
@@ -28,7 +28,7 @@ class Asked:
         work: directory for all temporary files.
         address: of the store; ``None`` if no run uses it.
         timeout: of one run, in seconds.
-        tell: prints a line of progress.
+        print_progress: prints a line of progress.
     """
 
     scale: int
@@ -36,11 +36,11 @@ class Asked:
     work: Path
     address: str | None
     timeout: float
-    tell: Callable[[str], None]
+    print_progress: Callable[[str], None]
 
     def folder(self, transport: Transport) -> Path:
         """The directory of one transport's run, created if missing."""
-        folder = self.work / f"{transport.host}-{transport.name}"
+        folder = self.work / f"{transport.orchestrator}-{transport.name}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -70,7 +70,7 @@ class Outcome:
         report: the job's answer.
         seconds: duration of the run.
         begin, end: in seconds since the epoch.
-        sums: of the measured calls.
+        call_totals: of the measured calls.
         travelled: for each task, what the orchestrator stores in place of its value, as text.
     """
 
@@ -79,7 +79,7 @@ class Outcome:
     seconds: float
     begin: float
     end: float
-    sums: Sums
+    call_totals: CallTotals
     travelled: dict[str, str] = field(default_factory=dict)
 
 
@@ -129,13 +129,13 @@ class Figures:
         return self.bytes_written + self.bytes_read + self.bytes_stored
 
     @staticmethod
-    def of(outcome: Outcome, samples: list[Sample], stored: int) -> Figures:
+    def of(outcome: Outcome, samples: list[Sample], bytes_stored: int) -> Figures:
         """Compute a run's figures.
 
         Args:
             outcome: the run.
             samples: of its memory, including samples from before and after the run.
-            stored: bytes that it copied into shared memory.
+            bytes_stored: bytes that it copied into shared memory.
 
         Raises:
             ValueError: no sample was taken during the run.
@@ -143,19 +143,19 @@ class Figures:
         during = [sample.total for sample in samples if outcome.begin <= sample.time <= outcome.end]
         before = [sample.total for sample in samples if sample.time < outcome.begin]
         if not during:
-            raise ValueError(f"no memory sample was taken in the {outcome.seconds:.1f} s of {outcome.transport}")
-        sums = outcome.sums
+            raise ValueError(f"no memory sample was taken during the {outcome.seconds:.1f} s of {outcome.transport}")
+        call_totals = outcome.call_totals
         return Figures(
-            host=outcome.transport.host,
+            host=outcome.transport.orchestrator,
             name=outcome.transport.name,
             label=outcome.transport.label,
             what=outcome.transport.what,
-            write_seconds=sums.write_seconds,
-            read_seconds=sums.read_seconds,
-            calls=sums.writes + sums.reads,
-            bytes_written=sums.written,
-            bytes_read=sums.read,
-            bytes_stored=stored,
+            write_seconds=call_totals.write_seconds,
+            read_seconds=call_totals.read_seconds,
+            calls=call_totals.writes + call_totals.reads,
+            bytes_written=call_totals.written,
+            bytes_read=call_totals.read,
+            bytes_stored=bytes_stored,
             peak_bytes=max(during),
             idle_bytes=before[-1] if before else 0,
             run_seconds=outcome.seconds,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from examples.flights.processes import Child
-from examples.flights.runs import MIB, ROOT, Asked
+from examples.flights.runs import MIB, ROOT, RunConfig
 
 START_TIMEOUT = 60.0
 PROVISION_TIMEOUT = 120.0
@@ -19,17 +19,17 @@ def capacity_bytes(scale: int) -> int:
     return (256 + 352 * scale) * MIB
 
 
-def _listens(address: str) -> bool:
+def _is_listening(address: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(address.removeprefix("unix://")) == 0
 
 
 @contextmanager
-def running(asked: Asked, address: str) -> Iterator[Child]:
+def running(config: RunConfig, address: str) -> Iterator[Child]:
     """Context with a store at ``address``.
 
     Args:
-        asked: for the size of the data.
+        config: for the size of the data.
         address: ``unix:`` and a path.
 
     Raises:
@@ -39,10 +39,10 @@ def running(asked: Asked, address: str) -> Iterator[Child]:
     import entrepot
 
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address]
-    command += ["--size", str(capacity_bytes(asked.scale))]
-    log = asked.work / "entrepotd.log"
-    with Child("entrepotd", command, log=log, environment=asked.environment(), folder=ROOT) as child:
-        child.wait_for(lambda: _listens(address), f"its listening at {address}", START_TIMEOUT, interval=0.02)
+    command += ["--size", str(capacity_bytes(config.scale))]
+    log = config.work / "entrepotd.log"
+    with Child("entrepotd", command, log=log, environment=config.environment(), folder=ROOT) as child:
+        child.wait_for(lambda: _is_listening(address), f"a listener at {address}", START_TIMEOUT, interval=0.02)
         with entrepot.connect(address, scope="flights-demo") as store:
             store.wait_provisioned(PROVISION_TIMEOUT)
         yield child

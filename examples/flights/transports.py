@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-HOSTS = ("airflow", "dagster", "kedro")
+ORCHESTRATORS = ("airflow", "dagster", "kedro")
 ENTREPOT = "entrepot"
 
 
@@ -14,13 +14,13 @@ class Transport:
     """One way to pass values between tasks of one orchestrator.
 
     Attributes:
-        host: one of ``HOSTS``.
+        orchestrator: one of ``ORCHESTRATORS``.
         name: short, unique within the orchestrator.
         label: for the table and the chart.
         what: one line on what it does with a value.
     """
 
-    host: str
+    orchestrator: str
     name: str
     label: str
     what: str
@@ -45,24 +45,29 @@ TRANSPORTS = (
 )
 
 
-def chosen(hosts: Iterable[str] | None, names: Iterable[str] | None) -> list[Transport]:
+def select_transports(orchestrators: Iterable[str] | None, names: Iterable[str] | None) -> list[Transport]:
     """The transports of these orchestrators with these names, in the order of ``TRANSPORTS``.
 
     Args:
-        hosts: ``None`` for all.
+        orchestrators: ``None`` for all.
         names: ``None`` for all.
 
     Raises:
         ValueError: an unknown name, or nothing is left; the message lists what exists.
     """
-    hosts = list(HOSTS if hosts is None else hosts)
-    every = list(dict.fromkeys(transport.name for transport in TRANSPORTS))
-    names = list(every if names is None else names)
-    for given, known, kind in ((hosts, list(HOSTS), "host"), (names, every, "transport")):
-        for wrong in given:
-            if wrong not in known:
-                raise ValueError(f"there is no {kind} {wrong!r}; there are {', '.join(known)}")
-    found = [transport for transport in TRANSPORTS if transport.host in hosts and transport.name in names]
-    if not found:
-        raise ValueError(f"none of the hosts {', '.join(hosts)} has a transport {' or '.join(names)}")
-    return found
+    orchestrators = list(ORCHESTRATORS if orchestrators is None else orchestrators)
+    all_names = list(dict.fromkeys(transport.name for transport in TRANSPORTS))
+    names = list(all_names if names is None else names)
+    for requested, valid_names, kind in (
+        (orchestrators, list(ORCHESTRATORS), "orchestrator"),
+        (names, all_names, "transport"),
+    ):
+        for unknown in requested:
+            if unknown not in valid_names:
+                raise ValueError(f"unknown {kind} {unknown!r}; available: {', '.join(valid_names)}")
+    selected = [
+        transport for transport in TRANSPORTS if transport.orchestrator in orchestrators and transport.name in names
+    ]
+    if not selected:
+        raise ValueError(f"none of the orchestrators {', '.join(orchestrators)} has a transport {' or '.join(names)}")
+    return selected

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from entrepot_io.cluster.access import find
-from entrepot_io.cluster.api import Api
-from entrepot_io.cluster.places import ClusterPlaces, read_cluster
-from entrepot_io.placement import explain
+from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.kubernetes.credentials import find
+from entrepot_operator.kubernetes.locations import ClusterLocations, read_cluster_locations
+from entrepot_operator.placement import explain
 
-from examples.kubernetes.work import name
+from examples.kubernetes.work import output_name
 
 Manifest = dict[str, Any]
-PUBLISHED_SECONDS = 60.0
-RUN_SECONDS = 120.0
-CPU = "500m"
-_ORDER = 1
+PUBLISH_TIMEOUT_SECONDS = 60.0
+RUN_TIMEOUT_SECONDS = 120.0
+CPU_REQUEST = "500m"
+_ORDER_SEED = 1
 
 
 @dataclass
@@ -59,10 +59,10 @@ class Task:
     @property
     def local_bytes(self) -> int:
         """Size of the inputs that were on its own node."""
-        return sum(count for one, count in self.bytes.items() if self.homes[one] == self.node)
+        return sum(count for input_name, count in self.bytes.items() if self.homes[input_name] == self.node)
 
 
-def tasks(shards: int, rows: int) -> list[list[Task]]:
+def build_stages(shards: int, rows: int) -> list[list[Task]]:
     """The pipeline's stages; the last one gets its arguments later.
 
     Args:
@@ -70,18 +70,18 @@ def tasks(shards: int, rows: int) -> list[list[Task]]:
         rows: of the first one; each further one is larger.
     """
 
-    def one(stage: str, shard: int, *reads: str, more: tuple[str, ...] = ()) -> Task:
+    def new_task(stage: str, shard: int, *reads: str, more: tuple[str, ...] = ()) -> Task:
         return Task(f"{stage}-{shard}", stage, [stage, str(shard), *more], list(reads))
 
     numbers = range(shards)
     stages = [
-        [one("load", each, more=(str(rows * (2 + each) // 2),)) for each in numbers],
-        [one("clean", each, name("raw", each)) for each in numbers],
-        [one("train", each, name("clean", each)) for each in numbers],
+        [new_task("load", number, more=(str(rows * (2 + number) // 2),)) for number in numbers],
+        [new_task("clean", number, output_name("raw", number)) for number in numbers],
+        [new_task("train", number, output_name("clean", number)) for number in numbers],
     ]
-    chance = random.Random(_ORDER)
+    generator = random.Random(_ORDER_SEED)
     for stage in stages[1:]:
-        chance.shuffle(stage)  # tasks of a stage become ready in any order; here reproducibly
+        generator.shuffle(stage)  # tasks of a stage become ready in any order; here reproducibly
     return stages
 
 
@@ -91,7 +91,7 @@ def manifest(task: Task) -> Manifest:
         "name": "main",
         "image": "pipeline:1",
         "command": ["python", "-m", "examples.kubernetes.work", *task.words],
-        "resources": {"requests": {"cpu": CPU, "memory": "256Mi"}},
+        "resources": {"requests": {"cpu": CPU_REQUEST, "memory": "256Mi"}},
     }
     return {
         "apiVersion": "v1",
@@ -101,58 +101,64 @@ def manifest(task: Task) -> Manifest:
     }
 
 
-def run_stage(plane: Any, kubelet: Any, stores: str, namespace: str, stage: list[Task]) -> list[str]:
+def run_stage(control_plane: Any, kubelet: Any, stores: str, namespace: str, stage: list[Task]) -> list[str]:
     """Run one stage; returns one line for each pod on what was done to it.
 
     Args:
-        plane: the control plane.
+        control_plane: the control plane.
         kubelet: runs the pods that the scheduler has placed.
         stores: the namespace in which the stores publish.
         namespace: of the pods.
         stage: its tasks; their results (node, inputs, answer) are filled in.
     """
-    said = []
-    places = _published(plane, stores, {one for task in stage for one in task.reads})
+    lines = []
+    locations = _wait_for_names(control_plane, stores, {input_name for task in stage for input_name in task.reads})
     for task in stage:
-        ids = {one: str(places.named(one)) for one in task.reads}
-        for one, oid in ids.items():
-            ((task.homes[one], task.bytes[one]),) = places.objects[oid].items()
-        done = explain(manifest(task), list(ids.values()), places.objects, nodes=places.nodes)
-        plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", done.pod)
-        drawn = [f"{pull.value} ({pull.weight})" for pull in done.pulls if pull.kind == "host"]
-        said.append(f"{task.name}: drawn to {', '.join(drawn)}" if drawn else f"{task.name}: reads nothing")
-    kubelet.wait([task.name for task in stage], RUN_SECONDS)
+        ids = {input_name: str(locations.find_by_name(input_name)) for input_name in task.reads}
+        for input_name, oid in ids.items():
+            ((task.homes[input_name], task.bytes[input_name]),) = locations.objects[oid].items()
+        injection = explain(manifest(task), list(ids.values()), locations.objects, nodes=locations.nodes)
+        control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", injection.pod)
+        preferred_nodes = [f"{pull.value} ({pull.weight})" for pull in injection.pulls if pull.kind == "host"]
+        lines.append(
+            f"{task.name}: prefers {', '.join(preferred_nodes)}" if preferred_nodes else f"{task.name}: has no inputs"
+        )
+    kubelet.wait([task.name for task in stage], RUN_TIMEOUT_SECONDS)
     for task in stage:
-        task.node = task.elsewhere = kubelet.ran[task.name].node
+        task.node = task.elsewhere = kubelet.runs[task.name].node
         task.answer = kubelet.log(task.name).strip().splitlines()[-1]
-    return said
+    return lines
 
 
-def place_without(plane: Any, stage: Iterable[Task]) -> None:
+def place_without_injection(control_plane: Any, stage: Iterable[Task]) -> None:
     """Let the scheduler place the same pods without injection; they are not run."""
-    namespace = plane.namespace("without")
-    chosen = list(stage)
-    for task in chosen:
-        plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest(task))
-    placed = plane.bound(namespace, [task.name for task in chosen])
-    for task in chosen:
-        task.elsewhere = placed[task.name]
-    plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
-    plane.wait(lambda: not plane.listed(f"/api/v1/namespaces/{namespace}/pods"), "the pods to go")
+    namespace = control_plane.namespace("without")
+    pods = list(stage)
+    for task in pods:
+        control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest(task))
+    node_by_pod = control_plane.bound(namespace, [task.name for task in pods])
+    for task in pods:
+        task.elsewhere = node_by_pod[task.name]
+    control_plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+    control_plane.wait(
+        lambda: not control_plane.listed(f"/api/v1/namespaces/{namespace}/pods"), "the pods to be deleted"
+    )
 
 
-def _published(plane: Any, stores: str, names: set[str]) -> ClusterPlaces:
+def _wait_for_names(control_plane: Any, stores: str, names: set[str]) -> ClusterLocations:
     """Wait until the cluster knows all of these names; returns the locations."""
-    api = Api(find(str(plane.kubeconfig)))
-    found: list[ClusterPlaces] = []
+    api = Api(find(str(control_plane.kubeconfig)))
+    locations: list[ClusterLocations] = []
 
-    def known() -> bool:
-        found[:] = [read_cluster(api, stores)]
-        return names <= {each for one in found[0].locals for each in one.names}
+    def is_published() -> bool:
+        locations[:] = [read_cluster_locations(api, stores)]
+        return names <= {
+            name_of_object for local_object in locations[0].local_objects for name_of_object in local_object.names
+        }
 
-    check: Callable[[], bool] = known
+    check: Callable[[], bool] = is_published
     try:
-        plane.wait(check, f"the publishers to tell of {', '.join(sorted(names))}", PUBLISHED_SECONDS)
+        control_plane.wait(check, f"the publishers to report {', '.join(sorted(names))}", PUBLISH_TIMEOUT_SECONDS)
     finally:
         api.close()
-    return found[0]
+    return locations[0]

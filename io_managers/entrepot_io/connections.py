@@ -25,7 +25,8 @@ PickleRule = tuple[bool | None, Callable[[str], bool] | None]
 _lock = threading.Lock()
 # Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE.
 _stores: dict[tuple[str | None, str, PickleRule, str | None], Store] = {}
-_rule: PickleRule = (None, None)  # replaced as a whole by the process's orchestrator; read at each use of a store
+# Replaced as a whole by the process's orchestrator; read at each use of a store.
+_pickle_rule: PickleRule = (None, None)
 
 
 def permit_pickle(allow: bool | None, classes: Callable[[str], bool] | None) -> None:
@@ -35,8 +36,8 @@ def permit_pickle(allow: bool | None, classes: Callable[[str], bool] | None) -> 
         allow, classes: as for ``entrepot.connect``. Connections are cached per function object, so pass a module-level
             function rather than one created for each call.
     """
-    global _rule
-    _rule = (allow, classes)
+    global _pickle_rule
+    _pickle_rule = (allow, classes)
 
 
 def scope_store(address: str | None, scope: str) -> Store:
@@ -50,20 +51,20 @@ def scope_store(address: str | None, scope: str) -> Store:
         StoreUnavailable: nothing answers at that address.
     """
     import entrepot
-    from entrepot import parts
+    from entrepot import raw_objects
 
     # Whatever connect() would look up is part of the key, because a test or a notebook may change it.
-    rule = _rule
-    key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope, rule, os.environ.get("ENTREPOT_ALLOW_PICKLE"))
+    pickle_rule = _pickle_rule
+    key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope, pickle_rule, os.environ.get("ENTREPOT_ALLOW_PICKLE"))
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:
             store = entrepot.connect(
-                address, session=SCOPE_SESSION, scope=scope, allow_pickle=rule[0], pickled_classes=rule[1]
+                address, session=SCOPE_SESSION, scope=scope, allow_pickle=pickle_rule[0], pickled_classes=pickle_rule[1]
             )
             _stores[key] = store
             return store
-    parts.look(store)
+    raw_objects.ensure_connected(store)
     return store
 
 

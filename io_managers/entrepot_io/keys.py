@@ -38,7 +38,7 @@ def join(parts: Sequence[str], separators: str = "/") -> str:
         raise InvalidArgument("a key needs at least one part, but got none")
     for part in parts:
         if not isinstance(part, str):
-            raise InvalidArgument(f"the parts of a key are strings, but {part!r} is a {type(part).__name__}")
+            raise InvalidArgument(f"the parts of a key must be strings, but {part!r} is a {type(part).__name__}")
     return "/".join(_escape(part, separators) for part in parts)
 
 

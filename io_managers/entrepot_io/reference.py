@@ -15,15 +15,15 @@ from typing import Any
 from entrepot.errors import InvalidArgument, InvalidReference, VersionMismatch
 from entrepot.ids import ObjectID
 
-from entrepot_io.describe import human_bytes
+from entrepot_io.type_info import human_bytes
 
 FORMAT_VERSION = 1
 MARKER = "entrepot"
-_SHOWN = 60  # characters of an invalid value quoted in error messages
+_MAX_QUOTED = 60  # characters of an invalid value quoted in error messages
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
 _MAX_INT = 2**63 - 1
 # A mapping with these fields is treated as a reference even if its marker is missing.
-_TELLTALE = frozenset({"scope", "session", "id", "generation", "instance"})
+_IDENTIFYING_FIELDS = frozenset({"scope", "session", "id", "generation", "instance"})
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class Reference:
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else " " + "x".join(map(str, self.shape))
-        what = f"{self.type}{shape}, {human_bytes(self.nbytes)}"
-        named = f"{self.key!r} " if self.key is not None else ""
-        return f"{named}({what}; object {self.id} in session {self.session!r} of scope {self.scope!r})"
+        summary = f"{self.type}{shape}, {human_bytes(self.nbytes)}"
+        key_prefix = f"{self.key!r} " if self.key is not None else ""
+        return f"{key_prefix}({summary}; object {self.id} in session {self.session!r} of scope {self.scope!r})"
 
     @classmethod
     def parse(cls, data: object) -> Reference:
@@ -92,15 +92,15 @@ class Reference:
             VersionMismatch: it was written by a newer version.
         """
         if not isinstance(data, Mapping):
-            raise InvalidReference(f"a reference is a JSON object, but got {_show(data)}: {_ADVICE}")
+            raise InvalidReference(f"a reference must be a JSON object, but got {_quote(data)}: {_ADVICE}")
         version = _integer(data, MARKER)
         if version > FORMAT_VERSION:
             raise VersionMismatch(
-                f"the reference has format version {version}, this installation reads up to {FORMAT_VERSION}: "
+                f"the reference has format version {version}, but this installation reads up to {FORMAT_VERSION}: "
                 "upgrade entrepot here"
             )
         if version < 1:
-            raise _damaged(MARKER, version, "a format version from 1 on")
+            raise _damaged(MARKER, version, "a format version of 1 or more")
         identity = _text(data, "id")
         try:
             oid = ObjectID(identity)
@@ -113,7 +113,7 @@ class Reference:
         key = _text(data, "key") if data.get("key") is not None else None
         if key is not None and ObjectID.derive(scope, session, key) != oid:
             raise InvalidReference(
-                f"the reference is damaged: its id {oid} is not the one of the key {key!r} in session {session!r} "
+                f"the reference is damaged: its id {oid} does not match the key {key!r} in session {session!r} "
                 f"of scope {scope!r}: {_ADVICE}"
             )
         return cls(
@@ -135,26 +135,26 @@ def is_reference(data: object) -> bool:
 
     An orchestrator's own plain values never look like this: those that would are stored by reference.
     """
-    return isinstance(data, Mapping) and (MARKER in data or data.keys() >= _TELLTALE)
+    return isinstance(data, Mapping) and (MARKER in data or data.keys() >= _IDENTIFYING_FIELDS)
 
 
-_ADVICE = "it was changed on its way; run the task that wrote it again"
+_ADVICE = "it was modified in transit; rerun the task that wrote it"
 
 
-def _show(value: object) -> str:
+def _quote(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "..."
 
 
-def _damaged(field: str, value: object, wanted: str) -> InvalidReference:
-    return InvalidReference(f"the reference's field {field!r} is {_show(value)}, not {wanted}: {_ADVICE}")
+def _damaged(field: str, value: object, expected: str) -> InvalidReference:
+    return InvalidReference(f"the reference's field {field!r} is {_quote(value)}, not {expected}: {_ADVICE}")
 
 
 def _field(data: Mapping[Any, Any], field: str) -> Any:
     try:
         return data[field]
     except KeyError:
-        raise InvalidReference(f"the reference {_show(dict(data))} has no field {field!r}: {_ADVICE}") from None
+        raise InvalidReference(f"the reference {_quote(dict(data))} has no field {field!r}: {_ADVICE}") from None
 
 
 def _integer(data: Mapping[Any, Any], field: str) -> int:
@@ -167,7 +167,7 @@ def _integer(data: Mapping[Any, Any], field: str) -> int:
 def _text(data: Mapping[Any, Any], field: str, *, empty: bool = True) -> str:
     value = _field(data, field)
     if not isinstance(value, str) or not (value or empty):
-        raise _damaged(field, value, "a text" if empty else "a text that is not empty")
+        raise _damaged(field, value, "a string" if empty else "a non-empty string")
     return value
 
 

@@ -16,11 +16,11 @@ from entrepot_io.keys import shorten
 MAX_SCOPE_BYTES = 160
 
 
-def scope_of(host: str, identity: str, label: str = "") -> str:
+def scope_of(orchestrator: str, identity: str, label: str = "") -> str:
     """The scope of a deployment.
 
     Args:
-        host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
+        orchestrator: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
         identity: unique to this deployment.
         label: a readable name; only for display.
 
@@ -29,15 +29,15 @@ def scope_of(host: str, identity: str, label: str = "") -> str:
     """
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     readable = "".join(c if c.isalnum() or c in "._" else "-" for c in label).strip("-")
-    return shorten("-".join(part for part in (host, readable[:64], digest) if part), MAX_SCOPE_BYTES)
+    return shorten("-".join(part for part in (orchestrator, readable[:64], digest) if part), MAX_SCOPE_BYTES)
 
 
-def folder_scope(host: str, folder: str | os.PathLike[str]) -> str:
+def folder_scope(orchestrator: str, folder: str | os.PathLike[str]) -> str:
     """The scope of a deployment that a directory identifies.
 
     Args:
-        host: as for :func:`scope_of`.
+        orchestrator: as for :func:`scope_of`.
         folder: made absolute, links resolved; it need not exist.
     """
     path = Path(folder).expanduser().resolve()
-    return scope_of(host, str(path), path.name)
+    return scope_of(orchestrator, str(path), path.name)

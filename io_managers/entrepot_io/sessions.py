@@ -21,11 +21,11 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TTL = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 
 
-def run_session(host: str, *run: str) -> str:
+def run_session(orchestrator: str, *run: str) -> str:
     """The name of the session of one run.
 
     Args:
-        host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
+        orchestrator: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
         run: identifies the run within its deployment, such as a DAG and a run ID.
 
     >>> run_session("airflow", "etl", "manual__2026-01-01")
@@ -34,7 +34,7 @@ def run_session(host: str, *run: str) -> str:
     Raises:
         InvalidArgument: a part is not a string.
     """
-    return shorten(join([host, *run]), MAX_SESSION_BYTES)
+    return shorten(join([orchestrator, *run]), MAX_SESSION_BYTES)
 
 
 def kedro_session_in_airflow(dag_id: str, run_id: str) -> str:
@@ -63,13 +63,14 @@ def parse_ttl(value: float | str | None) -> float:
         match = _TTL.fullmatch(value.strip().lower())
         if match is None:
             raise InvalidArgument(
-                f"a session's time to live is a number of seconds or a text such as '30m', '24h' or '7d', not {value!r}"
+                "a session's time to live must be a number of seconds or a string such as '30m', '24h' or '7d', "
+                f"not {value!r}"
             )
         seconds = float(match[1]) * _UNITS[match[2]]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         seconds = float(value)
     else:
-        raise InvalidArgument(f"a session's time to live is a number of seconds, not {value!r}")
+        raise InvalidArgument(f"a session's time to live must be a number of seconds, not {value!r}")
     if not math.isfinite(seconds) or seconds < 1:
-        raise InvalidArgument(f"a session's time to live is at least one second and finite, not {value!r}")
+        raise InvalidArgument(f"a session's time to live must be finite and at least one second, not {value!r}")
     return seconds

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from entrepot.codec import COPY_MODES, CopyMode
 from entrepot.errors import InvalidArgument
 
-from entrepot_io.plain import DEFAULT_INLINE_BELOW
+from entrepot_io.inline_policy import DEFAULT_INLINE_BELOW
 from entrepot_io.sessions import parse_ttl
 
 
@@ -44,14 +44,14 @@ def resolve(
     session_ttl: float | str | None = None,
     copy: str | None = None,
     inline_below: int | str | None = None,
-    configured: Callable[[str], str | None] | None = None,
+    lookup_option: Callable[[str], str | None] | None = None,
 ) -> Settings:
     """Resolve all settings.
 
     Args:
         address, scope, session_ttl, copy, inline_below: the user's arguments; ``None`` falls through to the next
             source.
-        configured: looks up an option in the orchestrator's configuration, by the attribute's name.
+        lookup_option: looks up an option in the orchestrator's configuration, by the attribute's name.
 
     Raises:
         InvalidArgument: a setting is out of range; the message names it and its value.
@@ -60,14 +60,14 @@ def resolve(
     def find(name: str, argument: str | float | None) -> str | float | None:
         if argument is not None:
             return argument
-        found = os.environ.get(f"ENTREPOT_{name.upper()}")
-        if not found and configured is not None:
-            found = configured(name)
-        return found or None
+        value = os.environ.get(f"ENTREPOT_{name.upper()}")
+        if not value and lookup_option is not None:
+            value = lookup_option(name)
+        return value or None
 
     def text(name: str, argument: str | None) -> str | None:
-        found = find(name, argument)
-        return None if found is None else str(found)
+        value = find(name, argument)
+        return None if value is None else str(value)
 
     return Settings(
         address=text("address", address),
@@ -87,7 +87,7 @@ def copy_mode(value: str | None) -> CopyMode:
     if value is None:
         return "never"
     if value not in COPY_MODES:
-        raise InvalidArgument(f"copy is one of {', '.join(map(repr, COPY_MODES))}, not {value!r}")
+        raise InvalidArgument(f"copy must be one of {', '.join(map(repr, COPY_MODES))}, not {value!r}")
     return value
 
 
@@ -99,5 +99,5 @@ def _bytes(name: str, value: str | float | None) -> int:
     except ValueError:
         count = -1
     if count < 0:
-        raise InvalidArgument(f"{name} is a number of bytes from 0 on, not {value!r}")
+        raise InvalidArgument(f"{name} must be a non-negative number of bytes, not {value!r}")
     return count

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entrepot.lazy import lazy_names
+from entrepot.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from entrepot_kedro.dataset import EntrepotDataset as EntrepotDataset

@@ -25,23 +25,24 @@ from entrepot.codec import CopyMode
 from entrepot.errors import InvalidArgument, ObjectNotFound, UnsupportedType
 from entrepot.ids import ObjectID
 from entrepot_io.connections import session_store
-from entrepot_io.handoff import delete_by_key, get_by_key, key_exists, put_value
 from entrepot_io.keys import kedro_key, object_name
 from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.settings import resolve
-from entrepot_io.use import set_use
+from entrepot_io.usage_hints import parse_usage_hints
+from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import AbstractDataset
 from kedro.io.core import Version
 
-from entrepot_kedro import ending, policies
-from entrepot_kedro.origin import find_origin
-from entrepot_kedro.places import PROCESS_SESSION, Session, default_scope, session_of
-from entrepot_kedro.transcoding import as_form, form_of, plain_name
+from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.values.catalog_entry import find_catalog_entry
+from entrepot_kedro.values.process_session import register_process_session
+from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
+from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
 
 if TYPE_CHECKING:
     from entrepot import Store
-    from entrepot_io.policy.lineage import ObjectRef
     from entrepot_io.reference import Reference
+    from entrepot_policy.state.lineage import ObjectRef
 
 
 class _Nothing:
@@ -55,19 +56,19 @@ _NOTHING = _Nothing()
 
 
 @dataclass(frozen=True)
-class RunNote:
+class RunInfo:
     """What a dataset knows about its run if a policy is set; travels with the dataset to other processes.
 
     Attributes:
-        run: ID of ``kedro run``'s session.
+        run_id: ID of ``kedro run``'s session.
         pipelines: names of the pipelines requested.
-        made: whether a node of this run makes the dataset.
+        is_produced: whether a node of this run makes the dataset.
         package: the project's package; None: not a Kedro project.
     """
 
-    run: str
+    run_id: str
     pipelines: tuple[str, ...]
-    made: bool
+    is_produced: bool
     package: str | None
 
 
@@ -106,28 +107,28 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         version: Version | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        origin = find_origin(self, sys._getframe())
+        catalog_entry = find_catalog_entry(self, sys._getframe())
         if name is None:
-            if origin is None:
+            if catalog_entry is None:
                 raise InvalidArgument(
-                    "an EntrepotDataset that is not made by a catalog entry of its own has no name: give it one, "
-                    'EntrepotDataset(name="..."), or in a catalog pattern name: "{name}"'
+                    "an EntrepotDataset without a catalog entry of its own needs a name: pass "
+                    'EntrepotDataset(name="..."), or set name: "{name}" in the catalog pattern'
                 )
-            name = origin.name
+            name = catalog_entry.name
         if not name:
-            raise InvalidArgument("the name of a dataset is not empty")
+            raise InvalidArgument("the name of a dataset must not be empty")
         if version is not None and session is not None:
             raise InvalidArgument(
-                f"dataset {name!r} is versioned, and versions outlive runs: leave its session {session!r} away"
+                f"dataset {name!r} is versioned, and versions outlive runs: remove its session {session!r}"
             )
         settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copy)
         self.metadata = metadata
-        self.run_note: RunNote | None = None
-        self._used = set_use(locality_set)
+        self.run_info: RunInfo | None = None
+        self._locality_set = parse_usage_hints(locality_set)
         self._name = plain_name(name)
         self._form = form_of(name)
-        self._process = os.getpid()
-        self._kept: Any = _NOTHING  # a value that cannot be stored; exists in this process only
+        self._owner_pid = os.getpid()
+        self._memory_value: Any = _NOTHING  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
         self.copy_mode: CopyMode = settings.copy
@@ -135,11 +136,11 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         self._load_version = None if version is None else cast("str | None", version.load)
         self._save_version = None if version is None else cast("str | None", version.save)
         if version is None:
-            self._session = session_of(session, None if origin is None else origin.save_version)
+            self._session = session_of(session, None if catalog_entry is None else catalog_entry.save_version)
         else:
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
         if self._session.name == PROCESS_SESSION:
-            ending.watch_process(self.address, self.scope)
+            register_process_session(self.address, self.scope)
         # Kedro uses this to decide which datasets of a failed run still exist for the next one.
         self._EPHEMERAL = self._session.ends_with_run
 
@@ -150,11 +151,11 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, or by
                 ``StoreUnavailable`` if the store cannot be reached.
         """
-        if self._kept is not _NOTHING:
-            return self._kept
-        binding = policies.current()
-        value = self.read_now() if binding is None else binding.load(self)
-        return as_form(value, self._form) if self._form else value
+        if self._memory_value is not _NOTHING:
+            return self._memory_value
+        binding = policy_registry.active()
+        value = self.read_direct() if binding is None else binding.load(self)
+        return convert_to_form(value, self._form) if self._form else value
 
     def save(self, data: Any) -> None:
         """Save a value. It replaces the value of an earlier attempt, except for versions, which are written once.
@@ -163,26 +164,26 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             DatasetError: caused by ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (the version already has
                 another value) or ``StoreUnavailable``.
         """
-        self._kept = _NOTHING
-        binding = policies.current()
+        self._memory_value = _NOTHING
+        binding = policy_registry.active()
         try:
             if binding is None:
-                self.write_now(data)
+                self.write_direct(data)
             else:
                 binding.save(self, data)
         except UnsupportedType:
-            if not self._session.ends_with_run or os.getpid() != self._process:
+            if not self._session.ends_with_run or os.getpid() != self._owner_pid:
                 raise
             self.drop()  # of an earlier attempt's value
-            self._kept = data
+            self._memory_value = data
 
     def _exists(self) -> bool:
-        if self._kept is not _NOTHING:
+        if self._memory_value is not _NOTHING:
             return True
         store = self.store()
-        key = self._load_key(store)
+        key = self._resolve_load_key(store)
         if key is not None:
-            binding = policies.current()
+            binding = policy_registry.active()
             return key_exists(store, key) if binding is None else binding.survives(self, key)
         try:
             return store.exists(store.resolve(object_name(kedro_key(self._name))))
@@ -193,33 +194,35 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         # The runner calls this after the last consumer, in its own process, and never for outputs of the pipeline.
         # Under a policy, the value may be needed to recompute another one, so it is dropped at the end of the run. So
         # is one with a transcoded name, which is read under several names.
-        self._kept = _NOTHING
-        if self._session.ends_with_run and self.run_note is None and not self._form:
+        self._memory_value = _NOTHING
+        if self._session.ends_with_run and self.run_info is None and not self._form:
             self.drop()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": _NOTHING}
+        return self.__dict__ | {"_memory_value": _NOTHING}
 
     # --- direct access without a policy, and accessors for the code that executes one
 
-    def read_now(self, key: str | None = None) -> Any:
+    def read_direct(self, key: str | None = None) -> Any:
         """Read the value that is in the store now.
 
         Args:
             key: key of the value; None: what a load returns, possibly a version saved by another run.
         """
         store = self.store()
-        key = key or self._load_key(store)
+        key = key or self._resolve_load_key(store)
         if key is None:
             return store.get_by_name(object_name(kedro_key(self._name)), copy=self.copy_mode)
         return get_by_key(store, key, copy=self.copy_mode)
 
-    def write_now(self, data: Any) -> Reference:
+    def write_direct(self, data: Any) -> Reference:
         """Write a value; return the reference to it."""
         store = self.store()
         if self._save_version is None:
-            return put_value(store, kedro_key(self._name), data, used=self._used)
-        reference = put_value(store, kedro_key(self._name, self._save_version), data, replace=False, used=self._used)
+            return put_value(store, kedro_key(self._name), data, usage_hints=self._locality_set)
+        reference = put_value(
+            store, kedro_key(self._name, self._save_version), data, replace=False, usage_hints=self._locality_set
+        )
         store.set_name(object_name(kedro_key(self._name)), reference.id, replace=True)  # alias of the latest version
         return reference
 
@@ -237,16 +240,16 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         Args:
             key: key of the value; None: that of the value saved by this run.
         """
-        from entrepot_io.policy.lineage import ObjectRef
+        from entrepot_policy.state.lineage import ObjectRef
 
         key = key or kedro_key(self._name, self._save_version)
         return ObjectRef(self._session.name, ObjectID.derive(self.scope, self._session.name, key), key)
 
-    def wanted_key(self) -> str | None:
+    def load_key(self) -> str | None:
         """Return the key that a load reads; None: a version that only the store can tell."""
         if self._load_version is not None or self._save_version is None:
             return kedro_key(self._name, self._load_version)
-        if self.run_note is not None and self.run_note.made:
+        if self.run_info is not None and self.run_info.is_produced:
             return kedro_key(self._name, self._save_version)
         return None
 
@@ -265,14 +268,14 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         """Whether each run saves a version of its own."""
         return self._save_version is not None
 
-    def resume(self, session: str) -> None:
+    def resume_session(self, session: str) -> None:
         """Continue in the session of an earlier run, if the value belongs to one run only."""
         if self._session.ends_with_run:
             self._session = Session(session, ends_with_run=True)
 
-    def expect(self, survives: bool) -> None:
+    def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
-        self._EPHEMERAL = not survives
+        self._EPHEMERAL = not persistent
 
     def _describe(self) -> dict[str, Any]:
         return {
@@ -281,14 +284,14 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
             "session": self._session.name,
             "address": self.address,
             "copy": self.copy_mode,
-            "locality_set": None if self._used is None else self._used.name,
+            "locality_set": None if self._locality_set is None else self._locality_set.name,
             "load_version": self._load_version,
             "save_version": self._save_version,
         }
 
-    def _load_key(self, store: Store) -> str | None:
+    def _resolve_load_key(self, store: Store) -> str | None:
         """Return the key to load from; None for the latest version of a versioned dataset, which an alias refers to."""
         if self._load_version is not None or self._save_version is None:
             return kedro_key(self._name, self._load_version)
-        own = kedro_key(self._name, self._save_version)  # this run's version, even if another run saved one later
-        return own if key_exists(store, own) else None
+        own_key = kedro_key(self._name, self._save_version)  # this run's version, even if another run saved one later
+        return own_key if key_exists(store, own_key) else None

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot.errors import CorruptData, ObjectLost
 from entrepot.ids import ObjectID
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 ENDED_KEY = "kedro-run-ended"
-ENDED = "its run ended well, and its process is gone"
+ENDED = "its run succeeded and its process has exited"
 
 
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
@@ -35,22 +35,22 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
     Raises:
         StoreUnavailable: the store cannot be reached.
     """
-    return {session: ENDED for session in sessions if _is_over(store, scope, session)}
+    return {session: ENDED for session in sessions if _has_ended(store, scope, session)}
 
 
 def process_mark() -> dict[str, str]:
     """Identify this process, so that it cannot be mistaken for one that gets its PID later."""
-    return {"process": process_of(os.getpid()), "pids": _namespace()}
+    return {"process": process_identity(os.getpid()), "pids": _namespace()}
 
 
-def process_of(pid: int) -> str:
+def process_identity(pid: int) -> str:
     """Identify a process by PID, start time and boot ID; empty if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-    return f"{pid} {stat.rpartition(')')[2].split()[19]} {boot}"
+    return f"{pid} {stat.rpartition(')')[2].split()[19]} {boot_id}"
 
 
 def _namespace() -> str:
@@ -61,14 +61,14 @@ def _namespace() -> str:
         return ""
 
 
-def _is_over(store: Store, scope: str, session: str) -> bool:
+def _has_ended(store: Store, scope: str, session: str) -> bool:
     try:
-        raw = parts.get_record(store, ObjectID.derive(scope, session, ENDED_KEY))
-        said: Any = None if raw is None else json.loads(raw)
+        raw = raw_objects.get_record(store, ObjectID.derive(scope, session, ENDED_KEY))
+        mark: Any = None if raw is None else json.loads(raw)
     except (CorruptData, ObjectLost, ValueError):
         return False
-    if not isinstance(said, dict) or said.get("pids") != _namespace():
+    if not isinstance(mark, dict) or mark.get("pids") != _namespace():
         return False
-    process = str(said.get("process", ""))
+    process = str(mark.get("process", ""))
     pid = process.partition(" ")[0]
-    return pid.isdigit() and process_of(int(pid)) != process
+    return pid.isdigit() and process_identity(int(pid)) != process

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.framework.hooks import hook_impl
 
-from entrepot_kedro import policies
+from entrepot_kedro.log import logger
+from entrepot_kedro.policy import policy_registry
 
 if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
 
 
-def by_pattern(names: Iterable[str], catalog: Any) -> set[str]:
+def names_matching_patterns(names: Iterable[str], catalog: Any) -> set[str]:
     """Return the datasets without an entry of their own that match one of the user's patterns."""
     resolver = getattr(catalog, "config_resolver", None)
     if resolver is None:
@@ -33,15 +34,17 @@ def by_pattern(names: Iterable[str], catalog: Any) -> set[str]:
     }
 
 
-def explain(error: Exception, node: Node) -> None:
+def advise_read_only(error: Exception, node: Node) -> None:
     """Log which setting helps a node that tried to write to a read-only value from the store."""
     if "entrepot_kedro.dataset" not in sys.modules:  # then none of its values came from the store
         return
-    from entrepot_io.read_only import advice, is_read_only
+    from entrepot_io.read_only_errors import advice, is_read_only_error
 
-    if is_read_only(error):
-        where = "as an argument of the dataset or its pattern in the catalog (copy: on_write), or as ENTREPOT_COPY"
-        policies.logger.error("Node '%s': %s", node.name, advice(where))
+    if is_read_only_error(error):
+        setting_hint = (
+            "as an argument of the dataset or its pattern in the catalog (copy: on_write), or as ENTREPOT_COPY"
+        )
+        logger.error("Node '%s': %s", node.name, advice(setting_hint))
 
 
 class EntrepotHooks:
@@ -55,8 +58,8 @@ class EntrepotHooks:
             PolicyError: the policy is invalid; the message has file and line.
             InvalidArgument: the policy file does not exist.
         """
-        policies.forget()
-        policies.current()
+        policy_registry.reset()
+        policy_registry.active()
 
     @hook_impl
     def before_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
@@ -66,97 +69,101 @@ class EntrepotHooks:
             ValueError: an input does not exist, and no node makes it.
             PolicyError: a target is not writable.
         """
-        if (ending := _ending()) is not None:
-            ending.begun()
-        binding = policies.current()
-        if wanted := by_pattern(pipeline.inputs(), catalog):
+        if (session_cleanup := _loaded_session_cleanup()) is not None:
+            session_cleanup.on_run_begin()
+        binding = policy_registry.active()
+        if pattern_inputs := names_matching_patterns(pipeline.inputs(), catalog):
             from entrepot_kedro.pipeline_inputs import check_inputs
 
             try:
-                check_inputs(wanted, catalog, remade=binding is not None)
+                check_inputs(pattern_inputs, catalog, can_recompute=binding is not None)
             except ValueError:
-                if (ending := _ending()) is not None:
-                    ending.not_begun(pipeline, catalog)
+                if (session_cleanup := _loaded_session_cleanup()) is not None:
+                    session_cleanup.on_run_refused(pipeline, catalog)
                 raise
         if binding is not None:
-            from entrepot_kedro.whole_runs import begin
+            from entrepot_kedro.policy.run_lifecycle import begin_run
 
-            begin(binding, run_params, pipeline, catalog)
+            begin_run(binding, run_params, pipeline, catalog)
 
     @hook_impl
     def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a successful run."""
-        binding = policies.current()
+        binding = policy_registry.active()
         if any("@" in name for name in pipeline.datasets()):
             from entrepot_kedro.pipeline_inputs import drop_transcoded
 
             drop_transcoded(pipeline, catalog)
         if binding is not None:
-            from entrepot_kedro.whole_runs import end
+            from entrepot_kedro.policy.run_lifecycle import end_run
 
-            end(binding, run_params, pipeline, catalog, well=True)
-        if (ending := _ending()) is not None:
-            ending.ended_well(pipeline, catalog)
+            end_run(binding, run_params, pipeline, catalog, succeeded=True)
+        if (session_cleanup := _loaded_session_cleanup()) is not None:
+            session_cleanup.on_run_success(pipeline, catalog)
 
     @hook_impl
     def on_pipeline_error(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a failed run."""
-        binding = policies.current()
+        binding = policy_registry.active()
         if binding is not None:
-            from entrepot_kedro.whole_runs import end
+            from entrepot_kedro.policy.run_lifecycle import end_run
 
-            end(binding, run_params, pipeline, catalog, well=False)
-        if (ending := _ending()) is not None:
-            ending.failed(pipeline, catalog)
+            end_run(binding, run_params, pipeline, catalog, succeeded=False)
+        if (session_cleanup := _loaded_session_cleanup()) is not None:
+            session_cleanup.on_run_failure(pipeline, catalog)
 
     @hook_impl
     def before_dataset_loaded(self, node: Node) -> None:
         """Begin, or continue, the attempt of a node that loads an input in this thread."""
-        binding = policies.current()
+        binding = policy_registry.active()
         if binding is not None:
-            binding.begin(node)
+            binding.begin_attempt(node)
 
     @hook_impl
     def before_node_run(self, node: Node, catalog: Any, inputs: dict[str, Any]) -> None:
         """Prepare retries for a node whose inputs are loaded."""
-        binding = policies.current()
+        binding = policy_registry.active()
         if binding is not None:
-            from entrepot_kedro.attempts import retry
+            from entrepot_kedro.policy.node_retries import enable_retries
 
-            binding.know(node, catalog)
-            binding.begin(node)
-            retry(binding, node, catalog, inputs)
+            binding.learn_run(node, catalog)
+            binding.begin_attempt(node)
+            enable_retries(binding, node, catalog, inputs)
 
     @hook_impl
     def after_node_run(self, node: Node) -> None:
         """Record a node whose function returned; without outputs, its attempt ends here."""
-        if (ending := _ending()) is not None:
-            ending.node_ended(node.name)
-        binding = policies.current()
+        if (session_cleanup := _loaded_session_cleanup()) is not None:
+            session_cleanup.on_node_success(node.name)
+        binding = policy_registry.active()
         if binding is not None and not node.outputs:
-            binding.ended(binding.begin(node))
+            binding.end_attempt(binding.begin_attempt(node))
 
     @hook_impl
     def on_node_error(self, error: Exception, node: Node) -> None:
         """End the attempt of a node whose function raised for the last time."""
-        explain(error, node)
-        binding = policies.current()
+        advise_read_only(error, node)
+        binding = policy_registry.active()
         if binding is not None:
-            binding.ended(binding.begin(node), error)
+            binding.end_attempt(binding.begin_attempt(node), error)
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, node: Node) -> None:
         """Record a saved output; the last one ends the node's attempt."""
-        binding = policies.current()
+        binding = policy_registry.active()
         if binding is not None:
-            attempt = binding.begin(node)
-            if attempt.saved(dataset_name):
-                binding.ended(attempt)
+            attempt = binding.begin_attempt(node)
+            if attempt.record_saved(dataset_name):
+                binding.end_attempt(attempt)
 
 
-def _ending() -> ModuleType | None:
-    """Return the module ``ending`` if this process has datasets in the store; they import it, nobody else needs it."""
-    return sys.modules.get("entrepot_kedro.ending")
+def _loaded_session_cleanup() -> ModuleType | None:
+    """Return the module ``session_cleanup`` if this process has datasets in the store; else nobody needs it."""
+    if "entrepot_kedro.dataset" not in sys.modules:
+        return None
+    from entrepot_kedro import session_cleanup
+
+    return session_cleanup
 
 
 hooks = EntrepotHooks()

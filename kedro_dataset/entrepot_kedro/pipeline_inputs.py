@@ -11,37 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
 from kedro.framework import project
-from kedro.io import CachedDataset, DatasetError
+from kedro.io import DatasetError
 
-from entrepot_kedro.dataset import EntrepotDataset
-from entrepot_kedro.policies import logger
-from entrepot_kedro.transcoding import SEPARATOR, plain_name
+from entrepot_kedro.log import logger
+from entrepot_kedro.stored_datasets import stored_dataset
+from entrepot_kedro.values.transcoding import SEPARATOR, plain_name
 
 if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
 
-def check_inputs(wanted: Collection[str], catalog: Any, *, remade: bool) -> None:
+def check_inputs(input_names: Collection[str], catalog: Any, *, can_recompute: bool) -> None:
     """Report inputs that do not exist before the first node runs, as Kedro does without patterns.
 
     Args:
-        wanted: free inputs of the pipeline that match patterns of the catalog.
+        input_names: free inputs of the pipeline that match patterns of the catalog.
         catalog: catalog of the run.
-        remade: whether a policy may rerun the nodes that make an input, even in another part of the project's
+        can_recompute: whether a policy may rerun the nodes that make an input, even in another part of the project's
             pipelines.
 
     Raises:
         ValueError: an input matches a pattern of the catalog, and nothing of that name is in the store.
     """
-    if remade:
-        known = {plain_name(name) for one in project.pipelines.values() for name in one.all_outputs()}
-        wanted = {name for name in wanted if plain_name(name) not in known}
-    missing = {name for name in wanted if _is_absent(catalog, name)}
+    if can_recompute:
+        produced_names = {
+            plain_name(name) for pipeline in project.pipelines.values() for name in pipeline.all_outputs()
+        }
+        input_names = {name for name in input_names if plain_name(name) not in produced_names}
+    missing = {name for name in input_names if _is_absent(catalog, name)}
     if missing:
         raise ValueError(
-            f"Pipeline input(s) {missing} not found in the {type(catalog).__name__}: they match a pattern of the "
-            "catalog that gives them to Entrepot, but nothing of that name is in the store, and no node of this run "
-            "makes it"
+            f"Pipeline input(s) {missing} not found in the {type(catalog).__name__}: they match a catalog "
+            "pattern of Entrepot datasets, but are not in the store, and no node of this run produces them"
         )
 
 
@@ -52,23 +53,16 @@ def drop_transcoded(pipeline: Pipeline, catalog: Any) -> None:
     load. Both are one value, which is dropped here once the run is over.
     """
     for name in pipeline.datasets() - pipeline.outputs() - pipeline.inputs():
-        dataset = _stored(catalog, name) if SEPARATOR in name else None
+        dataset = stored_dataset(catalog, name) if SEPARATOR in name else None
         if dataset is not None and dataset.session.ends_with_run:
             try:
                 dataset.drop()
             except EntrepotError as error:
-                logger.warning("Entrepot: %s stays until its session ends: %s", name, error)
-
-
-def _stored(catalog: Any, name: str) -> EntrepotDataset | None:
-    dataset = catalog.get(name)
-    if type(dataset) is CachedDataset:
-        dataset = dataset._dataset
-    return dataset if isinstance(dataset, EntrepotDataset) else None
+                logger.warning("Entrepot: cannot drop %s; it stays until its session ends: %s", name, error)
 
 
 def _is_absent(catalog: Any, name: str) -> bool:
-    dataset = _stored(catalog, name)
+    dataset = stored_dataset(catalog, name)
     try:
         return dataset is not None and not dataset.exists()
     except DatasetError:

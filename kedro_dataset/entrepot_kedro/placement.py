@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
 from entrepot_io.keys import kedro_key
-from entrepot_io.placement import wishes
+from entrepot_operator.placement import placement_hints
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
-from entrepot_kedro.runs import stored
+from entrepot_kedro.stored_datasets import stored_datasets
 
 if TYPE_CHECKING:
-    from entrepot_io.placement.asked import Locality, StoreWish
+    from entrepot_operator.placement.pod_annotations import Locality, StoreRequirement
 
 
 def node_annotations(
@@ -27,7 +27,7 @@ def node_annotations(
     *,
     session: str | None = None,
     locality: Locality | None = None,
-    store: StoreWish | None = None,
+    store: StoreRequirement | None = None,
 ) -> dict[str, str]:
     """Return annotations for the pod of a task that runs these nodes.
 
@@ -43,24 +43,24 @@ def node_annotations(
         InvalidArgument: datasets of the run have different scopes.
     """
     pipeline = nodes if isinstance(nodes, Pipeline) else Pipeline(list(nodes))
-    wanted = pipeline.inputs()
-    known: list[str] = []
+    input_names = pipeline.inputs()
+    object_ids: list[str] = []
     keys: dict[str, str] = {}  # key -> scope
-    for name, dataset in stored(catalog, pipeline, Pipeline([])).items():
-        if name not in wanted or dataset.is_versioned:
+    for name, dataset in stored_datasets(catalog, pipeline, Pipeline([])).items():
+        if name not in input_names or dataset.is_versioned:
             continue
         if dataset.session.ends_with_run:
             keys[kedro_key(dataset.name)] = dataset.scope
         else:
-            known.append(str(dataset.reference().id))
+            object_ids.append(str(dataset.reference().id))
     scopes = sorted(set(keys.values()))
     if len(scopes) > 1:
         raise InvalidArgument(
-            f"the nodes read datasets of the scopes {', '.join(scopes)}, and a pod's annotations have one: give the "
-            "datasets the same scope, or those of other scopes a session"
+            f"the nodes read datasets of the scopes {', '.join(scopes)}, but a pod's annotations can name only one: "
+            "give the datasets the same scope, or set a session for those of other scopes"
         )
-    return wishes.annotate(
-        requires=known or None,
+    return placement_hints.build_annotations(
+        requires=object_ids or None,
         keys=list(keys) or None,
         scope=scopes[0] if scopes else None,
         session=session,

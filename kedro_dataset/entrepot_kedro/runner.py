@@ -20,7 +20,7 @@ from typing import Any
 from kedro.runner import ParallelRunner
 from kedro.runner.task import Task
 
-from entrepot_kedro import policies
+from entrepot_kedro.policy import policy_registry
 
 
 class NodeKilled(RuntimeError):
@@ -34,12 +34,14 @@ class EntrepotParallelRunner(ParallelRunner):
     """
 
     def _get_executor(self, max_workers: int) -> Executor:
-        named = os.environ.get("KEDRO_MP_CONTEXT")
-        context = multiprocessing.get_context(named if named in ("fork", "spawn", "forkserver") else None)
-        return _Workers(max_workers, context)
+        configured_method = os.environ.get("KEDRO_MP_CONTEXT")
+        context = multiprocessing.get_context(
+            configured_method if configured_method in ("fork", "spawn", "forkserver") else None
+        )
+        return _ProcessPerNodeExecutor(max_workers, context)
 
 
-class _Workers(ProcessPoolExecutor):
+class _ProcessPerNodeExecutor(ProcessPoolExecutor):
     """Executor of single-process pools. A ProcessPoolExecutor by type, because Kedro pickles tasks for that type only.
 
     Args:
@@ -50,27 +52,27 @@ class _Workers(ProcessPoolExecutor):
     def __init__(self, max_workers: int, context: BaseContext) -> None:
         super().__init__(1, mp_context=context)
         self._context = context
-        self._free: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
-        self._all: list[ProcessPoolExecutor] = []
-        self._guard = threading.Lock()
+        self._idle_workers: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
+        self._all_workers: list[ProcessPoolExecutor] = []
+        self._workers_lock = threading.Lock()
         for _ in range(max_workers):
-            self._free.put(self._new(context))
+            self._idle_workers.put(self._start_worker(context))
         self._threads = ThreadPoolExecutor(max_workers, thread_name_prefix="entrepot-nodes")
 
-    def _new(self, context: BaseContext) -> ProcessPoolExecutor:
-        made = ProcessPoolExecutor(1, mp_context=context)
+    def _start_worker(self, context: BaseContext) -> ProcessPoolExecutor:
+        worker = ProcessPoolExecutor(1, mp_context=context)
         # Forks now, in the main thread and before any node runs: forking beside busy threads may inherit a held lock.
-        made.submit(os.getpid)
-        with self._guard:
-            self._all.append(made)
-        return made
+        worker.submit(os.getpid)
+        with self._workers_lock:
+            self._all_workers.append(worker)
+        return worker
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a node in a process of its own."""
-        return self._threads.submit(self._run, fn, args, kwargs)
+        return self._threads.submit(self._run_node, fn, args, kwargs)
 
-    def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        worker = self._free.get()
+    def _run_node(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        worker = self._idle_workers.get()
         number = 1
         try:
             while True:
@@ -78,32 +80,32 @@ class _Workers(ProcessPoolExecutor):
                     return worker.submit(fn, *args, **kwargs).result()
                 except BrokenProcessPool as error:
                     worker.shutdown(wait=False)
-                    self._judge(fn, number, error)
+                    self._await_retry(fn, number, error)
                     # Other threads are busy by now, so the replacement is spawned, not forked.
                     forks = self._context.get_start_method() == "fork"
-                    worker = self._new(multiprocessing.get_context("spawn") if forks else self._context)
+                    worker = self._start_worker(multiprocessing.get_context("spawn") if forks else self._context)
                 number += 1
         finally:
-            self._free.put(worker)
+            self._idle_workers.put(worker)
 
-    def _judge(self, fn: Callable[..., Any], number: int, error: BrokenProcessPool) -> None:
+    def _await_retry(self, fn: Callable[..., Any], number: int, error: BrokenProcessPool) -> None:
         """Wait until the node may be retried; raise if the policy does not retry it."""
-        binding = policies.current()
+        binding = policy_registry.active()
         if binding is None or not isinstance(fn, Task):
             raise error
-        said = binding.task_failed(fn.node, number, "its process was killed")
-        if not said.again:
+        decision = binding.task_failed(fn.node, number, "its process was killed")
+        if not decision.again:
             raise NodeKilled(
-                f"node {fn.node.name!r}: its process was killed, and it does not run again: {said.reason} "
-                f"(policy {said.rule})"
+                f"node {fn.node.name!r}: its process was killed, and it is not retried: {decision.reason} "
+                f"(policy {decision.rule})"
             ) from error
-        time.sleep(said.delay)
+        time.sleep(decision.delay)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes."""
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
-        with self._guard:
-            workers, self._all = self._all, []
+        with self._workers_lock:
+            workers, self._all_workers = self._all_workers, []
         for worker in workers:
             worker.shutdown(wait=wait, cancel_futures=cancel_futures)
         super().shutdown(wait=wait, cancel_futures=cancel_futures)

@@ -10,60 +10,67 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
+from entrepot.lazy_imports import deprecated_names
 
 if TYPE_CHECKING:
     from entrepot import Store
-    from entrepot._cli_common import SubParsers
+    from entrepot._cli.common import SubParsers
 
-    from entrepot_operator.publishing.bounds import Bounds
-    from entrepot_operator.publishing.observing import Origin
-    from entrepot_operator.publishing.plan import Published
+    from entrepot_operator.publisher.diff import PublishedObject
+    from entrepot_operator.publisher.limits import Limits
+    from entrepot_operator.publisher.snapshot import PublisherIdentity
 
 ONCE_SECONDS = 300.0
 
+__getattr__ = deprecated_names(__name__, {"add_verbs": "add_subcommands"})
 
-def add_verbs(verbs: SubParsers) -> None:
+
+def add_subcommands(subparsers: SubParsers) -> None:
     """Add this module's subcommands."""
-    publish = verbs.add_parser(
+    publish = subparsers.add_parser(
         "publish",
-        help="tell a Kubernetes cluster what the store of this node holds",
+        help="publish what this node's store holds to a Kubernetes cluster",
         epilog="Named objects, objects of durable sessions and the members of collections among them become "
-        "LocalObjects, collections GlobalObjects too. It runs until it is ended; what it published then expires.",
+        "LocalObjects; collections also become GlobalObjects. Runs until terminated; what it published then expires.",
     )
-    publish.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS)")
-    publish.add_argument("--node", help="the node's name in the cluster (default: ENTREPOT_NODE)")
+    publish.add_argument("--address", help="address of the store, unix:///path (default: ENTREPOT_ADDRESS)")
+    publish.add_argument("--node", help="name of this node in the cluster (default: ENTREPOT_NODE)")
     publish.add_argument(
-        "--store", default="default", metavar="NAME", help="the Store that it belongs to (default: default)"
+        "--store", default="default", metavar="NAME", help="name of the Store resource it belongs to (default: default)"
     )
-    publish.add_argument("--namespace", "-n", help="where to publish (default: that of the pod, or of the kubeconfig)")
+    publish.add_argument("--namespace", "-n", help="namespace to publish to (default: the pod's or the kubeconfig's)")
     publish.add_argument(
-        "--kubeconfig", metavar="FILE", help="default: the pod's service account, or as kubectl finds it"
+        "--kubeconfig", metavar="FILE", help="default: the pod's service account, or kubectl's kubeconfig"
     )
-    publish.add_argument("--context", help="of the kubeconfig (default: its current one)")
-    publish.add_argument("--max-objects", type=int, metavar="N", help="of this node; the largest win (default: 1000)")
-    publish.add_argument("--min-bytes", type=int, metavar="N", help="smaller objects are not published (default: 0)")
-    publish.add_argument("--writes-per-second", type=float, metavar="N", help="on average (default: 20)")
+    publish.add_argument("--context", help="context in the kubeconfig (default: its current one)")
     publish.add_argument(
-        "--lease-seconds", type=int, metavar="N", help="how long objects outlive the store (default: 60)"
+        "--max-objects", type=int, metavar="N", help="publish at most the N largest objects (default: 1000)"
     )
-    publish.add_argument("--interval", type=float, metavar="SECONDS", help="between looks at the store (default: 2)")
-    publish.add_argument("--once", action="store_true", help="publish what is there now, and end")
+    publish.add_argument("--min-bytes", type=int, metavar="N", help="do not publish smaller objects (default: 0)")
+    publish.add_argument("--writes-per-second", type=float, metavar="N", help="average rate limit (default: 20)")
     publish.add_argument(
-        "--dry-run", action="store_true", help="print what would be published as JSON, and ask no cluster"
+        "--lease-seconds", type=int, metavar="N", help="how long objects stay published without the store (default: 60)"
+    )
+    publish.add_argument("--interval", type=float, metavar="SECONDS", help="between scans of the store (default: 2)")
+    publish.add_argument("--once", action="store_true", help="publish the current objects, then exit")
+    publish.add_argument(
+        "--dry-run", action="store_true", help="print what would be published as JSON; contact no cluster"
     )
     publish.set_defaults(run=run_publish)
     from entrepot_operator.controller import commands as controller
 
-    controller.add_verb(verbs)
-    crds = verbs.add_parser("crds", help="print the CRDs, for kubectl apply --server-side -f -")
+    controller.add_subcommand(subparsers)
+    crds = subparsers.add_parser("crds", help="print the CRDs for kubectl apply --server-side -f -")
     crds.set_defaults(run=run_crds)
-    manifests = verbs.add_parser(
+    manifests = subparsers.add_parser(
         "manifests",
-        help="print all that an installation needs: CRDs, operator, webhook, for kubectl apply --server-side -f -",
+        help="print all manifests of an installation (CRDs, operator, webhook) for kubectl apply --server-side -f -",
     )
-    manifests.add_argument("--namespace", "-n", help="of operator and stores (default: entrepot-system)")
-    manifests.add_argument("--image", help="with the operator (default: entrepot:VERSION)")
-    manifests.add_argument("--only", metavar="PART", help="such as webhook, operator, publisher, reader or crds")
+    manifests.add_argument("--namespace", "-n", help="namespace of operator and stores (default: entrepot-system)")
+    manifests.add_argument("--image", help="image of the operator (default: entrepot:VERSION)")
+    manifests.add_argument(
+        "--only", metavar="PART", help="print only this part: webhook, operator, publisher, reader, crds, ..."
+    )
     manifests.set_defaults(run=run_manifests)
 
 
@@ -77,11 +84,11 @@ def run_crds(_: argparse.Namespace) -> int:
 
 def run_manifests(arguments: argparse.Namespace) -> int:
     """``entrepot manifests``."""
-    from entrepot_operator import installing
+    from entrepot_operator import install_manifests
 
-    text = installing.text(
-        namespace=arguments.namespace or installing.NAMESPACE,
-        image=arguments.image or installing.IMAGE,
+    text = install_manifests.text(
+        namespace=arguments.namespace or install_manifests.NAMESPACE,
+        image=arguments.image or install_manifests.IMAGE,
         only=arguments.only,
     )
     sys.stdout.write(text)
@@ -90,70 +97,68 @@ def run_manifests(arguments: argparse.Namespace) -> int:
 
 def run_publish(arguments: argparse.Namespace) -> int:
     """``entrepot publish``."""
-    from entrepot_operator.publishing.observing import Origin
+    from entrepot_operator.publisher.snapshot import PublisherIdentity
 
-    origin = Origin(_node(arguments), _store_name(arguments.store))
-    bounds = _bounds(arguments)
+    identity = PublisherIdentity(_node_name(arguments), _store_name(arguments.store))
+    limits = _limits(arguments)
     if arguments.dry_run:
-        return _print(arguments, origin, bounds)
+        return _print_dry_run(arguments, identity, limits)
 
-    from entrepot_io.cluster.access import find
-    from entrepot_io.cluster.api import Api
+    from entrepot_operator.kubernetes.api import Api
+    from entrepot_operator.kubernetes.credentials import find
+    from entrepot_operator.publisher.main import Publisher
 
-    from entrepot_operator.publishing.publisher import Publisher
-
-    access = find(arguments.kubeconfig, arguments.context)
-    namespace = arguments.namespace or access.namespace
-    publisher = Publisher(Api(access), lambda: _connected(arguments), origin, namespace, bounds)
+    credentials = find(arguments.kubeconfig, arguments.context)
+    namespace = arguments.namespace or credentials.namespace
+    publisher = Publisher(Api(credentials), lambda: _connect_store(arguments), identity, namespace, limits)
     if arguments.once:
         try:
             report = publisher.publish_all(ONCE_SECONDS)
         finally:
             publisher.close()
-        print(f"{report.wanted} resources in {namespace}, {report.refused} refused, {report.left_out} left out")
+        print(f"{report.desired} resources in {namespace}, {report.refused} refused, {report.left_out} left out")
         return 1 if report.refused else 0
-    publisher.run(_until_ended())
+    publisher.run(_stop_event())
     return 0
 
 
-def _print(arguments: argparse.Namespace, origin: Origin, bounds: Bounds) -> int:
-    from entrepot_io.cluster.objects import API_VERSION
+def _print_dry_run(arguments: argparse.Namespace, identity: PublisherIdentity, limits: Limits) -> int:
+    from entrepot_operator.kubernetes.objects import API_VERSION
+    from entrepot_operator.publisher.snapshot import StoreScanner
 
-    from entrepot_operator.publishing.observing import Observer
-
-    with _connected(arguments) as store:
-        wanted = Observer(origin, bounds).look(store)
-    everything: list[Published] = [*wanted.locals.values(), *wanted.globals.values()]
+    with _connect_store(arguments) as store:
+        desired = StoreScanner(identity, limits).scan(store)
+    resources: list[PublishedObject] = [*desired.locals.values(), *desired.globals.values()]
     items: list[dict[str, Any]] = [
         {
             "apiVersion": API_VERSION,
-            "kind": type(one).__name__,
-            "metadata": {"name": one.name},
-            "spec": one.spec(),
+            "kind": type(resource).__name__,
+            "metadata": {"name": resource.name},
+            "spec": resource.spec(),
         }
-        for one in everything
+        for resource in resources
     ]
     json.dump({"apiVersion": "v1", "kind": "List", "items": items}, sys.stdout, indent=2)
     sys.stdout.write("\n")
-    for note in wanted.notes:
+    for note in desired.notes:
         print(f"entrepot: {note}", file=sys.stderr)
-    if wanted.left_out:
-        print(f"entrepot: {wanted.left_out} objects exceed the bounds", file=sys.stderr)
+    if desired.left_out:
+        print(f"entrepot: {desired.left_out} objects exceed the limits", file=sys.stderr)
     return 0
 
 
-def _connected(arguments: argparse.Namespace) -> Store:
-    from entrepot._cli_common import connect
+def _connect_store(arguments: argparse.Namespace) -> Store:
+    from entrepot._cli.common import connect
 
     return connect(arguments)
 
 
-def _node(arguments: argparse.Namespace) -> str:
-    from entrepot_io.placement.names import NODE_VARIABLE
+def _node_name(arguments: argparse.Namespace) -> str:
+    from entrepot_operator.placement.names import NODE_VARIABLE
 
     node = arguments.node or os.environ.get(NODE_VARIABLE)
     if not node:
-        raise InvalidArgument(f"which node is this? Give --node, or {NODE_VARIABLE} (in a pod: fieldRef spec.nodeName)")
+        raise InvalidArgument(f"unknown node: pass --node, or set {NODE_VARIABLE} (in a pod: fieldRef spec.nodeName)")
     return str(node)
 
 
@@ -161,24 +166,24 @@ def _store_name(name: str) -> str:
     import re
 
     if len(name) > 63 or re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) is None:
-        raise InvalidArgument(f"the name of a Store has lower-case letters, digits and '-', at most 63, not {name!r}")
+        raise InvalidArgument(f"a Store's name must be at most 63 lower-case letters, digits and '-', not {name!r}")
     return name
 
 
-def _bounds(arguments: argparse.Namespace) -> Bounds:
-    from entrepot_operator.publishing.bounds import Bounds
+def _limits(arguments: argparse.Namespace) -> Limits:
+    from entrepot_operator.publisher.limits import Limits
 
-    given = {
+    overrides = {
         "max_objects": arguments.max_objects,
         "min_bytes": arguments.min_bytes,
         "writes_per_second": arguments.writes_per_second,
         "lease_seconds": arguments.lease_seconds,
         "scan_seconds": arguments.interval,
     }
-    return Bounds(**{name: value for name, value in given.items() if value is not None})
+    return Limits(**{name: value for name, value in overrides.items() if value is not None})
 
 
-def _until_ended() -> Any:
+def _stop_event() -> Any:
     from threading import Event
 
     stop = Event()

@@ -20,6 +20,6 @@ def definitions() -> list[dict[str, Any]]:
     Raises:
         InvalidArgument: YAML support is not installed; the message says what to install.
     """
-    from entrepot_io.placement import manifests
+    from entrepot_operator.placement.formats import manifests
 
-    return [part.content for part in manifests.read(text(), "the CRDs").parts if part.content is not None]
+    return [part.content for part in manifests.parse(text(), "the CRDs").parts if part.content is not None]

@@ -36,9 +36,9 @@ def run_dags(
             | variables
         )
         command = [sys.executable, str(dags), str(home / "found.json")]
-        done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said[-20_000:]
-        return json.loads((home / "found.json").read_text()), said
+        process = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
+        output = process.stdout + process.stderr
+        assert process.returncode == 0, output[-20_000:]
+        return json.loads((home / "found.json").read_text()), output
 
     return run

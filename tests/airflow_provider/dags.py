@@ -32,17 +32,17 @@ def task_instance() -> Any:
     return context["ti"]
 
 
-def seen(name: str, value: Any) -> None:
+def record_observation(name: str, value: Any) -> None:
     with Path(os.environ["SEEN"], name).open("a") as file:
         file.write(json.dumps(value) + "\n")
 
 
-def pulled(task_id: str, **where: Any) -> dict[str, Any]:
+def pull_result(task_id: str, **pull_arguments: Any) -> dict[str, Any]:
     """The result of a pull: a value, or the class and message of an error."""
     try:
-        value = task_instance().xcom_pull(task_ids=task_id, **where)
+        value = task_instance().xcom_pull(task_ids=task_id, **pull_arguments)
     except Exception as error:
-        return {"error": type(error).__name__, "said": str(error), "codes": [getattr(error, "code", None)]}
+        return {"error": type(error).__name__, "message": str(error), "codes": [getattr(error, "code", None)]}
     return {"value": value.tolist() if isinstance(value, np.ndarray) else repr(value)}
 
 
@@ -70,7 +70,7 @@ with DAG("handoff", schedule=None, start_date=START) as handoff:
 
     @task
     def report(frame: Any, values: Any, model: Any, array: Any, number: int, small: dict[str, Any]) -> dict[str, Any]:
-        seen(
+        record_observation(
             "handoff",
             {
                 "frame": [type(frame).__module__.split(".")[0], len(frame), int(frame["x"].sum())],
@@ -85,9 +85,9 @@ with DAG("handoff", schedule=None, start_date=START) as handoff:
 
     frame = make()
     values = features(frame)
-    both: Any = several()
+    several_values: Any = several()
     small: Any = plain()
-    report(frame, values, fit(values), both["array"], both["number"], small)
+    report(frame, values, fit(values), several_values["array"], several_values["number"], small)
 
 
 with DAG("mapped", schedule=None, start_date=START) as mapped:
@@ -102,7 +102,7 @@ with DAG("mapped", schedule=None, start_date=START) as mapped:
 
     @task
     def gather(parts: Any) -> None:
-        seen("mapped", [int(part[0]) for part in parts])
+        record_observation("mapped", [int(part[0]) for part in parts])
 
     gather(grow.expand(size=sizes()))
 
@@ -115,7 +115,7 @@ with DAG("retried", schedule=None, start_date=START) as retried:
         if ti.try_number == 2:
             with entrepot.connect(scope="tests") as store:
                 early = store.session(f"airflow/retried/{ti.run_id}").derive("retried/flaky/early")
-                seen("purged", not store.exists(early))
+                record_observation("purged", not store.exists(early))
         ti.xcom_push("early", np.full(1000, ti.try_number))
         if ti.try_number == 1:
             raise RuntimeError("fails once")
@@ -124,7 +124,7 @@ with DAG("retried", schedule=None, start_date=START) as retried:
     @task
     def after(value: Any) -> None:
         early = task_instance().xcom_pull(task_ids="flaky", key="early")
-        seen("retried", [int(value[0]), int(early[0])])
+        record_observation("retried", [int(value[0]), int(early[0])])
 
     after(flaky())
 
@@ -146,15 +146,15 @@ with DAG("lost", schedule=None, start_date=START) as lost:
 
     @task
     def look() -> None:
-        seen("lost", pulled("produce"))
+        record_observation("lost", pull_result("produce"))
 
     @task
     def use(value: Any) -> None:
-        seen("lost_used", "a value came through")
+        record_observation("lost_used", "a value came through")
 
     value = produce()
-    gone = lose(value)
-    gone.set_downstream([look(), use(value)])
+    lose_result = lose(value)
+    lose_result.set_downstream([look(), use(value)])
 
 
 with DAG("replaced", schedule=None, start_date=START) as replaced:
@@ -176,7 +176,7 @@ with DAG("replaced", schedule=None, start_date=START) as replaced:
 
     @task
     def look_again() -> None:
-        seen("replaced", pulled("original"))
+        record_observation("replaced", pull_result("original"))
 
     write_again(original()).set_downstream(look_again())
 
@@ -193,16 +193,16 @@ def entries(dag_id: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for dag in (handoff, mapped, retried, lost, replaced):
         try:
             run = dag.test()
         except Exception as error:  # only this DAG's tests should fail because of it
-            found[dag.dag_id] = {"problem": f"{type(error).__name__}: {error}"}
+            results[dag.dag_id] = {"problem": f"{type(error).__name__}: {error}"}
             continue
         states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
-        found[dag.dag_id] = {"states": states, "entries": entries(dag.dag_id)}
-    Path(sys.argv[1]).write_text(json.dumps(found))
+        results[dag.dag_id] = {"states": states, "entries": entries(dag.dag_id)}
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import entrepot
 import numpy as np
 import pendulum
 from airflow.sdk import DAG, get_current_context, task
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot_airflow import FailoverNotifier, last_checkpoint, on_retry
 
 START = pendulum.datetime(2026, 1, 1, tz="UTC")
@@ -26,7 +26,7 @@ def task_instance() -> Any:
     return context["ti"]
 
 
-def ran() -> int:
+def record_run() -> int:
     """Record that this task instance runs, and return how many times it has run."""
     ti = task_instance()
     with Path(os.environ["SEEN"], ti.dag_id).open("a+") as file:
@@ -36,92 +36,92 @@ def ran() -> int:
         return file.read().split().count(f"{ti.task_id}[{ti.map_index}]")
 
 
-def lose(*keys: str) -> None:
+def lose_values(*keys: str) -> None:
     """Remove values from the store, on the first run only, to simulate a loss."""
     ti = task_instance()
-    if ran() > 1:
+    if record_run() > 1:
         return
     with entrepot.connect(scope="tests", session=f"airflow/{ti.dag_id}/{ti.run_id}") as store:
         for key in keys:
-            parts.discard(store, store.derive(key))
+            raw_objects.discard(store, store.derive(key))
 
 
-def seen(name: str, value: Any) -> None:
+def write_observation(name: str, value: Any) -> None:
     Path(os.environ["SEEN"], name).write_text(json.dumps(value))
 
 
-def notified(text: str) -> None:
-    seen("notified", text)
+def record_notification(text: str) -> None:
+    write_observation("notified", text)
 
 
 with DAG("mapped_rerun", schedule=None, start_date=START) as mapped_rerun:
 
     @task
     def sizes() -> list[int]:
-        ran()
+        record_run()
         return [1000, 2000, 3000]
 
     @task
     def grow(size: int) -> Any:
-        ran()
+        record_run()
         return np.full(size, size)
 
     @task
     def lose_one() -> None:
-        lose("mapped_rerun/grow[1]/return_value")
+        lose_values("mapped_rerun/grow[1]/return_value")
 
     @task
     def gather(grown: Any) -> Any:
-        sums = [int(one.sum()) for one in grown]  # lazy: each value is read here, not earlier
-        ran()
-        seen("mapped", sums)
+        sums = [int(value.sum()) for value in grown]  # lazy: each value is read here, not earlier
+        record_run()
+        write_observation("mapped", sums)
         return np.arange(1000)
 
     @task
     def pulls_without_an_edge() -> None:
         """Read a value of a task that is not directly upstream: only the policy makes it wait."""
         value = task_instance().xcom_pull(task_ids="base")
-        ran()
-        seen("pulled", int(value.sum()))
+        record_run()
+        write_observation("pulled", int(value.sum()))
 
     @task
     def base() -> Any:
-        ran()
+        record_run()
         return np.arange(1000)
 
     @task
     def lose_base() -> None:
-        lose("mapped_rerun/base/return_value")
+        lose_values("mapped_rerun/base/return_value")
 
     grown = grow.expand(size=sizes())
-    lost = lose_one()
-    grown.set_downstream(lost)
+    grown_lost = lose_one()
+    grown.set_downstream(grown_lost)
     gathered = gather(grown)
-    lost.set_downstream(gathered)
-    made, away, pulls = base(), lose_base(), pulls_without_an_edge()
-    made.set_downstream(away)
-    away.set_downstream(pulls)
+    grown_lost.set_downstream(gathered)
+    base_value, base_lost, pulls = base(), lose_base(), pulls_without_an_edge()
+    base_value.set_downstream(base_lost)
+    base_lost.set_downstream(pulls)
 
 
 with DAG("chain", schedule=None, start_date=START, tags=["deep"]) as chain:
 
     @task
     def first() -> Any:
-        ran()
+        record_run()
         return np.arange(1000)
 
     @task
     def second(value: Any) -> Any:
-        ran()
+        record_run()
         return value * 2
 
     @task
     def lose_both() -> None:
-        lose("chain/first/return_value", "chain/second/return_value")
+        lose_values("chain/first/return_value", "chain/second/return_value")
 
     @task
     def third(value: Any) -> Any:
-        ran()
+        record_run()
         return value * 3
 
     @task(
@@ -129,28 +129,28 @@ with DAG("chain", schedule=None, start_date=START, tags=["deep"]) as chain:
         retry_delay=0,
         on_retry_callback=[
             on_retry,
-            FailoverNotifier(lambda text: seen("notified", text), "of {{ dag.dag_id }} failed"),
+            FailoverNotifier(lambda text: write_observation("notified", text), "of {{ dag.dag_id }} failed"),
         ],
     )
     def kept() -> Any:
         context: Any = get_current_context()
         ti = context["ti"]
-        if ran() == 1:
+        if record_run() == 1:
             ti.xcom_push("half", np.arange(1000))
             raise RuntimeError("fails once, with half of it in a checkpoint")
-        seen("kept", last_checkpoint(context))
+        write_observation("kept", last_checkpoint(context))
         return np.arange(1000)
 
-    one = first()
-    two = second(one)
-    both = lose_both()
-    two.set_downstream(both)
-    three = third(two)
-    both.set_downstream(three)
+    first_value = first()
+    second_value = second(first_value)
+    both_lost = lose_both()
+    second_value.set_downstream(both_lost)
+    third_value = third(second_value)
+    both_lost.set_downstream(third_value)
     kept()
 
 
-def audited() -> list[str]:
+def audited_reruns() -> list[str]:
     """Task instances with a rerun in Airflow's audit log."""
     from airflow.models.log import Log
     from airflow.utils.session import create_session
@@ -161,7 +161,7 @@ def audited() -> list[str]:
         return sorted(f"{row.task_id}[{row.map_index}]" for row in rows)
 
 
-class GoneExecutor:
+class EmptyExecutor:
     """An executor that knows no tasks and reports that one of them has ended."""
 
     def __init__(self, key: Any) -> None:
@@ -174,7 +174,7 @@ class GoneExecutor:
         return False
 
 
-def late_end() -> dict[str, Any]:
+def report_late_end() -> dict[str, Any]:
     """Report the end of a rescheduled attempt to the scheduler while the next attempt is running."""
     from datetime import timedelta
 
@@ -187,25 +187,25 @@ def late_end() -> dict[str, Any]:
     from airflow.models.taskreschedule import TaskReschedule
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
-    from entrepot_airflow.asking import HELD, REQUEST, Request
-    from entrepot_airflow.clerk import serve_once
+    from entrepot_airflow.policy.rerun_messages import HELD_KEY, REQUEST_KEY, Request
+    from entrepot_airflow.policy.rerun_service import serve_once
     from sqlalchemy import func, select
 
     job = 7
     reader = select(TaskInstance).where(TaskInstance.dag_id == "chain", TaskInstance.task_id == "third")
-    held = select(func.count()).select_from(XComModel).where(XComModel.key == HELD)
-    found: dict[str, Any] = {}
+    held_count = select(func.count()).select_from(XComModel).where(XComModel.key == HELD_KEY)
+    observations: dict[str, Any] = {}
     with create_session() as session:
         ti: Any = session.scalar(reader)
         ti.state, ti.queued_by_job_id = "running", job
-        key, found["left"] = ti.key, [ti.max_tries - ti.try_number]
-        where = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": ti.map_index}
-        asked: Any = Request((("second", -1),), "a rule", hold=True, after=(("first", -1),)).to_json()
-        XComModel.set(REQUEST, asked, serialize=False, session=session, **where)
+        key, observations["left"] = ti.key, [ti.max_tries - ti.try_number]
+        xcom_fields = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": ti.map_index}
+        rerun_request: Any = Request((("second", -1),), "a rule", hold=True, after=(("first", -1),)).to_json()
+        XComModel.set(REQUEST_KEY, rerun_request, serialize=False, session=session, **xcom_fields)
     serve_once()
     with create_session() as session:
         ti = session.scalar(reader)
-        found["while it ends"] = [ti.state, session.scalar(held)]
+        observations["while it ends"] = [ti.state, session.scalar(held_count)]
         now = timezone.utcnow()
         ti.state = "up_for_reschedule"
         session.add(TaskReschedule(ti.id, now, now, now + timedelta(minutes=5)))
@@ -215,15 +215,15 @@ def late_end() -> dict[str, Any]:
         first.state = "running"
     serve_once()
     with create_session() as session:
-        found["while it waits"] = [session.scalar(reader).state, session.scalar(held)]  # type: ignore[union-attr]
+        observations["while it waits"] = [session.scalar(reader).state, session.scalar(held_count)]  # type: ignore[union-attr]
         first = session.merge(first)
         first.state = "success"
     serve_once()
     with create_session() as session:
         ti = session.scalar(reader)
-        found["let go"] = [ti.state, session.scalar(held)]
+        observations["let go"] = [ti.state, session.scalar(held_count)]
         history = select(TaskInstanceHistory.state).where(TaskInstanceHistory.task_id == "third")
-        found["history"] = [str(state) for state in session.scalars(history).all()]
+        observations["history"] = [str(state) for state in session.scalars(history).all()]
         run: Any = session.scalar(select(DagRun).where(DagRun.run_id == ti.run_id, DagRun.dag_id == ti.dag_id))
         dag: Any = DBDagBag().get_dag_for_run(dag_run=run, session=session)
         run.dag = dag
@@ -232,25 +232,25 @@ def late_end() -> dict[str, Any]:
         session.refresh(ti)
         ti.state, ti.queued_by_job_id = "running", job
     with create_session() as session:
-        executor: Any = GoneExecutor(key)
+        executor: Any = EmptyExecutor(key)
         SchedulerJobRunner.process_executor_events(executor, job, DBDagBag(), session)
     with create_session() as session:
         ti = session.scalar(reader)
-        found["after its late end"] = [ti.state, ti.try_number]
-        found["left"].append(ti.max_tries - ti.try_number)
-    return found
+        observations["after its late end"] = [ti.state, ti.try_number]
+        observations["left"].append(ti.max_tries - ti.try_number)
+    return observations
 
 
 def main() -> None:
-    found: dict[str, Any] = {}
+    states: dict[str, Any] = {}
     for dag in (mapped_rerun, chain):
         try:
             run = dag.test()
         except Exception as error:  # only this DAG's tests should fail because of it
-            found[dag.dag_id] = {"the run": f"{type(error).__name__}: {error}"}
+            states[dag.dag_id] = {"the run": f"{type(error).__name__}: {error}"}
             continue
-        found[dag.dag_id] = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
-    Path(sys.argv[1]).write_text(json.dumps({"states": found, "audited": audited(), "late": late_end()}))
+        states[dag.dag_id] = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
+    Path(sys.argv[1]).write_text(json.dumps({"states": states, "audited": audited_reruns(), "late": report_late_end()}))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from entrepot.errors import ObjectLost
 from entrepot_io.connections import close_all
 
-PLACE = {"key": "return_value", "task_id": "seal", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
+XCOM_KEY = {"key": "return_value", "task_id": "seal", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def backend(daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     close_all()
 
 
-def _through(backend: Any, value: Any) -> Any:
-    entry = json.loads(json.dumps(backend.serialize_value(value, **PLACE)))
+def _reader(backend: Any, value: Any) -> Any:
+    entry = json.loads(json.dumps(backend.serialize_value(value, **XCOM_KEY)))
     return lambda: backend.deserialize_value(SimpleNamespace(value=entry, key="return_value"))
 
 
@@ -36,11 +36,11 @@ def test_a_collection_goes_through_xcom(backend: Any) -> None:
         for map_index in (2, 0, 1):
             store.collection("parts").put({"part": map_index}, index=map_index)
         sealed = store.collection("parts").seal(3)
-    read = _through(backend, {"all": sealed, "rest": sealed[1:]})
-    found = read()
-    assert found["all"] == sealed
-    assert [one["part"] for one in found["rest"]] == [1, 2]
-    assert _through(backend, sealed)() == sealed
+    read = _reader(backend, {"all": sealed, "rest": sealed[1:]})
+    value = read()
+    assert value["all"] == sealed
+    assert [member["part"] for member in value["rest"]] == [1, 2]
+    assert _reader(backend, sealed)() == sealed
     sealed.delete()
     with pytest.raises(ObjectLost, match="'parts'"):
         read()

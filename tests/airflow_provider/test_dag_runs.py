@@ -21,44 +21,44 @@ class Runs:
     """Results of the runs.
 
     Attributes:
-        found: states of the task instances and database entries, by DAG.
+        results: states of the task instances and database entries, by DAG.
         folder: directory of the files written by the tasks.
     """
 
-    found: dict[str, Any]
+    results: dict[str, Any]
     folder: Path
 
-    def seen(self, name: str) -> Any:
+    def observation(self, name: str) -> Any:
         lines = (self.folder / name).read_text().splitlines()
         assert len(lines) == 1, lines
         return json.loads(lines[0])
 
     def states(self, dag_id: str) -> dict[str, str]:
-        assert "states" in self.found[dag_id], self.found[dag_id]["problem"]
-        states: dict[str, str] = self.found[dag_id]["states"]
+        assert "states" in self.results[dag_id], self.results[dag_id]["problem"]
+        states: dict[str, str] = self.results[dag_id]["states"]
         return states
 
     def entry(self, dag_id: str, name: str) -> Any:
-        return self.found[dag_id]["entries"][name]
+        return self.results[dag_id]["entries"][name]
 
 
 @pytest.fixture(scope="module")
 def runs(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """All DAGs of dags.py, run once by an Airflow for this module."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
-    found, _ = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent), SEEN=str(folder))
-    return Runs(found, folder)
+    results, _ = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent), SEEN=str(folder))
+    return Runs(results, folder)
 
 
 def test_values_keep_their_types(runs: Runs) -> None:
     assert set(runs.states("handoff").values()) == {"success"}
-    found = runs.seen("handoff")
-    assert found["frame"] == ["pandas", 100_000, 100_000 * 99_999 // 2]
-    assert found["dtypes"][0] == "int64"
-    assert found["values"] == ["int64", False]
-    assert found["model"] == ["Model", 1000 * 999 // 2]
-    assert found["several"] == [5000 * 4999 // 2, 7]
-    assert found["small"] == {"rows": 3, "names": ["a", "b"], "nothing": None}
+    observation = runs.observation("handoff")
+    assert observation["frame"] == ["pandas", 100_000, 100_000 * 99_999 // 2]
+    assert observation["dtypes"][0] == "int64"
+    assert observation["values"] == ["int64", False]
+    assert observation["model"] == ["Model", 1000 * 999 // 2]
+    assert observation["several"] == [5000 * 4999 // 2, 7]
+    assert observation["small"] == {"rows": 3, "names": ["a", "b"], "nothing": None}
 
 
 def test_the_database_has_readable_references(runs: Runs) -> None:
@@ -80,28 +80,28 @@ def test_small_plain_values_stay_in_the_database(runs: Runs) -> None:
 
 
 def test_mapped_tasks(runs: Runs) -> None:
-    assert runs.seen("mapped") == [1000, 2000, 3000]
+    assert runs.observation("mapped") == [1000, 2000, 3000]
     ids = {str(Reference.parse(runs.entry("mapped", f"grow[{index}].return_value")).id) for index in range(3)}
     assert len(ids) == 3
 
 
 def test_a_retried_task_hands_over_its_last_attempt(runs: Runs) -> None:
     assert set(runs.states("retried").values()) == {"success"}
-    assert runs.seen("retried") == [2, 2]
-    assert runs.seen("purged") is True  # Airflow deletes what the first attempt pushed, including the object
+    assert runs.observation("retried") == [2, 2]
+    assert runs.observation("purged") is True  # Airflow deletes what the first attempt pushed, including the object
 
 
 def test_a_lost_value_is_an_error(runs: Runs) -> None:
-    found = runs.seen("lost")
-    assert found["error"] == "ObjectLost"
-    assert found["codes"] == ["object_lost"]
-    assert "'lost/produce/return_value'" in found["said"]
-    assert "is no longer in the store" in found["said"]
+    observation = runs.observation("lost")
+    assert observation["error"] == "ObjectLost"
+    assert observation["codes"] == ["object_lost"]
+    assert "'lost/produce/return_value'" in observation["message"]
+    assert "is no longer in the store" in observation["message"]
     assert runs.states("lost")["use[-1]"] == "failed"
     assert not (runs.folder / "lost_used").exists()
 
 
 def test_a_replaced_value_is_never_read_by_the_old_reference(runs: Runs) -> None:
-    found = runs.seen("replaced")
-    assert found["error"] == "ObjectLost"
-    assert "was replaced by a later attempt" in found["said"]
+    observation = runs.observation("replaced")
+    assert observation["error"] == "ObjectLost"
+    assert "was replaced by a later attempt" in observation["message"]

@@ -16,7 +16,7 @@ from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import run_session
 
 # Prologue: an Airflow with its own database, created from its models, which is much faster than running the migrations.
-BEGIN = """
+PROLOGUE = """
 import sys, types
 from datetime import datetime, timedelta, timezone
 from airflow import settings
@@ -27,7 +27,7 @@ from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
 from sqlalchemy import delete, insert, update
 import entrepot
-from entrepot_airflow import sweeping
+from entrepot_airflow import session_sweeper
 from entrepot_airflow.configuration import default_scope
 
 airflow.models.import_all_models()
@@ -58,29 +58,27 @@ with create_session() as session:
 """
 
 
-def airflow(code: str, daemon: Any, home: Path, **environment: str) -> str:
+def run_in_airflow(code: str, daemon: Any, home: Path, **environment: str) -> str:
     """Run code in an Airflow process with this home directory; returns its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + textwrap.dedent(code)],
+    process = subprocess.run(
+        [sys.executable, "-c", PROLOGUE + textwrap.dedent(code)],
         env=os.environ | {"AIRFLOW_HOME": str(home), "ENTREPOT_ADDRESS": daemon.address} | environment,
         capture_output=True,
         text=True,
         timeout=200,
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
-    return done.stdout
+    assert process.returncode == 0, (process.stdout + process.stderr)[-8000:]
+    return process.stdout
 
 
 def test_sessions_name_their_run() -> None:
     for dag, run in (("etl", "manual__2026"), ("a/b", "run 1/%")):
         assert run_of(run_session("airflow", dag, run)) == (dag, run)
-    for other in ("airflow/detached", "airflow/a/b/c", "dagster/a/b", "", run_session("airflow", "x" * 300, "r")):
-        assert run_of(other) is None
+    for session in ("airflow/detached", "airflow/a/b/c", "dagster/a/b", "", run_session("airflow", "x" * 300, "r")):
+        assert run_of(session) is None
 
 
-def test_another_installations_sessions_say_nothing_and_import_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_installations_sessions_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 import sys
 from entrepot.ended_runs import NotLookedAt
@@ -95,13 +93,13 @@ for scope in ("airflow-other-123", "mine"):
 assert "airflow" not in sys.modules
 """
     environment = os.environ | {"AIRFLOW_HOME": str(tmp_path), "ENTREPOT_SCOPE": "theirs"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.slow  # importing Airflow's models alone takes seconds
-def test_values_go_with_their_run(daemon: Any, tmp_path: Path) -> None:
-    said = airflow(
+def test_values_are_deleted_with_their_run(daemon: Any, tmp_path: Path) -> None:
+    output = run_in_airflow(
         """
         add("etl", "kept", "running")
         add("etl", "failed", "failed")
@@ -109,23 +107,23 @@ def test_values_go_with_their_run(daemon: Any, tmp_path: Path) -> None:
         add("etl", "cleaned", "success", age=30)
         add("etl", "done", "success")
         add("unknown", "of another installation", "success")
-        assert sweeping.sweep_once(succeeded=False) == []
+        assert session_sweeper.sweep_once(succeeded=False) == []
         with create_session() as session:  # as REST does it
             run = session.query(DagRun).filter(DagRun.run_id == "deleted").one()
             session.delete(run)
             session.execute(delete(DagRun).where(DagRun.dag_id == "unknown"))
         with entrepot.connect(scope=SCOPE, session="airflow/etl/deleted"):
-            assert sweeping.sweep_once(succeeded=False) == [], "somebody reads it"
-        assert sweeping.sweep_once(succeeded=False) == ["airflow/etl/deleted"]
+            assert session_sweeper.sweep_once(succeeded=False) == [], "somebody reads it"
+        assert session_sweeper.sweep_once(succeeded=False) == ["airflow/etl/deleted"]
         from airflow.utils.db_cleanup import run_cleanup
         run_cleanup(clean_before_timestamp=NOW - timedelta(days=7), table_names=["dag_run"], confirm=False,
                     skip_archive=True)
-        assert sweeping.sweep_once(succeeded=False) == ["airflow/etl/cleaned"]
+        assert session_sweeper.sweep_once(succeeded=False) == ["airflow/etl/cleaned"]
         assert len(left()) == 4, left()
 
         # Where the user says so, values go once their run succeeded and nobody reads them.
-        assert not sweeping.drops_finished()
-        assert sweeping.sweep_once(succeeded=True) == ["airflow/etl/done"]
+        assert not session_sweeper.drops_finished()
+        assert session_sweeper.sweep_once(succeeded=True) == ["airflow/etl/done"]
         assert left() == ["airflow/etl/failed", "airflow/etl/kept", "airflow/unknown/of another installation"]
 
         # `entrepot gc` asks the same database.
@@ -139,20 +137,20 @@ def test_values_go_with_their_run(daemon: Any, tmp_path: Path) -> None:
         daemon,
         tmp_path,
     )
-    assert said.endswith("all of it\n")
+    assert output.endswith("all of it\n")
 
 
 @pytest.mark.slow
-def test_the_scheduler_looks_without_a_policy(daemon: Any, tmp_path: Path) -> None:
-    said = airflow(
+def test_the_scheduler_sweeps_without_a_policy(daemon: Any, tmp_path: Path) -> None:
+    output = run_in_airflow(
         """
         import time
         add("etl", "deleted", "success")
         add("etl", "done", "success")
         with create_session() as session:
             session.execute(delete(DagRun).where(DagRun.run_id == "deleted"))
-        assert sweeping.drops_finished()
-        sweeping.SWEEPER.period = 0.05
+        assert session_sweeper.drops_finished()
+        session_sweeper.SWEEPER.period = 0.05
         from entrepot_airflow.plugin import EntrepotPlugin, _listeners
         assert _listeners() == [], "tasks and other components have no listener"
         sys.argv = ["airflow", "scheduler"]
@@ -167,23 +165,23 @@ def test_the_scheduler_looks_without_a_policy(daemon: Any, tmp_path: Path) -> No
             time.sleep(0.05)
         assert left() == []
         listener.before_stopping(component=job)
-        assert not sweeping.SWEEPER.alive
+        assert not session_sweeper.SWEEPER.alive
         print("all of it")
         """,
         daemon,
         tmp_path,
         AIRFLOW__ENTREPOT__DROP_FINISHED="True",
     )
-    assert said.endswith("all of it\n")
+    assert output.endswith("all of it\n")
 
 
 @pytest.mark.slow
-def test_no_store_is_started_to_look(tmp_path: Path, socket_folder: Path) -> None:
-    class Nobody:
+def test_a_sweep_starts_no_store(tmp_path: Path, socket_folder: Path) -> None:
+    class UnreachableStore:
         address = f"unix://{socket_folder}/nobody.sock"
 
     (socket_folder / "run").mkdir(mode=0o700)
-    airflow("assert sweeping.sweep_once(succeeded=True) == []", Nobody, tmp_path)
+    run_in_airflow("assert session_sweeper.sweep_once(succeeded=True) == []", UnreachableStore, tmp_path)
     assert not (socket_folder / "nobody.sock").exists()
 
 

@@ -20,7 +20,7 @@ from entrepot_airflow.get_provider_info import get_provider_info
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.reference import Reference
 
-PLACE = {"key": "return_value", "task_id": "load", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
+XCOM_KEY = {"key": "return_value", "task_id": "load", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,9 @@ def backend(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return EntrepotXComBackend
 
 
-def stored(backend: Any, value: Any, **changes: Any) -> Any:
+def database_entry(backend: Any, value: Any, **changes: Any) -> Any:
     """What Airflow's database would hold: the backend's result after a round trip through JSON."""
-    return json.loads(json.dumps(backend.serialize_value(value, **(PLACE | changes))))
+    return json.loads(json.dumps(backend.serialize_value(value, **(XCOM_KEY | changes))))
 
 
 def read(backend: Any, entry: Any) -> Any:
@@ -72,26 +72,26 @@ class Model:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_goes_by_reference_and_comes_back(backend: Any, value: Any) -> None:
-    entry = stored(backend, value)
+def test_a_value_round_trips_by_reference(backend: Any, value: Any) -> None:
+    entry = database_entry(backend, value)
     assert Reference.parse(entry).key == "etl/load/return_value"
-    back = read(backend, entry)
-    assert type(back) is type(value)
-    assert back == value
+    loaded = read(backend, entry)
+    assert type(loaded) is type(value)
+    assert loaded == value
 
 
 def test_frames_and_arrays(backend: Any) -> None:
     frame = pd.DataFrame({"x": np.arange(1000), "t": pd.date_range("2026-01-01", periods=1000, tz="UTC")})
-    pd.testing.assert_frame_equal(read(backend, stored(backend, frame)), frame)
+    pd.testing.assert_frame_equal(read(backend, database_entry(backend, frame)), frame)
     array = np.arange(5000.0).reshape(50, 100)
-    back = read(backend, stored(backend, array))
-    assert np.array_equal(back, array)
-    assert not back.flags.writeable
+    loaded = read(backend, database_entry(backend, array))
+    assert np.array_equal(loaded, array)
+    assert not loaded.flags.writeable
 
 
 @pytest.mark.parametrize("value", [None, True, 3, "text", [1, 2], {"a": {"b": []}}], ids=repr)
 def test_small_plain_values_stay_as_they_are(backend: Any, value: Any) -> None:
-    entry = stored(backend, value)
+    entry = database_entry(backend, value)
     assert entry == value
     assert read(backend, entry) == value
 
@@ -99,24 +99,22 @@ def test_small_plain_values_stay_as_they_are(backend: Any, value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "size"), [(b"x" * 100, 100), (np.arange(10), 80), (pd.DataFrame({"a": np.arange(10)}), 80)]
 )
-def test_what_the_database_and_the_rest_api_hold_says_the_size_of_small_values(
-    backend: Any, value: Any, size: int
-) -> None:
-    reference = Reference.parse(stored(backend, value))
+def test_references_of_small_values_have_their_size(backend: Any, value: Any, size: int) -> None:
+    reference = Reference.parse(database_entry(backend, value))
     assert size <= reference.nbytes < size + 200
     assert f" {reference.nbytes} B;" in str(reference)
 
 
 def test_everything_by_reference_if_asked_for(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_INLINE_BELOW", "0")
-    entry = stored(backend, 3)
+    entry = database_entry(backend, 3)
     assert Reference.parse(entry).type == "int"
     assert read(backend, entry) == 3
 
 
 @pytest.mark.parametrize("mode", ["on_write", "always"])
 def test_values_may_be_changed_if_asked_for(backend: Any, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    entry = stored(backend, np.arange(1000))
+    entry = database_entry(backend, np.arange(1000))
     monkeypatch.setenv("ENTREPOT_COPY", mode)
     value = read(backend, entry)
     value[0] = 7
@@ -124,7 +122,7 @@ def test_values_may_be_changed_if_asked_for(backend: Any, monkeypatch: pytest.Mo
 
 
 def test_a_retry_writes_the_same_object(backend: Any) -> None:
-    first, second = (Reference.parse(stored(backend, np.full(1000, attempt))) for attempt in (1, 2))
+    first, second = (Reference.parse(database_entry(backend, np.full(1000, attempt))) for attempt in (1, 2))
     assert first.id == second.id
     assert first.generation != second.generation
     assert read(backend, second.to_dict())[0] == 2
@@ -136,8 +134,8 @@ def test_a_retry_writes_the_same_object(backend: Any) -> None:
     "change", [{"key": "other"}, {"task_id": "other"}, {"dag_id": "other"}, {"run_id": "other"}, {"map_index": 0}]
 )
 def test_other_xcoms_are_other_objects(backend: Any, change: dict[str, Any]) -> None:
-    one, other = (Reference.parse(stored(backend, b"x" * 5000, **what)) for what in ({}, change))
-    assert one.id != other.id
+    first, second = (Reference.parse(database_entry(backend, b"x" * 5000, **overrides)) for overrides in ({}, change))
+    assert first.id != second.id
 
 
 def test_without_a_task(backend: Any) -> None:
@@ -149,31 +147,31 @@ def test_without_a_task(backend: Any) -> None:
     assert read(backend, entries[0]) == b"x" * 5000
 
 
-def lost(reference: Reference) -> None:
+def delete_object(reference: Reference) -> None:
     assert scope_store(None, reference.scope).delete(reference.id)
 
 
 def test_a_lost_object_is_an_error(backend: Any) -> None:
-    entry = stored(backend, np.arange(1000))
-    lost(Reference.parse(entry))
+    entry = database_entry(backend, np.arange(1000))
+    delete_object(Reference.parse(entry))
     with pytest.raises(ObjectLost, match="is no longer in the store") as caught:
         read(backend, entry)
     assert "manual__1" in str(caught.value)
 
 
 def test_a_reader_keeps_what_it_has(backend: Any) -> None:
-    entry = stored(backend, np.arange(100_000))
+    entry = database_entry(backend, np.arange(100_000))
     value = read(backend, entry)
-    lost(Reference.parse(entry))
-    stored(backend, np.zeros(100_000))
+    delete_object(Reference.parse(entry))
+    database_entry(backend, np.zeros(100_000))
     assert int(value.sum()) == 100_000 * 99_999 // 2
 
 
-Change = Callable[[dict[str, Any]], Any]
+EntryChange = Callable[[dict[str, Any]], Any]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda entry: entry.pop("id"), "no field 'id'"),
         (lambda entry: entry.update(id=entry["id"][:-1]), "'id' is"),
@@ -182,46 +180,46 @@ Change = Callable[[dict[str, Any]], Any]
         (lambda entry: entry.pop("entrepot"), "no field 'entrepot'"),
     ],
 )
-def test_a_damaged_reference_is_an_error(backend: Any, change: Change, said: str) -> None:
-    entry = stored(backend, np.arange(1000))
+def test_a_damaged_reference_is_an_error(backend: Any, change: EntryChange, message: str) -> None:
+    entry = database_entry(backend, np.arange(1000))
     change(entry)
-    with pytest.raises(InvalidReference, match=said):
+    with pytest.raises(InvalidReference, match=message):
         read(backend, entry)
 
 
 def test_a_reference_of_a_newer_version(backend: Any) -> None:
     with pytest.raises(VersionMismatch, match="upgrade entrepot here"):
-        read(backend, stored(backend, np.arange(1000)) | {"entrepot": 2})
+        read(backend, database_entry(backend, np.arange(1000)) | {"entrepot": 2})
 
 
 def test_a_reference_of_another_host_names_it(backend: Any) -> None:
-    entry = stored(backend, np.arange(1000)) | {"instance": "ab" * 16, "host": "node-b"}
+    entry = database_entry(backend, np.arange(1000)) | {"instance": "ab" * 16, "host": "node-b"}
     with pytest.raises(ObjectLost, match="lives on host 'node-b'"):
         read(backend, entry)
 
 
 def test_a_reference_of_a_former_store_of_this_host(backend: Any) -> None:
-    entry = stored(backend, np.arange(1000))
+    entry = database_entry(backend, np.arange(1000))
     # A store that recovered another's spill files has the same generations.
-    taken_over = entry | {"instance": "ab" * 16}
-    assert len(read(backend, taken_over)) == 1000
+    recovered_entry = entry | {"instance": "ab" * 16}
+    assert len(read(backend, recovered_entry)) == 1000
     with pytest.raises(ObjectLost, match="ended or was killed, and this is a new one"):
-        read(backend, taken_over | {"generation": entry["generation"] ^ 1})
+        read(backend, recovered_entry | {"generation": entry["generation"] ^ 1})
 
 
-def test_a_store_that_is_gone(backend: Any, daemon: Any) -> None:
-    entry = stored(backend, np.arange(1000))
+def test_a_stopped_store_is_an_error(backend: Any, daemon: Any) -> None:
+    entry = database_entry(backend, np.arange(1000))
     daemon.stop()
     close_all()
     with pytest.raises(StoreUnavailable):
         read(backend, entry)
     with pytest.raises(StoreUnavailable):
-        stored(backend, np.arange(1000))
-    assert stored(backend, 3) == 3  # values kept in the database need no store
+        database_entry(backend, np.arange(1000))
+    assert database_entry(backend, 3) == 3  # values kept in the database need no store
 
 
 def test_purge_drops_the_object(backend: Any) -> None:
-    entry = stored(backend, np.arange(1000))
+    entry = database_entry(backend, np.arange(1000))
     backend.purge(SimpleNamespace(value=entry, key="return_value"))
     reference = Reference.parse(entry)
     assert not scope_store(None, reference.scope).exists(reference.id)
@@ -231,14 +229,14 @@ def test_purge_drops_the_object(backend: Any) -> None:
 
 
 def test_purge_by_an_old_reference_leaves_the_new_object(backend: Any) -> None:
-    old = stored(backend, np.arange(1000))
-    new = stored(backend, np.arange(2000))
+    old = database_entry(backend, np.arange(1000))
+    new = database_entry(backend, np.arange(2000))
     backend.purge(SimpleNamespace(value=old, key="return_value"))
     assert len(read(backend, new)) == 2000
 
 
 def test_purge_never_keeps_a_task_from_running(backend: Any, daemon: Any, caplog: pytest.LogCaptureFixture) -> None:
-    entry = stored(backend, np.arange(1000))
+    entry = database_entry(backend, np.arange(1000))
     backend.purge(SimpleNamespace(value=entry | {"instance": "ab" * 16, "host": "node-b"}, key="elsewhere"))
     assert len(read(backend, entry)) == 1000
     daemon.stop()
@@ -246,8 +244,8 @@ def test_purge_never_keeps_a_task_from_running(backend: Any, daemon: Any, caplog
     with caplog.at_level(logging.WARNING):
         backend.purge(SimpleNamespace(value=entry | {"id": "?"}, key="damaged"))
         backend.purge(SimpleNamespace(value=entry, key="gone"))
-    assert "'damaged' is left to the end of its session" in caplog.text
-    assert "'gone' is left to the end of its session" in caplog.text
+    assert "'damaged'; it stays until its session ends" in caplog.text
+    assert "'gone'; it stays until its session ends" in caplog.text
 
 
 def test_the_default_scope_is_the_installation(backend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -255,7 +253,7 @@ def test_the_default_scope_is_the_installation(backend: Any, monkeypatch: pytest
     scopes = []
     for home in ("one", "two"):
         monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / home))
-        scopes.append(Reference.parse(stored(backend, b"x" * 5000)).scope)
+        scopes.append(Reference.parse(database_entry(backend, b"x" * 5000)).scope)
     assert scopes[0].startswith("airflow-one-")
     assert scopes[0] != scopes[1]
 
@@ -277,9 +275,9 @@ def test_airflow_finds_the_provider_and_its_options(tmp_path: Path) -> None:
         "info = ProvidersManager().providers['entrepot']\n"
         "print('FOUND', json.dumps([info.data['name'], conf.get('entrepot', 'inline_below', fallback='none')]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert process.returncode == 0, process.stdout + process.stderr
+    line = next(line for line in process.stdout.splitlines() if line.startswith("FOUND "))
     assert json.loads(line.removeprefix("FOUND ")) == ["Entrepot", "4096"]
 
 
@@ -300,7 +298,8 @@ def used_bytes() -> int:
 
 @pytest.fixture
 def begin_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
-    from entrepot_airflow import cluster_policy, doubles
+    from entrepot_airflow import cluster_policy
+    from entrepot_airflow.values import multiple_outputs
 
     monkeypatch.setenv("ENTREPOT_SCOPE", "tests")
 
@@ -308,7 +307,7 @@ def begin_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], Non
         cluster_policy.get_airflow_context_vars({"task": SimpleNamespace(multiple_outputs=multiple)})
 
     yield begin
-    doubles.begin(False)
+    multiple_outputs.begin_task(False)
 
 
 def test_multiple_outputs_are_stored_once(backend: Any, begin_task: Callable[[bool], None]) -> None:
@@ -316,54 +315,55 @@ def test_multiple_outputs_are_stored_once(backend: Any, begin_task: Callable[[bo
     whole: dict[str, Any] = {"frame": pd.DataFrame({"x": np.arange(1_000_000)}), "array": np.ones(500_000), "number": 7}
     before = used_bytes()
     for key, value in whole.items():  # as Airflow does
-        stored(backend, value, key=key)
+        database_entry(backend, value, key=key)
     entries = used_bytes() - before
     assert entries > 12_000_000
-    entry = stored(backend, whole)
+    entry = database_entry(backend, whole)
     assert used_bytes() - before < entries + 100_000
-    found = read(backend, entry)
-    assert list(found) == list(whole)
-    pd.testing.assert_frame_equal(found["frame"], whole["frame"])
-    assert found["array"].sum() == 500_000
-    assert found["number"] == 7
+    loaded = read(backend, entry)
+    assert list(loaded) == list(whole)
+    pd.testing.assert_frame_equal(loaded["frame"], whole["frame"])
+    assert loaded["array"].sum() == 500_000
+    assert loaded["number"] == 7
 
 
-def test_what_a_task_pushed_itself_may_have_changed_since(backend: Any, begin_task: Callable[[bool], None]) -> None:
+def test_values_that_a_task_pushed_are_not_reused(backend: Any, begin_task: Callable[[bool], None]) -> None:
     begin_task(False)
     array = np.zeros(10_000)
-    stored(backend, array, key="array")
+    database_entry(backend, array, key="array")
     array[0] = 7
-    assert read(backend, stored(backend, {"array": array}))["array"][0] == 7
+    assert read(backend, database_entry(backend, {"array": array}))["array"][0] == 7
     begin_task(True)  # the last push of a key wins, and that is Airflow's own
-    stored(backend, array, key="array")
+    database_entry(backend, array, key="array")
     array[0] = 8
-    stored(backend, array, key="array")
-    assert read(backend, stored(backend, {"array": array}))["array"][0] == 8
+    database_entry(backend, array, key="array")
+    assert read(backend, database_entry(backend, {"array": array}))["array"][0] == 8
 
 
 # --- writing to an input
 
 
-def test_a_task_that_writes_into_its_input_is_told_the_setting(
+def test_writing_to_an_input_logs_the_copy_setting(
     backend: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from entrepot_airflow import advising, cluster_policy
+    from entrepot_airflow import cluster_policy
+    from entrepot_airflow.values import read_only_advice
 
-    monkeypatch.setattr(advising, "_got", False)
-    own: list[Any] = []
-    task = SimpleNamespace(on_failure_callback=own.append, on_retry_callback=None)
+    monkeypatch.setattr(read_only_advice, "_gave_read_only", False)
+    callback_contexts: list[Any] = []
+    task = SimpleNamespace(on_failure_callback=callback_contexts.append, on_retry_callback=None)
     for _ in range(2):
         cluster_policy.get_airflow_context_vars({"task": task})
-    assert task.on_failure_callback == [own.append, advising.explain]
-    assert task.on_retry_callback == [advising.explain]
-    advising.explain({"exception": ValueError("output array is read-only")})
+    assert task.on_failure_callback == [callback_contexts.append, read_only_advice.explain]
+    assert task.on_retry_callback == [read_only_advice.explain]
+    read_only_advice.explain({"exception": ValueError("output array is read-only")})
     assert not caplog.records  # no input was read yet
-    values = read(backend, stored(backend, np.arange(1000)))
+    values = read(backend, database_entry(backend, np.arange(1000)))
     with pytest.raises(ValueError, match="read-only") as error:
         values[0] = 7
-    advising.explain({"exception": error.value})
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert 'copy="on_write"' in told
-    assert "[entrepot] copy" in told
-    advising.explain({"exception": ValueError("something else")})
+    read_only_advice.explain({"exception": error.value})
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert 'copy="on_write"' in message
+    assert "[entrepot] copy" in message
+    read_only_advice.explain({"exception": ValueError("something else")})
     assert len(caplog.records) == 1

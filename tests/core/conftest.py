@@ -14,7 +14,7 @@ from typing import Any
 
 import entrepot
 import pytest
-from entrepot import _launcher, _settings
+from entrepot._daemon import launcher, settings
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def private(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         folder.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "64MiB")
-    address = _settings.private_address()
+    address = settings.private_address()
     yield socket_folder
-    for pid in _launcher.listeners(address):
+    for pid in launcher.listening_pids(address):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-        assert _launcher.stop(pid)
+        assert launcher.stop(pid)
 
 
 @pytest.fixture

@@ -24,29 +24,29 @@ def own_group(controller: str, pid: int | str = "self") -> str:
     return ""
 
 
-def _make(controller: str, name: str) -> Path:
-    tried = []
+def _create_group(controller: str, name: str) -> Path:
+    failures = []
     for parent in (MOUNT / controller / own_group(controller), MOUNT / controller):
         if not (parent / "cgroup.procs").exists():
-            tried.append(f"{parent} is no control group of version 1")
+            failures.append(f"{parent} is no control group of version 1")
             continue
         try:
             (parent / name).mkdir()
         except OSError as error:
-            tried.append(str(error))
+            failures.append(str(error))
             continue
         return parent / name
-    raise NoControlGroup("; ".join(tried))
+    raise NoControlGroup("; ".join(failures))
 
 
 @contextmanager
-def made(controller: str, name: str) -> Iterator[Path]:
+def control_group(controller: str, name: str) -> Iterator[Path]:
     """Create a group with this controller; on exit, move its remaining processes to the parent group.
 
     Raises:
         NoControlGroup: there is no such version 1 controller, or this user may not create a group in it.
     """
-    group = _make(controller, f"entrepot-test-{os.getpid()}-{name}")
+    group = _create_group(controller, f"entrepot-test-{os.getpid()}-{name}")
     try:
         yield group
     finally:

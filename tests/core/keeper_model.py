@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ROOM = 1  # messages that fit in a keeper's socket
+CHANNEL_CAPACITY = 1  # messages that fit in a keeper's socket
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Keeper(NamedTuple):
     run: str  # run, stop, dying (killed), gone
     phase: str  # half (before exec), watch, end, start
     peer: int  # daemon
-    held: frozenset[int]
+    items: frozenset[int]
     whole: bool
 
 
@@ -91,7 +91,7 @@ class State(NamedTuple):
 
 
 Step = tuple[str, State]
-LIVES = ("run", "stop")
+ALIVE = ("run", "stop")
 
 
 def first_state(faults: Faults) -> State:
@@ -112,28 +112,28 @@ class Model:
     def steps(self, state: State) -> Iterator[Step]:
         """Yield every possible next step: its name and the new state."""
         for number, keeper in enumerate(state.keepers):
-            yield from self._fates(state, "keeper", number, keeper)
+            yield from self._process_steps(state, "keeper", number, keeper)
             if keeper.run == "run":
                 yield from self._keeper(state, number, keeper)
         for number, daemon in enumerate(state.daemons):
-            yield from self._fates(state, "daemon", number, daemon)
+            yield from self._process_steps(state, "daemon", number, daemon)
             if daemon.run == "run":
                 yield from self._daemon(state, number, daemon)
         if state.left[2] > 0:
             for pair, channel in state.channels:
-                if not channel.cut and state.keepers[pair[0]].run in LIVES and state.daemons[pair[1]].run in LIVES:
-                    yield "cut", _spend(_with_channel(state, pair, channel._replace(cut=True)), 2)
+                if not channel.cut and state.keepers[pair[0]].run in ALIVE and state.daemons[pair[1]].run in ALIVE:
+                    yield "cut", _use_fault(_with_channel(state, pair, channel._replace(cut=True)), 2)
 
-    def _fates(self, state: State, kind: str, number: int, process: Keeper | Daemon) -> Iterator[Step]:
+    def _process_steps(self, state: State, kind: str, number: int, process: Keeper | Daemon) -> Iterator[Step]:
         name = f"{kind} {number}"
         if process.run == "run" and state.left[0] > 0:
-            yield f"{name} is stopped", _spend(_with(state, number, process._replace(run="stop")), 0)
+            yield f"{name} is stopped", _use_fault(_replace_process(state, number, process._replace(run="stop")), 0)
         if process.run == "stop":
-            yield f"{name} goes on", _with(state, number, process._replace(run="run"))
-        if process.run in LIVES and state.left[1] > 0:
-            yield f"{name} is killed", _spend(_with(state, number, process._replace(run="dying")), 1)
+            yield f"{name} goes on", _replace_process(state, number, process._replace(run="run"))
+        if process.run in ALIVE and state.left[1] > 0:
+            yield f"{name} is killed", _use_fault(_replace_process(state, number, process._replace(run="dying")), 1)
         if process.run == "dying":
-            yield f"{name} is gone", _with(state, number, process._replace(run="gone"))
+            yield f"{name} is gone", _replace_process(state, number, process._replace(run="gone"))
 
     # ---- keeper ----
 
@@ -143,58 +143,70 @@ class Model:
         channel = _channel(state, pair)
         daemon = state.daemons[keeper.peer]
         if keeper.phase == "half":
-            yield f"{name} runs its program", _with(state, number, keeper._replace(phase="watch"))
+            yield f"{name} runs its program", _replace_process(state, number, keeper._replace(phase="watch"))
         elif keeper.phase == "watch":
             if channel.to_keeper and not channel.cut:
-                taken = _take(keeper, channel.to_keeper[0])
-                rest = channel._replace(
+                updated_keeper = _receive(keeper, channel.to_keeper[0])
+                remaining_channel = channel._replace(
                     to_keeper=channel.to_keeper[1:], acked=channel.acked or channel.to_keeper[0] == "upgrade"
                 )
-                yield f"{name} takes a message", _with(_with_channel(state, pair, rest), number, taken)
+                yield (
+                    f"{name} takes a message",
+                    _replace_process(_with_channel(state, pair, remaining_channel), number, updated_keeper),
+                )
             if daemon.run == "gone" or channel.cut or daemon.peer != number:
-                yield f"{name} sees its daemon's end", _with(state, number, keeper._replace(phase="end"))
+                yield f"{name} sees its daemon's end", _replace_process(state, number, keeper._replace(phase="end"))
         elif keeper.phase == "end":
             yield from self._end_daemon(state, number, keeper)
         elif keeper.phase == "start" and len(state.daemons) < self.processes:
-            heir = Daemon("run", "adopt", "linked", number, keeper.held, (), 0, False)
-            watching = keeper._replace(phase="watch", peer=len(state.daemons))
-            grown = state._replace(daemons=(*state.daemons, heir))
+            successor = Daemon("run", "adopt", "linked", number, keeper.items, (), 0, False)
+            watching_keeper = keeper._replace(phase="watch", peer=len(state.daemons))
+            grown_state = state._replace(daemons=(*state.daemons, successor))
             yield (
                 f"{name} starts a daemon",
-                _with(_with_channel(grown, (number, len(state.daemons)), Channel((), False, False)), number, watching),
+                _replace_process(
+                    _with_channel(grown_state, (number, len(state.daemons)), Channel((), False, False)),
+                    number,
+                    watching_keeper,
+                ),
             )
 
     def _end_daemon(self, state: State, number: int, keeper: Keeper) -> Iterator[Step]:
         daemon = state.daemons[keeper.peer]
-        if self.rules.keeper_ends_daemon and daemon.run in LIVES:
-            yield f"keeper {number} kills its daemon", _with(state, keeper.peer, daemon._replace(run="dying"))
+        if self.rules.keeper_ends_daemon and daemon.run in ALIVE:
+            yield (
+                f"keeper {number} kills its daemon",
+                _replace_process(state, keeper.peer, daemon._replace(run="dying")),
+            )
             return
         if self.rules.keeper_ends_daemon and daemon.run != "gone":
             return
         if self.rules.reads_to_the_end:
             for message in _channel(state, (number, keeper.peer)).to_keeper:
-                keeper = _take(keeper, message)
+                keeper = _receive(keeper, message)
         state = _with_channel(state, (number, keeper.peer), None)
         if self.rules.whole_before_heir and not keeper.whole:
-            yield f"keeper {number} ends without an heir", _with(state, number, keeper._replace(run="gone"))
+            yield f"keeper {number} ends without an heir", _replace_process(state, number, keeper._replace(run="gone"))
         else:
-            yield f"keeper {number} goes on alone", _with(state, number, keeper._replace(phase="start"))
+            yield f"keeper {number} goes on alone", _replace_process(state, number, keeper._replace(phase="start"))
 
     # ---- daemon ----
 
     def _daemon(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
         name = f"daemon {number}"
         if daemon.phase == "adopt":
-            others = [other for index, other in enumerate(state.daemons) if index != number]
-            if not self.rules.one_lock or all(one.phase == "adopt" or one.run == "gone" for one in others):
-                wrong = "" if state.sealed <= daemon.items else "a sealed object is lost"
-                begun = _with(state, number, daemon._replace(phase="serve"))
-                yield f"{name} serves", begun._replace(wrong=begun.wrong or wrong)
+            other_daemons = [other for index, other in enumerate(state.daemons) if index != number]
+            if not self.rules.one_lock or all(
+                other_daemon.phase == "adopt" or other_daemon.run == "gone" for other_daemon in other_daemons
+            ):
+                violation = "" if state.sealed <= daemon.items else "a sealed object is lost"
+                serving_state = _replace_process(state, number, daemon._replace(phase="serve"))
+                yield f"{name} serves", serving_state._replace(wrong=serving_state.wrong or violation)
             return
         if daemon.phase == "down":
             if not self.rules.steps_down_alone:
                 yield f"{name} accepts a client", state._replace(wrong="a client is cut off by an upgrade")
-            yield f"{name} ends for the upgrade", _with(state, number, daemon._replace(run="gone"))
+            yield f"{name} ends for the upgrade", _replace_process(state, number, daemon._replace(run="gone"))
             return
         yield from self._link(state, number, daemon)
         if not daemon.waits:
@@ -204,19 +216,22 @@ class Model:
         name = f"daemon {number}"
         queued = daemon.link in ("linked", "filling", "ending")
         if daemon.pending == 0 and state.left[4] > 0:
-            item = 1 + len(state.sealed | frozenset().union(*(one.items for one in state.daemons)))
-            put = daemon._replace(items=daemon.items | {item}, pending=item)
+            item = 1 + len(state.sealed | frozenset().union(*(other.items for other in state.daemons)))
+            putting = daemon._replace(items=daemon.items | {item}, pending=item)
             if queued:
-                put = put._replace(unsent=(*put.unsent, str(item)))
+                putting = putting._replace(unsent=(*putting.unsent, str(item)))
                 if not self.rules.holding_does_not_wait:
-                    put = put._replace(waits=True)
-            yield f"{name} gives memory for object {item}", _spend(_with(state, number, put), 4)
+                    putting = putting._replace(waits=True)
+            yield f"{name} gives memory for object {item}", _use_fault(_replace_process(state, number, putting), 4)
         if daemon.pending and (self._safe(daemon) or not self.rules.safe_before_published):
-            sealed = state._replace(sealed=state.sealed | {daemon.pending})
-            yield f"{name} seals object {daemon.pending}", _with(sealed, number, daemon._replace(pending=0))
+            sealed_state = state._replace(sealed=state.sealed | {daemon.pending})
+            yield (
+                f"{name} seals object {daemon.pending}",
+                _replace_process(sealed_state, number, daemon._replace(pending=0)),
+            )
         if state.left[3] > 0 and daemon.link == "linked":
-            asked = daemon._replace(unsent=(*daemon.unsent, "upgrade"))
-            yield f"{name} is asked for an upgrade", _spend(_with(state, number, asked), 3)
+            upgrading = daemon._replace(unsent=(*daemon.unsent, "upgrade"))
+            yield f"{name} is asked for an upgrade", _use_fault(_replace_process(state, number, upgrading), 3)
 
     @staticmethod
     def _safe(daemon: Daemon) -> bool:
@@ -228,8 +243,8 @@ class Model:
         pair = (daemon.peer, number)
         channel = _channel(state, pair)
         if daemon.link == "ending":
-            if keeper.run in LIVES:
-                yield f"{name} kills its keeper", _with(state, daemon.peer, keeper._replace(run="dying"))
+            if keeper.run in ALIVE:
+                yield f"{name} kills its keeper", _replace_process(state, daemon.peer, keeper._replace(run="dying"))
             elif keeper.run == "gone":
                 yield from self._start_keeper(state, number, daemon)
             return
@@ -237,50 +252,53 @@ class Model:
             yield from self._start_keeper(state, number, daemon)
             return
         if channel.cut:
-            yield f"{name} loses its keeper", _with(state, number, daemon._replace(link="ending", waits=False))
+            yield (
+                f"{name} loses its keeper",
+                _replace_process(state, number, daemon._replace(link="ending", waits=False)),
+            )
             return
         if daemon.link == "linked" and not self.rules.silence_is_not_death and (daemon.unsent or channel.to_keeper):
             yield from self._start_keeper(state, number, daemon)
         if daemon.link == "linked" and channel.acked:
-            yield f"{name} steps down", _with(state, number, daemon._replace(phase="down"))
+            yield f"{name} steps down", _replace_process(state, number, daemon._replace(phase="down"))
         if daemon.link == "starting":
             if keeper.phase != "half":
-                yield f"{name} fills its keeper", _with(state, number, self._filling(daemon))
+                yield f"{name} fills its keeper", _replace_process(state, number, self._filling(daemon))
             return
         if daemon.waits and not daemon.unsent and not channel.to_keeper:
-            yield f"{name} has its answer", _with(state, number, daemon._replace(waits=False))
-        if daemon.unsent and len(channel.to_keeper) < ROOM:
-            sent = channel._replace(to_keeper=(*channel.to_keeper, daemon.unsent[0]))
-            rest = daemon._replace(unsent=daemon.unsent[1:])
-            yield f"{name} sends", _with(_with_channel(state, pair, sent), number, rest)
+            yield f"{name} has its answer", _replace_process(state, number, daemon._replace(waits=False))
+        if daemon.unsent and len(channel.to_keeper) < CHANNEL_CAPACITY:
+            new_channel = channel._replace(to_keeper=(*channel.to_keeper, daemon.unsent[0]))
+            new_daemon = daemon._replace(unsent=daemon.unsent[1:])
+            yield f"{name} sends", _replace_process(_with_channel(state, pair, new_channel), number, new_daemon)
         if daemon.link == "filling" and not daemon.unsent:
-            done = daemon._replace(link="linked", unsent=("all",) if self.rules.all_before_whole else ())
-            yield f"{name} has filled its keeper", _with(state, number, done)
+            linked_daemon = daemon._replace(link="linked", unsent=("all",) if self.rules.all_before_whole else ())
+            yield f"{name} has filled its keeper", _replace_process(state, number, linked_daemon)
 
     def _filling(self, daemon: Daemon) -> Daemon:
-        all_of_it = tuple(str(item) for item in sorted(daemon.items))
+        messages = tuple(str(item) for item in sorted(daemon.items))
         if not self.rules.all_before_whole:
-            all_of_it += ("all",)
-        return daemon._replace(link="filling", unsent=all_of_it, waits=False)
+            messages += ("all",)
+        return daemon._replace(link="filling", unsent=messages, waits=False)
 
     def _start_keeper(self, state: State, number: int, daemon: Daemon) -> Iterator[Step]:
         if len(state.keepers) >= self.processes:
             return
-        fresh = len(state.keepers)
+        new_keeper = len(state.keepers)
         state = state._replace(keepers=(*state.keepers, Keeper("run", "half", number, frozenset(), False)))
         if state.keepers[daemon.peer].run == "gone":
             state = _with_channel(state, (daemon.peer, number), None)
         waits = not self.rules.exec_is_not_waited_for
-        moved = daemon._replace(link="starting", peer=fresh, unsent=(), waits=waits)
-        state = _with_channel(state, (fresh, number), Channel((), False, False))
-        yield f"daemon {number} starts keeper {fresh}", _with(state, number, moved)
+        new_daemon = daemon._replace(link="starting", peer=new_keeper, unsent=(), waits=waits)
+        state = _with_channel(state, (new_keeper, number), Channel((), False, False))
+        yield f"daemon {number} starts keeper {new_keeper}", _replace_process(state, number, new_daemon)
 
 
-def broken(state: State) -> str:
+def violated_invariant(state: State) -> str:
     """Describe the invariant that this state violates; empty if none."""
     if state.wrong:
         return state.wrong
-    serving = [daemon for daemon in state.daemons if daemon.phase != "adopt" and daemon.run in LIVES]
+    serving = [daemon for daemon in state.daemons if daemon.phase != "adopt" and daemon.run in ALIVE]
     if len(serving) > 1:
         return "two processes serve the store"
     for daemon in serving:
@@ -289,7 +307,7 @@ def broken(state: State) -> str:
     return ""
 
 
-def broken_at_the_end(state: State) -> str:
+def violated_final_invariant(state: State) -> str:
     """Describe what is wrong in a state in which nothing more can happen; empty if nothing."""
     keepers = [keeper for keeper in state.keepers if keeper.run != "gone" and keeper.whole]
     daemons = [daemon for daemon in state.daemons if daemon.run != "gone"]
@@ -297,13 +315,13 @@ def broken_at_the_end(state: State) -> str:
         return ""  # both died at once
     if len(daemons) != 1 or daemons[0].phase != "serve" or daemons[0].pending:
         return f"nobody serves a store that lives: {daemons}"
-    if len(keepers) != 1 or not state.sealed <= keepers[0].held:
+    if len(keepers) != 1 or not state.sealed <= keepers[0].items:
         return f"no keeper holds what the daemon has: {keepers}"
     return ""
 
 
 @dataclass(frozen=True)
-class Found:
+class ExplorationResult:
     """Result of an exploration."""
 
     states: int
@@ -312,7 +330,7 @@ class Found:
     steps: tuple[str, ...]  # that lead to it
 
 
-def explore(rules: Rules, faults: Faults, only: str = "") -> Found:
+def explore(rules: Rules, faults: Faults, only: str = "") -> ExplorationResult:
     """Visit all reachable states, breadth first, so that a problem is reported with as few steps as possible.
 
     Args:
@@ -320,43 +338,43 @@ def explore(rules: Rules, faults: Faults, only: str = "") -> Found:
     """
     model = Model(rules, faults.processes)
     start = first_state(faults)
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
-    waiting = deque([start])
+    predecessors: dict[State, tuple[State, str] | None] = {start: None}
+    queue = deque([start])
     ends = 0
-    while waiting:
-        state = waiting.popleft()
-        problem = broken(state)
+    while queue:
+        state = queue.popleft()
+        problem = violated_invariant(state)
         if only and problem != only:
             problem = ""
-        count = 0
+        step_count = 0
         if not problem:
-            for name, following in model.steps(state):
-                count += 1
-                if following not in came_from:
-                    came_from[following] = (state, name)
-                    waiting.append(following)
-            if count == 0:
+            for name, next_state in model.steps(state):
+                step_count += 1
+                if next_state not in predecessors:
+                    predecessors[next_state] = (state, name)
+                    queue.append(next_state)
+            if step_count == 0:
                 ends += 1
-                problem = "" if only else broken_at_the_end(state)
+                problem = "" if only else violated_final_invariant(state)
         if problem:
-            return Found(len(came_from), ends, problem, _path(came_from, state))
-    return Found(len(came_from), ends, "", ())
+            return ExplorationResult(len(predecessors), ends, problem, _path(predecessors, state))
+    return ExplorationResult(len(predecessors), ends, "", ())
 
 
-def _path(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+def _path(predecessors: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
     names = []
-    while (before := came_from[state]) is not None:
-        state, name = before
+    while (predecessor := predecessors[state]) is not None:
+        state, name = predecessor
         names.append(name)
     return tuple(reversed(names))
 
 
-def _take(keeper: Keeper, message: str) -> Keeper:
+def _receive(keeper: Keeper, message: str) -> Keeper:
     if message == "all":
         return keeper._replace(whole=True)
     if message == "upgrade":
         return keeper
-    return keeper._replace(held=keeper.held | {int(message)})
+    return keeper._replace(items=keeper.items | {int(message)})
 
 
 def _channel(state: State, pair: tuple[int, int]) -> Channel:
@@ -364,19 +382,19 @@ def _channel(state: State, pair: tuple[int, int]) -> Channel:
 
 
 def _with_channel(state: State, pair: tuple[int, int], channel: Channel | None) -> State:
-    kept = {(other, one) for other, one in state.channels if other != pair}
+    channels = {(key, value) for key, value in state.channels if key != pair}
     if channel is not None:
-        kept.add((pair, channel))
-    return state._replace(channels=frozenset(kept))
+        channels.add((pair, channel))
+    return state._replace(channels=frozenset(channels))
 
 
-def _with(state: State, number: int, process: Keeper | Daemon) -> State:
+def _replace_process(state: State, number: int, process: Keeper | Daemon) -> State:
     if isinstance(process, Keeper):
         return state._replace(keepers=(*state.keepers[:number], process, *state.keepers[number + 1 :]))
     return state._replace(daemons=(*state.daemons[:number], process, *state.daemons[number + 1 :]))
 
 
-def _spend(state: State, which: int) -> State:
-    left = list(state.left)
-    left[which] -= 1
-    return state._replace(left=(left[0], left[1], left[2], left[3], left[4]))
+def _use_fault(state: State, fault: int) -> State:
+    remaining = list(state.left)
+    remaining[fault] -= 1
+    return state._replace(left=(remaining[0], remaining[1], remaining[2], remaining[3], remaining[4]))

@@ -14,11 +14,11 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot._launcher import daemon_binary
+from entrepot._daemon.launcher import daemon_binary
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from memory_files import memfds
+from memfd_usage import memfd_bytes
 
 MIB = 1 << 20
 
@@ -29,9 +29,9 @@ def put_small(store: entrepot.Store, count: int) -> None:
         store.put_many([b"x"] * 10_000)
 
 
-def pin_tables(pid: int) -> int:
-    """Like ``memfds``, for pin tables only."""
-    return memfds(pid, "entrepot-pins")
+def pin_table_bytes(pid: int) -> int:
+    """Like ``memfd_bytes``, for pin tables only."""
+    return memfd_bytes(pid, "entrepot-pins")
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def forked() -> Iterator[Callable[..., str]]:
 
     def child(work: Callable[[], str], write: int) -> None:
         try:
-            said = work()
+            output = work()
         except entrepot.errors.EntrepotError as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said.encode() or b"-")
+            output = f"{type(error).__name__}: {error}"
+        os.write(write, output.encode() or b"-")
         os.close(write)
         signal.pause()
 
     def fork(count: int, work: Callable[[], str] = str) -> str:
-        said = ""
+        output = ""
         for _ in range(count):
             read, write = os.pipe()
             pid = os.fork()
@@ -60,9 +60,9 @@ def forked() -> Iterator[Callable[..., str]]:
                     os._exit(1)
             children.append(pid)
             os.close(write)
-            with os.fdopen(read) as answer:
-                said = answer.read()
-        return said
+            with os.fdopen(read) as pipe:
+                output = pipe.read()
+        return output
 
     yield fork
     for pid in children:
@@ -99,25 +99,25 @@ def test_two_hundred_forked_clients_take_little(
 ) -> None:
     store.put(b"before")
     pid = store.status()["pid"]
-    before = pin_tables(pid)
+    before = pin_table_bytes(pid)
     forked(200)
     wait_until(lambda: len(store.status()["clients"]) >= 201, "the children to be registered")
-    assert pin_tables(pid) - before < 4 * MIB
+    assert pin_table_bytes(pid) - before < 4 * MIB
 
 
 def test_a_table_grows_with_what_is_held_and_outlives_daemon_and_fork(
     store: entrepot.Store, daemon: Any, wait_until: Callable[..., None]
 ) -> None:
-    first = pin_tables(store.status()["pid"])
+    initial_bytes = pin_table_bytes(store.status()["pid"])
     oids = [store.put(np.full(1 << 13, number)) for number in range(2_000)]
-    held = [store.get(oid) for oid in oids]
+    pinned_values = [store.get(oid) for oid in oids]
     status = store.status()
     assert next(client for client in status["clients"] if client["pid"] == os.getpid())["pins"] == 2_000
-    assert first < pin_tables(status["pid"]) <= first + (16 << 10)
+    assert initial_bytes < pin_table_bytes(status["pid"]) <= initial_bytes + (16 << 10)
 
     pid = os.fork()
     if pid == 0:
-        good = int(store.get(oids[1_999])[0]) == 1_999 and int(held[1_500][-1]) == 1_500
+        good = int(store.get(oids[1_999])[0]) == 1_999 and int(pinned_values[1_500][-1]) == 1_500
         os._exit(0 if good else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
@@ -126,10 +126,10 @@ def test_a_table_grows_with_what_is_held_and_outlives_daemon_and_fork(
     assert next(c for c in store.status()["clients"] if c["pid"] == os.getpid())["pins"] == 2_000
     for oid in oids:
         store.delete(oid)
-    assert all(int(value[0]) == number for number, value in enumerate(held))
+    assert all(int(value[0]) == number for number, value in enumerate(pinned_values))
     assert store.status()["deferred_frees"] == 2_000
-    more = [store.get(store.put(np.full(1 << 13, 7))) for _ in range(1_500)]
-    assert all(int(value[0]) == 7 for value in more)
+    further_values = [store.get(store.put(np.full(1 << 13, 7))) for _ in range(1_500)]
+    assert all(int(value[0]) == 7 for value in further_values)
 
 
 def test_small_objects_keep_a_store_within_its_size(make_store: Callable[..., entrepot.Store]) -> None:
@@ -139,9 +139,9 @@ def test_small_objects_keep_a_store_within_its_size(make_store: Callable[..., en
         put_small(store, 1_000_000)
     status = store.status()
     assert status["objects"] >= 200_000
-    assert memfds(pid) <= 64 * MIB + 2 * MIB
+    assert memfd_bytes(pid) <= 64 * MIB + 2 * MIB
     assert status["budget"]["granted_bytes"] <= 64 * MIB + 2 * MIB
-    assert abs(memfds(pid) - status["budget"]["granted_bytes"]) <= MIB // 2
+    assert abs(memfd_bytes(pid) - status["budget"]["granted_bytes"]) <= MIB // 2
 
 
 def test_a_million_small_objects_are_counted(make_store: Callable[..., entrepot.Store]) -> None:
@@ -153,7 +153,7 @@ def test_a_million_small_objects_are_counted(make_store: Callable[..., entrepot.
     items = status["budget"]["items"]
     assert sum(items.values()) == status["budget"]["granted_bytes"]
     assert sum(items.values()) <= 300 * 1_000_000
-    assert memfds(pid) <= 300 * 1_000_000
+    assert memfd_bytes(pid) <= 300 * 1_000_000
 
 
 def test_forks_and_clients_have_limits(
@@ -163,13 +163,13 @@ def test_forks_and_clients_have_limits(
     pid = store.status()["pid"]
     forked(40)
     wait_until(lambda: len(store.status()["clients"]) == 33, "the children to be registered")
-    assert memfds(pid) <= 10 * MIB
+    assert memfd_bytes(pid) <= 10 * MIB
     # An unregistered child connects when it uses the store, until there are too many clients.
-    said = [forked(1, lambda: str(store.get(store.put(b"x")))) for _ in range(32)]
-    assert said[:31] == ["b'x'"] * 31
-    assert said[31].startswith("StoreFull: ")
-    assert "takes 64 clients" in said[31]
-    assert "larger --size" in said[31]
+    outputs = [forked(1, lambda: str(store.get(store.put(b"x")))) for _ in range(32)]
+    assert outputs[:31] == ["b'x'"] * 31
+    assert outputs[31].startswith("StoreFull: ")
+    assert "supports 64 clients" in outputs[31]
+    assert "larger --size" in outputs[31]
     assert len(store.status()["clients"]) == 64
-    assert memfds(pid) <= 10 * MIB
+    assert memfd_bytes(pid) <= 10 * MIB
     assert store.get(store.put(b"whoever is in goes on")) == b"whoever is in goes on"

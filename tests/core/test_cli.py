@@ -14,7 +14,7 @@ from typing import Any
 
 import entrepot
 import pytest
-from entrepot._launcher import daemon_binary
+from entrepot._daemon.launcher import daemon_binary
 from entrepot.cli import main
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -25,14 +25,14 @@ def cli(daemon: Any, capsys: pytest.CaptureFixture[str]) -> Run:
     """``cli("ls", "--json")``: run a subcommand; fail the test unless its exit code is ``code``."""
 
     def run(*arguments: object, code: int = 0, connect: bool = True) -> subprocess.CompletedProcess[str]:
-        words = list(map(str, arguments))
+        command_line = list(map(str, arguments))
         if connect:
-            words += ["--address", daemon.address, "--scope", "tests"]
+            command_line += ["--address", daemon.address, "--scope", "tests"]
         capsys.readouterr()
-        returned = main(words)
-        said = capsys.readouterr()
-        assert returned == code, said.err
-        return subprocess.CompletedProcess(words, returned, said.out, said.err)
+        returned = main(command_line)
+        captured = capsys.readouterr()
+        assert returned == code, captured.err
+        return subprocess.CompletedProcess(command_line, returned, captured.out, captured.err)
 
     return run
 
@@ -63,12 +63,12 @@ def test_upgrade(cli: Run, store: entrepot.Store, daemon: Any, tmp_path: Path) -
     program = tmp_path / "entrepotd"
     shutil.copy2(daemon_binary(), program)
     oid = store.put(b"x" * 100_000)
-    held = store.get(oid, copy="never")
-    said = cli("upgrade", "--program", program).stdout
-    assert f"version {entrepot.__version__} (daemon" in said
-    assert "with 1 objects" in said
+    pinned_value = store.get(oid, copy="never")
+    output = cli("upgrade", "--program", program).stdout
+    assert f"version {entrepot.__version__} (daemon" in output
+    assert "with 1 objects" in output
     assert store.status()["program"] == str(program)
-    assert store.get(oid) == b"x" * 100_000 == held
+    assert store.get(oid) == b"x" * 100_000 == pinned_value
     assert "/nowhere" in cli("upgrade", "--program", "/nowhere/entrepotd", code=1).stderr
     assert "/bin/true" in cli("upgrade", "--program", Path("/bin/true").resolve(), code=1).stderr.replace("/usr", "")
     assert store.get(oid) == b"x" * 100_000
@@ -146,7 +146,7 @@ def test_nobody_there(cli: Run, socket_folder: Path) -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without huge pages")
 def test_the_doctor_asks_for_a_huge_page_where_one_can_be() -> None:
-    program = "from entrepot import _doctor; print(_doctor._huge_pages().text)"
+    program = "from entrepot._cli import doctor; print(doctor._huge_pages().text)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     version = tuple(int(part) for part in platform.release().split(".")[:2])
     # From 6.1 on, this error means a wrong address, not a lack of memory.

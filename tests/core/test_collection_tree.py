@@ -6,22 +6,22 @@ from typing import Any
 
 import msgpack
 import pytest
-from entrepot._collection_tree import (
+from entrepot._codecs.encoding import codec_registry
+from entrepot._codecs.tree import is_tree_of
+from entrepot._collections.metadata import (
     COLLECTION_CODEC,
     KINDS,
     MEMBER_CODEC,
-    Card,
     Contents,
-    Traits,
-    card_of,
+    MemberMeta,
+    ValueTraits,
     contents_node,
-    contents_of,
-    described,
     member_node,
     pack_index,
+    parse_contents,
+    parse_member_meta,
+    summarize,
 )
-from entrepot._tree import is_tree_of
-from entrepot._values import codecs
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, EntrepotError, InvalidArgument, UnsupportedType
 from entrepot.ids import ObjectID
@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 
 numbers = st.integers(0, 2**63 - 1)
 ids = st.binary(min_size=20, max_size=20).map(ObjectID)
-traits = st.builds(
-    Traits,
+value_traits = st.builds(
+    ValueTraits,
     st.text(max_size=20),
     st.sampled_from(KINDS),
     st.text(max_size=20),
@@ -39,52 +39,61 @@ traits = st.builds(
     st.none() | st.lists(numbers, max_size=4).map(tuple),
     st.none() | st.binary(max_size=30),
 )
-cards = st.builds(Card, st.text(max_size=20), numbers, st.text(max_size=20), traits)
+member_metas = st.builds(MemberMeta, st.text(max_size=20), numbers, st.text(max_size=20), value_traits)
 
 
 @st.composite
 def collections(draw: Any) -> tuple[Contents, list[ObjectID], list[int], list[int]]:
     members = draw(st.lists(st.tuples(ids, numbers, numbers), max_size=300))
-    common = draw(traits)
-    each = [list(column) for column in zip(*members, strict=True)] or [[], [], []]
-    index = pack_index(each[0], each[1], each[2] if common.rows is not None else None)
+    common = draw(value_traits)
+    columns = [list(column) for column in zip(*members, strict=True)] or [[], [], []]
+    index = pack_index(columns[0], columns[1], columns[2] if common.rows is not None else None)
     name, scope, session = draw(st.tuples(st.text(), st.text(), st.text()))
-    return Contents(name, scope, session, len(members), draw(numbers), common, index), each[0], each[1], each[2]
+    return (
+        Contents(name, scope, session, len(members), draw(numbers), common, index),
+        columns[0],
+        columns[1],
+        columns[2],
+    )
 
 
-def _stored(contents: Contents) -> tuple[bytes, list[Any]]:
-    encoder = Encoder(codecs())
+def _serialize(contents: Contents) -> tuple[bytes, list[Any]]:
+    encoder = Encoder(codec_registry())
     return pack_tree(contents_node(contents, encoder)), encoder.buffers
 
 
 def _decoder(buffers: list[Any]) -> Decoder:
-    return Decoder(codecs(), lambda index: memoryview(buffers[index]), len(buffers))
+    return Decoder(codec_registry(), lambda index: memoryview(buffers[index]), len(buffers))
 
 
-@given(cards)
-def test_a_card_comes_back(card: Card) -> None:
-    node = member_node(card, Node("python.data", 1, [0, b"\xc0"]))
+@given(member_metas)
+def test_member_metadata_round_trips(member_meta: MemberMeta) -> None:
+    node = member_node(member_meta, Node("python.data", 1, [0, b"\xc0"]))
     for inlined in (0, 1, 200, 1000):
         tree = pack_tree(node, inlined)
         assert is_tree_of(tree, MEMBER_CODEC)
         assert not is_tree_of(tree, COLLECTION_CODEC)
-    assert card_of(unpack_tree(tree)) == card
-    kind, collection, member = described(unpack_tree(tree))
-    assert (kind, collection, member) == ("python.data", None, {"name": card.collection, "index": card.index})
+    assert parse_member_meta(unpack_tree(tree)) == member_meta
+    kind, collection, member = summarize(unpack_tree(tree))
+    assert (kind, collection, member) == (
+        "python.data",
+        None,
+        {"name": member_meta.collection, "index": member_meta.index},
+    )
 
 
 @given(collections())
-def test_a_collection_comes_back(made: tuple[Contents, list[ObjectID], list[int], list[int]]) -> None:
-    contents, members, sizes, rows = made
-    tree, buffers = _stored(contents)
+def test_a_collection_round_trips(collection: tuple[Contents, list[ObjectID], list[int], list[int]]) -> None:
+    contents, members, sizes, rows = collection
+    tree, buffers = _serialize(contents)
     assert is_tree_of(tree, COLLECTION_CODEC)
-    found = contents_of(unpack_tree(tree), _decoder(buffers))
-    assert found.digest() == contents.digest()
-    assert [found.id_of(position) for position in range(found.count)] == members
-    assert [found.bytes_of(position) for position in range(found.count)] == sizes
-    if found.traits.rows is not None:
-        assert [found.rows_of(position) for position in range(found.count)] == rows
-    assert (found.name, found.scope, found.session, found.traits) == (
+    decoded = parse_contents(unpack_tree(tree), _decoder(buffers))
+    assert decoded.digest() == contents.digest()
+    assert [decoded.id_of(position) for position in range(decoded.count)] == members
+    assert [decoded.bytes_of(position) for position in range(decoded.count)] == sizes
+    if decoded.traits.rows is not None:
+        assert [decoded.rows_of(position) for position in range(decoded.count)] == rows
+    assert (decoded.name, decoded.scope, decoded.session, decoded.traits) == (
         contents.name,
         contents.scope,
         contents.session,
@@ -93,9 +102,9 @@ def test_a_collection_comes_back(made: tuple[Contents, list[ObjectID], list[int]
 
 
 @given(collections(), collections())
-def test_other_contents_have_another_digest(one: tuple[Contents, ...], other: tuple[Contents, ...]) -> None:
-    same = _stored(one[0]) == _stored(other[0])
-    assert (one[0].digest() == other[0].digest()) is same
+def test_other_contents_have_another_digest(first: tuple[Contents, ...], second: tuple[Contents, ...]) -> None:
+    same = _serialize(first[0]) == _serialize(second[0])
+    assert (first[0].digest() == second[0].digest()) is same
 
 
 def _values() -> st.SearchStrategy[Any]:
@@ -109,12 +118,12 @@ def _values() -> st.SearchStrategy[Any]:
 )  # fmt: skip
 def test_a_damaged_field_is_refused_or_read(codec: str, field: str, value: Any, inner: str | None) -> None:
     contents = Contents(
-        "n", "s", "r", 2, 7, Traits("t", "value", ""), pack_index([ObjectID.random()] * 2, [3, 4], None)
+        "n", "s", "r", 2, 7, ValueTraits("t", "value", ""), pack_index([ObjectID.random()] * 2, [3, 4], None)
     )
     if codec == COLLECTION_CODEC:
-        node = contents_node(contents, Encoder(codecs()))
+        node = contents_node(contents, Encoder(codec_registry()))
     else:
-        node = member_node(Card("n", 0, "", contents.traits), Node("python.data", 1, [0, b"\xc0"]))
+        node = member_node(MemberMeta("n", 0, "", contents.traits), Node("python.data", 1, [0, b"\xc0"]))
     if inner is None:
         node.params[field] = value
     else:
@@ -135,32 +144,32 @@ def test_a_damaged_field_is_refused_or_read(codec: str, field: str, value: Any, 
             )
         )
         if codec == MEMBER_CODEC:
-            card_of(damaged)
+            parse_member_meta(damaged)
         else:
-            found = contents_of(damaged, _decoder([]))
-            assert found.count * 28 <= len(found.index)
+            decoded = parse_contents(damaged, _decoder([]))
+            assert decoded.count * 28 <= len(decoded.index)
     except CorruptData:
         pass
 
 
 @given(st.binary(max_size=60))
 def test_any_node_that_is_not_one_is_refused(noise: bytes) -> None:
-    for check in (card_of, lambda node: contents_of(node, _decoder([])), described):
+    for check in (parse_member_meta, lambda node: parse_contents(node, _decoder([])), summarize):
         for node in (Node(COLLECTION_CODEC, 1, noise), Node(MEMBER_CODEC, 1, [noise])):
             with pytest.raises(CorruptData):
                 check(node)
 
 
 def test_members_and_collections_are_made_by_the_builder_only() -> None:
-    encoder = Encoder(codecs())
+    encoder = Encoder(codec_registry())
     for name in (COLLECTION_CODEC, MEMBER_CODEC, "entrepot.collection_reference"):
         with pytest.raises(UnsupportedType):
-            codecs().by_name(name).encode(1, encoder)
+            codec_registry().by_name(name).encode(1, encoder)
 
 
 def test_a_collection_is_read_through_a_store() -> None:
-    contents = Contents("n", "s", "r", 0, 0, Traits("", "value"), b"")
-    tree, buffers = _stored(contents)
+    contents = Contents("n", "s", "r", 0, 0, ValueTraits("", "value"), b"")
+    tree, buffers = _serialize(contents)
     with pytest.raises(InvalidArgument, match="through a store"):
         _decoder(buffers).decode(unpack_tree(tree))
 
@@ -171,7 +180,7 @@ def test_a_collection_is_read_through_a_store() -> None:
      {"id": bytes(20), "digest": b"", "positions": ["a", 1, 1]}, {"id": bytes(20), "digest": b""}],
 )  # fmt: skip
 def test_a_damaged_reference_is_refused(params: Any) -> None:
-    decoder = Decoder(codecs(), lambda index: b"", 0, store=object())
+    decoder = Decoder(codec_registry(), lambda index: b"", 0, store=object())
     with pytest.raises(EntrepotError) as raised:
         decoder.decode(Node("entrepot.collection_reference", 1, params))
     assert isinstance(raised.value, CorruptData)

@@ -18,7 +18,7 @@ from entrepot.cli import main
 MIB = 1 << 20
 
 
-def _built(store: entrepot.Store, name: str = "parts", count: int = 4) -> entrepot.Collection:
+def _build(store: entrepot.Store, name: str = "parts", count: int = 4) -> entrepot.Collection:
     builder = store.collection(name)
     for index in range(count):
         builder.put({"part": index}, index=index)
@@ -33,52 +33,52 @@ def test_a_sealed_collection_is_an_object_with_its_members_in_order(store: entre
         store.get_by_name("parts")
     sealed = builder.seal(3)
     assert builder.sealed
-    found = store.get_by_name("parts")
-    assert isinstance(found, entrepot.Collection)
-    assert found == sealed == store.get(builder.id)
-    assert len(found) == 3
-    assert found.ids == [ids[1], ids[2], ids[0]]
-    assert [one["part"] for one in found] == [0, 1, 2]
-    assert [found[0], found[-1]] == [{"part": 0}, {"part": 2}]
-    assert (found.name, found.type, found.kind, found.rows) == ("parts", "dict", "value", None)
+    loaded = store.get_by_name("parts")
+    assert isinstance(loaded, entrepot.Collection)
+    assert loaded == sealed == store.get(builder.id)
+    assert len(loaded) == 3
+    assert loaded.ids == [ids[1], ids[2], ids[0]]
+    assert [value["part"] for value in loaded] == [0, 1, 2]
+    assert [loaded[0], loaded[-1]] == [{"part": 0}, {"part": 2}]
+    assert (loaded.name, loaded.type, loaded.kind, loaded.rows) == ("parts", "dict", "value", None)
     with pytest.raises(IndexError, match="3 members"):
-        found[3]
+        loaded[3]
 
 
 def test_slices_are_views_of_the_same_members(store: entrepot.Store) -> None:
     builder = store.collection("arrays")
     for index in range(6):
         builder.put(np.full(10_000 + index, index), index=index)
-    whole = builder.seal()
-    assert whole.nbytes == sum(8 * (10_000 + index) for index in range(6))
-    part = whole[1:6:2]
-    assert [int(one[0]) for one in part] == [1, 3, 5]
-    assert part.ids == whole.ids[1:6:2]
-    assert part.nbytes == 8 * (30_000 + 9)
-    assert part.row_counts == [10_001, 10_003, 10_005]
-    assert [int(one[0]) for one in part[::-1]] == [5, 3, 1]
-    assert len(whole[4:2]) == 0
-    assert list(whole[4:2]) == []
-    assert part != whole
+    collection = builder.seal()
+    assert collection.nbytes == sum(8 * (10_000 + index) for index in range(6))
+    view = collection[1:6:2]
+    assert [int(value[0]) for value in view] == [1, 3, 5]
+    assert view.ids == collection.ids[1:6:2]
+    assert view.nbytes == 8 * (30_000 + 9)
+    assert view.row_counts == [10_001, 10_003, 10_005]
+    assert [int(value[0]) for value in view[::-1]] == [5, 3, 1]
+    assert len(collection[4:2]) == 0
+    assert list(collection[4:2]) == []
+    assert view != collection
 
 
 def test_a_member_is_pinned_only_while_its_value_lives(store: entrepot.Store) -> None:
     builder = store.collection("arrays")
     for index in range(5):
         builder.put(np.full(MIB, index), index=index)
-    whole = builder.seal()
+    collection = builder.seal()
     gc.collect()
     base = store._client.raw.pins
     value = None
-    for value in whole.iterate(prefetch=0):
+    for value in collection.iterate(prefetch=0):
         assert store._client.raw.pins <= base + 2  # this member and, while the next one is loaded, that one
         assert value.flags.writeable is False
     del value
     gc.collect()
     assert store._client.raw.pins == base
-    kept = whole[3]
-    store.delete(whole.id)
-    assert kept[7] == 3
+    pinned_value = collection[3]
+    store.delete(collection.id)
+    assert pinned_value[7] == 3
 
 
 def test_a_task_that_is_run_again_writes_the_same_members(store: entrepot.Store) -> None:
@@ -93,15 +93,15 @@ def test_a_task_that_is_run_again_writes_the_same_members(store: entrepot.Store)
 
 
 def test_sealing_the_same_again_is_success_and_other_contents_are_refused(store: entrepot.Store) -> None:
-    sealed = _built(store)
+    sealed = _build(store)
     generation = store.generation_of(sealed.id)
     assert store.collection("parts").seal() == sealed
     assert store.collection("parts").seal(4) == sealed
     assert store.generation_of(sealed.id) == generation
-    with pytest.raises(entrepot.InvalidArgument, match="has a member at index 3, so its length is not 3"):
+    with pytest.raises(entrepot.InvalidArgument, match="has a member at index 3, so its length cannot be 3"):
         store.collection("parts").seal(3)
     store.delete(sealed.ids[3])
-    with pytest.raises(entrepot.ObjectExists, match="sealed already"):
+    with pytest.raises(entrepot.ObjectExists, match="already sealed"):
         store.collection("parts").seal(3)
     store.collection("parts").put({"part": 3}, index=3)
     builder = store.collection("parts")
@@ -111,7 +111,7 @@ def test_sealing_the_same_again_is_success_and_other_contents_are_refused(store:
             put()
     with pytest.raises(entrepot.ObjectExists, match="sealed with 4 members"):
         builder.put({}, index=1, replace=True)
-    assert [one["part"] for one in sealed] == [0, 1, 2, 3]
+    assert [value["part"] for value in sealed] == [0, 1, 2, 3]
 
 
 def test_a_gap_is_named(store: entrepot.Store) -> None:
@@ -133,12 +133,12 @@ def test_sealing_waits_for_members_that_are_still_made(store: entrepot.Store, sp
     other = spawn("sys.stdin.readline()\nfor i in (1, 2): store.collection('parts').put(i, index=i)")
     builder = store.collection("parts")
     builder.put(0, index=0)
-    got: list[Any] = []
-    waiting = threading.Thread(target=lambda: got.append(builder.seal(3, timeout=30)))
+    sealed: list[Any] = []
+    waiting = threading.Thread(target=lambda: sealed.append(builder.seal(3, timeout=30)))
     waiting.start()
     other.communicate("go\n", timeout=30)
     waiting.join(30)
-    assert [list(one) for one in got] == [[0, 1, 2]]
+    assert [list(collection) for collection in sealed] == [[0, 1, 2]]
 
 
 def test_members_of_several_types_are_refused(store: entrepot.Store) -> None:
@@ -175,8 +175,8 @@ def test_bad_names_and_lengths(store: entrepot.Store) -> None:
     assert (len(empty), empty.nbytes, empty.type, list(empty)) == (0, 0, "", [])
     with pytest.raises(entrepot.InvalidArgument, match="0 or more"):
         empty.iterate(prefetch=-1)
-    with pytest.raises(entrepot.InvalidArgument, match="copy is one of"):
-        _built(store)[0:1].get(0, copy="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(entrepot.InvalidArgument, match="copy must be one of"):
+        _build(store)[0:1].get(0, copy="sometimes")  # type: ignore[arg-type]
 
 
 def test_the_name_of_another_object_is_not_taken(store: entrepot.Store) -> None:
@@ -190,17 +190,17 @@ def test_the_name_of_another_object_is_not_taken(store: entrepot.Store) -> None:
 
 
 def test_deleting_a_collection_deletes_its_members_unless_told_otherwise(store: entrepot.Store) -> None:
-    kept = _built(store, "kept")
-    gone = _built(store, "gone")
+    kept = _build(store, "kept")
+    deleted = _build(store, "gone")
     assert store.delete(kept.id, members=False)
     assert all(store.exists(oid) for oid in kept.ids)
-    assert store.delete(gone.id)
-    assert not any(store.exists(oid) for oid in gone.ids)
-    assert not store.delete(gone.id)
-    assert not gone.delete()
-    again = store.collection("kept").seal()
-    assert again == kept
-    assert again.delete()
+    assert store.delete(deleted.id)
+    assert not any(store.exists(oid) for oid in deleted.ids)
+    assert not store.delete(deleted.id)
+    assert not deleted.delete()
+    resealed = store.collection("kept").seal()
+    assert resealed == kept
+    assert resealed.delete()
     assert store.list() == []
 
 
@@ -210,7 +210,7 @@ def test_discarding_what_was_never_sealed(store: entrepot.Store) -> None:
     builder.put(1, index=3)
     builder.append(2)
     assert builder.discard() == 2
-    assert [one.id for one in store.list()] == [other]
+    assert [info.id for info in store.list()] == [other]
     assert builder.append(7) == 0
     assert list(builder.seal()) == [7]
     assert builder.discard() == 1
@@ -220,7 +220,7 @@ def test_the_end_of_the_session_ends_collection_and_members(store: entrepot.Stor
     with store.session("run", ttl=600) as run:
         open_ = run.collection("open")
         open_.put(1, index=0)
-        sealed = _built(run)
+        sealed = _build(run)
         value = sealed[0]
         store.remove_session("run")
         assert store.status()["objects"] == 0
@@ -230,10 +230,10 @@ def test_the_end_of_the_session_ends_collection_and_members(store: entrepot.Stor
 
 
 def test_a_member_that_is_gone_or_replaced_is_lost(store: entrepot.Store) -> None:
-    sealed = _built(store)
+    sealed = _build(store)
     store.delete(sealed.ids[2])
     assert sealed[1] == {"part": 1}
-    with pytest.raises(entrepot.ObjectLost, match=r"member 2 .* of collection 'parts' is no longer there"):
+    with pytest.raises(entrepot.ObjectLost, match=r"member 2 .* of collection 'parts' is no longer available"):
         sealed[2]
     members = iter(sealed)
     assert [next(members)["part"] for _ in range(2)] == [0, 1]
@@ -245,42 +245,42 @@ def test_a_member_that_is_gone_or_replaced_is_lost(store: entrepot.Store) -> Non
 
 
 def test_a_collection_is_put_as_a_value_by_reference(store: entrepot.Store) -> None:
-    sealed = _built(store)
+    sealed = _build(store)
     before = store.status()["objects"]
-    whole = store.put(sealed)
+    reference = store.put(sealed)
     nested = store.put({"train": sealed[:3], "test": sealed[3:], "backwards": sealed[::-1], "n": 1})
     assert store.status()["objects"] == before + 2
-    assert store.get(whole) == sealed
-    found = store.get(nested)
-    assert found["train"] == sealed[:3]
-    assert found["test"].ids == sealed.ids[3:]
-    assert [one["part"] for one in found["backwards"]] == [3, 2, 1, 0]
-    assert store.delete(whole)  # deletes the reference, not its target
+    assert store.get(reference) == sealed
+    loaded = store.get(nested)
+    assert loaded["train"] == sealed[:3]
+    assert loaded["test"].ids == sealed.ids[3:]
+    assert [value["part"] for value in loaded["backwards"]] == [3, 2, 1, 0]
+    assert store.delete(reference)  # deletes the reference, not its target
     assert list(sealed)[3] == {"part": 3}
     sealed.delete()
-    with pytest.raises(entrepot.ObjectLost, match=r"'parts'.*no longer there"):
+    with pytest.raises(entrepot.ObjectLost, match=r"'parts'.*no longer available"):
         store.get(nested)
     builder = store.collection("parts")
     builder.put("other", index=0)
     builder.seal()
-    with pytest.raises(entrepot.ObjectLost, match="made anew"):
+    with pytest.raises(entrepot.ObjectLost, match="was rebuilt with other members"):
         store.get(nested)
 
 
 def test_a_collection_outlives_the_store_that_it_was_got_from(daemon: Any) -> None:
     store = entrepot.connect(daemon.address, scope="tests", session="run")
-    sealed = _built(store)
+    sealed = _build(store)
     store.close()
     assert sealed[1] == {"part": 1}
     assert pickle.loads(pickle.dumps(sealed[1:])).ids == sealed.ids[1:]
 
 
 def test_a_collection_goes_to_other_processes(store: entrepot.Store, python: Any) -> None:
-    sealed = _built(store)
+    sealed = _build(store)
     code = """
         import pickle
         part = pickle.loads(bytes.fromhex(sys.argv[1]))
-        print([one["part"] for one in part], store.get_by_name("parts") == part)
+        print([value["part"] for value in part], store.get_by_name("parts") == part)
     """
     done = python(code, pickle.dumps(sealed[1:3]).hex())
     assert done.stdout.strip() == "[1, 2] False", done.stderr
@@ -288,28 +288,28 @@ def test_a_collection_goes_to_other_processes(store: entrepot.Store, python: Any
 
 @pytest.mark.parametrize("depth", [0, 3])
 def test_a_fork_goes_on_iterating(store: entrepot.Store, depth: int) -> None:
-    sealed = _built(store, count=6)
+    sealed = _build(store, count=6)
     members = sealed.iterate(prefetch=2)
     taken = [next(members) for _ in range(depth)]
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            code = 0 if [one["part"] for one in members] == list(range(depth, 6)) else 2
+            code = 0 if [value["part"] for value in members] == list(range(depth, 6)) else 2
         finally:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert [one["part"] for one in [*taken, *members]] == list(range(6))
+    assert [value["part"] for value in [*taken, *members]] == list(range(6))
 
 
 def test_collections_of_collections(store: entrepot.Store) -> None:
     builder = store.collection("months")
     for month in range(2):
-        builder.put(_built(store, f"days-{month}", 2 + month), index=month)
+        builder.put(_build(store, f"days-{month}", 2 + month), index=month)
     months = store.get(builder.seal().id)
     assert months.type == "entrepot.Collection"
-    assert [[one["part"] for one in days] for days in months] == [[0, 1], [0, 1, 2]]
+    assert [[value["part"] for value in days] for days in months] == [[0, 1], [0, 1, 2]]
 
 
 def test_several_processes_append_and_none_is_lost(store: entrepot.Store, spawn: Any) -> None:
@@ -318,23 +318,23 @@ def test_several_processes_append_and_none_is_lost(store: entrepot.Store, spawn:
         for number in range(25):
             builder.append([sys.argv[1], number])
     """
-    running = [spawn(code, who) for who in "abc"]
+    running = [spawn(code, producer) for producer in "abc"]
     for process in running:
         process.communicate(timeout=60)
         assert process.returncode == 0
     rows = list(store.collection("rows").seal())
     assert len(rows) == 75
-    for who in "abc":
-        assert [number for whose, number in rows if whose == who] == list(range(25))
+    for producer in "abc":
+        assert [number for row_producer, number in rows if row_producer == producer] == list(range(25))
 
 
 def test_a_named_producer_finds_what_it_appended_before(store: entrepot.Store) -> None:
     first = store.collection("rows", producer="task-1")
     assert [first.append([0]), first.append([1])] == [0, 1]
     assert store.collection("rows", producer="task-2").extend([[0], [5]]) == [2, 3]
-    again = store.collection("rows", producer="task-1")  # the task was killed and is retried
-    assert again.extend([[0], [1], [2]]) == [0, 1, 4]
-    assert list(again.seal()) == [[0], [1], [0], [5], [2]]
+    retried = store.collection("rows", producer="task-1")  # the task was killed and is retried
+    assert retried.extend([[0], [1], [2]]) == [0, 1, 4]
+    assert list(retried.seal()) == [[0], [1], [0], [5], [2]]
     with pytest.raises(entrepot.ObjectExists, match=r"'task-1' .* appended another value as its number 0"):
         store.collection("rows", producer="task-1").append([9])
     assert store.collection("rows", producer="task-1").append([0]) == 0
@@ -365,18 +365,18 @@ def test_a_killed_producer_leaves_what_it_sealed(store: entrepot.Store, spawn: A
     wait_until(lambda: store.status()["unsealed_bytes"] == 0, "the half-made member to be dropped")
     spawn(code, 5, 10, -1).communicate(timeout=60)
     sealed = builder.seal(10)
-    assert [int(one[199_999]) for one in sealed] == list(range(10))
+    assert [int(value[199_999]) for value in sealed] == list(range(10))
     assert store.status()["objects"] == 11
 
 
 def test_it_survives_a_kill_of_the_daemon(store: entrepot.Store) -> None:
-    sealed = _built(store)
+    sealed = _build(store)
     builder = store.collection("later")
     builder.put([1], index=0)
     os.kill(store.status()["pid"], signal.SIGKILL)
     builder.put([2], index=1)
     assert list(builder.seal(2)) == [[1], [2]]
-    assert [one["part"] for one in store.get(sealed.id)] == [0, 1, 2, 3]
+    assert [value["part"] for value in store.get(sealed.id)] == [0, 1, 2, 3]
 
 
 def test_ls_and_info_show_members_and_bytes(
@@ -386,17 +386,17 @@ def test_ls_and_info_show_members_and_bytes(
     for index in range(3):
         builder.put(np.zeros(MIB), index=index)
     sealed = builder.seal()
-    where = ["--address", daemon.address, "--scope", "tests"]
-    assert main(["ls", *where]) == 0
+    options = ["--address", daemon.address, "--scope", "tests"]
+    assert main(["ls", *options]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if str(sealed.id) in line]
     assert "collection of 3 numpy.ndarray" in line
     assert "24.0 MiB" in line
-    assert main(["info", "arrays", "--json", *where]) == 0
+    assert main(["info", "arrays", "--json", *options]) == 0
     info = json.loads(capsys.readouterr().out)
     assert info["collection"] == {
         "name": "arrays", "members": 3, "nbytes": 24 * MIB, "rows": 3 * MIB, "type": "numpy.ndarray"
     }  # fmt: skip
     member = store.info(sealed.ids[1])
     assert (member.type, member.member_of) == ("numpy.ndarray", {"name": "arrays", "index": 1})
-    assert main(["rm", "arrays", *where]) == 0
+    assert main(["rm", "arrays", *options]) == 0
     assert store.list() == []

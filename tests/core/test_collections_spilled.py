@@ -45,7 +45,7 @@ def _loads(store: entrepot.Store) -> int:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_every_member_comes_back(arrays: entrepot.Collection, prefetch: int) -> None:
+def test_every_member_is_reloaded(arrays: entrepot.Collection, prefetch: int) -> None:
     for _ in range(2):
         for index, value in enumerate(arrays.iterate(prefetch=prefetch)):
             assert value[0] == index
@@ -59,18 +59,18 @@ def test_every_member_comes_back(arrays: entrepot.Collection, prefetch: int) -> 
     assert [int(value[0]) for value in arrays[::-3]] == list(range(MEMBERS))[::-3]
 
 
-def test_looking_at_it_brings_nothing_back(store: entrepot.Store, arrays: entrepot.Collection) -> None:
+def test_queries_reload_nothing(store: entrepot.Store, arrays: entrepot.Collection) -> None:
     before = _loads(store)
     assert store.collection("arrays").seal() == arrays
     assert store.collection("arrays").indexes() == list(range(MEMBERS))
     listed = store.list()
-    assert sorted(one.member_of["index"] for one in listed if one.member_of) == list(range(MEMBERS))
+    assert sorted(info.member_of["index"] for info in listed if info.member_of) == list(range(MEMBERS))
     assert store.info(arrays.ids[0]).type == "numpy.ndarray"
     assert (arrays.nbytes, arrays.rows) == (MEMBERS * ROWS * 8, MEMBERS * ROWS)
     assert _loads(store) == before
 
 
-def test_deleting_it_brings_nothing_back(store: entrepot.Store, arrays: entrepot.Collection) -> None:
+def test_deleting_it_reloads_nothing(store: entrepot.Store, arrays: entrepot.Collection) -> None:
     before = _loads(store)
     assert store.delete(arrays.id)
     assert _loads(store) == before

@@ -14,7 +14,7 @@ from pathlib import Path
 import entrepot
 import numpy as np
 import pytest
-from entrepot._launcher import daemon_binary
+from entrepot._daemon.launcher import daemon_binary
 
 LIMIT = 300 << 20
 MOUNT = Path("/sys/fs/cgroup")
@@ -29,7 +29,7 @@ def own_group(controller: str) -> str:
     return ""
 
 
-def places() -> Iterator[tuple[Path, str]]:
+def candidate_parents() -> Iterator[tuple[Path, str]]:
     """Candidate parent groups, each with the file that limits its memory."""
     first = MOUNT / "memory"
     yield first / own_group("memory"), "memory.limit_in_bytes"
@@ -41,18 +41,18 @@ def places() -> Iterator[tuple[Path, str]]:
 @pytest.fixture
 def group() -> Iterator[Path]:
     """Control group of 300 MiB."""
-    tried = []
-    for parent, limit in places():
+    failures = []
+    for parent, limit in candidate_parents():
         path = parent / f"entrepot-test-{os.getpid()}"
         try:
             path.mkdir()
         except OSError as error:
-            tried.append(str(error))
+            failures.append(str(error))
             continue
         try:
             (path / limit).write_text(str(LIMIT))
         except OSError as error:
-            tried.append(str(error))
+            failures.append(str(error))
             path.rmdir()
             continue
         yield path
@@ -67,7 +67,7 @@ def group() -> Iterator[Path]:
             except OSError:
                 assert time.monotonic() < end, f"{path} is still in use"
                 time.sleep(0.02)
-    pytest.skip(f"no control group can be made here: {'; '.join(tried)}")
+    pytest.skip(f"no control group can be made here: {'; '.join(failures)}")
 
 
 @pytest.fixture
@@ -102,14 +102,14 @@ def connected(wait_until: Callable[..., None], answers: Callable[[str], bool]) -
     return connect
 
 
-def test_more_than_the_group_has_is_refused_at_the_door(
+def test_a_size_above_the_group_limit_is_refused_at_start(
     in_group: Callable[..., tuple[subprocess.Popen[str], str]],
 ) -> None:
     process, _ = in_group("--size", "1GiB", "--spill-path", "none")
-    _, said = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "1 GiB is more than there is" in said
-    assert "300 MiB" in said
+    assert "1 GiB exceeds the available memory" in stderr
+    assert "300 MiB" in stderr
 
 
 def test_the_default_size_fits_and_what_is_refused_is_told(

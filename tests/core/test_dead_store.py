@@ -16,7 +16,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot import _launcher
+from entrepot._daemon import launcher
 
 MIB = 1 << 20
 
@@ -45,14 +45,14 @@ def replaced(daemon: Any, store: entrepot.Store) -> Callable[[], None]:
 def test_the_first_call_reaches_the_next_store(store: entrepot.Store, replaced: Callable[[], None]) -> None:
     large = np.arange(100_000)
     oid = store.put(large)
-    held = store.get(oid)
-    was = store.instance_id
+    pinned_value = store.get(oid)
+    old_instance = store.instance_id
     replaced()
-    again = store.put(large, name="again")
-    assert store.instance_id != was
+    new_oid = store.put(large, name="again")
+    assert store.instance_id != old_instance
     assert (store.get_by_name("again") == large).all()
-    assert store.exists(again)
-    assert (held == large).all()
+    assert store.exists(new_oid)
+    assert (pinned_value == large).all()
     assert not store.closed
 
 
@@ -72,7 +72,7 @@ def private_store(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     with entrepot.connect(scope="tests") as store:
         yield store
         keeper = store.status()["keeper_pid"]
-    assert _launcher.stop(keeper)
+    assert launcher.stop(keeper)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def private_store(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     ],
     ids=["put", "put_many", "status", "list", "sessions", "exists", "set_name", "set", "create", "session", "delete"],
 )
-def test_every_first_call_does(
+def test_every_kind_of_first_call_reaches_the_next_store(
     store: entrepot.Store, replaced: Callable[[], None], call: Callable[[entrepot.Store], object]
 ) -> None:
     replaced()
     call(store)
 
 
-def test_connecting_once_more_does(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+def test_a_new_connection_reaches_the_next_store(store: entrepot.Store, replaced: Callable[[], None]) -> None:
     replaced()
-    with entrepot.connect(store.address, scope="tests") as again:
-        assert again.get(store.put("new")) == "new"
+    with entrepot.connect(store.address, scope="tests") as reconnected:
+        assert reconnected.get(store.put("new")) == "new"
 
 
 def follows_killed(daemon: Any) -> bool:
@@ -117,11 +117,11 @@ def test_the_next_store_says_that_this_one_was_killed(daemon: Any, store: entrep
     kill(daemon, store)
     store.close()
     daemon.start()
-    with entrepot.connect(daemon.address, scope="tests") as anew:
-        assert anew.status()["follows_killed_store"] is True
+    with entrepot.connect(daemon.address, scope="tests") as reconnected:
+        assert reconnected.status()["follows_killed_store"] is True
         with pytest.raises(entrepot.ObjectNotFound, match="keeper and daemon were killed"):
-            anew.get(oid)
-        os.kill(anew.status()["pid"], signal.SIGKILL)
+            reconnected.get(oid)
+        os.kill(reconnected.status()["pid"], signal.SIGKILL)
         assert follows_killed(daemon), "the next daemon of the same store says so too"
     daemon.stop()
     daemon.start()
@@ -139,7 +139,7 @@ def test_a_store_of_which_one_part_died_was_not_killed(
     assert not follows_killed(daemon)
     keeper = store.status()["keeper_pid"]
     store.close()
-    assert _launcher.stop(keeper), "a keeper that a daemon started knows of a clean end too"
+    assert launcher.stop(keeper), "a keeper that a daemon started knows of a clean end too"
     daemon.was_killed(keeper)
     daemon.start()
     assert not follows_killed(daemon)
@@ -159,11 +159,11 @@ def test_a_refused_start_forgets_nothing(
     daemon: Any, store: entrepot.Store, socket_folder: Path, tmp_path: Path
 ) -> None:
     lock = socket_folder / "store.sock.lock"
-    said = lock.read_text()
-    command = [str(_launcher.daemon_binary()), "--address", daemon.address, "--size", "64MiB", "--spill-path"]
+    lock_text = lock.read_text()
+    command = [str(launcher.daemon_binary()), "--address", daemon.address, "--size", "64MiB", "--spill-path"]
     refused = subprocess.run([*command, "none"], capture_output=True, text=True, check=False, timeout=60)
-    assert "starts or runs at" in refused.stderr
-    assert lock.read_text() == said
+    assert "is starting or running at" in refused.stderr
+    assert lock.read_text() == lock_text
     kill(daemon, store)
     store.close()
     nowhere = tmp_path / "file"
@@ -175,9 +175,9 @@ def test_a_refused_start_forgets_nothing(
 
 
 def test_a_lock_file_of_a_version_that_said_less_tells_nothing(daemon: Any, socket_folder: Path) -> None:
-    for left in ("", "4711\n"):
+    for lock_text in ("", "4711\n"):
         daemon.stop()
-        (socket_folder / "store.sock.lock").write_text(left)
+        (socket_folder / "store.sock.lock").write_text(lock_text)
         daemon.start()
         assert not follows_killed(daemon)
 
@@ -188,9 +188,9 @@ def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[
     begun = time.monotonic()
     store.status()  # from here on, the client knows
     for oid in (large, small):
-        with pytest.raises(entrepot.ObjectLost, match="went with the store"):
+        with pytest.raises(entrepot.ObjectLost, match="was lost with the previous store"):
             store.get(oid)
-        with pytest.raises(entrepot.ObjectLost, match="went with the store"):
+        with pytest.raises(entrepot.ObjectLost, match="was lost with the previous store"):
             store.info(oid)
         assert not store.exists(oid)
     with pytest.raises(entrepot.ObjectNotFound):
@@ -200,21 +200,21 @@ def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[
     assert time.monotonic() - begun < 10  # watchdog: nothing here waits
 
 
-def test_sessions_and_sets_are_there_again(store: entrepot.Store, replaced: Callable[[], None]) -> None:
+def test_sessions_and_sets_are_restored(store: entrepot.Store, replaced: Callable[[], None]) -> None:
     other = store.session("other", ttl=1234)
-    one = other.locality_set("first", priority=1)
-    two = other.locality_set("second", priority=2, reading="once")
+    first = other.locality_set("first", priority=1)
+    second = other.locality_set("second", priority=2, reading="once")
     replaced()
-    oid = other.put(np.zeros(MIB), locality_set=two, name="here")
+    oid = other.put(np.zeros(MIB), locality_set=second, name="here")
     assert other.resolve("here") == oid
     assert [info.id for info in other.list()] == [oid]
     assert not store.list()
-    (said,) = (each for each in store.sessions() if each.session == "other")
-    assert said.ttl_seconds == 1234
-    (made,) = (each for each in other.locality_sets() if each.name == "second")
-    assert (made.priority, made.reading, made.objects) == (2, "once", 1)
-    other.hint(one, priority=5)
-    assert {each.name: each.priority for each in other.locality_sets()}["first"] == 5
+    (session_info,) = (item for item in store.sessions() if item.session == "other")
+    assert session_info.ttl_seconds == 1234
+    (second_info,) = (item for item in other.locality_sets() if item.name == "second")
+    assert (second_info.priority, second_info.reading, second_info.objects) == (2, "once", 1)
+    other.hint(first, priority=5)
+    assert {item.name: item.priority for item in other.locality_sets()}["first"] == 5
     other.close()
 
 
@@ -236,14 +236,14 @@ def test_a_blob_of_the_dead_store_cannot_be_sealed(store: entrepot.Store, replac
 
 def test_nobody_starts_another(store: entrepot.Store, daemon: Any) -> None:
     oid = store.put(np.arange(100_000))
-    held = store.get(oid)
+    pinned_value = store.get(oid)
     kill(daemon, store)
     for _ in range(2):
         begun = time.monotonic()
         with pytest.raises(entrepot.StoreUnavailable, match="entrepot start"):
             store.put("new")
         assert time.monotonic() - begun < 10  # watchdog: it gives up after half a second
-    assert (held == np.arange(100_000)).all()
+    assert (pinned_value == np.arange(100_000)).all()
     daemon.start()
     assert store.get(store.put("new")) == "new"
 
@@ -253,7 +253,7 @@ def test_threads_that_notice_at_once_connect_once(
 ) -> None:
     oid = store.put(np.zeros(MIB))
     label = store.status()["clients"][0]["pid"]
-    was = store.instance_id
+    old_instance = store.instance_id
     replaced()
     barrier = threading.Barrier(8)
 
@@ -265,31 +265,31 @@ def test_threads_that_notice_at_once_connect_once(
         assert list(pool.map(work, range(8))) == list(range(8))
         with pytest.raises(entrepot.ObjectLost):
             store.get(oid)
-    assert [one["pid"] for one in store.status()["clients"]] == [label]
-    (said,) = (record.getMessage() for record in caplog.records if record.name == "entrepot")
-    assert store.address in said
-    assert was in said
-    assert store.instance_id in said
-    assert "1 object" in said
+    assert [client["pid"] for client in store.status()["clients"]] == [label]
+    (message,) = (record.getMessage() for record in caplog.records if record.name == "entrepot")
+    assert store.address in message
+    assert old_instance in message
+    assert store.instance_id in message
+    assert "1 object" in message
 
 
 def test_three_stores_in_a_row(store: entrepot.Store, replaced: Callable[[], None]) -> None:
-    others = mappings()  # includes stores used by other tests of this process
-    held = []
+    other_mappings = mappings()  # includes stores used by other tests of this process
+    pinned_values = []
     for number in range(3):
-        held.append(store.get(store.put(np.full(200_000, number), name="value")))
+        pinned_values.append(store.get(store.put(np.full(200_000, number), name="value")))
         assert (store.get_by_name("value") == number).all()
         replaced()
-    assert all((one == number).all() for number, one in enumerate(held))
+    assert all((value == number).all() for number, value in enumerate(pinned_values))
     store.status()
-    many = mappings() - others
-    held.clear()
-    assert mappings() - others < many / 2  # only values keep a dead store's memory mapped
+    own_mappings = mappings() - other_mappings
+    pinned_values.clear()
+    assert mappings() - other_mappings < own_mappings / 2  # only values keep a dead store's memory mapped
 
 
 def test_a_child_of_a_process_whose_store_died(store: entrepot.Store, replaced: Callable[[], None]) -> None:
     oid = store.put(np.arange(100_000))
-    held = store.get(oid)
+    pinned_value = store.get(oid)
     replaced()
     read, write = os.pipe()
     child = os.fork()
@@ -297,7 +297,7 @@ def test_a_child_of_a_process_whose_store_died(store: entrepot.Store, replaced: 
         answer = b"no"
         try:
             new = store.put("of the child", name="child")
-            answer = b"ok" if store.get(new) == "of the child" and held[-1] == 99_999 else b"??"
+            answer = b"ok" if store.get(new) == "of the child" and pinned_value[-1] == 99_999 else b"??"
         finally:
             os.write(write, answer)
             os._exit(0)
@@ -319,10 +319,10 @@ def test_closing_while_others_connect_anew(store: entrepot.Store, daemon: Any) -
         return "stored"
 
     with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(work) for _ in range(4)]
+        futures = [pool.submit(work) for _ in range(4)]
         store.close()
-        for one in waiting:
-            assert one.result(30) != "stored"
+        for future in futures:
+            assert future.result(30) != "stored"
     daemon.start()
     with pytest.raises(entrepot.StoreUnavailable, match="closed"):
         store.put("new")

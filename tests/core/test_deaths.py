@@ -14,7 +14,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot._launcher import daemon_binary
+from entrepot._daemon.launcher import daemon_binary
 
 MIB = 1 << 20
 
@@ -69,19 +69,19 @@ def test_a_killed_daemon_or_keeper_loses_nothing(
 ) -> None:
     oids = store.put_many([np.full(60_000, number) for number in range(50)] + [b"small", [1, 2]])
     store.set_name("first", oids[0])
-    held = store.get(oids[7])
+    pinned_value = store.get(oids[7])
     for _ in range(3):
         kill_and_wait(store, which, wait_until)
-        found = store.get_many(oids)
-        assert all((found[number] == number).all() for number in range(50))
-        assert found[50:] == [b"small", [1, 2]]
-        assert (held == 7).all()
+        values = store.get_many(oids)
+        assert all((values[number] == number).all() for number in range(50))
+        assert values[50:] == [b"small", [1, 2]]
+        assert (pinned_value == 7).all()
         assert store.resolve("first") == oids[0]
-        more = store.put(np.full(300_000, 5))
-        assert store.get(more)[-1] == 5
-        oids_now = store.status()["objects"]
-        assert store.delete(more)
-        assert store.status()["objects"] == oids_now - 1
+        new_oid = store.put(np.full(300_000, 5))
+        assert store.get(new_oid)[-1] == 5
+        object_count = store.status()["objects"]
+        assert store.delete(new_oid)
+        assert store.status()["objects"] == object_count - 1
 
 
 def test_pins_survive_the_daemon(store: entrepot.Store, wait_until: Callable[..., None]) -> None:

@@ -46,21 +46,21 @@ def in_child(work: Callable[[], None]) -> Callable[[], None]:
 
 def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepot.Store, wait_until: Any) -> None:
     oid = store.put(np.full(500_000, 3))
-    held = [store.get(oid)]
+    pinned_values = [store.get(oid)]
     go_read, go_write = os.pipe()
-    made = store.derive("from child")
+    child_oid = store.derive("from child")
 
     def child() -> None:
         os.close(go_write)
         assert os.read(go_read, 1) == b"1"
-        assert (held[0] == 3).all()  # the parent has released it, and the object is deleted
-        store.put(np.full(100_000, 4), id=made)
-        assert store.get(made)[0] == 4
+        assert (pinned_values[0] == 3).all()  # the parent has released it, and the object is deleted
+        store.put(np.full(100_000, 4), id=child_oid)
+        assert store.get(child_oid)[0] == 4
         labels = [client["pid"] for client in store.status()["clients"]]
         assert len(labels) == 2
 
     wait = in_child(child)
-    held.clear()
+    pinned_values.clear()
     gc.collect()
     assert store.delete(oid)
     for _ in range(20):
@@ -70,7 +70,7 @@ def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepo
     wait()
     os.close(go_read)
     os.close(go_write)
-    assert store.get(made)[0] == 4
+    assert store.get(child_oid)[0] == 4
     wait_until(lambda: store.status()["deferred_frees"] == 0, "the dead child's pin to go")
     wait_until(lambda: len(store.status()["clients"]) == 1, "the child's registration to go")
 
@@ -113,10 +113,10 @@ def test_forks_while_threads_work(store: entrepot.Store) -> None:
     for thread in threads:
         thread.start()
     try:
-        kept = store.get(store.put(np.arange(50_000)))
+        pinned_value = store.get(store.put(np.arange(50_000)))
 
         def child() -> None:
-            assert kept[77] == 77
+            assert pinned_value[77] == 77
             assert store.get(store.put(np.full(30_000, 5)))[0] == 5
 
         for _ in range(10):
@@ -149,8 +149,8 @@ def test_a_closed_stores_values_stay_readable_in_the_child(daemon: Any) -> None:
 
     def child() -> None:
         assert value[9] == 9
-        with entrepot.connect(daemon.address) as own:
-            assert own.get(own.put([1])) == [1]
+        with entrepot.connect(daemon.address) as child_store:
+            assert child_store.get(child_store.put([1])) == [1]
 
     in_child(child)()
 
@@ -168,8 +168,8 @@ def test_a_fork_while_the_daemon_is_gone(daemon: Any, store: entrepot.Store) -> 
 
 
 def worker(address: str, oid: str) -> int:
-    with entrepot.connect(address, scope="tests") as own:
-        return int(own.get(oid).sum())
+    with entrepot.connect(address, scope="tests") as worker_store:
+        return int(worker_store.get(oid).sum())
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -184,8 +184,8 @@ def test_multiprocessing(daemon: Any, store: entrepot.Store, method: str) -> Non
     else:
         # A spawned child's arguments are pickled: an importable function and the store.
         with context.Pool(2) as pool:
-            found = [pool.apply_async(store.get, (oid,)) for _ in range(4)]
-            assert all(np.array_equal(one.get(60), value) for one in found)
+            results = [pool.apply_async(store.get, (oid,)) for _ in range(4)]
+            assert all(np.array_equal(result.get(60), value) for result in results)
     assert value[3] == 3
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import entrepot
 import pytest
-from entrepot import _launcher, _settings
+from entrepot._daemon import launcher, settings
 from entrepot.errors import InvalidArgument, StoreUnavailable
 
 
@@ -40,7 +40,7 @@ def test_it_is_nobodys_child_and_inherits_nothing(private: Path) -> None:
     assert int(fields[1]) != os.getpid()
     assert int(fields[3]) != os.getsid(0)
     targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
-    assert str(_launcher.log_path()) in targets
+    assert str(launcher.log_path()) in targets
     assert str(private / "secret") not in targets
     assert not [target for target in targets if target.startswith("pipe:")]
 
@@ -51,7 +51,7 @@ def test_it_starts_without_standard_descriptors(
 ) -> None:
     """Otherwise its descriptors would get numbers 0 to 2, where its children and its log would use them."""
     address = f"unix://{socket_folder}/bare.sock"
-    command = [str(_launcher.daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
+    command = [str(launcher.daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
     keeper = subprocess.Popen(["sh", "-c", f'exec "$@" {closed}', "sh", *command])
     try:
         wait_until(lambda: answers(address) or keeper.poll() is not None, "the store to listen")
@@ -60,8 +60,10 @@ def test_it_starts_without_standard_descriptors(
             oid = store.put(b"x" * 100_000)
             assert store.get(oid) == b"x" * 100_000
             for pid in (keeper.pid, store.status()["pid"]):
-                held = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
-                assert not [target for target in held if target.startswith(("socket:", "anon_inode:", "/memfd:"))], held
+                targets = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
+                assert not [target for target in targets if target.startswith(("socket:", "anon_inode:", "/memfd:"))], (
+                    targets
+                )
             os.kill(store.status()["pid"], signal.SIGKILL)
             assert store.get(store.put([1])) == [1]  # the next daemon of the same keeper
     finally:
@@ -77,19 +79,19 @@ def test_it_goes_when_it_is_idle(private: Path, monkeypatch: pytest.MonkeyPatch,
         pid = store.status()["keeper_pid"]
         assert store.delete(oid)
     del store
-    wait_until(lambda: not _launcher.runs(pid), "the idle daemon to go")
+    wait_until(lambda: not launcher.is_running(pid), "the idle daemon to go")
     with entrepot.connect() as store:
         assert store.status()["keeper_pid"] != pid
 
 
 def test_a_process_that_nobody_asked_after_has_ended(wait_until: Any) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    assert _launcher.runs(child.pid)
-    assert _launcher.stop(child.pid)  # its parent, this test, has not waited for it
+    assert launcher.is_running(child.pid)
+    assert launcher.stop(child.pid)  # its parent, this test, has not waited for it
     assert Path(f"/proc/{child.pid}").exists()
     child.wait(30)
-    assert not _launcher.runs(child.pid)
-    assert _launcher.stop(child.pid)
+    assert not launcher.is_running(child.pid)
+    assert launcher.stop(child.pid)
 
 
 def test_it_is_refused_in_a_pod(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_it_is_refused_in_a_pod(private: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_daemon_that_does_not_start_says_why(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", "4KiB")
-    with pytest.raises(StoreUnavailable, match="--size 4 KiB is below the least"):
+    with pytest.raises(StoreUnavailable, match="--size 4 KiB is below the minimum"):
         entrepot.connect()
 
 
@@ -111,7 +113,7 @@ def test_it_comes_back_after_it_was_killed(private: Path, wait_until: Any) -> No
             os.kill(pid, signal.SIGSTOP)
         for pid in (status["keeper_pid"], status["pid"]):
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not _launcher.answers(_settings.private_address()), "the socket to be dead")
+    wait_until(lambda: not launcher.is_listening(settings.private_address()), "the socket to be dead")
     with entrepot.connect() as store:
         assert store.instance_id != status["instance"]
 
@@ -119,28 +121,37 @@ def test_it_comes_back_after_it_was_killed(private: Path, wait_until: Any) -> No
 def test_settings_come_from_argument_environment_file_default(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = private / "con" / "entrepot" / "config.toml"
     config.parent.mkdir()
-    assert _settings.resolve().scope == "default"
+    assert settings.resolve().scope == "default"
     config.write_text('scope = "from file"\nsession = "s"\naddress = "unix:///file"\nallow_pickle = false\n')
-    found = _settings.resolve()
-    assert (found.scope, found.session, found.address, found.configured) == ("from file", "s", "unix:///file", True)
-    assert found.allow_pickle is False
+    resolved_settings = settings.resolve()
+    assert (
+        resolved_settings.scope,
+        resolved_settings.session,
+        resolved_settings.address,
+        resolved_settings.configured,
+    ) == ("from file", "s", "unix:///file", True)
+    assert resolved_settings.allow_pickle is False
     monkeypatch.setenv("ENTREPOT_SCOPE", "from environment")
     monkeypatch.setenv("ENTREPOT_ADDRESS", "unix:///environment")
-    found = _settings.resolve()
-    assert (found.scope, found.address) == ("from environment", "unix:///environment")
-    found = _settings.resolve("unix:///argument", scope="argument", session="")
-    assert (found.scope, found.session, found.address) == ("argument", "", "unix:///argument")
+    resolved_settings = settings.resolve()
+    assert (resolved_settings.scope, resolved_settings.address) == ("from environment", "unix:///environment")
+    resolved_settings = settings.resolve("unix:///argument", scope="argument", session="")
+    assert (resolved_settings.scope, resolved_settings.session, resolved_settings.address) == (
+        "argument",
+        "",
+        "unix:///argument",
+    )
     other = private / "other.toml"
     other.write_text("nonsense = 1\n")
     monkeypatch.setenv("ENTREPOT_CONFIG", str(other))
     with pytest.raises(InvalidArgument, match="nonsense"):
-        _settings.resolve()
+        settings.resolve()
     other.write_text("scope = \n")
     with pytest.raises(InvalidArgument, match="TOML"):
-        _settings.resolve()
+        settings.resolve()
     monkeypatch.setenv("ENTREPOT_CONFIG", str(private / "none.toml"))
     with pytest.raises(InvalidArgument, match="none"):
-        _settings.resolve()
+        settings.resolve()
 
 
 def test_the_import_is_cheap() -> None:

@@ -21,7 +21,7 @@ import pytest
 SECONDS = 60
 PIPE_BYTES = 4096
 KEPT_BYTES = 2 * (128 << 10) + PIPE_BYTES  # of waiting lines: pending, being written, and in the pipe
-LINE_BYTES = 100  # at least, per line that `complain` causes
+LINE_BYTES = 100  # at least, per line that cause_log_lines() causes
 
 
 def entrepotd(address: str, *options: str) -> list[str]:
@@ -29,19 +29,19 @@ def entrepotd(address: str, *options: str) -> list[str]:
     return [*command, "--spill-path", "none", *options]
 
 
-def complain(address: str, times: int) -> int:
-    """Make the daemon log a line for each of ``times`` connections that start with garbage."""
-    for _ in range(times):
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(SECONDS)
-            link.connect(address.removeprefix("unix://"))
-            link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            while link.recv(1 << 16):
+def cause_log_lines(address: str, count: int) -> int:
+    """Make the daemon log a line for each of ``count`` connections that start with garbage."""
+    for _ in range(count):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(SECONDS)
+            connection.connect(address.removeprefix("unix://"))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while connection.recv(1 << 16):
                 pass
-    return times
+    return count
 
 
-def within(seconds: float, work: Callable[[], Any]) -> Any:
+def run_within(seconds: float, work: Callable[[], Any]) -> Any:
     """Return the result of ``work``; fail if it takes longer, because it hangs."""
     outcome: list[Any] = []
     thread = threading.Thread(target=lambda: outcome.append(work()), daemon=True)
@@ -80,26 +80,26 @@ def test_a_pipe_that_nobody_reads_stops_nobody(
 ) -> None:
     address, process, reader = unread
     wait_until(lambda: answers(address), "the store to listen", SECONDS)
-    assert within(SECONDS, lambda: put_and_get(address)) == 0
+    assert run_within(SECONDS, lambda: put_and_get(address)) == 0
     times = KEPT_BYTES // LINE_BYTES + 200
-    within(SECONDS, lambda: complain(address, times))
-    dropped = within(SECONDS, lambda: put_and_get(address))
+    run_within(SECONDS, lambda: cause_log_lines(address, times))
+    dropped = run_within(SECONDS, lambda: put_and_get(address))
     assert 0 < dropped < times
 
     # Once the pipe is read, the kept lines arrive, and a line with the number of dropped ones.
     text = b""
-    note = re.compile(rb"WARNING daemon\[\d+\] (\d+) lines of this log were dropped: what reads it did not keep up\n")
-    while not (told := note.findall(text)):
-        piece = within(SECONDS, lambda: os.read(reader, 1 << 16))
+    note = re.compile(rb"WARNING daemon\[\d+\] (\d+) lines of this log were dropped: its reader did not keep up\n")
+    while not (counts := note.findall(text)):
+        piece = run_within(SECONDS, lambda: os.read(reader, 1 << 16))
         assert piece, text[-2000:]
         text += piece
-    assert sum(map(int, told)) == dropped
+    assert sum(map(int, counts)) == dropped
     process.terminate()
     last = b""
-    while piece := within(SECONDS, lambda: os.read(reader, 1 << 16)):  # until daemon and keeper have closed it
+    while piece := run_within(SECONDS, lambda: os.read(reader, 1 << 16)):  # until daemon and keeper have closed it
         last += piece
     assert process.wait(SECONDS) == 0
-    assert b"keeper ends with code 0" in last, "each process tells its end"
+    assert b"keeper exits with code 0" in last, "each process logs its exit"
 
 
 def test_the_end_does_not_wait_for_a_reader(
@@ -127,10 +127,10 @@ def test_a_daemon_that_dies_is_followed_by_another(
             os.kill(store.status()["pid"], signal.SIGKILL)
             return bool(store.get(oid)[-1] == 999 and store.status()["incarnation"] > 0)
 
-    assert within(SECONDS, survive)
+    assert run_within(SECONDS, survive)
 
 
-def test_what_is_refused_at_the_door_ends_without_a_reader(socket_folder: Path) -> None:
+def test_a_refused_start_ends_without_a_reader(socket_folder: Path) -> None:
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     os.write(writer, b"." * PIPE_BYTES)
@@ -157,11 +157,11 @@ def test_a_fifo_as_log_file_waits_for_no_reader(
     process = subprocess.Popen(entrepotd(address, "--log-file", str(fifo)), stdin=subprocess.DEVNULL)
     try:
         wait_until(lambda: answers(address), "the store to listen", SECONDS)
-        assert within(SECONDS, lambda: put_and_get(address)) == 0
+        assert run_within(SECONDS, lambda: put_and_get(address)) == 0
         with fifo.open("rb") as reader:  # a late reader misses nothing
-            assert b"daemon[" in within(SECONDS, reader.readline)
-        within(SECONDS, lambda: complain(address, 3))  # the reader is gone, and nothing dies
-        assert within(SECONDS, lambda: put_and_get(address)) == 0
+            assert b"daemon[" in run_within(SECONDS, reader.readline)
+        run_within(SECONDS, lambda: cause_log_lines(address, 3))  # the reader is gone, and nothing dies
+        assert run_within(SECONDS, lambda: put_and_get(address)) == 0
     finally:
         process.terminate()
         assert process.wait(SECONDS) == 0
@@ -174,7 +174,9 @@ def test_a_log_on_a_full_disk_is_counted(
     process = subprocess.Popen(entrepotd(address, "--log-file", "/dev/full"), stdin=subprocess.DEVNULL)
     try:
         wait_until(lambda: answers(address), "the store to listen", SECONDS)
-        wait_until(lambda: within(SECONDS, lambda: put_and_get(address)) > 0, "the lost lines to be counted", SECONDS)
+        wait_until(
+            lambda: run_within(SECONDS, lambda: put_and_get(address)) > 0, "the lost lines to be counted", SECONDS
+        )
         with entrepot.connect(address, scope="tests") as store:
             os.kill(store.status()["pid"], signal.SIGKILL)  # the keeper logs that
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from entrepot import _prefetch
+from entrepot._collections import prefetcher
 from entrepot.errors import ObjectLost
 
 
@@ -21,20 +21,20 @@ class Source:
         self.seconds = seconds
         self.threads: dict[int, str] = {}
         self.lock = threading.Lock()
-        self.held = 0
-        self.most_held = 0
+        self.held_count = 0
+        self.max_held_count = 0
 
     def get(self, position: int) -> Member:
         time.sleep(self.seconds)  # simulated disk
         with self.lock:
             self.threads[position] = threading.current_thread().name
-            self.held += 1
-            self.most_held = max(self.most_held, self.held)
+            self.held_count += 1
+            self.max_held_count = max(self.max_held_count, self.held_count)
         return Member(self, position)
 
     def read(self, most: int = 2, most_bytes: int = 1000) -> Iterator[Any]:
-        return _prefetch.members(
-            self.get, self.positions, lambda position: self.size, most=most, most_bytes=lambda: most_bytes
+        return prefetcher.iterate_pinned(
+            self.get, self.positions, lambda position: self.size, max_members=most, max_bytes=lambda: most_bytes
         )
 
 
@@ -45,7 +45,7 @@ class Member:
 
     def __del__(self) -> None:
         with self.source.lock:
-            self.source.held -= 1
+            self.source.held_count -= 1
 
 
 def _helpers() -> list[threading.Thread]:
@@ -54,20 +54,20 @@ def _helpers() -> list[threading.Thread]:
 
 def test_what_is_slow_is_got_ahead_by_another_thread(wait_until: Callable[..., None]) -> None:
     source = Source(20)
-    got = []
+    positions = []
     for member in source.read():
-        got.append(member.position)
+        positions.append(member.position)
         del member
-    assert got == list(range(20))
+    assert positions == list(range(20))
     assert source.threads[0] == "MainThread"
     assert "entrepot-prefetch" in source.threads.values()
-    assert source.most_held <= 4  # in use, being loaded, and two ready
+    assert source.max_held_count <= 4  # in use, being loaded, and two ready
     wait_until(lambda: not _helpers(), "the helper to end")
-    assert source.held == 0
+    assert source.held_count == 0
 
 
 def test_what_is_fast_needs_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_prefetch, "SLOW_SECONDS", 5.0)  # even trivial work may take long on a busy machine
+    monkeypatch.setattr(prefetcher, "SLOW_SECONDS", 5.0)  # even trivial work may take long on a busy machine
     source = Source(200, seconds=0)
     assert [member.position for member in source.read()] == source.positions
     assert set(source.threads.values()) == {"MainThread"}
@@ -84,12 +84,12 @@ def test_no_further_ahead_than_allowed(most: int, most_bytes: int, wait_until: C
 def test_bytes_bound_what_is_ahead(wait_until: Callable[..., None]) -> None:
     source = Source(12)
     members = source.read(most=10, most_bytes=30)
-    held = [next(members)]
-    wait_until(lambda: source.held == 4, "three members of ten bytes each to be got ahead")
-    held.append(next(members))
-    wait_until(lambda: source.held == 5, "one more")
-    assert source.most_held == 5
-    assert [member.position for member in [*held, *members]] == source.positions
+    taken = [next(members)]
+    wait_until(lambda: source.held_count == 4, "three members of ten bytes each to be got ahead")
+    taken.append(next(members))
+    wait_until(lambda: source.held_count == 5, "one more")
+    assert source.max_held_count == 5
+    assert [member.position for member in [*taken, *members]] == source.positions
 
 
 def test_an_iterator_that_is_dropped_leaves_nothing(wait_until: Callable[..., None]) -> None:
@@ -99,7 +99,7 @@ def test_an_iterator_that_is_dropped_leaves_nothing(wait_until: Callable[..., No
         next(members)
     assert _helpers()
     del members
-    wait_until(lambda: not _helpers() and source.held == 0, "the helper and what it held to go")
+    wait_until(lambda: not _helpers() and source.held_count == 0, "the helper and what it held to go")
 
 
 def test_an_error_comes_where_the_member_is_asked_for(wait_until: Callable[..., None]) -> None:
@@ -112,7 +112,7 @@ def test_an_error_comes_where_the_member_is_asked_for(wait_until: Callable[..., 
             raise ObjectLost("gone")
         return source.get(position)
 
-    members = _prefetch.members(get, source.positions, lambda position: 1, most=3, most_bytes=lambda: 100)
+    members = prefetcher.iterate_pinned(get, source.positions, lambda position: 1, max_members=3, max_bytes=lambda: 100)
     assert [next(members).position for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ObjectLost, match="gone"):
         next(members)
@@ -128,14 +128,14 @@ def test_an_error_of_the_helper_alone_is_no_error() -> None:
             raise ObjectLost("no room while the reader holds the one before")
         return source.get(position)
 
-    members = _prefetch.members(get, source.positions, lambda position: 1, most=3, most_bytes=lambda: 100)
+    members = prefetcher.iterate_pinned(get, source.positions, lambda position: 1, max_members=3, max_bytes=lambda: 100)
     assert [member.position for member in members] == source.positions
 
 
 def test_what_is_held_is_let_go_between_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_prefetch, "SLOW_SECONDS", 5.0)
+    monkeypatch.setattr(prefetcher, "SLOW_SECONDS", 5.0)
     source = Source(5, seconds=0)
     for member in source.read():
-        assert source.held == 1
+        assert source.held_count == 1
         del member
-        assert source.held == 0
+        assert source.held_count == 0

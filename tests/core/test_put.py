@@ -20,26 +20,26 @@ def test_put_of_a_table_with_an_added_column_writes_only_the_new_bytes(store: en
     table = pa.table({name: np.arange(rows) + number for number, name in enumerate("abcd")})
     oid = store.put(table)
     before = store.status()
-    mine = store.get(oid)
-    wider = mine.append_column("e", pa.array(np.arange(rows) * 2))
+    loaded = store.get(oid)
+    wider = loaded.append_column("e", pa.array(np.arange(rows) * 2))
     other = store.put(wider)
     after = store.status()
-    new = after["used_bytes"] - before["used_bytes"]
-    assert rows * 8 <= new < rows * 8 + MIB
+    new_bytes = after["used_bytes"] - before["used_bytes"]
+    assert rows * 8 <= new_bytes < rows * 8 + MIB
     assert store.get(other).equals(wider)
     shared = {blob["blob"] for blob in store.info(oid).blobs}
     assert shared <= {blob["blob"] for blob in store.info(other).blobs}
-    del mine, wider
+    del loaded, wider
     assert store.delete(oid)
     assert store.get(other).column("a").to_numpy()[7] == 7
 
 
-def test_a_got_array_is_referred_to(store: entrepot.Store) -> None:
+def test_an_array_from_the_store_is_put_by_reference(store: entrepot.Store) -> None:
     oid = store.put(np.arange(1_000_000))
     before = store.status()["used_bytes"]
-    again = store.put({"whole": store.get(oid), "half": store.get(oid)[:600_000]})
+    referring = store.put({"whole": store.get(oid), "half": store.get(oid)[:600_000]})
     assert store.status()["used_bytes"] - before < 64 << 10
-    assert store.get(again)["half"][-1] == 599_999
+    assert store.get(referring)["half"][-1] == 599_999
 
 
 def test_a_small_slice_does_not_keep_a_large_parent(store: entrepot.Store, wait_until: Any) -> None:
@@ -79,25 +79,25 @@ def test_replace_is_another_generation(store: entrepot.Store) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_a_put_says_which_life_it_was(store: entrepot.Store, size: int) -> None:
+def test_a_put_reports_its_generation(store: entrepot.Store, size: int) -> None:
     oid = store.derive("k")
     first = store.put_versioned(np.zeros(size), id=oid)
     info = store.info(oid)
-    assert first == entrepot.Receipt(oid, info.generation, info.nbytes, existed=False)
-    again = store.put_versioned(np.zeros(size), id=oid)
-    assert again == entrepot.Receipt(oid, info.generation, info.nbytes, existed=True)
-    other = store.put_versioned(np.ones(size), id=oid, replace=True)
-    assert other.generation != first.generation
+    assert first == entrepot.PutResult(oid, info.generation, info.nbytes, existed=False)
+    repeated = store.put_versioned(np.zeros(size), id=oid)
+    assert repeated == entrepot.PutResult(oid, info.generation, info.nbytes, existed=True)
+    replaced = store.put_versioned(np.ones(size), id=oid, replace=True)
+    assert replaced.generation != first.generation
     value, generation = store.get_versioned(oid)
-    assert (value[0], generation) == (1, other.generation)
+    assert (value[0], generation) == (1, replaced.generation)
 
 
-def test_a_blob_says_which_life_it_was(store: entrepot.Store) -> None:
+def test_a_blob_reports_its_generation(store: entrepot.Store) -> None:
     for size in (100, 100_000):
         with store.create(size) as blob:
             assert blob.receipt is None
         info = store.info(blob.id)
-        assert blob.receipt == entrepot.Receipt(blob.id, info.generation, size, existed=False)
+        assert blob.receipt == entrepot.PutResult(blob.id, info.generation, size, existed=False)
 
 
 def test_the_size_of_every_kind_is_the_stores(store: entrepot.Store) -> None:
@@ -156,16 +156,16 @@ def test_threads_put_and_get(store: entrepot.Store) -> None:
 def test_sessions_are_apart(store: entrepot.Store, wait_until: Any) -> None:
     run = store.session("run-1", ttl=3600)
     oid = run.put(b"x" * 50_000, name="n")
-    assert [one.id for one in run.list()] == [oid]
+    assert [info.id for info in run.list()] == [oid]
     assert store.list() == []
-    assert [one.id for one in store.list(session="run-1")] == [oid]
+    assert [info.id for info in store.list(session="run-1")] == [oid]
     with pytest.raises(entrepot.ObjectNotFound):
         store.resolve("n")
     with pytest.raises(entrepot.ObjectNotFound):
         store.list(session="none")
-    known = {one.session: one for one in store.sessions()}
-    assert known["run-1"].ttl_seconds == 3600
-    assert known["run-1"].objects == 1
+    sessions = {info.session: info for info in store.sessions()}
+    assert sessions["run-1"].ttl_seconds == 3600
+    assert sessions["run-1"].objects == 1
     assert run.derive("k") != store.derive("k")
     store.remove_session("run-1")
     assert not store.exists(oid)
@@ -174,21 +174,21 @@ def test_sessions_are_apart(store: entrepot.Store, wait_until: Any) -> None:
 
 @pytest.mark.slow
 def test_a_session_ends_by_itself_though_its_process_stays(store: entrepot.Store, wait_until: Any) -> None:
-    run, also = store.session("short", ttl=1), store.session("short")
+    run, second = store.session("short", ttl=1), store.session("short")
     oid = run.put(b"x" * 50_000)
     run.close()
-    also.put(b"y")
+    second.put(b"y")
     assert store.exists(oid)  # another store of this process still has the session open
-    also.close()
+    second.close()
     wait_until(lambda: not store.exists(oid), "the session to end", 60)
-    assert "short" not in [one.session for one in store.sessions()]
+    assert "short" not in [session.session for session in store.sessions()]
 
 
 def test_lists_match_names_and_ids(store: entrepot.Store) -> None:
     oid = store.put([1], name="orders-2024")
     store.put([2], name="customers")
-    assert [one.id for one in store.list("ord*")] == [oid]
-    assert [one.id for one in store.list(f"{str(oid)[:12]}*")] == [oid]
+    assert [item.id for item in store.list("ord*")] == [oid]
+    assert [item.id for item in store.list(f"{str(oid)[:12]}*")] == [oid]
     info = store.list("ord*")[0]
     assert (info.names, info.type, info.state) == (["orders-2024"], "python.data", "sealed")
     assert abs(info.created - time.time()) < 600
@@ -197,9 +197,9 @@ def test_lists_match_names_and_ids(store: entrepot.Store) -> None:
 def test_a_store_can_be_sent_to_another_process(store: entrepot.Store) -> None:
     import pickle
 
-    again = pickle.loads(pickle.dumps(store.session("run")))
-    assert (again.address, again.scope, again.session_name) == (store.address, "tests", "run")
-    again.close()
+    unpickled = pickle.loads(pickle.dumps(store.session("run")))
+    assert (unpickled.address, unpickled.scope, unpickled.session_name) == (store.address, "tests", "run")
+    unpickled.close()
     assert not store.closed
 
 

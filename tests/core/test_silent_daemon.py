@@ -16,28 +16,28 @@ from entrepot.errors import StoreUnavailable, Timeout
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from silenced import stopped
+from process_suspension import stopped
 
 # A call without a timeout waits for 30 s or more; one that ends earlier has kept the caller's timeout.
-PATIENCE = 20.0
+PATIENCE_SECONDS = 20.0
 
 
 def _failure(work: Callable[[], Any]) -> BaseException:
     """Return the error that it raises, before a call without a timeout would."""
-    met: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             work()
         except BaseException as error:
-            met.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    assert not thread.is_alive(), f"it still waits after {PATIENCE:g} s"
-    assert met, "nothing was raised"
-    return met[0]
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive(), f"it still waits after {PATIENCE_SECONDS:g} s"
+    assert errors, "nothing was raised"
+    return errors[0]
 
 
 @pytest.mark.parametrize("ask", ["get", "get_many", "resolve"])
@@ -78,12 +78,12 @@ def test_what_does_not_exist_in_time_is_still_said_by_the_daemon(store: entrepot
 def test_a_new_connection_to_a_stopped_daemon_does_not_advise_to_start_another(
     store: entrepot.Store, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("entrepot._connect.CONNECT_SECONDS", 1.0)
-    monkeypatch.setattr("entrepot._connect._clients", {})
+    monkeypatch.setattr("entrepot._client.connection.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("entrepot._client.connection._clients", {})
     pid = store.status()["pid"]
     with stopped(pid, wait_until):
         error = _failure(lambda: entrepot.connect(store.address))
     assert isinstance(error, StoreUnavailable)
     assert f"kill -CONT {pid}" in str(error)
-    assert "did not answer within 1 s" in str(error)
+    assert "did not respond within 1 s" in str(error)
     assert "entrepot start" not in str(error)

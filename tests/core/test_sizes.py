@@ -14,8 +14,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from entrepot import inventory, parts
-from entrepot._tree import inlined_bytes
+from entrepot import inventory, raw_objects
+from entrepot._codecs.tree import inlined_bytes
 from entrepot.cli import main
 from entrepot.codec import Node, encode_value, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, VersionMismatch
@@ -45,11 +45,16 @@ def test_of_a_small_value(store: entrepot.Store, value: Any, low: int, high: int
     receipt = store.put_versioned(value, name="small")
     assert low <= receipt.nbytes <= high
     (listed,) = store.list()
-    (held,) = inventory.everything(store)
+    (listing,) = inventory.everything(store)
     kind = inventory.kind_of(store, receipt.id)
     assert kind is not None
-    sizes = {listed.nbytes, store.info(receipt.id).nbytes, parts.size_of(store, receipt.id), held.nbytes + kind.nbytes}
-    assert sizes == {receipt.nbytes} == {parts.read(store, receipt.id).nbytes}
+    sizes = {
+        listed.nbytes,
+        store.info(receipt.id).nbytes,
+        raw_objects.size_of(store, receipt.id),
+        listing.nbytes + kind.nbytes,
+    }
+    assert sizes == {receipt.nbytes} == {raw_objects.read(store, receipt.id).nbytes}
 
 
 def test_of_large_and_mixed_values(store: entrepot.Store) -> None:
@@ -67,12 +72,12 @@ def test_a_value_that_is_pickled_after_all_counts_once(store: entrepot.Store) ->
 def test_on_the_command_line(daemon: Any, store: entrepot.Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.put(pa.table({"a": [1, 2, 3]}), name="table")
     store.put(b"x" * 1234, name="bytes")
-    place = ["--address", daemon.address, "--scope", "tests"]
-    assert main(["ls", *place]) == 0
-    said = capsys.readouterr().out
-    assert "24 B" in said
-    assert "1.2 KiB" in said
-    assert main(["info", "bytes", "--json", *place]) == 0
+    options = ["--address", daemon.address, "--scope", "tests"]
+    assert main(["ls", *options]) == 0
+    output = capsys.readouterr().out
+    assert "24 B" in output
+    assert "1.2 KiB" in output
+    assert main(["info", "bytes", "--json", *options]) == 0
     assert json.loads(capsys.readouterr().out)["nbytes"] == 1234
 
 
@@ -80,22 +85,22 @@ def test_of_a_collection_of_small_members(store: entrepot.Store) -> None:
     builder = store.collection("small")
     for number in range(3):
         builder.put(np.arange(number + 1), index=number)
-    made = builder.seal()
-    assert made.sizes == [8, 16, 24]
-    assert made.nbytes == 48
-    assert [len(one) for one in made] == [1, 2, 3]
-    assert [one.nbytes for one in store.list() if one.member_of] == [8, 16, 24]
+    collection = builder.seal()
+    assert collection.sizes == [8, 16, 24]
+    assert collection.nbytes == 48
+    assert [len(item) for item in collection] == [1, 2, 3]
+    assert [item.nbytes for item in store.list() if item.member_of] == [8, 16, 24]
 
 
 def test_a_collection_that_counted_buffers_alone_is_still_read(store: entrepot.Store) -> None:
-    from entrepot import collection_parts
+    from entrepot import raw_collections
 
     builder = store.collection("old")
     builder.put(np.arange(3), index=0)
     builder.seal()
-    held = parts.read(store, store.resolve("old"))
-    contents = collection_parts.contents_in(held.tree, held.buffers)
-    collection_parts.put_collection(store, held.id, contents, [0], name="old", replace=True)
+    raw_object = raw_objects.read(store, store.resolve("old"))
+    contents = raw_collections.contents_in(raw_object.tree, raw_object.buffers)
+    raw_collections.put_collection(store, raw_object.id, contents, [0], name="old", replace=True)
     assert list(store.get_by_name("old")[0]) == [0, 1, 2]
 
 
@@ -103,7 +108,7 @@ def test_trees_of_format_1_are_read(store: entrepot.Store) -> None:
     root = unpack_tree(encode_value(np.arange(10))[0])
     old = pack_tree(root)
     assert msgpack.unpackb(old)[0] == 1
-    (receipt,) = parts.put_small(store, [parts.SmallObject(entrepot.ObjectID.random(), old, [])])
+    (receipt,) = raw_objects.put_small(store, [raw_objects.SmallObject(entrepot.ObjectID.random(), old, [])])
     assert list(store.get(receipt.id)) == list(range(10))
     assert inlined_bytes(old) == 0
     assert inlined_bytes(pack_tree(Node("python.bytes", 1, b"x" * 300))) == 300, "its length is there all the same"

@@ -12,7 +12,7 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot_io.connections import close_all, session_store
-from entrepot_io.handoff import get_value, put_value
+from entrepot_io.values import get_value, put_value
 
 MIB = 1 << 20
 VALUE = 4 * MIB
@@ -39,7 +39,7 @@ def fill(store: entrepot.Store, count: int) -> list[entrepot.ObjectID]:
     return [store.put(value(number), name=f"v{number}") for number in range(count)]
 
 
-def test_four_times_the_memory_comes_back_in_any_order(small: entrepot.Store) -> None:
+def test_four_times_the_memory_is_reloaded_in_any_order(small: entrepot.Store) -> None:
     count = 4 * 64 * MIB // VALUE
     oids = fill(small, count)
     orders = [range(count), reversed(range(count)), np.random.default_rng(7).permutation(count)]
@@ -61,10 +61,10 @@ def test_pin_evict_and_prefetch(small: entrepot.Store, wait_until: Callable[...,
         assert small.info(oid).state == "sealed"
     small.evict(oid)
     wait_until(lambda: small.info(oid).state == "spilled", "it to leave")
-    assert "lies on disk" in small.info(oid).why
+    assert "it was spilled" in small.info(oid).why
     assert small.exists(oid)
     assert small.info(oid).state == "spilled", "a question brings nothing back"
-    assert {one.type for one in small.list()} == {"numpy.ndarray"}
+    assert {info.type for info in small.list()} == {"numpy.ndarray"}
     assert small.info(oid).state == "spilled"
     small.prefetch(oid, entrepot.ObjectID.random())
     wait_until(lambda: small.info(oid).state == "sealed", "it to come back")
@@ -88,15 +88,15 @@ def test_a_full_quota_is_store_full_and_loses_nothing(tmp_path: Path, new_daemon
     daemon = new_daemon("64MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "32MiB")
     with entrepot.connect(daemon.address, scope="tests") as store:
         oids = []
-        refused = None
+        message = None
         for number in range(40):
             try:
                 oids.append(store.put(value(number)))
             except entrepot.StoreFull as error:
-                refused = str(error)
+                message = str(error)
                 break
-        assert refused is not None
-        assert "spilled" in refused
+        assert message is not None
+        assert "spilled" in message
         assert len(oids) >= 18
         for number, oid in enumerate(oids):
             assert np.array_equal(store.get(oid), value(number))
@@ -132,16 +132,16 @@ def test_what_was_on_disk_outlives_keeper_and_daemon(
     spilling.was_killed(status["pid"])
     spilling.start()
     assert np.array_equal(get_value(reference, address=spilling.address), value(99)), "an old reference still holds"
-    with entrepot.connect(spilling.address, scope="tests") as anew:
+    with entrepot.connect(spilling.address, scope="tests") as reconnected:
         for number in range(6):
-            assert np.array_equal(anew.get_by_name(f"v{number}"), value(number))
+            assert np.array_equal(reconnected.get_by_name(f"v{number}"), value(number))
         for oid in oids[6:]:
-            assert not anew.exists(oid)
+            assert not reconnected.exists(oid)
             with pytest.raises(entrepot.ObjectNotFound, match="were killed"):
-                anew.get(oid)
-        assert anew.status()["follows_killed_store"] is True
-        anew.put(value(6), id=oids[6])
-        assert np.array_equal(anew.get(oids[6]), value(6))
+                reconnected.get(oid)
+        assert reconnected.status()["follows_killed_store"] is True
+        reconnected.put(value(6), id=oids[6])
+        assert np.array_equal(reconnected.get(oids[6]), value(6))
 
 
 def test_a_clean_stop_leaves_nothing_on_disk(spilling: Any, small: entrepot.Store, tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ import pytest
 
 MIB = 1 << 20
 VALUE = 4 * MIB
-DISK = 96 * MIB
-FULL = "more cannot be had|No space left on device"  # what every refusal says about a disk
+DISK_BYTES = 96 * MIB
+FULL_PATTERN = "more cannot be allocated|No space left on device"  # what every refusal says about a disk
 
 
 @pytest.fixture
 def disk(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManager[str]]) -> Iterator[Path]:
     """File system of 96 MiB."""
-    with small_disk(tmp_path / "disk", DISK) as refused:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as refused:
         if refused:
             pytest.skip(refused)
         yield tmp_path / "disk"
@@ -40,15 +40,15 @@ def value(number: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(number).integers(0, 1 << 62, VALUE // 8)
 
 
-def put_until_full(store: entrepot.Store, first: int = 0, most: int = 100) -> tuple[list[entrepot.ObjectID], str]:
+def put_until_full(store: entrepot.Store, first: int = 0, max_count: int = 100) -> tuple[list[entrepot.ObjectID], str]:
     """Put values until the store reports that it is full; return their IDs and the error message."""
     oids: list[entrepot.ObjectID] = []
-    for number in range(first, first + most):
+    for number in range(first, first + max_count):
         try:
             oids.append(store.put(value(number)))
         except entrepot.StoreFull as error:
             return oids, str(error)
-    pytest.fail(f"{most} values of {VALUE} bytes were put, and the store was never full")
+    pytest.fail(f"{max_count} values of {VALUE} bytes were put, and the store was never full")
 
 
 def assert_all_there(store: entrepot.Store, oids: list[entrepot.ObjectID], first: int = 0) -> None:
@@ -83,15 +83,15 @@ def test_a_disk_that_is_smaller_than_its_quota(disk: Path, new_daemon: Callable[
     daemon = new_daemon("64MiB", *options)
     with entrepot.connect(daemon.address, scope="tests") as store:
         pid = store.status()["pid"]
-        oids, refused = put_until_full(store)
-        assert re.search(FULL, refused), refused
+        oids, message = put_until_full(store)
+        assert re.search(FULL_PATTERN, message), message
         assert len(oids) * VALUE > 64 * MIB, "some of them went to disk"
         assert_all_there(store, oids)
         for oid in oids[: len(oids) // 2]:
             store.delete(oid)
-        more = [store.put(value(1000 + number)) for number in range(len(oids) // 3)]
+        further_oids = [store.put(value(1000 + number)) for number in range(len(oids) // 3)]
         assert_all_there(store, oids[len(oids) // 2 :], len(oids) // 2)
-        assert_all_there(store, more, 1000)
+        assert_all_there(store, further_oids, 1000)
         assert store.status()["pid"] == pid
 
 
@@ -105,9 +105,9 @@ def test_a_disk_that_others_fill_and_empty_again(
         oids = [store.put(value(number)) for number in range(18)]
         filler = disk / "others"
         fill(filler)
-        more, refused = put_until_full(store, len(oids))
-        assert re.search(FULL, refused), refused
-        assert_all_there(store, oids + more)
+        further_oids, message = put_until_full(store, len(oids))
+        assert re.search(FULL_PATTERN, message), message
+        assert_all_there(store, oids + further_oids)
         filler.unlink()
 
         def one_more() -> bool:
@@ -118,10 +118,10 @@ def test_a_disk_that_others_fill_and_empty_again(
             return bool(np.array_equal(store.get(oid), value(500)))
 
         wait_until(one_more, "room on the disk to be used again", 90)
-        assert_all_there(store, oids + more)
+        assert_all_there(store, oids + further_oids)
 
 
-def spilled(
+def put_spilled(
     daemon: Any, wait_until: Callable[..., None], store: entrepot.Store, count: int = 6
 ) -> list[entrepot.ObjectID]:
     """Values whose bytes are only on disk."""
@@ -142,24 +142,24 @@ def test_damage_is_one_objects_loss_and_is_told(
     folder = tmp_path / "spill"
     daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "512MiB")
     with entrepot.connect(daemon.address, scope="tests") as store:
-        oids = spilled(daemon, wait_until, store)
+        oids = put_spilled(daemon, wait_until, store)
         files = payload_files(folder)
         assert files
-        whole = {oid: value(number).tobytes() for number, oid in enumerate(oids)}
+        contents = {oid: value(number).tobytes() for number, oid in enumerate(oids)}
         victim = oids[3]
         # Find the victim: these bytes exist only there.
-        needle = whole[victim][: 1 << 16]
+        needle = contents[victim][: 1 << 16]
         for path in files:
-            at = path.read_bytes().find(needle)
-            if at >= 0:
+            offset = path.read_bytes().find(needle)
+            if offset >= 0:
                 with path.open("r+b") as file:
                     if harm == "flipped":
-                        file.seek(at + VALUE // 2)
+                        file.seek(offset + VALUE // 2)
                         byte = file.read(1)
-                        file.seek(at + VALUE // 2)
+                        file.seek(offset + VALUE // 2)
                         file.write(bytes((byte[0] ^ 0x10,)))
                     else:
-                        file.truncate(at + VALUE // 2)
+                        file.truncate(offset + VALUE // 2)
                 break
         else:
             pytest.fail("the victim is in no file")
@@ -170,12 +170,12 @@ def test_damage_is_one_objects_loss_and_is_told(
         lost = 0
         for oid in oids:
             try:
-                assert store.get(oid).tobytes() == whole[oid]
+                assert store.get(oid).tobytes() == contents[oid]
             except entrepot.ObjectLost:
                 lost += 1
         assert lost == 1 if harm == "flipped" else lost >= 1  # values after the cut are lost too
-        fresh = store.put(value(77))
-        assert np.array_equal(store.get(fresh), value(77))
+        new_oid = store.put(value(77))
+        assert np.array_equal(store.get(new_oid), value(77))
 
 
 def test_a_folder_that_is_taken_away(
@@ -185,14 +185,14 @@ def test_a_folder_that_is_taken_away(
     daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "512MiB")
     with entrepot.connect(daemon.address, scope="tests") as store:
         pid = store.status()["pid"]
-        oids = spilled(daemon, wait_until, store)
+        oids = put_spilled(daemon, wait_until, store)
         shutil.rmtree(folder)
         assert_all_there(store, oids)  # the files are open until the daemon ends
-        more = [store.put(value(100 + number)) for number in range(40)]
+        further_oids = [store.put(value(100 + number)) for number in range(40)]
         assert folder.stat().st_mode & 0o777 == 0o700
         assert payload_files(folder), "it is made again, and used"
         assert store.status()["spill"]["note"] == ""
-        assert_all_there(store, more, 100)
+        assert_all_there(store, further_oids, 100)
         assert_all_there(store, oids)
         assert store.status()["pid"] == pid
         store.evict(*oids)
@@ -202,7 +202,7 @@ def test_a_folder_that_is_taken_away(
         for oid in oids:
             with pytest.raises(entrepot.ObjectLost, match=r"because its copy on disk is gone \(.*the file is gone"):
                 store.get(oid)
-        assert_all_there(store, more, 100)
+        assert_all_there(store, further_oids, 100)
 
 
 def test_the_limit_of_file_sizes_is_a_full_disk(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:
@@ -211,9 +211,9 @@ def test_the_limit_of_file_sizes_is_a_full_disk(tmp_path: Path, new_daemon: Call
     with entrepot.connect(daemon.address, scope="tests") as store:
         pid = store.status()["pid"]
         oids = [store.put(value(number)) for number in range(4)]
-        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (MIB, most))  # like `ulimit -f`: a spill file is larger
-        more, refused = put_until_full(store, len(oids))
-        assert re.search(r"File too large.*ulimit -f", refused), refused
-        assert_all_there(store, oids + more)
+        _, hard_limit = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (MIB, hard_limit))  # like `ulimit -f`: a spill file is larger
+        further_oids, message = put_until_full(store, len(oids))
+        assert re.search(r"File too large.*ulimit -f", message), message
+        assert_all_there(store, oids + further_oids)
         assert store.status()["pid"] == pid, "SIGXFSZ ended nobody"

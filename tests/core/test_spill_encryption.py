@@ -36,7 +36,7 @@ def spill(tmp_path: Path) -> tuple[str, ...]:
     return "--spill-path", str(tmp_path / "spill"), "--spill-quota", "1GiB"
 
 
-def on_disk(tmp_path: Path) -> bytes:
+def disk_content(tmp_path: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((tmp_path / "spill").rglob("*")) if path.is_file())
 
 
@@ -58,16 +58,16 @@ def kill(daemon: Any, store: entrepot.Store) -> None:
     daemon.was_killed(status["pid"])
 
 
-def refused(address: str, *options: str) -> str:
+def refused_start(address: str, *options: str) -> str:
     """Reason why a daemon does not start."""
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "64MiB", *options]
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1, ended.stderr
-    return ended.stderr
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1, result.stderr
+    return result.stderr
 
 
 @pytest.mark.parametrize("packing", ["none", "zstd"])
-def test_only_the_key_brings_back_what_is_on_disk(
+def test_spilled_values_are_restored_only_with_the_key(
     packing: str,
     tmp_path: Path,
     spill: tuple[str, ...],
@@ -81,30 +81,30 @@ def test_only_the_key_brings_back_what_is_on_disk(
     status = store.status()["spill"]
     assert status["encrypted"] is True
     kill(daemon, store)
-    found = on_disk(tmp_path)
-    assert len(found) > 4 * MIB or packing == "zstd"
-    assert PATTERN not in found
-    assert b"bytes" not in found, "what the values are is not told either"
+    disk_bytes = disk_content(tmp_path)
+    assert len(disk_bytes) > 4 * MIB or packing == "zstd"
+    assert PATTERN not in disk_bytes
+    assert b"bytes" not in disk_bytes, "what the values are is not told either"
 
-    said = refused(daemon.address, *spill, "--spill-key-file", str(key_file(tmp_path, "other")))
-    assert "encrypted with the key " + status["key_id"] in said
-    assert "and none is given" in refused(daemon.address, *spill)
-    assert on_disk(tmp_path) == found, "and nothing was touched"
+    stderr = refused_start(daemon.address, *spill, "--spill-key-file", str(key_file(tmp_path, "other")))
+    assert "encrypted with key " + status["key_id"] in stderr
+    assert "but no key was given" in refused_start(daemon.address, *spill)
+    assert disk_content(tmp_path) == disk_bytes, "and nothing was touched"
 
     daemon.start()
-    with entrepot.connect(daemon.address, scope="tests") as anew:
+    with entrepot.connect(daemon.address, scope="tests") as reconnected:
         for number in range(len(oids)):
-            assert bytes(anew.get_by_name(f"v{number}")) == value(number)
+            assert bytes(reconnected.get_by_name(f"v{number}")) == value(number)
 
 
-def test_without_a_key_it_is_on_disk_as_it_is(
+def test_without_a_key_values_are_spilled_as_plaintext(
     tmp_path: Path, spill: tuple[str, ...], new_daemon: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     daemon = new_daemon("64MiB", *spill)
     with entrepot.connect(daemon.address, scope="tests") as store:
         spill_some(store, wait_until, 1)
         assert store.status()["spill"]["encrypted"] is False
-        assert PATTERN in on_disk(tmp_path), "else the other tests here look for nothing"
+        assert PATTERN in disk_content(tmp_path), "else the other tests here look for nothing"
 
 
 def test_a_changed_byte_is_an_error(
@@ -144,13 +144,13 @@ def lose_the_key(
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: store.status()["pid"] != pid, "another daemon")
     assert store.status()["spill"]["enabled"] is False
-    said = ""
+    message = ""
     for oid in oids:
         with pytest.raises(entrepot.ObjectLost) as lost:
             store.get(oid)
-        said = str(lost.value)
+        message = str(lost.value)
     Path(f"{key}.away").rename(key)
-    return said
+    return message
 
 
 @pytest.mark.parametrize("comes_back", ["with the store", "with the daemon", "by an upgrade"])
@@ -165,10 +165,10 @@ def test_without_its_key_a_daemon_leaves_what_is_on_disk(
     daemon = new_daemon("64MiB", *spill, "--spill-key-file", str(key))
     store = entrepot.connect(daemon.address, scope="tests")
     oids = spill_some(store, wait_until)
-    said = lose_the_key(key, store, oids, wait_until)
-    assert "its only copy is on disk" in said
-    assert "--spill-key-file" in said
-    assert "damaged" not in said
+    message = lose_the_key(key, store, oids, wait_until)
+    assert "its only copy is on disk" in message
+    assert "--spill-key-file" in message
+    assert "damaged" not in message
     pid = store.status()["pid"]
     if comes_back == "with the store":
         kill(daemon, store)
@@ -177,18 +177,18 @@ def test_without_its_key_a_daemon_leaves_what_is_on_disk(
         os.kill(pid, signal.SIGKILL)
     else:
         assert main(["upgrade", "--address", daemon.address]) == 0
-    with entrepot.connect(daemon.address, scope="tests") as anew:
-        assert anew.status()["pid"] != pid
+    with entrepot.connect(daemon.address, scope="tests") as reconnected:
+        assert reconnected.status()["pid"] != pid
         for number, oid in enumerate(oids):
-            assert bytes(anew.get(oid)) == value(number)
-            assert bytes(anew.get_by_name(f"v{number}")) == value(number)
+            assert bytes(reconnected.get(oid)) == value(number)
+            assert bytes(reconnected.get_by_name(f"v{number}")) == value(number)
     store.close()
 
 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("sleep 1000", "was not done within"),
+        ("sleep 1000", "did not finish within"),
         ("exit 3", "exit status 3"),
         ("echo rubbish", "hexadecimal digits"),
         ("true", "hexadecimal digits"),
@@ -197,10 +197,10 @@ def test_without_its_key_a_daemon_leaves_what_is_on_disk(
 def test_a_command_that_gives_no_key_is_no_store(
     command: str, why: str, socket_folder: Path, spill: tuple[str, ...]
 ) -> None:
-    said = refused(f"unix://{socket_folder}/store.sock", *spill, "--spill-key-command", command)
-    assert "--spill-key-command" in said
-    assert why in said
-    assert "rubbish" not in said
+    stderr = refused_start(f"unix://{socket_folder}/store.sock", *spill, "--spill-key-command", command)
+    assert "--spill-key-command" in stderr
+    assert why in stderr
+    assert "rubbish" not in stderr
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
@@ -209,6 +209,6 @@ def test_a_key_that_others_may_see_is_refused(
 ) -> None:
     key = key_file(tmp_path)
     key.chmod(mode)
-    said = refused(f"unix://{socket_folder}/store.sock", *spill, "--spill-key-file", str(key))
-    assert f"chmod 600 {key}" in said
-    assert key.read_text().strip() not in said
+    stderr = refused_start(f"unix://{socket_folder}/store.sock", *spill, "--spill-key-file", str(key))
+    assert f"chmod 600 {key}" in stderr
+    assert key.read_text().strip() not in stderr

@@ -23,21 +23,21 @@ def test_spilled_values_are_their_users_alone(
     tmp_path: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     folder = tmp_path / "spill"
-    before = os.umask(0)  # file modes are up to the daemon
+    old_umask = os.umask(0)  # file modes are up to the daemon
     try:
         daemon = new_daemon("64MiB", "--spill-path", str(folder), "--spill-quota", "256MiB")
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     with entrepot.connect(daemon.address) as store:
         oid = store.put(np.random.default_rng(1).integers(0, 1 << 62, MIB))
         store.evict(oid)
         wait_until(lambda: store.info(oid).state == "spilled", "the value to be written")
-        found = [folder, *folder.rglob("*")]
-        assert any(one.is_file() and one.stat().st_size >= 8 * MIB for one in found)
-        for one in found:
-            said = one.lstat()
-            assert stat.S_IMODE(said.st_mode) == (0o700 if one.is_dir() else 0o600), one
-            assert said.st_uid == os.getuid()
+        paths = [folder, *folder.rglob("*")]
+        assert any(path.is_file() and path.stat().st_size >= 8 * MIB for path in paths)
+        for path in paths:
+            status = path.lstat()
+            assert stat.S_IMODE(status.st_mode) == (0o700 if path.is_dir() else 0o600), path
+            assert status.st_uid == os.getuid()
 
 
 def test_a_process_of_the_same_user_gets_around_all_of_it(store: entrepot.Store) -> None:
@@ -56,8 +56,8 @@ def test_a_process_of_the_same_user_gets_around_all_of_it(store: entrepot.Store)
         except PermissionError:
             pytest.skip("this kernel lets nobody open another's descriptors")
         try:
-            for place in _places(fd, mark * 2):
-                os.pwrite(fd, bytes([mark[0] ^ 0xFF]), place)
+            for offset in _offsets_of(fd, mark * 2):
+                os.pwrite(fd, bytes([mark[0] ^ 0xFF]), offset)
                 changed += 1
         finally:
             os.close(fd)
@@ -65,25 +65,25 @@ def test_a_process_of_the_same_user_gets_around_all_of_it(store: entrepot.Store)
     assert not np.array_equal(store.get(oid), value)
 
 
-def _places(fd: int, pattern: bytes) -> Iterator[int]:
+def _offsets_of(fd: int, pattern: bytes) -> Iterator[int]:
     """Yield the first position of these bytes in a sparse file, if any. Holes are not read: that would fill them."""
     end = os.fstat(fd).st_size
-    place = 0
-    while place < end:
+    offset = 0
+    while offset < end:
         try:
-            place = os.lseek(fd, place, os.SEEK_DATA)
+            offset = os.lseek(fd, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
             return  # only a hole is left
-        hole = os.lseek(fd, place, os.SEEK_HOLE)
-        while place < hole:
-            found = os.pread(fd, min(MIB, hole - place), place).find(pattern)
-            if found >= 0:
-                yield place + found
+        hole = os.lseek(fd, offset, os.SEEK_HOLE)
+        while offset < hole:
+            index = os.pread(fd, min(MIB, hole - offset), offset).find(pattern)
+            if index >= 0:
+                yield offset + index
                 return
-            place += MIB
-        place = hole
+            offset += MIB
+        offset = hole
 
 
 def test_every_test_that_the_page_names_is_there() -> None:

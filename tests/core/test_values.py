@@ -57,24 +57,24 @@ def test_the_creators_own_pages_are_read_only_at_seal(store: entrepot.Store, pyt
 def test_copy_on_write_changes_only_ones_own(store: entrepot.Store) -> None:
     for size in (10, 5_000, 1_000_000):
         oid = store.put(np.arange(size))
-        mine, shared = store.get(oid, copy="on_write"), store.get(oid)
-        mine[3] = -1
-        assert mine[3] == -1
-        assert mine[4] == 4
+        own_copy, shared = store.get(oid, copy="on_write"), store.get(oid)
+        own_copy[3] = -1
+        assert own_copy[3] == -1
+        assert own_copy[4] == 4
         assert np.array_equal(shared, np.arange(size))
         assert np.array_equal(store.get(oid, copy="on_write"), np.arange(size))
 
 
 def test_copy_always_pins_nothing(store: entrepot.Store, wait_until: Any) -> None:
     oid = store.put(np.arange(1_000_000))
-    mine = store.get(oid, copy="always")
-    mine[0] = 9
+    own_copy = store.get(oid, copy="always")
+    own_copy[0] = 9
     gc.collect()
     assert store.info(oid).pins == 0
     assert store.delete(oid)
     wait_until(lambda: store.status()["payload_bytes"] == 0, "the memory to be free")
-    assert mine[0] == 9
-    assert mine[999_999] == 999_999
+    assert own_copy[0] == 9
+    assert own_copy[999_999] == 999_999
 
 
 @pytest.mark.parametrize("how", ["delete", "replace", "session"])
@@ -143,13 +143,13 @@ def test_blobs_keep_bytes_and_metadata(store: entrepot.Store) -> None:
         with store.create(size, metadata=b"meta", name=f"blob-{size}") as blob:
             assert len(blob.view) == size
             blob.view[:] = content
-        found = store.get_by_name(f"blob-{size}")
-        assert isinstance(found, entrepot.Blob)
-        assert (len(found), found.metadata) == (size, b"meta")
-        assert bytes(found) == content
-        assert found.view.readonly
-        again = store.get(store.put(found))
-        assert bytes(again) == bytes(found)
+        loaded = store.get_by_name(f"blob-{size}")
+        assert isinstance(loaded, entrepot.Blob)
+        assert (len(loaded), loaded.metadata) == (size, b"meta")
+        assert bytes(loaded) == content
+        assert loaded.view.readonly
+        copied = store.get(store.put(loaded))
+        assert bytes(copied) == bytes(loaded)
 
 
 def test_an_exception_drops_the_blob(store: entrepot.Store, wait_until: Any) -> None:
@@ -170,15 +170,15 @@ def test_an_exception_drops_the_blob(store: entrepot.Store, wait_until: Any) -> 
 def test_plain_values(store: entrepot.Store) -> None:
     values: list[Any] = [b"", b"x", b"y" * 100_000, "text", 7, 2**70, None, [1, (2, {"a": b"b"})], {1: 2.5}]
     oids = store.put_many(values)
-    found = store.get_many(oids)
-    assert found == values
-    assert [type(one) for one in found] == [type(one) for one in values]
+    loaded = store.get_many(oids)
+    assert loaded == values
+    assert [type(value) for value in loaded] == [type(value) for value in values]
 
 
 def test_many_objects(store: entrepot.Store) -> None:
     values = [np.full(100 + number, number) for number in range(2000)]
     oids = store.put_many(values)
-    found = store.get_many(oids, timeout=5)
-    assert all(np.array_equal(one, two) for one, two in zip(found, values, strict=True))
+    loaded = store.get_many(oids, timeout=5)
+    assert all(np.array_equal(loaded_value, value) for loaded_value, value in zip(loaded, values, strict=True))
     assert store.status()["objects"] == 2000
     assert len(store.list()) == 2000

@@ -25,5 +25,5 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dagste
     """Instance with persistent storage, as with `dagster dev`."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with DagsterInstance.get() as found:
-        yield found
+    with DagsterInstance.get() as dagster_instance:
+        yield dagster_instance

@@ -90,13 +90,13 @@ def retried() -> None:
 @op
 def lose(context: OpExecutionContext, frame: pd.DataFrame) -> None:
     """Delete its own input behind Dagster's back."""
-    from entrepot_dagster.places import default_scope, output_place
+    from entrepot_dagster.values.keys import default_scope, key_of_output
     from entrepot_io.connections import session_store
 
-    place = output_place([context.run_id, "make", "frame"])
-    store = session_store(None, default_scope(context.instance), place.session, None)
+    output_key = key_of_output([context.run_id, "make", "frame"])
+    store = session_store(None, default_scope(context.instance), output_key.session, None)
     assert len(frame) == 100_000
-    assert store.delete(store.derive(place.key))
+    assert store.delete(store.derive(output_key.key))
 
 
 @op(ins={"after": In(Nothing)})

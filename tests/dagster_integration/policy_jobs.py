@@ -21,18 +21,18 @@ from dagster import (
     op,
 )
 from dagster import Definitions as Defs
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot_dagster import EntrepotIOManager, policy_failure_hook, policy_retries
-from entrepot_dagster.places import default_scope, output_place
+from entrepot_dagster.values.keys import default_scope, key_of_output
 from entrepot_io.connections import session_store
 
 IO = {"io_manager": EntrepotIOManager()}
-FOLDER = "POLICY_JOBS_FOLDER"
+FOLDER_VARIABLE = "POLICY_JOBS_FOLDER"
 
 
-def note(step: str) -> int:
+def record_run(step: str) -> int:
     """Record that a step runs, and return how many times it has run."""
-    path = Path(os.environ[FOLDER]) / step
+    path = Path(os.environ[FOLDER_VARIABLE]) / step
     count = int(path.read_text()) + 1 if path.exists() else 1
     path.write_text(str(count))
     return count
@@ -40,32 +40,32 @@ def note(step: str) -> int:
 
 def discard(context: OpExecutionContext, *identifier: str) -> None:
     """Lose an op's output of this run."""
-    place = output_place([context.run_id, *identifier])
-    store = session_store(None, default_scope(context.instance), place.session, None)
-    parts.discard(store, store.derive(place.key))
+    output_key = key_of_output([context.run_id, *identifier])
+    store = session_store(None, default_scope(context.instance), output_key.session, None)
+    raw_objects.discard(store, store.derive(output_key.key))
 
 
 @op
 def numbers() -> np.ndarray:
-    note("numbers")
+    record_run("numbers")
     return np.arange(10_000)
 
 
 @op
 def double(values: np.ndarray) -> np.ndarray:
-    note("double")
+    record_run("double")
     return values * 2
 
 
 @op(ins={"after": In(Nothing)})
 def lose(context: OpExecutionContext) -> None:
-    if note("lose") <= int(os.environ.get("POLICY_JOBS_LOSSES", "1")):
+    if record_run("lose") <= int(os.environ.get("POLICY_JOBS_LOSSES", "1")):
         discard(context, "double", "result")
 
 
 @op(ins={"after": In(Nothing)})
 def total(values: np.ndarray) -> int:
-    note("total")
+    record_run("total")
     return int(values.sum())
 
 
@@ -85,20 +85,20 @@ def many_readers() -> None:
 
 @op(out=DynamicOut())
 def split() -> Iterator[Any]:
-    note("split")
+    record_run("split")
     for number in range(3):
         yield DynamicOutput(np.full(1_000, number), mapping_key=f"part_{number}")
 
 
 @op
 def times_two(context: OpExecutionContext, part: np.ndarray) -> np.ndarray:
-    note(context.get_step_execution_context().step.key)
+    record_run(context.get_step_execution_context().step.key)
     return part * 2
 
 
 @op
 def lose_part(context: OpExecutionContext, parts_: list[np.ndarray]) -> int:
-    if note("lose_part") == 1:
+    if record_run("lose_part") == 1:
         discard(context, "times_two[part_1]", "result")
         if os.environ.get("POLICY_JOBS_SPLIT"):
             discard(context, "split", "result", "part_1")
@@ -107,9 +107,9 @@ def lose_part(context: OpExecutionContext, parts_: list[np.ndarray]) -> int:
 
 @op
 def sum_parts(parts_: list[np.ndarray], count: int) -> int:
-    note("sum_parts")
+    record_run("sum_parts")
     answer = int(sum(int(part.sum()) for part in parts_)) + count
-    Path(os.environ[FOLDER]).with_name("answer").write_text(str(answer))
+    Path(os.environ[FOLDER_VARIABLE]).with_name("answer").write_text(str(answer))
     return answer
 
 
@@ -121,7 +121,7 @@ def mapped() -> None:
 
 @op
 def fails_twice() -> np.ndarray:
-    if note("fails_twice") <= 2:
+    if record_run("fails_twice") <= 2:
         raise RuntimeError("told to fail")
     return np.arange(10)
 
@@ -136,13 +136,13 @@ DAYS = StaticPartitionsDefinition(["monday", "tuesday"])
 
 @asset(partitions_def=DAYS, tags={"team": "data"})
 def raw(context: AssetExecutionContext) -> np.ndarray:
-    note(f"raw-{context.partition_key}")
+    record_run(f"raw-{context.partition_key}")
     return np.arange(5_000) + len(context.partition_key)
 
 
 @asset(partitions_def=DAYS)
 def clean(context: AssetExecutionContext, raw: np.ndarray) -> np.ndarray:
-    note(f"clean-{context.partition_key}")
+    record_run(f"clean-{context.partition_key}")
     return raw + 1
 
 

@@ -31,7 +31,7 @@ from dagster import (
 from dagster_shared.libraries import DagsterLibraryRegistry
 from entrepot.errors import InvalidArgument, InvalidReference, ObjectLost, ObjectNotFound
 from entrepot_dagster import EntrepotIOManager
-from entrepot_dagster.places import asset_place, default_scope
+from entrepot_dagster.values.keys import default_scope, key_of_asset
 from entrepot_io.connections import session_store
 from entrepot_io.reference import Reference
 
@@ -51,7 +51,7 @@ def total(orders: pd.DataFrame) -> int:
     return int(orders["x"].sum())
 
 
-def recorded(instance: DagsterInstance, key: list[str]) -> Reference:
+def recorded_reference(instance: DagsterInstance, key: list[str]) -> Reference:
     event = instance.get_latest_materialization_event(AssetKey(key))
     assert event is not None
     assert event.asset_materialization is not None
@@ -60,19 +60,19 @@ def recorded(instance: DagsterInstance, key: list[str]) -> Reference:
     return Reference.parse(entry.data)
 
 
-def lose(instance: DagsterInstance, path: list[str], partition: str | None = None) -> None:
+def lose_asset(instance: DagsterInstance, path: list[str], partition: str | None = None) -> None:
     """Delete an asset behind Dagster's back."""
-    place = asset_place(instance, path, partition)
-    store = session_store(None, default_scope(instance), place.session, None)
-    assert store.delete(store.derive(place.key))
+    asset_key = key_of_asset(instance, path, partition)
+    store = session_store(None, default_scope(instance), asset_key.session, None)
+    assert store.delete(store.derive(asset_key.key))
 
 
 def test_later_runs_find_assets(instance: DagsterInstance) -> None:
     assert materialize([orders], instance=instance, resources=IO).success
     result = materialize([orders, total], selection=[total], instance=instance, resources=IO)
     assert result.output_for_node("total") == 10_000 * 9_999 // 2
-    kept = recorded(instance, ["raw", "orders"])
-    assert (kept.session, kept.key, kept.shape) == ("", "asset:raw/orders", (10_000, 1))
+    reference = recorded_reference(instance, ["raw", "orders"])
+    assert (reference.session, reference.key, reference.shape) == ("", "asset:raw/orders", (10_000, 1))
 
 
 @asset(metadata={"entrepot/locality_set": {"name": "features", "reading": "loop_sequential"}})
@@ -87,19 +87,21 @@ def wrong() -> Any:
 
 def test_metadata_name_a_locality_set(instance: DagsterInstance) -> None:
     assert materialize([features], instance=instance, resources=IO).success
-    kept = recorded(instance, ["features"])
-    store = session_store(None, kept.scope, kept.session, None)
-    assert store.info(kept.id).locality_set == "features"
-    assert [one.reading for one in store.locality_sets() if one.name == "features"] == ["loop_sequential"]
+    reference = recorded_reference(instance, ["features"])
+    store = session_store(None, reference.scope, reference.session, None)
+    assert store.info(reference.id).locality_set == "features"
+    assert [locality_set.reading for locality_set in store.locality_sets() if locality_set.name == "features"] == [
+        "loop_sequential"
+    ]
     with pytest.raises(InvalidArgument, match="not 5"):
         materialize([wrong], instance=instance, resources=IO)
 
 
 def test_assets_are_written_in_place(instance: DagsterInstance) -> None:
     materialize([orders], instance=instance, resources=IO)
-    first = recorded(instance, ["raw", "orders"])
+    first = recorded_reference(instance, ["raw", "orders"])
     materialize([orders], instance=instance, resources=IO)
-    second = recorded(instance, ["raw", "orders"])
+    second = recorded_reference(instance, ["raw", "orders"])
     assert first.id == second.id
     assert first.generation != second.generation
 
@@ -118,21 +120,21 @@ def test_without_an_instance() -> None:
 def test_assets_of_an_ephemeral_instance_end() -> None:
     result = materialize([orders], resources=IO)
     event: Any = next(e for e in result.all_events if e.event_type == DagsterEventType.HANDLED_OUTPUT)
-    kept = Reference.parse(event.event_specific_data.metadata["entrepot/reference"].data)
-    assert kept.session.startswith("dagster/ephemeral/")
+    reference = Reference.parse(event.event_specific_data.metadata["entrepot/reference"].data)
+    assert reference.session.startswith("dagster/ephemeral/")
 
 
 def test_instances_do_not_mix(instance: DagsterInstance) -> None:
-    with DagsterInstance.ephemeral() as one, DagsterInstance.ephemeral() as other:
-        assert asset_place(one, ["x"], None).session == asset_place(one, ["x"], None).session
-        assert asset_place(one, ["x"], None).session != asset_place(other, ["x"], None).session
-        assert default_scope(one) != default_scope(instance)
+    with DagsterInstance.ephemeral() as first, DagsterInstance.ephemeral() as second:
+        assert key_of_asset(first, ["x"], None).session == key_of_asset(first, ["x"], None).session
+        assert key_of_asset(first, ["x"], None).session != key_of_asset(second, ["x"], None).session
+        assert default_scope(first) != default_scope(instance)
     assert default_scope(instance) == default_scope(instance)
 
 
 def test_a_lost_asset_is_an_error(instance: DagsterInstance) -> None:
     materialize([orders], instance=instance, resources=IO)
-    lose(instance, ["raw", "orders"])
+    lose_asset(instance, ["raw", "orders"])
     with pytest.raises(ObjectLost, match=r"'asset:raw/orders' .* is no longer in the store"):
         materialize([orders, total], selection=[total], instance=instance, resources=IO)
 
@@ -142,7 +144,7 @@ def test_an_asset_that_was_never_written(instance: DagsterInstance) -> None:
         materialize([orders, total], selection=[total], instance=instance, resources=IO)
 
 
-def report(instance: DagsterInstance, entry: Any) -> None:
+def report_materialization(instance: DagsterInstance, entry: Any) -> None:
     """Make the event log say that a later run, elsewhere, has materialized the asset."""
     metadata = {"entrepot/reference": JsonMetadataValue(entry)}
     instance.report_runless_asset_event(AssetMaterialization(AssetKey(["raw", "orders"]), metadata=metadata))
@@ -151,14 +153,18 @@ def report(instance: DagsterInstance, entry: Any) -> None:
 def test_an_asset_of_another_host_is_never_read_from_here(instance: DagsterInstance) -> None:
     """This host's store still has an older version under the same ID."""
     materialize([orders], instance=instance, resources=IO)
-    report(instance, replace(recorded(instance, ["raw", "orders"]), instance="f" * 32, host="node-b").to_dict())
+    report_materialization(
+        instance, replace(recorded_reference(instance, ["raw", "orders"]), instance="f" * 32, host="node-b").to_dict()
+    )
     with pytest.raises(ObjectLost, match="lives on host 'node-b'"):
         materialize([orders, total], selection=[total], instance=instance, resources=IO)
 
 
 def test_a_damaged_record_is_named(instance: DagsterInstance) -> None:
     materialize([orders], instance=instance, resources=IO)
-    report(instance, json.loads(json.dumps(recorded(instance, ["raw", "orders"]).to_dict())) | {"instance": "?"})
+    report_materialization(
+        instance, json.loads(json.dumps(recorded_reference(instance, ["raw", "orders"]).to_dict())) | {"instance": "?"}
+    )
     with pytest.raises(InvalidReference, match="'instance' is '\\?'"):
         materialize([orders, total], selection=[total], instance=instance, resources=IO)
 
@@ -218,7 +224,7 @@ def test_a_partition_that_was_never_written(instance: DagsterInstance) -> None:
 def test_a_lost_partition_is_never_skipped(instance: DagsterInstance) -> None:
     """Allowing missing partitions covers those never written, not those that were lost."""
     make_days(instance, "mon", "tue", "wed")
-    lose(instance, ["daily"], "tue")
+    lose_asset(instance, ["daily"], "tue")
     with pytest.raises(ObjectLost, match="asset:daily@tue"):
         materialize([daily, some_days], selection=[some_days], instance=instance, resources=IO)
 
@@ -230,7 +236,7 @@ def at_once() -> int:
 
 def test_several_partitions_in_one_output_are_refused(instance: DagsterInstance) -> None:
     tags = {"dagster/asset_partition_range_start": "mon", "dagster/asset_partition_range_end": "wed"}
-    with pytest.raises(InvalidArgument, match="is for 3 partitions"):
+    with pytest.raises(InvalidArgument, match="covers 3 partitions"):
         materialize([at_once], tags=tags, instance=instance, resources=IO)
 
 
@@ -258,7 +264,7 @@ def test_settings_from_config_and_environment(instance: DagsterInstance, monkeyp
     monkeypatch.setenv("STORE_SCOPE", "from a variable")
     io = {"io_manager": EntrepotIOManager(scope=EnvVar("STORE_SCOPE"), session_ttl_seconds=60)}
     materialize([orders], instance=instance, resources=io)
-    assert recorded(instance, ["raw", "orders"]).scope == "from a variable"
+    assert recorded_reference(instance, ["raw", "orders"]).scope == "from a variable"
 
 
 def test_the_library_is_registered() -> None:
@@ -275,7 +281,7 @@ def test_assets_of_a_named_scope_outlive_an_ephemeral_instance() -> None:
     assert int(loaded["x"].sum()) == 10_000 * 9_999 // 2
 
 
-def test_without_a_named_scope_they_do_not() -> None:
+def test_assets_of_an_unnamed_scope_end_with_the_ephemeral_instance() -> None:
     assert materialize([orders], resources=IO).success
     with pytest.raises(ObjectNotFound):
         Definitions(assets=[orders], resources=IO).load_asset_value(["raw", "orders"])
@@ -298,7 +304,7 @@ def test_a_self_dependency_over_two_calls() -> None:
     assert second.output_for_node("running") == 2
 
 
-def test_deployments_that_share_a_scope_are_told(
+def test_a_scope_shared_by_deployments_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     resources = {"io_manager": EntrepotIOManager(scope="shared")}
@@ -311,10 +317,10 @@ def test_deployments_that_share_a_scope_are_told(
         with DagsterInstance.get() as instance:
             for _ in range(2):
                 assert materialize([orders], instance=instance, resources=resources).success
-        told = [record for record in caplog.records if "is shared with the deployment" in record.getMessage()]
-        assert len(told) == (0 if name == "one" else 1)
-        if told:
-            assert str(tmp_path / "one") in told[0].getMessage()
+        warnings = [record for record in caplog.records if "is shared with the deployment" in record.getMessage()]
+        assert len(warnings) == (0 if name == "one" else 1)
+        if warnings:
+            assert str(tmp_path / "one") in warnings[0].getMessage()
 
 
 # --- settings

@@ -45,9 +45,9 @@ def test_an_asset_that_is_a_collection(instance: DagsterInstance) -> None:
     assert later.output_for_node("total") == (6000, 5000)
 
 
-def test_a_collection_that_is_gone_is_lost(instance: DagsterInstance) -> None:
+def test_a_deleted_collection_is_lost(instance: DagsterInstance) -> None:
     materialize([days, weekend], instance=instance, resources=IO)
     with entrepot.connect(scope="tests") as store:
         store.get_by_name("days").delete()
-    with pytest.raises(ObjectLost, match=r"'days' .* is no longer there"):
+    with pytest.raises(ObjectLost, match=r"'days' .* is no longer available"):
         materialize([days, weekend, total], selection=[total], instance=instance, resources=IO)

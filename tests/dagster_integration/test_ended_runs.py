@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from dagster import DagsterInstance, Out, job, op
 from dagster._cli.run import run_cli
 from entrepot.ended_runs import NotLookedAt
-from entrepot_dagster import EntrepotIOManager, sweeping
+from entrepot_dagster import EntrepotIOManager, session_sweeper
 from entrepot_dagster.ended_runs import DELETED, SUCCEEDED, ended_runs
-from entrepot_dagster.places import default_scope
+from entrepot_dagster.values.keys import default_scope
 from entrepot_io.connections import scope_store
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -38,65 +38,68 @@ def small() -> None:
     total(numbers())
 
 
-def run(instance: DagsterInstance) -> str:
+def run_job(instance: DagsterInstance) -> str:
     return str(small.execute_in_process(instance=instance, raise_on_error=False).run_id)
 
 
-def left(instance: DagsterInstance) -> set[str]:
-    found = scope_store(None, default_scope(instance)).sessions()
-    return {one.session.removeprefix("dagster/") for one in found if one.session}
+def remaining_sessions(instance: DagsterInstance) -> set[str]:
+    sessions = scope_store(None, default_scope(instance)).sessions()
+    return {info.session.removeprefix("dagster/") for info in sessions if info.session}
 
 
 @pytest.fixture
 def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(session_sweeper, "SWEEP_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("looks_always")
 def test_a_later_run_removes_what_deleted_ones_left(instance: DagsterInstance) -> None:
-    by_cli, by_python, kept = run(instance), run(instance), run(instance)
-    assert left(instance) == {by_cli, by_python, kept}
-    done = CliRunner().invoke(run_cli, ["delete", by_cli, "--force"])
-    assert done.exit_code == 0, done.output
+    by_cli, by_python, kept = run_job(instance), run_job(instance), run_job(instance)
+    assert remaining_sessions(instance) == {by_cli, by_python, kept}
+    command_result = CliRunner().invoke(run_cli, ["delete", by_cli, "--force"])
+    assert command_result.exit_code == 0, command_result.output
     instance.delete_run(by_python)
-    last = run(instance)
-    assert left(instance) == {kept, last}
-    done = CliRunner().invoke(run_cli, ["wipe", "--force"])
-    assert done.exit_code == 0, done.output
-    last = run(instance)
-    assert left(instance) == {last}
+    last = run_job(instance)
+    assert remaining_sessions(instance) == {kept, last}
+    command_result = CliRunner().invoke(run_cli, ["wipe", "--force"])
+    assert command_result.exit_code == 0, command_result.output
+    last = run_job(instance)
+    assert remaining_sessions(instance) == {last}
 
 
-def test_a_process_does_not_look_all_the_time(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    monkeypatch.setattr(sweeping, "remove_deleted", lambda instance, store: looked.append(store.scope))
-    monkeypatch.setattr(sweeping, "_next", {})
-    run(instance)
-    run(instance)
-    assert looked == [default_scope(instance)]
+def test_sweeps_are_rate_limited(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept_scopes: list[str] = []
+    monkeypatch.setattr(session_sweeper, "remove_deleted", lambda instance, store: swept_scopes.append(store.scope))
+    monkeypatch.setattr(session_sweeper, "_next", {})
+    run_job(instance)
+    run_job(instance)
+    assert swept_scopes == [default_scope(instance)]
 
 
 @pytest.mark.usefixtures("looks_always")
-def test_a_scope_that_was_set_by_hand_is_left_to_gc(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_scope_is_not_swept(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances that share a scope do not know each other's runs."""
     monkeypatch.setenv("ENTREPOT_SCOPE", "shared")
-    first = run(instance)
+    first = run_job(instance)
     instance.delete_run(first)
-    second = run(instance)
+    second = run_job(instance)
     sessions = [f"dagster/{first}", f"dagster/{second}"]
     store = scope_store(None, "shared")
-    assert {one.session for one in store.sessions() if one.session} == set(sessions)
+    assert {info.session for info in store.sessions() if info.session} == set(sessions)
     assert ended_runs(store, "shared", sessions) == {sessions[0]: DELETED, sessions[1]: SUCCEEDED}
 
 
 def test_gc_asks_the_instance(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     scope = default_scope(instance)
-    good, deleted = run(instance), run(instance)
+    succeeded, deleted = run_job(instance), run_job(instance)
     monkeypatch.setenv("FAIL_TOTAL", "1")
-    failed = run(instance)
+    failed = run_job(instance)
     instance.delete_run(deleted)
     store = scope_store(None, scope)
-    sessions = [f"dagster/{one}" for one in (good, deleted, failed)] + ["dagster/ephemeral/1", "dagster/ephemeral"]
+    sessions = [f"dagster/{run_id}" for run_id in (succeeded, deleted, failed)] + [
+        "dagster/ephemeral/1",
+        "dagster/ephemeral",
+    ]
     assert ended_runs(store, scope, sessions) == {sessions[0]: SUCCEEDED, sessions[1]: DELETED}
     with pytest.raises(NotLookedAt, match="is another instance"):
         ended_runs(store, "dagster-another", sessions)
@@ -116,5 +119,5 @@ except NotLookedAt:
     print("dagster" in sys.modules)
 """
     environment = os.environ | {"DAGSTER_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout) == (0, "False\n"), process.stderr

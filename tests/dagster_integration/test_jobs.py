@@ -21,7 +21,7 @@ from dagster import (
 from dagster._core.definitions.reconstruct import ReconstructableJob
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, StoreUnavailable
 from entrepot_dagster import EntrepotIOManager
-from entrepot_dagster.places import default_scope, output_place
+from entrepot_dagster.values.keys import default_scope, key_of_output
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
 
@@ -37,24 +37,24 @@ def metadata_of(event: Any) -> dict[str, Any]:
 
 def references(result: Any) -> dict[str, Reference]:
     """References recorded by the IO manager, by step and output."""
-    found = {}
+    by_output = {}
     for event in result.all_events:
         if event.event_type == DagsterEventType.HANDLED_OUTPUT:
             data = event.event_specific_data
-            found[f"{event.step_key}.{data.output_name}"] = Reference.parse(
+            by_output[f"{event.step_key}.{data.output_name}"] = Reference.parse(
                 metadata_of(event)["entrepot/reference"].data
             )
-    return found
+    return by_output
 
 
-def cause_of(event: Any, wanted: type[BaseException]) -> str:
-    """Message of the error of class ``wanted`` in a failed step's chain of causes."""
+def cause_message(event: Any, error_class: type[BaseException]) -> str:
+    """Message of the error of class ``error_class`` in a failed step's chain of causes."""
     error = event.step_failure_data.error
     while error is not None:
-        if error.cls_name == wanted.__name__:
+        if error.cls_name == error_class.__name__:
             return str(error.message)
         error = error.cause
-    raise AssertionError(f"no {wanted.__name__} in {event.step_failure_data.error}")
+    raise AssertionError(f"no {error_class.__name__} in {event.step_failure_data.error}")
 
 
 @op
@@ -76,52 +76,52 @@ def test_in_process(instance: DagsterInstance) -> None:
     result = small.execute_in_process(instance=instance)
     assert result.success
     assert result.output_for_node("add") == 10_000 * 9_999 // 2
-    kept = references(result)
-    assert kept["numbers.result"].type == "numpy.ndarray"
-    assert kept["numbers.result"].shape == (10_000,)
-    assert kept["numbers.result"].session == f"dagster/{result.run_id}"
-    assert kept["numbers.result"].key == "op:numbers/result"
+    recorded = references(result)
+    assert recorded["numbers.result"].type == "numpy.ndarray"
+    assert recorded["numbers.result"].shape == (10_000,)
+    assert recorded["numbers.result"].session == f"dagster/{result.run_id}"
+    assert recorded["numbers.result"].key == "op:numbers/result"
 
 
 def test_metadata_is_readable(instance: DagsterInstance) -> None:
     result = small.execute_in_process(instance=instance)
     event = next(e for e in result.all_events if e.event_type == DagsterEventType.HANDLED_OUTPUT)
-    shown = {label: entry.value for label, entry in metadata_of(event).items()}
-    assert shown["entrepot/type"] == "numpy.ndarray"
-    assert shown["entrepot/shape"] == "10000"
-    assert shown["entrepot/bytes"] >= 80_000
-    assert shown["entrepot/id"] == shown["entrepot/reference"]["id"]
-    assert len(str(shown)) < 1500
+    metadata = {label: entry.value for label, entry in metadata_of(event).items()}
+    assert metadata["entrepot/type"] == "numpy.ndarray"
+    assert metadata["entrepot/shape"] == "10000"
+    assert metadata["entrepot/bytes"] >= 80_000
+    assert metadata["entrepot/id"] == metadata["entrepot/reference"]["id"]
+    assert len(str(metadata)) < 1500
 
 
 def test_metadata_says_the_size_of_small_values(instance: DagsterInstance) -> None:
     result = small.execute_in_process(instance=instance)
     (event,) = [e for e in result.all_events if e.event_type == DagsterEventType.HANDLED_OUTPUT and e.step_key == "add"]
-    shown = {label: entry.value for label, entry in metadata_of(event).items()}
-    assert (shown["entrepot/type"], shown["entrepot/bytes"]) == ("int", 5)
-    assert shown["entrepot/reference"]["nbytes"] == 5
+    metadata = {label: entry.value for label, entry in metadata_of(event).items()}
+    assert (metadata["entrepot/type"], metadata["entrepot/bytes"]) == ("int", 5)
+    assert metadata["entrepot/reference"]["nbytes"] == 5
 
 
-def run_file(name: str, instance: DagsterInstance) -> JobExecutionResult:
+def run_job(name: str, instance: DagsterInstance) -> JobExecutionResult:
     """Run a job of jobs.py with the multiprocess executor, Dagster's default."""
-    options: dict[str, Any] = {"execution": {"config": {"multiprocess": {"max_concurrent": 2}}}}
-    return execute_job(ReconstructableJob.for_file(JOBS, name), instance=instance, run_config=options)
+    run_config: dict[str, Any] = {"execution": {"config": {"multiprocess": {"max_concurrent": 2}}}}
+    return execute_job(ReconstructableJob.for_file(JOBS, name), instance=instance, run_config=run_config)
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_processes_hand_over(instance: DagsterInstance) -> None:
-    with run_file("handoff", instance) as result:
+    with run_job("handoff", instance) as result:
         assert result.success
-        found = result.output_for_node("report")
-    assert found["model"] == "Model"
-    assert len({*found["processes"], os.getpid()}) == 3
+        answer = result.output_for_node("report")
+    assert answer["model"] == "Model"
+    assert len({*answer["processes"], os.getpid()}) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_dynamic_outputs(instance: DagsterInstance) -> None:
-    with run_file("dynamic", instance) as result:
+    with run_job("dynamic", instance) as result:
         assert result.success
         assert result.output_for_node("total") == 2 * 10_000 * (0 + 1 + 2)
 
@@ -129,7 +129,7 @@ def test_dynamic_outputs(instance: DagsterInstance) -> None:
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_a_retry_writes_the_same_object(instance: DagsterInstance) -> None:
-    with run_file("retried", instance) as result:
+    with run_job("retried", instance) as result:
         assert result.success
         assert result.output_for_node("check_attempt") == 1
         attempts = [
@@ -146,11 +146,11 @@ def test_a_retry_writes_the_same_object(instance: DagsterInstance) -> None:
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_a_lost_input_fails_the_step(instance: DagsterInstance) -> None:
-    with run_file("lost", instance) as result:
+    with run_job("lost", instance) as result:
         assert not result.success
         failed = [event for event in result.all_events if event.is_step_failure]
         assert [event.step_key for event in failed] == ["consume"]
-        assert "is no longer in the store" in cause_of(failed[0], ObjectLost)
+        assert "is no longer in the store" in cause_message(failed[0], ObjectLost)
 
 
 @op
@@ -189,7 +189,7 @@ def test_reexecution_reads_what_the_parent_run_wrote(
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_reexecution_after_the_store_went_says_where_the_value_was(
+def test_reexecution_after_a_store_restart_names_the_lost_value(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, daemon: Any
 ) -> None:
     failed = resumable.execute_in_process(instance=instance, raise_on_error=False)
@@ -203,7 +203,7 @@ def test_reexecution_after_the_store_went_says_where_the_value_was(
     ) as result:
         assert not result.success
         event = next(event for event in result.all_events if event.is_step_failure)
-        assert "ended or was killed, and this is a new one" in cause_of(event, ObjectLost)
+        assert "ended or was killed, and this is a new one" in cause_message(event, ObjectLost)
 
 
 def test_runs_do_not_mix(instance: DagsterInstance) -> None:
@@ -212,9 +212,9 @@ def test_runs_do_not_mix(instance: DagsterInstance) -> None:
 
 
 def lose_output(instance: DagsterInstance, run_id: str, *names: str) -> None:
-    place = output_place([run_id, *names])
-    store = session_store(None, default_scope(instance), place.session, None)
-    assert store.delete(store.derive(place.key))
+    output_key = key_of_output([run_id, *names])
+    store = session_store(None, default_scope(instance), output_key.session, None)
+    assert store.delete(store.derive(output_key.key))
 
 
 @op
@@ -238,13 +238,13 @@ def test_a_lost_input_is_an_error_in_process(instance: DagsterInstance) -> None:
         losing.execute_in_process(instance=instance)
 
 
-def test_a_store_that_is_gone(instance: DagsterInstance, daemon: Any) -> None:
+def test_a_stopped_store_is_an_error(instance: DagsterInstance, daemon: Any) -> None:
     daemon.stop()
     close_all()
     result = small.execute_in_process(instance=instance, raise_on_error=False)
     assert not result.success
     failed = next(event for event in result.all_events if event.is_step_failure)
-    assert cause_of(failed, StoreUnavailable)
+    assert cause_message(failed, StoreUnavailable)
 
 
 @pytest.mark.parametrize("settings", [{"session_ttl_seconds": 0.0}, {"session_ttl_seconds": -5.0}])
@@ -275,21 +275,21 @@ def test_by_default_values_are_read_only(instance: DagsterInstance) -> None:
 
     result = changing.execute_in_process(instance=instance, raise_on_error=False)
     assert not result.success
-    said = [entry.user_message for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
-    assert len(said) == 1
-    assert 'EntrepotIOManager(copy="on_write")' in said[0]
+    messages = [entry.user_message for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
+    assert len(messages) == 1
+    assert 'EntrepotIOManager(copy="on_write")' in messages[0]
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_a_step_in_a_process_of_its_own_is_told_too(instance: DagsterInstance) -> None:
-    with run_file("writing", instance) as result:
+def test_a_step_process_logs_the_copy_setting_too(instance: DagsterInstance) -> None:
+    with run_job("writing", instance) as result:
         assert not result.success
-    said = [entry.user_message for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
-    assert len(said) == 1
+    messages = [entry.user_message for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
+    assert len(messages) == 1
 
 
-def test_no_setting_is_named_to_steps_that_fail_otherwise(instance: DagsterInstance) -> None:
+def test_other_failures_log_no_copy_setting(instance: DagsterInstance) -> None:
     @op
     def refuse(x: np.ndarray) -> None:
         raise ValueError(f"{x.size} values are not enough")
@@ -303,7 +303,7 @@ def test_no_setting_is_named_to_steps_that_fail_otherwise(instance: DagsterInsta
     assert not [entry for entry in instance.all_logs(result.run_id) if "Entrepot:" in entry.user_message]
 
 
-def test_never_written_is_told_apart_from_lost(instance: DagsterInstance) -> None:
+def test_never_written_differs_from_lost(instance: DagsterInstance) -> None:
     from dagster import build_input_context, build_output_context
 
     manager = EntrepotIOManager()

@@ -25,17 +25,17 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot.errors import InvalidArgument
 from entrepot_dagster import EntrepotIOManager, policy_retries, policy_sensors, rerun_failed
 from entrepot_dagster.__main__ import main
-from entrepot_dagster.places import asset_of_key, asset_place, default_scope, run_of_session
-from entrepot_dagster.rerun import find_recovery, policy_of_job
+from entrepot_dagster.rerun import binding_of_job, find_recovery
+from entrepot_dagster.values.keys import asset_of_key, default_scope, key_of_asset, run_of_session
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.keys import dagster_asset_key
-from entrepot_io.policy import NoPlan, PolicyError
-from entrepot_io.policy.events import Event, log_file, read_events
 from entrepot_io.sessions import run_session
+from entrepot_policy import PlanningError, PolicyError
+from entrepot_policy.state.events import Event, log_file, read_events
 
 JOBS = Path(__file__).with_name("policy_jobs.py")
 ANSWER = 10_000 * 9_999
@@ -57,8 +57,8 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dagste
     home.mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with DagsterInstance.get() as found:
-        yield found
+    with DagsterInstance.get() as dagster_instance:
+        yield dagster_instance
 
 
 @pytest.fixture
@@ -89,31 +89,33 @@ def repository() -> ReconstructableRepository:
     return ReconstructableRepository.for_file(str(file), "definitions")
 
 
-def code(name: str) -> ReconstructableJob:
+def reconstructable_job(name: str) -> ReconstructableJob:
     return repository().get_reconstructable_job(name)
 
 
-def run(instance: DagsterInstance, name: str, day: str = "", asset: str = "") -> JobExecutionResult:
+def run_job(instance: DagsterInstance, name: str, day: str = "", asset: str = "") -> JobExecutionResult:
     """Run a job, optionally of one partition and only for one of its assets."""
     tags = {"dagster/partition": day} if day else None
-    return execute_job(code(name), instance=instance, tags=tags, asset_selection=[AssetKey(asset)] if asset else None)
+    return execute_job(
+        reconstructable_job(name), instance=instance, tags=tags, asset_selection=[AssetKey(asset)] if asset else None
+    )
 
 
-def steps(tmp_path: Path) -> dict[str, int]:
+def step_counts(tmp_path: Path) -> dict[str, int]:
     return {file.name: int(file.read_text()) for file in (tmp_path / "steps").iterdir()}
 
 
-def events(instance: DagsterInstance, tmp_path: Path) -> list[Event]:
+def policy_events(instance: DagsterInstance, tmp_path: Path) -> list[Event]:
     return list(read_events(log_file(default_scope(instance), tmp_path / "events")))
 
 
-def shown(result: JobExecutionResult, kind: DagsterEventType, step: str) -> dict[str, Any]:
+def event_metadata(result: JobExecutionResult, kind: DagsterEventType, step: str) -> dict[str, Any]:
     """Metadata of a step's event."""
-    found = next(one for one in result.all_events if one.event_type == kind and one.step_key == step)
-    return {key: one.value for key, one in found.event_specific_data.metadata.items()}  # type: ignore[union-attr]
+    event = next(item for item in result.all_events if item.event_type == kind and item.step_key == step)
+    return {key: item.value for key, item in event.event_specific_data.metadata.items()}  # type: ignore[union-attr]
 
 
-def logged(instance: DagsterInstance, run_id: str, step: str) -> str:
+def log_messages(instance: DagsterInstance, run_id: str, step: str) -> str:
     return "\n".join(entry.user_message for entry in instance.all_logs(run_id) if entry.step_key == step)
 
 
@@ -121,33 +123,36 @@ def test_what_was_checkpointed_and_reloaded_is_shown(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     file = policy(RELOAD)
-    result = run(instance, "losing")
+    result = run_job(instance, "losing")
     assert result.success
-    assert steps(tmp_path) == {"numbers": 1, "double": 1, "lose": 1, "total": 1}
-    written = shown(result, DagsterEventType.HANDLED_OUTPUT, "double")
+    assert step_counts(tmp_path) == {"numbers": 1, "double": 1, "lose": 1, "total": 1}
+    written = event_metadata(result, DagsterEventType.HANDLED_OUTPUT, "double")
     assert written["entrepot/checkpoint"].startswith(f"written: {tmp_path}/target/{result.run_id}/")
     assert written["entrepot/rule"] == f"{file}:3"
-    assert [one[2] for one in written["entrepot/inputs"]] == ["op:numbers/result"]
-    read = shown(result, DagsterEventType.LOADED_INPUT, "total")
+    assert [input_fields[2] for input_fields in written["entrepot/inputs"]] == ["op:numbers/result"]
+    read = event_metadata(result, DagsterEventType.LOADED_INPUT, "total")
     assert f"{tmp_path}/target" in read["entrepot/recovered"]
     assert read["entrepot/rule"] == f"{file}:4"
-    assert "reloaded losing/double op:double/result" in logged(instance, result.run_id, "total")
-    assert "checkpoint_written" in logged(instance, result.run_id, "double")
-    assert "entrepot/checkpoint" not in shown(result, DagsterEventType.HANDLED_OUTPUT, "numbers")
+    assert "reloaded losing/double op:double/result" in log_messages(instance, result.run_id, "total")
+    assert "checkpoint_written" in log_messages(instance, result.run_id, "double")
+    assert "entrepot/checkpoint" not in event_metadata(result, DagsterEventType.HANDLED_OUTPUT, "numbers")
 
 
-def test_a_finished_run_is_asked_for_an_output(instance: DagsterInstance, policy: Callable[[str], Path]) -> None:
+def test_outputs_of_a_finished_run_can_be_loaded(instance: DagsterInstance, policy: Callable[[str], Path]) -> None:
     policy(RELOAD)
-    with execute_job(code("losing"), instance=instance) as result:
+    with execute_job(reconstructable_job("losing"), instance=instance) as result:
         assert result.success
         assert result.output_for_node("total") == ANSWER
 
 
 def test_without_a_policy_nothing_of_it_is_shown(instance: DagsterInstance, tmp_path: Path) -> None:
-    result = run(instance, "losing")
+    result = run_job(instance, "losing")
     assert not result.success
-    assert not set(shown(result, DagsterEventType.HANDLED_OUTPUT, "double")) & {"entrepot/inputs", "entrepot/rule"}
-    assert not events(instance, tmp_path)
+    assert not set(event_metadata(result, DagsterEventType.HANDLED_OUTPUT, "double")) & {
+        "entrepot/inputs",
+        "entrepot/rule",
+    }
+    assert not policy_events(instance, tmp_path)
 
 
 @pytest.mark.slow
@@ -155,19 +160,19 @@ def test_exactly_the_lost_steps_are_executed_again(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     file = policy(RERUN)
-    failed = run(instance, "losing")
+    failed = run_job(instance, "losing")
     assert not failed.success
-    event = next(one for one in failed.all_events if one.is_step_failure)
+    event = next(candidate for candidate in failed.all_events if candidate.is_step_failure)
     data = event.step_failure_data.user_failure_data
     assert data is not None
     assert data.metadata["entrepot/rule"].value == f"{file}:2"
-    (again,) = rerun_failed(instance, failed.run_id, asked=False)
-    assert again.success
-    assert steps(tmp_path) == {"numbers": 1, "double": 2, "lose": 1, "total": 1}
-    made = instance.get_run_by_id(again.run_id)
-    assert made is not None
-    assert sorted(made.step_keys_to_execute or ()) == ["double", "total"]
-    assert made.parent_run_id == failed.run_id
+    (rerun,) = rerun_failed(instance, failed.run_id, asked=False)
+    assert rerun.success
+    assert step_counts(tmp_path) == {"numbers": 1, "double": 2, "lose": 1, "total": 1}
+    rerun_record = instance.get_run_by_id(rerun.run_id)
+    assert rerun_record is not None
+    assert sorted(rerun_record.step_keys_to_execute or ()) == ["double", "total"]
+    assert rerun_record.parent_run_id == failed.run_id
 
 
 @pytest.mark.slow
@@ -175,12 +180,12 @@ def test_many_readers_of_a_lost_value_count_once(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     policy(RERUN)
-    failed = run(instance, "many_readers")
-    assert len([one for one in failed.all_events if one.is_step_failure]) == 4
-    (again,) = rerun_failed(instance, failed.run_id, asked=False)
-    assert again.success
-    assert steps(tmp_path) == {"numbers": 1, "double": 2, "lose": 1, "total": 4}
-    assert "gave_up" not in [one.kind for one in events(instance, tmp_path)]
+    failed = run_job(instance, "many_readers")
+    assert len([event for event in failed.all_events if event.is_step_failure]) == 4
+    (rerun,) = rerun_failed(instance, failed.run_id, asked=False)
+    assert rerun.success
+    assert step_counts(tmp_path) == {"numbers": 1, "double": 2, "lose": 1, "total": 4}
+    assert "gave_up" not in [event.kind for event in policy_events(instance, tmp_path)]
 
 
 @pytest.mark.slow
@@ -188,9 +193,9 @@ def test_a_value_that_is_lost_again_and_again_ends_at_the_limit(
     instance: DagsterInstance, policy: Callable[[str], Path]
 ) -> None:
     policy(RERUN)
-    failed = run(instance, "losing")
+    failed = run_job(instance, "losing")
     instance.add_run_tags(failed.run_id, {"entrepot/reruns": '{"op:double/result": 2}'})
-    with pytest.raises(NoPlan, match="op:double/result was made again 2 times, and lost again"):
+    with pytest.raises(PlanningError, match="op:double/result was recomputed 2 times and lost again"):
         rerun_failed(instance, failed.run_id)
 
 
@@ -206,12 +211,12 @@ def test_mapped_steps_are_executed_again_by_their_mapping_key(
     policy(RERUN)
     if split_too:
         monkeypatch.setenv("POLICY_JOBS_SPLIT", "1")
-    failed = run(instance, "mapped")
+    failed = run_job(instance, "mapped")
     assert not failed.success
-    (again,) = rerun_failed(instance, failed.run_id, asked=False)
-    assert again.success
+    (rerun,) = rerun_failed(instance, failed.run_id, asked=False)
+    assert rerun.success
     assert (tmp_path / "answer").read_text() == str(2 * 1_000 * 3 + 3)
-    assert steps(tmp_path) == {
+    assert step_counts(tmp_path) == {
         "split": 2 if split_too else 1,
         "times_two[part_0]": 1,
         "times_two[part_1]": 2,
@@ -223,46 +228,46 @@ def test_mapped_steps_are_executed_again_by_their_mapping_key(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [("make_raw", "make_clean"), ("make_both", "make_both")])
-def test_an_asset_of_another_run_is_made_again_by_that_runs_step(
+def test_an_asset_of_another_run_is_recomputed_by_that_runs_step(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path, jobs: tuple[str, str]
 ) -> None:
     policy(RERUN)
     for day in ("monday", "tuesday"):
-        assert run(instance, jobs[0], day, "raw").success
-    lost = asset_place(instance, ["raw"], "monday")
-    store = session_store(None, default_scope(instance), lost.session, None)
-    parts.discard(store, store.derive(lost.key))
-    failed = run(instance, jobs[1], "monday", "clean")
+        assert run_job(instance, jobs[0], day, "raw").success
+    lost_key = key_of_asset(instance, ["raw"], "monday")
+    store = session_store(None, default_scope(instance), lost_key.session, None)
+    raw_objects.discard(store, store.derive(lost_key.key))
+    failed = run_job(instance, jobs[1], "monday", "clean")
     assert not failed.success
     results = rerun_failed(instance, failed.run_id, asked=False)
-    assert [one.success for one in results] == [True, True]
-    assert steps(tmp_path) == {"raw-monday": 2, "raw-tuesday": 1, "clean-monday": 1}
+    assert [result.success for result in results] == [True, True]
+    assert step_counts(tmp_path) == {"raw-monday": 2, "raw-tuesday": 1, "clean-monday": 1}
 
 
 @pytest.mark.slow
-def test_async_checkpoints_are_settled(
+def test_async_checkpoints_are_finalized(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     file = policy(
         'checkpoint: {target: "{target}/{run}", mode: async, rules: [{match: double}]}\n'
         "failover: [{on: object_lost, do: [fail]}]\n"
     )
-    result = run(instance, "losing")
+    result = run_job(instance, "losing")
     assert not result.success
-    written = shown(result, DagsterEventType.HANDLED_OUTPUT, "double")
-    assert written["entrepot/checkpoint"] == "put off: written behind"
+    written = event_metadata(result, DagsterEventType.HANDLED_OUTPUT, "double")
+    assert written["entrepot/checkpoint"] == "pending: written in the background"
     assert written["entrepot/rule"] == f"{file}:2"
-    sensors = {one.name: one for one in policy_sensors()}
+    sensors = {item.name: item for item in policy_sensors()}
     assert set(sensors) == {"entrepot_failover", "entrepot_settled", "entrepot_canceled"}
-    react(instance, sensors["entrepot_failover"], result.run_id)
-    kinds = [one.kind for one in events(instance, tmp_path)]
+    evaluate_sensor(instance, sensors["entrepot_failover"], result.run_id)
+    kinds = [item.kind for item in policy_events(instance, tmp_path)]
     assert "checkpoint_written" in kinds
 
 
-def react(instance: DagsterInstance, sensor: Any, run_id: str) -> Any:
+def evaluate_sensor(instance: DagsterInstance, sensor: Any, run_id: str) -> Any:
     """Evaluate a sensor for a run."""
-    ended = instance.get_run_by_id(run_id)
-    assert ended is not None
+    run_record = instance.get_run_by_id(run_id)
+    assert run_record is not None
     event = next(
         entry.get_dagster_event()
         for entry in instance.all_logs(run_id)
@@ -270,7 +275,7 @@ def react(instance: DagsterInstance, sensor: Any, run_id: str) -> Any:
         and entry.get_dagster_event().event_type in (DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_SUCCESS)
     )
     context = build_run_status_sensor_context(
-        sensor.name, event, instance, ended, repository_def=repository().get_definition()
+        sensor.name, event, instance, run_record, repository_def=repository().get_definition()
     )
     return sensor(context)
 
@@ -280,20 +285,20 @@ def test_the_sensor_queues_one_re_execution(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     policy(RERUN)
-    job = code("losing")
-    python = job.get_python_origin()
+    job = reconstructable_job("losing")
+    python_origin = job.get_python_origin()
     target = LoadableTargetOrigin(python_file=str(tmp_path / "policy_jobs.py"), attribute="definitions")
     location = RemoteRepositoryOrigin(InProcessCodeLocationOrigin(target), "__repository__")
-    begun = instance.create_run_for_job(
-        job.get_definition(), remote_job_origin=location.get_job_origin("losing"), job_code_origin=python
+    failed_run = instance.create_run_for_job(
+        job.get_definition(), remote_job_origin=location.get_job_origin("losing"), job_code_origin=python_origin
     )
-    assert not execute_run(job, begun, instance).success
-    sensor = next(one for one in policy_sensors() if one.name == "entrepot_failover")
+    assert not execute_run(job, failed_run, instance).success
+    sensor = next(candidate for candidate in policy_sensors() if candidate.name == "entrepot_failover")
     for _ in range(2):  # an evaluation may be repeated
-        react(instance, sensor, begun.run_id)
+        evaluate_sensor(instance, sensor, failed_run.run_id)
     (queued,) = instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.QUEUED]))
     assert sorted(queued.step_keys_to_execute or ()) == ["double", "total"]
-    assert queued.parent_run_id == begun.run_id
+    assert queued.parent_run_id == failed_run.run_id
     assert queued.tags["entrepot/reruns"] == '{"op:double/result": 1}'
 
 
@@ -302,12 +307,12 @@ def test_a_run_that_no_queue_can_launch_is_left_to_the_command(
     instance: DagsterInstance, policy: Callable[[str], Path]
 ) -> None:
     policy(RERUN)
-    failed = run(instance, "losing")
-    sensor = next(one for one in policy_sensors() if one.name == "entrepot_failover")
+    failed = run_job(instance, "losing")
+    sensor = next(item for item in policy_sensors() if item.name == "entrepot_failover")
     with pytest.raises(InvalidArgument, match=f"python -m entrepot_dagster rerun {failed.run_id}"):
-        react(instance, sensor, failed.run_id)
+        evaluate_sensor(instance, sensor, failed.run_id)
     assert main(["rerun", "--last"]) == 0
-    assert [one.is_success for one in instance.get_runs()] == [True, False]
+    assert [item.is_success for item in instance.get_runs()] == [True, False]
     assert main(["settle", failed.run_id]) == 0
     assert main(["rerun", "no-such-run"]) == 1
 
@@ -315,33 +320,35 @@ def test_a_run_that_no_queue_can_launch_is_left_to_the_command(
 @pytest.mark.slow
 def test_the_sensor_leaves_other_failures_alone(instance: DagsterInstance, policy: Callable[[str], Path]) -> None:
     policy("failover: [{on: task_failed, do: [{fail: {reason: ask the data team}}]}]\n")
-    failed = run(instance, "flaky")
-    sensor = next(one for one in policy_sensors() if one.name == "entrepot_failover")
-    react(instance, sensor, failed.run_id)
+    failed = run_job(instance, "flaky")
+    sensor = next(candidate for candidate in policy_sensors() if candidate.name == "entrepot_failover")
+    evaluate_sensor(instance, sensor, failed.run_id)
     assert not instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.QUEUED]))
-    job = code("flaky").get_definition()
-    ended = instance.get_run_by_id(failed.run_id)
-    assert ended is not None
-    asked = find_recovery(instance, ended, job, policy_of_job(job, instance, ended), asked=True)
-    assert asked is not None
-    assert asked.steps == ("fails_twice",)
+    job = reconstructable_job("flaky").get_definition()
+    run_record = instance.get_run_by_id(failed.run_id)
+    assert run_record is not None
+    recovery = find_recovery(instance, run_record, job, binding_of_job(job, instance, run_record), requested=True)
+    assert recovery is not None
+    assert recovery.steps == ("fails_twice",)
 
 
 def test_the_policys_retries(instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path) -> None:
     policy("failover: [{on: task_failed, do: [{retry: {attempts: 2, delay: 10ms}}]}]\n")
-    assert run(instance, "flaky").success
-    assert steps(tmp_path) == {"fails_twice": 3}
+    assert run_job(instance, "flaky").success
+    assert step_counts(tmp_path) == {"fails_twice": 3}
 
 
-def test_the_hook_says_why_nothing_more_is_tried(
+def test_the_hook_logs_why_retries_end(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     file = policy("failover: [{on: task_failed, do: [{fail: {reason: ask the data team}}]}]\n")
-    failed = run(instance, "flaky")
+    failed = run_job(instance, "flaky")
     assert not failed.success
-    assert steps(tmp_path) == {"fails_twice": 1}
-    assert f"failed for good: ask the data team (policy {file}:2)" in logged(instance, failed.run_id, "fails_twice")
-    assert [one.kind for one in events(instance, tmp_path)] == ["task_failed", "gave_up"]
+    assert step_counts(tmp_path) == {"fails_twice": 1}
+    assert f"failed for good: ask the data team (policy {file}:2)" in log_messages(
+        instance, failed.run_id, "fails_twice"
+    )
+    assert [event.kind for event in policy_events(instance, tmp_path)] == ["task_failed", "gave_up"]
 
 
 def test_retries_follow_the_rule_of_the_task(policy: Callable[[str], Path]) -> None:
@@ -366,7 +373,7 @@ def test_there_are_no_retries_and_sensors_without_a_policy() -> None:
 
 
 @pytest.mark.parametrize("make", [EntrepotIOManager, policy_retries, policy_sensors])
-def test_a_wrong_policy_is_said_where_definitions_are_loaded(
+def test_an_invalid_policy_fails_where_definitions_are_loaded(
     policy: Callable[[str], Path], make: Callable[..., Any]
 ) -> None:
     file = policy("failover: [{on: object_lost, do: [retrie]}]\n")
@@ -376,36 +383,36 @@ def test_a_wrong_policy_is_said_where_definitions_are_loaded(
         make(policy=str(file))
 
 
-def test_the_io_managers_own_setting_is_before_the_environment(policy: Callable[[str], Path]) -> None:
+def test_the_io_managers_setting_overrides_the_environment(policy: Callable[[str], Path]) -> None:
     policy("failover: [{on: object_lost, do: [retrie]}]\n")
-    assert EntrepotIOManager(policy="off").at_work() is None
+    assert EntrepotIOManager(policy="off").policy_binding() is None
 
 
-def test_a_target_that_cannot_be_written_is_said_before_the_first_step(
+def test_an_unwritable_target_fails_before_the_first_step(
     instance: DagsterInstance, policy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     (tmp_path / "target").write_text("a file")
     file = policy(RELOAD)
-    failed = run(instance, "losing")
+    failed = run_job(instance, "losing")
     assert not failed.success
-    assert steps(tmp_path) == {}
-    said = "\n".join(
+    assert step_counts(tmp_path) == {}
+    errors = "\n".join(
         str(getattr(entry.get_dagster_event().event_specific_data, "error", ""))
         for entry in instance.all_logs(failed.run_id)
         if entry.is_dagster_event
     )
-    assert f"{file}:3:" in said
-    assert "checkpoints cannot be written there" in said
+    assert f"{file}:3:" in errors
+    assert "checkpoints cannot be written to this target" in errors
 
 
 @pytest.mark.slow
-def test_without_a_policy_none_of_it_is_imported() -> None:
-    program = "import sys, entrepot_dagster; print([name for name in sys.modules if 'entrepot_io.policy' in name])"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert said.stdout.strip() == "[]"
+def test_without_a_policy_no_policy_module_is_imported() -> None:
+    program = "import sys, entrepot_dagster; print([name for name in sys.modules if 'entrepot_policy' in name])"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert process.stdout.strip() == "[]"
 
 
-def test_names_are_taken_apart_as_they_were_put_together() -> None:
+def test_keys_are_parsed_as_they_were_formatted() -> None:
     for path, partition in ((["a", "b/c"], None), (["a@b"], "2026-01-01"), (["100%", "x"], "p/q@r")):
         assert asset_of_key(dagster_asset_key(path, partition)) == (path, partition)
     assert asset_of_key("op:a/b") is None
@@ -414,7 +421,7 @@ def test_names_are_taken_apart_as_they_were_put_together() -> None:
 
 
 @pytest.mark.slow
-def test_a_lost_store_is_made_up_for_by_dagsters_own_log(
+def test_a_lost_store_is_recovered_from_dagsters_event_log(
     instance: DagsterInstance, policy: Callable[[str], Path], daemon: Any, tmp_path: Path
 ) -> None:
     """Keeper, daemon and lineage are gone; rules still match assets, and no more than necessary is rerun."""
@@ -423,11 +430,11 @@ def test_a_lost_store_is_made_up_for_by_dagsters_own_log(
         "  - {on: instance_lost, match: {asset: raw}, do: [rerun_upstream]}\n"
         "  - {on: instance_lost, do: [{fail: {reason: no}}]}\n"
     )
-    assert run(instance, "make_raw", "monday").success
+    assert run_job(instance, "make_raw", "monday").success
     daemon.stop()
     close_all()
     daemon.start()
-    failed = run(instance, "make_clean", "monday")
+    failed = run_job(instance, "make_clean", "monday")
     assert not failed.success
-    assert [one.success for one in rerun_failed(instance, failed.run_id, asked=False)] == [True, True]
-    assert steps(tmp_path) == {"raw-monday": 2, "clean-monday": 1}
+    assert [result.success for result in rerun_failed(instance, failed.run_id, asked=False)] == [True, True]
+    assert step_counts(tmp_path) == {"raw-monday": 2, "clean-monday": 1}

@@ -37,7 +37,7 @@ class NoPostgres(RuntimeError):
 
 
 class Server:
-    """Running server, created by :func:`running`.
+    """Running server, created by :func:`run_server`.
 
     Args:
         folder: directory of its socket.
@@ -73,15 +73,17 @@ class Server:
             raise NoPostgres(f"{statement}: {done.stderr.strip()}")
 
 
-def programs() -> Path:
+def programs_folder() -> Path:
     """Directory of PostgreSQL's programs, of the newest installed version.
 
     Raises:
         NoPostgres: PostgreSQL is not installed.
     """
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda one: int(one.parts[-3].split(".")[0]))
-    if found:
-        return found[-1].parent
+    candidates = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3].split(".")[0])
+    )
+    if candidates:
+        return candidates[-1].parent
     on_path = shutil.which("initdb")
     if on_path is None:
         raise NoPostgres("PostgreSQL is not on this machine; `make setup` says which package has it")
@@ -89,13 +91,13 @@ def programs() -> Path:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def run_server() -> Iterator[Server]:
     """Run a server without user databases until the end of the block.
 
     Raises:
         NoPostgres: it does not start; the message contains its log.
     """
-    where = programs()
+    program_folder = programs_folder()
     account = _account()
     # The path has to be short, because of the socket.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
@@ -104,19 +106,22 @@ def running() -> Iterator[Server]:
         if account is not None:
             os.chown(folder, account.pw_uid, account.pw_gid)
         data = folder / "data"
-        _run([str(where / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync"], account)
+        _run(
+            [str(program_folder / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync"],
+            account,
+        )
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [str(where / "postgres"), "-D", str(data), "-k", str(folder), *settings],
+                [str(program_folder / "postgres"), "-D", str(data), "-k", str(folder), *settings],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 cwd=folder,
-                **_as(account),
+                **_run_as(account),
             )
         try:
-            server = Server(folder, where)
+            server = Server(folder, program_folder)
             end = time.monotonic() + START_SECONDS
             while not server.answers():
                 if process.poll() is not None or time.monotonic() > end:
@@ -151,11 +156,11 @@ def _account() -> pwd.struct_passwd | None:
     raise NoPostgres(f"PostgreSQL does not run as root, and there is none of the accounts {', '.join(ACCOUNTS)}")
 
 
-def _as(account: pwd.struct_passwd | None) -> dict[str, Any]:
+def _run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:
     return {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def _run(command: list[str], account: pwd.struct_passwd | None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, cwd="/", **_as(account))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, cwd="/", **_run_as(account))
     if done.returncode != 0:
         raise NoPostgres(f"{' '.join(command)}: {done.stderr.strip()}")

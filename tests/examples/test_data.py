@@ -17,16 +17,16 @@ def test_all_flights_are_there() -> None:
 
 
 def test_scale_adds_years() -> None:
-    one = data.load_tables(1, rows=500)
-    three = data.load_tables(3, rows=500)
-    flights = three["flights"]
+    one_year = data.load_tables(1, rows=500)
+    three_years = data.load_tables(3, rows=500)
+    flights = three_years["flights"]
     assert len(flights) == 1500
     assert flights["flight_id"].tolist() == list(range(1500))
     assert sorted(flights["year"].unique()) == [2013, 2014, 2015]
-    assert len(three["weather"]) == 3 * len(one["weather"])
-    assert len(three["planes"]) == len(one["planes"])
-    moved = flights["time_hour"].iloc[1000:].reset_index(drop=True)
-    assert moved.equals(one["flights"]["time_hour"] + pd.DateOffset(years=2))
+    assert len(three_years["weather"]) == 3 * len(one_year["weather"])
+    assert len(three_years["planes"]) == len(one_year["planes"])
+    last_year_times = flights["time_hour"].iloc[1000:].reset_index(drop=True)
+    assert last_year_times.equals(one_year["flights"]["time_hour"] + pd.DateOffset(years=2))
 
 
 def test_weather_of_an_hour_stays_unique() -> None:
@@ -36,7 +36,7 @@ def test_weather_of_an_hour_stays_unique() -> None:
 
 @pytest.mark.parametrize(("scale", "rows", "named"), [(0, None, "scale"), (-2, None, "scale"), (1, 0, "rows")])
 def test_sizes_below_one_are_refused(scale: int, rows: int | None, named: str) -> None:
-    with pytest.raises(ValueError, match=f"{named} is a number"):
+    with pytest.raises(ValueError, match=f"{named} must be at least 1"):
         data.load_tables(scale, rows)
 
 

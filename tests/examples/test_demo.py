@@ -18,11 +18,11 @@ TASKS = {"load", "join", "features", "train", "score"}
 VALUES = {"tables", "joined", "featured", "model", "scored"}  # Kedro names values instead of tasks
 
 
-def demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
+def run_demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
     """Run the demo and return its results."""
     out = tmp_path / "out"
     command = [sys.executable, "-m", "examples.flights", "--rows", str(ROWS), "--scale", "1", "--out", str(out)]
-    ended = subprocess.run(
+    process = subprocess.run(
         [*command, *options],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path)} | variables,
@@ -30,23 +30,23 @@ def demo(tmp_path: Path, *options: str, **variables: str) -> dict[str, Any]:
         text=True,
         timeout=1400,
     )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
     assert (out / "chart.png").stat().st_size > 10_000
     assert "<title>Entrepot: flights</title>" in (out / "index.html").read_text(encoding="utf-8")
     assert list(tmp_path.glob("flights-*")) == []  # the working directory was removed
-    found: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    assert found["same_answers"] is True
-    for run in found["runs"]:
+    results: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert results["same_answers"] is True
+    for run in results["runs"]:
         assert run["report"]["flights"] == ROWS
         assert run["calls"] == 12  # five values saved, seven inputs loaded
         assert run["peak_bytes"] > run["idle_bytes"] >= 0
         assert run["samples"] > 3
-    return found
+    return results
 
 
-def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def by_name(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The runs by the names of their transports."""
-    return {run["name"]: run for run in found["runs"]}
+    return {run["name"]: run for run in results["runs"]}
 
 
 def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
 @pytest.mark.timeout(1500)
 def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
     database = airflow_database()["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-    runs = by_name(demo(tmp_path, "--hosts", "airflow", DEMO_AIRFLOW_DATABASE=database))
+    runs = by_name(run_demo(tmp_path, "--hosts", "airflow", DEMO_AIRFLOW_DATABASE=database))
     assert runs.keys() == {"entrepot", "objectstorage"}
     check_references(runs["entrepot"], runs["objectstorage"])
     travelled = {task: json.loads(entry) for task, entry in runs["entrepot"]["travelled"].items()}
@@ -77,20 +77,20 @@ def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path)
 @pytest.mark.e2e
 @pytest.mark.timeout(1500)
 def test_dagster(tmp_path: Path) -> None:
-    runs = by_name(demo(tmp_path, "--hosts", "dagster"))
+    runs = by_name(run_demo(tmp_path, "--hosts", "dagster"))
     assert runs.keys() == {"entrepot", "files"}
     check_references(runs["entrepot"], runs["files"])
-    travelled = {step: json.loads(noted) for step, noted in runs["entrepot"]["travelled"].items()}
+    travelled = {step: json.loads(metadata) for step, metadata in runs["entrepot"]["travelled"].items()}
     assert travelled.keys() == TASKS
-    assert all(len(noted["entrepot/id"]) == 40 for noted in travelled.values())
-    assert all("path" in json.loads(noted) for noted in runs["files"]["travelled"].values())
+    assert all(len(metadata["entrepot/id"]) == 40 for metadata in travelled.values())
+    assert all("path" in json.loads(metadata) for metadata in runs["files"]["travelled"].values())
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1500)
 def test_kedro(tmp_path: Path) -> None:
-    runs = by_name(demo(tmp_path, "--hosts", "kedro"))
+    runs = by_name(run_demo(tmp_path, "--hosts", "kedro"))
     assert runs.keys() == {"entrepot", "pickle", "memory"}
     check_references(runs["entrepot"], runs["pickle"])
     datasets = {"entrepot": "EntrepotDataset", "pickle": "PickleDataset", "memory": "SharedMemoryDataset"}
@@ -103,7 +103,7 @@ def test_kedro(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_run_that_fails_says_where(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "examples.flights", "--hosts", "kedro", "--transports", "pickle", "--timeout", "1"]
-    ended = subprocess.run(
+    process = subprocess.run(
         [*command, "--out", str(tmp_path / "out")],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -111,8 +111,8 @@ def test_a_run_that_fails_says_where(tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
-    assert ended.returncode == 1
-    assert "demo: Kedro: still runs after 1 s" in ended.stderr
+    assert process.returncode == 1
+    assert "demo: Kedro: still running after 1 s" in process.stderr
     (work,) = tmp_path.glob("flights-*")
-    assert str(work) in ended.stderr  # the working directory is kept, with its logs
+    assert str(work) in process.stderr  # the working directory is kept, with its logs
     assert not (tmp_path / "out").exists()

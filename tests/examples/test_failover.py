@@ -14,26 +14,26 @@ from typing import Any
 import pytest
 
 from examples.failover import demo
-from examples.failover.runs import made_again
-from examples.failover.tasks import Line
+from examples.failover.runs import rerun_tasks
+from examples.failover.tasks import JournalLine
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 4000
-# Expected reruns (RERUN) and reloads (RELOADED) by fault.
-RERUN = {"none": [], "task": ["train"], "daemon": [], "store": ["load", "join"]}
-TELLING = re.compile("error|warning|mismatch|Trying to enqueue|executor event|Entrepot", re.IGNORECASE)
-RELOADED = {"none": [], "task": [], "daemon": [], "store": ["features"]}
+# Expected reruns (RERUN_TASKS) and reloads (RELOADED_TASKS) by fault.
+RERUN_TASKS = {"none": [], "task": ["train"], "daemon": [], "store": ["load", "join"]}
+LOG_PATTERN = re.compile("error|warning|mismatch|Trying to enqueue|executor event|Entrepot", re.IGNORECASE)
+RELOADED_TASKS = {"none": [], "task": [], "daemon": [], "store": ["features"]}
 
 
-def _why(work: Path, run: dict[str, Any]) -> str:
+def _log_excerpts(work: Path, run: dict[str, Any]) -> str:
     """Log excerpts for a run with an unexpected result: its own logs, and matching lines of others that name it."""
     lines = [f"{run['host']}, {run['fault']}: rerun {run['rerun']}, reloaded {run['reloaded']}"]
     name = f"{run['host']}-{run['fault']}"
     for log in sorted(work.rglob("*.log")):
-        own = name in str(log)
+        is_own_log = name in str(log)
         text = log.read_text(errors="replace").splitlines()
-        said = [line[:600] for line in text if own or (name in line and TELLING.search(line))]
-        lines += [f"--- {log.relative_to(work)}", *said[-60:]] if said else []
+        excerpt = [line[:600] for line in text if is_own_log or (name in line and LOG_PATTERN.search(line))]
+        lines += [f"--- {log.relative_to(work)}", *excerpt[-60:]] if excerpt else []
     return "\n".join(lines)
 
 
@@ -47,28 +47,28 @@ def test_every_fault_ends_with_the_right_answer(host: str, request: pytest.Fixtu
         database = request.getfixturevalue("airflow_database")()
         environment["DEMO_AIRFLOW_DATABASE"] = database["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     command = [sys.executable, "-m", "examples.failover", "--rows", str(ROWS), "--hosts", host, "--out", str(out)]
-    ended = subprocess.run(
+    process = subprocess.run(
         [*command, "--keep"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1400
     )
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-6000:]
-    work = Path(ended.stderr.rpartition("The working folder with all logs is ")[2].strip())
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-6000:]
+    work = Path(process.stderr.rpartition("The logs are in the working folder ")[2].strip())
     try:
         results: dict[str, Any] = json.loads((out / "results.json").read_text())
         assert results["same_answers"]
         assert [run["fault"] for run in results["runs"]] == ["none", "task", "daemon", "store"]
         for run in results["runs"]:
-            assert run["rerun"] == RERUN[run["fault"]], _why(work, run)
-            assert run["reloaded"] == RELOADED[run["fault"]], _why(work, run)
+            assert run["rerun"] == RERUN_TASKS[run["fault"]], _log_excerpts(work, run)
+            assert run["reloaded"] == RELOADED_TASKS[run["fault"]], _log_excerpts(work, run)
     finally:
         shutil.rmtree(work)
     assert (out / "chart.png").stat().st_size > 10_000
     assert "reloaded" in (out / "events.txt").read_text()
 
 
-def test_what_ran_again_is_told_from_the_journal() -> None:
+def test_rerun_tasks_are_read_from_the_journal() -> None:
     names = ("load", "join", "train", "train", "train", "load")
-    lines = [Line(name, "begin", os.getpid(), float(number)) for number, name in enumerate(names)]
-    assert made_again(lines) == ("load", "train x2")
+    lines = [JournalLine(name, "begin", os.getpid(), float(number)) for number, name in enumerate(names)]
+    assert rerun_tasks(lines) == ("load", "train x2")
 
 
 @pytest.mark.parametrize("options", [["--hosts", "argo"], ["--faults", "power"], ["--rows", "0"]])

@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.timeout(200)
 def test_the_demonstration(control_plane: Any, tmp_path: Path) -> None:
     """The demo starts its own control plane; the fixture only ensures that one can be built, and marks this test."""
-    words = ["--nodes", "2", "--shards", "3", "--rows", "1000", "--out", str(tmp_path)]
+    arguments = ["--nodes", "2", "--shards", "3", "--rows", "1000", "--out", str(tmp_path)]
     variables = os.environ | {"XDG_CACHE_HOME": str(kubecp_build.CACHE.parent)}  # where the built binary is cached
-    command = [sys.executable, "-m", "examples.kubernetes", *words]
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "examples.kubernetes", *arguments]
+    process = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=180)
+    assert process.returncode == 0, process.stdout + process.stderr
     rows = json.loads((tmp_path / "results.json").read_text())
     assert len(rows) == 9
-    assert all(set(one["homes"].values()) <= {one["node"]} for one in rows)
+    assert all(set(row["homes"].values()) <= {row["node"]} for row in rows)
     assert (tmp_path / "placement.png").read_bytes().startswith(b"\x89PNG")
     assert "local:" in (tmp_path / "results.txt").read_text()

@@ -45,26 +45,26 @@ def family() -> Iterator[int]:
         process.communicate(timeout=30)
 
 
-def _below(root: int) -> memory.Sample:
+def _sample(root: int) -> memory.Sample:
     return memory.sample(root)
 
 
 def test_tree_is_summed_with_memory_files_that_nobody_maps(family: int) -> None:
-    found = _below(os.getpid())
-    assert found.processes >= 2
-    assert found.files >= 24 * MIB
-    assert found.pss >= 32 * MIB
-    assert found.total >= 56 * MIB
+    sample = _sample(os.getpid())
+    assert sample.processes >= 2
+    assert sample.files >= 24 * MIB
+    assert sample.pss >= 32 * MIB
+    assert sample.total >= 56 * MIB
     # Only descendants count: the child, but neither its parent's memfd nor this process.
-    child = _below(family)
+    child = _sample(family)
     assert child.processes == 1
     assert child.files == 0
     assert 32 * MIB <= child.total < 56 * MIB
 
 
 def test_sampler_is_left_out(family: int) -> None:
-    with_it = _below(os.getpid())
-    without = memory.sample(os.getpid(), without=family)
+    with_it = _sample(os.getpid())
+    without = memory.sample(os.getpid(), excluded=family)
     assert with_it.processes - without.processes == 2
 
 
@@ -88,10 +88,10 @@ def test_memory_file_shared_by_two_counts_once(tmp_path: Path) -> None:
                 (proc / str(pid) / "smaps_rollup").write_text("0 [rollup]\nPss: 8 kB\nPss_Shmem: 2 kB\n")
                 (proc / str(pid) / "fd" / "3").symlink_to("/nowhere")
             (proc / "meminfo").write_text("")
-            found = memory.sample(10, proc=proc)
-            assert (found.processes, found.pss, found.shared, found.files) == (2, 16 * 1024, 4 * 1024, 0)
-            own = memory.memory_files(os.getpid())
-            assert own[os.fstat(fd).st_dev, os.fstat(fd).st_ino] == MIB
+            sample = memory.sample(10, proc=proc)
+            assert (sample.processes, sample.pss, sample.shared, sample.files) == (2, 16 * 1024, 4 * 1024, 0)
+            memory_files = memory.memory_files(os.getpid())
+            assert memory_files[os.fstat(fd).st_dev, os.fstat(fd).st_ino] == MIB
     finally:
         os.close(fd)
 
@@ -101,22 +101,22 @@ def test_rollup_reads_the_kernels_text() -> None:
     assert memory.rollup(text) == (7 * 1024, 3 * 1024)
 
 
-def _until(found: Callable[[], bool], seconds: float = 30.0) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
-    while not found():
+    while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
 
 
-def test_sampler_writes_until_it_is_told_to_end(tmp_path: Path, family: int) -> None:
+def test_sampler_writes_until_terminated(tmp_path: Path, family: int) -> None:
     out = tmp_path / "samples.jsonl"
     command = [sys.executable, "-m", "examples.flights.measure.memory", "--out", str(out), "--interval", "0.02"]
     with subprocess.Popen([*command, str(family)]) as sampler:
-        _until(lambda: len(memory.read_samples(out)) >= 3)
+        _wait_until(lambda: len(memory.read_samples(out)) >= 3)
         sampler.terminate()
         assert sampler.wait(30) == 0
     samples = memory.read_samples(out)
-    assert all(one.time < other.time for one, other in itertools.pairwise(samples))
+    assert all(earlier.time < later.time for earlier, later in itertools.pairwise(samples))
     assert samples[-1].total >= 32 * MIB
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples.flights.measure import stored
-from examples.flights.measure.meter import FOLDER_VARIABLE, Call, Meter, Sums, read_calls
+from examples.flights.measure.meter import FOLDER_VARIABLE, Call, CallTotals, Meter, read_calls
 
 
 def test_call_records_time_and_bytes(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_sums() -> None:
         Call("write", "b", 0.5, 50, 0, 1.0, 1),
         Call("read", "a", 0.25, 1, 100, 2.0, 2),
     ]
-    sums = Sums.of(calls)
-    assert sums == Sums(writes=2, reads=1, write_seconds=2.0, read_seconds=0.25, written=151, read=105)
+    sums = CallTotals.of(calls)
+    assert sums == CallTotals(writes=2, reads=1, write_seconds=2.0, read_seconds=0.25, written=151, read=105)
 
 
 def test_blobs_are_counted_once(tmp_path: Path) -> None:

@@ -7,50 +7,53 @@ from pathlib import Path
 import pytest
 
 from examples.flights import airflow_host, demo
-from examples.flights.runs import Asked
-from examples.flights.transports import HOSTS, TRANSPORTS, chosen
+from examples.flights.runs import RunConfig
+from examples.flights.transports import ORCHESTRATORS, TRANSPORTS, select_transports
 
 
-def test_every_host_has_entrepot_and_another() -> None:
-    for host in HOSTS:
-        names = [transport.name for transport in TRANSPORTS if transport.host == host]
+def test_every_orchestrator_has_entrepot_and_another() -> None:
+    for orchestrator in ORCHESTRATORS:
+        names = [transport.name for transport in TRANSPORTS if transport.orchestrator == orchestrator]
         assert names[0] == "entrepot"
         assert len(names) == len(set(names)) >= 2
 
 
 def test_choice() -> None:
-    assert chosen(None, None) == list(TRANSPORTS)
-    assert [one.name for one in chosen(["kedro"], ["memory", "entrepot"])] == ["entrepot", "memory"]
-    with pytest.raises(ValueError, match="no host 'prefect'; there are airflow, dagster, kedro"):
-        chosen(["prefect"], None)
-    with pytest.raises(ValueError, match="no transport 'carrier-pigeon'"):
-        chosen(None, ["carrier-pigeon"])
-    with pytest.raises(ValueError, match="none of the hosts airflow has a transport memory"):
-        chosen(["airflow"], ["memory"])
+    assert select_transports(None, None) == list(TRANSPORTS)
+    assert [transport.name for transport in select_transports(["kedro"], ["memory", "entrepot"])] == [
+        "entrepot",
+        "memory",
+    ]
+    with pytest.raises(ValueError, match="unknown orchestrator 'prefect'; available: airflow, dagster, kedro"):
+        select_transports(["prefect"], None)
+    with pytest.raises(ValueError, match="unknown transport 'carrier-pigeon'"):
+        select_transports(None, ["carrier-pigeon"])
+    with pytest.raises(ValueError, match="none of the orchestrators airflow has a transport memory"):
+        select_transports(["airflow"], ["memory"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["--scale", "0"], "--scale is 1 or more"),
-        (["--rows", "-5"], "--rows is 1 or more"),
-        (["--hosts", "cron"], "no host 'cron'"),
-        (["--transports", "fax"], "no transport 'fax'"),
+        (["--scale", "0"], "--scale must be at least 1, not 0"),
+        (["--rows", "-5"], "--rows must be at least 1, not -5"),
+        (["--hosts", "cron"], "unknown orchestrator 'cron'"),
+        (["--transports", "fax"], "unknown transport 'fax'"),
     ],
 )
-def test_wrong_options_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         demo.parse(arguments)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_runs_do_not_see_the_shells_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__XCOM_BACKEND", "some.Other")
     monkeypatch.setenv("ENTREPOT_COPY", "always")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
-    asked = Asked(1, None, tmp_path, "unix:///some/socket", 60, print)
-    variables = asked.environment()
+    config = RunConfig(1, None, tmp_path, "unix:///some/socket", 60, print)
+    variables = config.environment()
     assert "AIRFLOW__CORE__XCOM_BACKEND" not in variables
     assert "ENTREPOT_COPY" not in variables
     assert variables["ENTREPOT_ADDRESS"] == "unix:///some/socket"
@@ -58,9 +61,9 @@ def test_runs_do_not_see_the_shells_settings(tmp_path: Path, monkeypatch: pytest
 
 
 def test_airflow_gets_a_home_and_ports_of_its_own(tmp_path: Path) -> None:
-    asked = Asked(1, None, tmp_path, None, 60, print)
-    mine = chosen(["airflow"], None)
-    variables = airflow_host.environment(asked, mine, tmp_path / "airflow", 12345)
+    config = RunConfig(1, None, tmp_path, None, 60, print)
+    transports = select_transports(["airflow"], None)
+    variables = airflow_host.environment(config, transports, tmp_path / "airflow", 12345)
     assert variables["AIRFLOW_HOME"] == str(tmp_path / "airflow")
     assert variables["AIRFLOW__API__PORT"] == "12345"
     assert variables["FLIGHTS_DAGS"] == "flights_entrepot,flights_objectstorage"

@@ -10,7 +10,7 @@ from typing import Any
 
 # A DAG file sets its case's environment, because one Airflow runs the tasks of all cases. Airflow imports the file in
 # each task's process before it reads anything else of the task.
-FILE = """
+DAG_FILE_TEMPLATE = """
 import os, sys
 
 os.environ.update({environment})
@@ -29,9 +29,9 @@ def write_file(folder: Path, dag_id: str, environment: Mapping[str, str]) -> Non
         dag_id: ID of the case's DAG.
         environment: environment variables of its tasks.
     """
-    here = str(Path(__file__).resolve().parent)
+    test_folder = str(Path(__file__).resolve().parent)
     # JSON of strings is valid Python too.
-    text = FILE.format(environment=json.dumps(dict(environment)), folder=here, dag_id=dag_id)
+    text = DAG_FILE_TEMPLATE.format(environment=json.dumps(dict(environment)), folder=test_folder, dag_id=dag_id)
     (folder / f"{dag_id}.py").write_text(text)
 
 
@@ -40,13 +40,15 @@ def build(dag_id: str) -> Any:
     import pendulum
     from airflow.sdk import DAG, task
 
-    work: Any = import_module("pipeline")  # its functions take arrays; here they get references to task outputs
+    pipeline_module: Any = import_module(
+        "pipeline"
+    )  # its functions take arrays; here they get references to task outputs
     with DAG(dag_id, schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as dag:
-        made = task(task_id="numbers")(work.numbers)()
-        left = task(task_id="left")(work.left)(made)
-        right = task(task_id="right")(work.right)(made)
-        strike = task(task_id="strike")(work.strike)()
-        joined = task(task_id="join")(work.join)(left, right)
+        numbers = task(task_id="numbers")(pipeline_module.numbers)()
+        left = task(task_id="left")(pipeline_module.left)(numbers)
+        right = task(task_id="right")(pipeline_module.right)(numbers)
+        strike = task(task_id="strike")(pipeline_module.strike)()
+        joined = task(task_id="join")(pipeline_module.join)(left, right)
         [left, right] >> strike >> joined  # pyright: ignore[reportOperatorIssue, reportUnusedExpression]
-        task(task_id="report")(work.report)(joined)
+        task(task_id="report")(pipeline_module.report)(joined)
     return dag

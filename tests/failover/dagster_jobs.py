@@ -21,21 +21,21 @@ from dagster import Definitions, In, Nothing, in_process_executor, job, multipro
 from entrepot_dagster import EntrepotIOManager, policy_failure_hook, policy_retries, policy_sensors
 
 # How step processes start: forkserver, or spawn, which is Dagster's default; in_process: without step processes.
-START = "FAILOVER_START"
+START_VARIABLE = "FAILOVER_START"
 _PRELOADED = [
     "dagster._core.instance.factory",
     "dagster._core.storage.sqlite_storage",
     "dagster._daemon.controller",
     "entrepot_dagster.hooks",
     "entrepot_dagster.sensors",
-    "entrepot_io.policy.checkpointing",
+    "entrepot_policy.checkpoints.checkpointer",
 ]
-_STARTS: dict[str, Any] = {"spawn": {"spawn": {}}, "forkserver": {"forkserver": {"preload_modules": _PRELOADED}}}
-_start = os.environ.get(START, "forkserver")
+_START_METHODS: dict[str, Any] = {"spawn": {"spawn": {}}, "forkserver": {"forkserver": {"preload_modules": _PRELOADED}}}
+_start_method = os.environ.get(START_VARIABLE, "forkserver")
 EXECUTOR = (
     in_process_executor
-    if _start == "in_process"
-    else multiprocess_executor.configured({"max_concurrent": 2, "start_method": _STARTS[_start]})
+    if _start_method == "in_process"
+    else multiprocess_executor.configured({"max_concurrent": 2, "start_method": _START_METHODS[_start_method]})
 )
 
 

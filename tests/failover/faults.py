@@ -43,9 +43,9 @@ class Outcome:
     events: tuple[str, ...] = ()
 
 
-def again(**more: int) -> dict[str, int]:
+def with_reruns(**extra_runs: int) -> dict[str, int]:
     """Every task once, and these more often."""
-    return ONCE | {task: 1 + count for task, count in more.items()}
+    return ONCE | {task: 1 + count for task, count in extra_runs.items()}
 
 
 REASON = "ask the data team"
@@ -104,25 +104,27 @@ failover:
 # The matrix: (fault, policy) to expected outcome. Attempts of `join` itself are included.
 MATRIX: dict[tuple[str, str], Outcome] = {
     ("none", "checkpoints"): Outcome(),
-    ("task_killed", "rerun"): Outcome(runs=again(join=1)),
+    ("task_killed", "rerun"): Outcome(runs=with_reruns(join=1)),
     ("task_killed_on_last_try", "rerun"): Outcome(),  # the run fails; a user then reruns only `join`
-    ("exception", "rerun"): Outcome(runs=again(join=1)),
+    ("exception", "rerun"): Outcome(runs=with_reruns(join=1)),
     ("exception", "fail"): Outcome(reason=REASON),
     ("daemon_killed", "rerun"): Outcome(),
     ("store_killed", "checkpoints"): Outcome(events=("reloaded",)),
-    ("store_killed", "rerun"): Outcome(runs=again(numbers=1, left=1, right=1)),
+    ("store_killed", "rerun"): Outcome(runs=with_reruns(numbers=1, left=1, right=1)),
     ("store_killed", "fail"): Outcome(reason=REASON),
     ("private_killed", "checkpoints"): Outcome(events=("reloaded",)),
-    ("private_killed", "rerun"): Outcome(runs=again(numbers=1, left=1, right=1)),
+    ("private_killed", "rerun"): Outcome(runs=with_reruns(numbers=1, left=1, right=1)),
     ("object_lost", "checkpoints"): Outcome(events=("reloaded",)),
-    ("object_lost", "rerun"): Outcome(runs=again(left=1)),
+    ("object_lost", "rerun"): Outcome(runs=with_reruns(left=1)),
     ("object_lost", "fail"): Outcome(reason=REASON),
-    ("checkpoint_damaged", "checkpoints"): Outcome(runs=again(left=1)),
+    ("checkpoint_damaged", "checkpoints"): Outcome(runs=with_reruns(left=1)),
     ("disk_full", "disk_full"): Outcome(events=("reloaded",)),
-    ("object_dropped", "memory"): Outcome(runs=again(left=1), events=("droppable", "object_dropped", "rerun_planned")),
+    ("object_dropped", "memory"): Outcome(
+        runs=with_reruns(left=1), events=("droppable", "object_dropped", "rerun_planned")
+    ),
 }
 # Short form: each fault once, with the most telling policy.
-SHORT = (
+SHORT_MATRIX = (
     ("task_killed", "rerun"),
     ("task_killed_on_last_try", "rerun"),
     ("exception", "rerun"),
@@ -139,61 +141,65 @@ SHORT = (
 )
 
 
-def prepare(folder: Path, fault: str, policy: str, address: str, target: Path, small: Path | None = None) -> Path:
+def prepare_case(
+    folder: Path, fault: str, policy: str, address: str, target: Path, full_disk: Path | None = None
+) -> Path:
     """Write what a run needs into its directory; return the policy file.
 
     Args:
         folder: directory of the run; the environment variable FAILOVER_FOLDER names it.
         fault: as in MATRIX.
         policy: as in POLICIES.
-        address: address of the store; "": the private store of the user who runs it (:func:`private`).
+        address: address of the store; "": the private store of the user who runs it (:func:`private_store_variables`).
         target: directory for checkpoints.
-        small: directory on a full disk; only needed by the policy ``disk_full``.
+        full_disk: directory on a full disk; only needed by the policy ``disk_full``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    said = {"fault": fault, "address": address, "target": str(target), "small": str(small)}
-    (folder / "fault.json").write_text(json.dumps(said))
+    settings = {"fault": fault, "address": address, "target": str(target), "small": str(full_disk)}
+    (folder / "fault.json").write_text(json.dumps(settings))
     file = folder / "policy.yaml"
-    file.write_text(POLICIES[policy].format(target=target, small=small))
+    file.write_text(POLICIES[policy].format(target=target, small=full_disk))
     return file
 
 
-def strike(folder: Path) -> None:
+def inject(folder: Path) -> None:
     """Cause the fault that is due before ``join`` reads its inputs."""
-    said = json.loads((folder / "fault.json").read_text())
-    fault, address = said["fault"], said["address"]
+    settings = json.loads((folder / "fault.json").read_text())
+    fault, address = settings["fault"], settings["address"]
     if fault == "daemon_killed":
         pids = _pids(address)
         os.kill(pids[0], signal.SIGKILL)
     elif fault == "store_killed":
         kill_store(folder, address)
     elif fault == "private_killed":
-        kill_private()
+        kill_private_store()
     elif fault == "object_lost":
         discard(address, "left")
     elif fault == "object_dropped":
-        press(address)
+        force_drop(address)
     elif fault in ("checkpoint_damaged", "disk_full"):
         if fault == "checkpoint_damaged":
-            damage(Path(said["target"]))
+            damage_checkpoints(Path(settings["target"]))
         discard(address, "left")
 
 
-def in_join(folder: Path, attempt: int) -> None:
+def fail_join(folder: Path, attempt: int) -> None:
     """Cause the faults of the task itself. ``attempt`` counts from 1."""
     fault = json.loads((folder / "fault.json").read_text())["fault"]
-    if (fault == "task_killed" and attempt == 1) or (fault == "task_killed_on_last_try" and not _healed(folder)):
+    if (fault == "task_killed" and attempt == 1) or (
+        fault == "task_killed_on_last_try" and not _has_stopped_killing(folder)
+    ):
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "exception" and attempt == 1:
         raise RuntimeError("join fails as it was told to")
 
 
-def heal(folder: Path) -> None:
+def stop_killing(folder: Path) -> None:
     """Stop killing ``join`` from now on."""
     (folder / "healed").touch()
 
 
-def _healed(folder: Path) -> bool:
+def _has_stopped_killing(folder: Path) -> bool:
     return (folder / "healed").exists()
 
 
@@ -207,15 +213,15 @@ def _pids(address: str) -> tuple[int, int]:
 
 def kill_store(folder: Path, address: str) -> None:
     """Kill keeper and daemon with SIGKILL, and start an empty store at the same address."""
-    _kill(address)
+    _kill_processes(address)
     start_store(folder, address)
 
 
-def private(folder: Path) -> dict[str, str]:
+def private_store_variables(folder: Path) -> dict[str, str]:
     """Environment variables of a run with a private store in a directory with a short path; starts no store."""
     run, state = folder / "run", folder / "state"
-    for one in (run, state):
-        one.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (run, state):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {
         "XDG_RUNTIME_DIR": str(run),
         "XDG_STATE_HOME": str(state),
@@ -224,32 +230,32 @@ def private(folder: Path) -> dict[str, str]:
     }
 
 
-def kill_private() -> None:
+def kill_private_store() -> None:
     """Kill keeper and daemon of this user's private store with SIGKILL. The next client that needs one starts it."""
-    from entrepot import _settings
+    from entrepot._daemon import settings
 
-    _kill(_settings.private_address())
+    _kill_processes(settings.private_address())
 
 
-def end_private(folder: Path) -> None:
-    """Stop the private store of :func:`private`, if it runs."""
-    from entrepot import _launcher
+def stop_private_store(folder: Path) -> None:
+    """Stop the private store of :func:`private_store_variables`, if it runs."""
+    from entrepot._daemon import launcher
 
     for socket_file in (folder / "run").rglob("*.sock"):
-        for pid in _launcher.listeners(f"unix://{socket_file}"):
-            _launcher.stop(pid)
+        for pid in launcher.listening_pids(f"unix://{socket_file}"):
+            launcher.stop(pid)
 
 
-def _kill(address: str) -> None:
+def _kill_processes(address: str) -> None:
     daemon, keeper = _pids(address)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # so that neither sees the other die and restarts it
         os.kill(keeper, number)
         os.kill(daemon, number)
-    _wait(lambda: not _listens(address), f"the end of the store at {address}")
+    _wait_until(lambda: not _is_listening(address), f"the end of the store at {address}")
 
 
 def start_store(folder: Path, address: str) -> None:
-    """Start a store that outlives this process; record its keeper's PID for :func:`end_stores`."""
+    """Start a store that outlives this process; record its keeper's PID for :func:`stop_stores`."""
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "256MiB"]
     command += ["--spill-path", "none"]
     with (folder / "entrepotd.log").open("ab") as log:
@@ -258,10 +264,10 @@ def start_store(folder: Path, address: str) -> None:
         )
     with (folder / "keepers").open("a") as file:
         file.write(f"{started.pid}\n")
-    _wait(lambda: _listens(address), f"a store at {address}: {(folder / 'entrepotd.log').read_text()}")
+    _wait_until(lambda: _is_listening(address), f"a store at {address}: {(folder / 'entrepotd.log').read_text()}")
 
 
-def end_stores(folder: Path) -> None:
+def stop_stores(folder: Path) -> None:
     """Stop the stores started by :func:`start_store` that have not been killed."""
     for pid in (folder / "keepers").read_text().split() if (folder / "keepers").exists() else []:
         command = Path(f"/proc/{pid}/cmdline")
@@ -272,33 +278,33 @@ def end_stores(folder: Path) -> None:
 def discard(address: str, task: str) -> None:
     """Lose a task's output: discard its object's bytes without deleting the object."""
     import entrepot
-    from entrepot import parts
+    from entrepot import raw_objects
 
-    found = 0
+    discarded = 0
     for scope, session in sessions(address):
         with entrepot.connect(address, scope=scope, session=session) as store:
             for info in list(store.list()):
                 lineage = any(name.startswith("entrepot.") for name in info.names)
-                if not lineage and _made_by(store, info.id) == task:
-                    parts.discard(store, info.id)
-                    found += 1
-    if not found:
+                if not lineage and _producer_of(store, info.id) == task:
+                    raw_objects.discard(store, info.id)
+                    discarded += 1
+    if not discarded:
         raise RuntimeError(f"no object of the task {task!r} in the store at {address}")
 
 
-def press(address: str) -> None:
+def force_drop(address: str) -> None:
     """Make memory short until the store drops what it may, then release that memory."""
     import entrepot
     from entrepot.errors import StoreFull
 
     with entrepot.connect(address, scope="faults") as store:
-        held = []
-        end = time.monotonic() + WATCHDOG_SECONDS
+        allocations = []
+        deadline = time.monotonic() + WATCHDOG_SECONDS
         while not store.status()["drops"]:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"the store at {address} dropped nothing in {WATCHDOG_SECONDS:g} s")
             with suppress(StoreFull):  # memory is not ready yet, or is fragmented
-                held.append(store._raw().create(4 << 20, 0.2))  # pyright: ignore[reportPrivateUsage]
+                allocations.append(store._raw().create(4 << 20, 0.2))  # pyright: ignore[reportPrivateUsage]
 
 
 def sessions(address: str) -> list[tuple[str, str]]:
@@ -306,20 +312,20 @@ def sessions(address: str) -> list[tuple[str, str]]:
     import entrepot
 
     with entrepot.connect(address, scope="faults") as store:
-        said = json.loads(store._raw().sessions())["sessions"]  # pyright: ignore[reportPrivateUsage]
-    return [(one["scope"], one["session"]) for one in said if one["scope"] != "faults"]
+        listing = json.loads(store._raw().sessions())["sessions"]  # pyright: ignore[reportPrivateUsage]
+    return [(entry["scope"], entry["session"]) for entry in listing if entry["scope"] != "faults"]
 
 
-def _made_by(store: Store, oid: ObjectID) -> str:
+def _producer_of(store: Store, oid: ObjectID) -> str:
     """Last part of the name of the task that produced an object, according to the store's lineage."""
-    from entrepot_io.policy import lineage
-    from entrepot_io.policy.lineage import ObjectRef
+    from entrepot_policy.state import lineage
+    from entrepot_policy.state.lineage import ObjectRef
 
-    known = lineage.read(store, ObjectRef(store.session_name, oid))
-    return "" if known is None else known.task.name.rpartition(".")[2]
+    record = lineage.read(store, ObjectRef(store.session_name, oid))
+    return "" if record is None else record.task.name.rpartition(".")[2]
 
 
-def damage(target: Path) -> None:
+def damage_checkpoints(target: Path) -> None:
     """Flip a bit in the middle of every payload file below a checkpoint directory."""
     changed = 0
     for path in sorted(target.rglob("*")):
@@ -334,7 +340,7 @@ def damage(target: Path) -> None:
         raise RuntimeError(f"there is no checkpoint below {target}")
 
 
-def _listens(address: str) -> bool:
+def _is_listening(address: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(address.removeprefix("unix://"))
@@ -343,9 +349,9 @@ def _listens(address: str) -> bool:
         return True
 
 
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WATCHDOG_SECONDS
+def _wait_until(condition: Callable[[], bool], description: str) -> None:
+    deadline = time.monotonic() + WATCHDOG_SECONDS
     while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {WATCHDOG_SECONDS:g} s in vain for {what}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {WATCHDOG_SECONDS:g} s in vain for {description}")
         time.sleep(0.005)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 SCOPE = "failover"
 RUN_SECONDS = 300.0
-HERE = Path(__file__).resolve().parent
+TEST_FOLDER = Path(__file__).resolve().parent
 
-FILES = {
+PROJECT_FILES = {
     "pyproject.toml": """
 [tool.kedro]
 package_name = "struck"
@@ -78,18 +78,18 @@ class Project:
         work: directory of faults, journal and answer.
         address: address of the store; "": the private one, which a run's `variables` name.
         policy: policy file; None: no policy.
-        said: output of all runs.
+        outputs: output of all runs.
     """
 
     folder: Path
     work: Path
     address: str
     policy: Path | None = None
-    said: list[str] = field(default_factory=list[str])
+    outputs: list[str] = field(default_factory=list[str])
 
     def write(self) -> None:
         """Write the project's files."""
-        for name, text in FILES.items():
+        for name, text in PROJECT_FILES.items():
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.lstrip())
@@ -105,7 +105,7 @@ class Project:
             "ENTREPOT_SCOPE": SCOPE,
             "ENTREPOT_EVENTS": str(self.work / "events"),
             "FAILOVER_FOLDER": str(self.work),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(TEST_FOLDER), os.environ.get("PYTHONPATH", "")])),
             "KEDRO_DISABLE_TELEMETRY": "1",
             "DO_NOT_TRACK": "1",
             "COLUMNS": "2000",  # prevents wrapping of log lines
@@ -124,15 +124,15 @@ class Project:
             start_new_session=True,
         )
         try:
-            said, _ = process.communicate(timeout=RUN_SECONDS)
+            output, _ = process.communicate(timeout=RUN_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            said, _ = process.communicate()
-            raise TimeoutError(f"kedro run took more than {RUN_SECONDS:g} s:\n{said}") from None
-        self.said.append(said)
+            output, _ = process.communicate()
+            raise TimeoutError(f"kedro run took more than {RUN_SECONDS:g} s:\n{output}") from None
+        self.outputs.append(output)
         return process.returncode
 
     @property
-    def text(self) -> str:
+    def output_text(self) -> str:
         """Output of all runs, on one line."""
-        return " ".join(" ".join(self.said).split())
+        return " ".join(" ".join(self.outputs).split())

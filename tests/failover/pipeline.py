@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-FOLDER = "FAILOVER_FOLDER"  # environment variable with the directory of faults, journal and result
+FOLDER_VARIABLE = "FAILOVER_FOLDER"  # environment variable with the directory of faults, journal and result
 ROWS = 200_000
 TASKS = ("numbers", "left", "right", "strike", "join", "report")
 ANSWER = int(np.arange(ROWS, dtype=np.int64).sum() * 5)
@@ -26,10 +26,10 @@ Array = npt.NDArray[np.int64]
 
 def folder() -> Path:
     """Directory of this run's files for the tests."""
-    return Path(os.environ[FOLDER])
+    return Path(os.environ[FOLDER_VARIABLE])
 
 
-def begin(task: str) -> int:
+def record_start(task: str) -> int:
     """Record that a task begins; return how often it has begun, including this time."""
     with (folder() / "journal").open("a+") as journal:  # one write per line, so that concurrent lines stay whole
         journal.write(f"{task}\n")
@@ -38,43 +38,43 @@ def begin(task: str) -> int:
         return journal.read().split().count(task)
 
 
-def runs(of: Path) -> dict[str, int]:
+def start_counts(case_folder: Path) -> dict[str, int]:
     """How often each task began."""
-    lines = (of / "journal").read_text().split() if (of / "journal").exists() else []
+    lines = (case_folder / "journal").read_text().split() if (case_folder / "journal").exists() else []
     return {task: lines.count(task) for task in TASKS}
 
 
 def numbers() -> Array:
-    begin("numbers")
+    record_start("numbers")
     return np.arange(ROWS, dtype=np.int64)
 
 
 def left(values: Array) -> Array:
-    begin("left")
+    record_start("left")
     return values * 2
 
 
 def right(values: Array) -> Array:
-    begin("right")
+    record_start("right")
     return values * 3
 
 
 def strike() -> None:
     import faults
 
-    if begin("strike") == 1:
-        faults.strike(folder())
+    if record_start("strike") == 1:
+        faults.inject(folder())
 
 
 def join(doubled: Array, tripled: Array) -> Array:
     import faults
 
-    faults.in_join(folder(), begin("join"))
+    faults.fail_join(folder(), record_start("join"))
     return doubled + tripled
 
 
 def report(joined: Array) -> int:
-    begin("report")
+    record_start("report")
     answer = int(joined.sum())
     (folder() / "answer").write_text(str(answer))
     return answer

@@ -19,29 +19,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import airflow_dag
-import airflow_home
+import airflow_server
 import faults
 import pipeline as work
-from entrepot_io.policy.events import Event, log_file, read_events
-from faults import MATRIX, SHORT, Outcome
+from entrepot_policy.state.events import Event, log_file, read_events
+from faults import MATRIX, SHORT_MATRIX, Outcome
 
 from examples.flights.processes import DemoError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
-FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
+FULL_MATRIX = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 SCOPE = "failover"
-SECONDS = 600.0
+TIMEOUT_SECONDS = 600.0
 ASYNC = ("none", "async")
-WRONG = ("none", "wrong")
+INVALID = ("none", "wrong")
 # In addition to the matrix: checkpoints that only the end of the run writes, and an invalid policy.
-OWN_POLICIES = {
+EXTRA_POLICIES = {
     "async": """
 version: 1
 checkpoint: {{target: "{target}/{{run}}", mode: async, rules: [{{match: {{task: [left, right]}}}}]}}
 """,
     "wrong": 'version: 1\ncheckpoint: {{target: "{target}", rulez: []}}\n',
 }
-CASES = (*(MATRIX if FULL else SHORT), ASYNC, WRONG)
+CASES = (*(MATRIX if FULL_MATRIX else SHORT_MATRIX), ASYNC, INVALID)
 
 
 @dataclass
@@ -108,69 +108,73 @@ def small(
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory, short_folder: Path, small: Path | None) -> Iterator[Cases]:
     """All cases, with their stores, policies and DAG files."""
-    faults.POLICIES.update(OWN_POLICIES)
+    faults.POLICIES.update(EXTRA_POLICIES)
     root = tmp_path_factory.mktemp("cases")
     (root / "dags").mkdir()
-    found: Cases = {}
+    by_fault: Cases = {}
     try:
         for number, (fault, policy) in enumerate(CASES):
             if policy == "disk_full" and small is None:
                 continue
             folder = root / f"{fault}-{policy}"
             case = Case(fault, policy, folder, f"unix://{short_folder}/{number}", folder / "checkpoints")
-            found[fault, policy] = case
+            by_fault[fault, policy] = case
             if fault == "private_killed":
                 case.address = ""
                 # The address in Airflow's configuration is for the other cases.
-                where = faults.private(short_folder / f"p{number}") | {"AIRFLOW__ENTREPOT__ADDRESS": ""}
+                store_variables = faults.private_store_variables(short_folder / f"p{number}") | {
+                    "AIRFLOW__ENTREPOT__ADDRESS": ""
+                }
             else:
-                where = {"ENTREPOT_ADDRESS": case.address}
-            file = faults.prepare(folder, fault, policy, case.address, case.target, small)
+                store_variables = {"ENTREPOT_ADDRESS": case.address}
+            file = faults.prepare_case(folder, fault, policy, case.address, case.target, small)
             if case.address:
                 faults.start_store(folder, case.address)
-            said = {
-                work.FOLDER: str(folder),
-                **where,
+            task_variables = {
+                work.FOLDER_VARIABLE: str(folder),
+                **store_variables,
                 "ENTREPOT_POLICY": str(file),
                 "ENTREPOT_EVENTS": str(folder / "events"),
             }
-            airflow_dag.write_file(root / "dags", case.dag_id, said)
-        yield found
+            airflow_dag.write_file(root / "dags", case.dag_id, task_variables)
+        yield by_fault
     finally:
-        for case in found.values():
-            faults.end_stores(case.folder)
+        for case in by_fault.values():
+            faults.stop_stores(case.folder)
         for folder in short_folder.glob("p*"):
-            faults.end_private(folder)
+            faults.stop_private_store(folder)
 
 
 @pytest.fixture(scope="module")
 def airflow(
     cases: Cases, airflow_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[airflow_home.Home]:
+) -> Iterator[airflow_server.AirflowServer]:
     """Airflow after all runs have ended."""
-    own = cases[ASYNC]  # only the scheduler's process handles the end of this run, so it gets the same policy and store
-    more = airflow_database() | {
+    async_case = cases[
+        ASYNC
+    ]  # only the scheduler's process handles the end of this run, so it gets the same policy and store
+    extra_variables = airflow_database() | {
         "AIRFLOW__ENTREPOT__SCOPE": SCOPE,
-        "AIRFLOW__ENTREPOT__POLICY": str(own.folder / "policy.yaml"),
-        "AIRFLOW__ENTREPOT__ADDRESS": own.address,
-        "ENTREPOT_EVENTS": str(own.folder / "events"),
+        "AIRFLOW__ENTREPOT__POLICY": str(async_case.folder / "policy.yaml"),
+        "AIRFLOW__ENTREPOT__ADDRESS": async_case.address,
+        "ENTREPOT_EVENTS": str(async_case.folder / "events"),
     }
-    dags = own.folder.parent / "dags"
-    going = list(cases.values())
-    good = {case.dag_id for case in going}
-    with airflow_home.running(tmp_path_factory.mktemp("airflow"), dags, more, good) as home:
-        for case in going:
-            with noting(case):
-                case.run = home.start(case.dag_id)
-        for case in going:
+    dags = async_case.folder.parent / "dags"
+    all_cases = list(cases.values())
+    dag_ids = {case.dag_id for case in all_cases}
+    with airflow_server.running(tmp_path_factory.mktemp("airflow"), dags, extra_variables, dag_ids) as server:
+        for case in all_cases:
+            with recording_problem(case):
+                case.run = server.start_run(case.dag_id)
+        for case in all_cases:
             if not case.problem:
-                with noting(case):
-                    run_to_its_end(home, case)
-        yield home
+                with recording_problem(case):
+                    finish_run(server, case)
+        yield server
 
 
 @contextmanager
-def noting(case: Case) -> Iterator[None]:
+def recording_problem(case: Case) -> Iterator[None]:
     """Let a problem with one case fail only the tests of that case."""
     try:
         yield
@@ -178,14 +182,14 @@ def noting(case: Case) -> Iterator[None]:
         case.problem = f"{type(error).__name__}: {error}"
 
 
-def run_to_its_end(home: airflow_home.Home, case: Case) -> None:
-    case.state = home.wait_for_end(case.dag_id, case.run)
+def finish_run(server: airflow_server.AirflowServer, case: Case) -> None:
+    case.state = server.wait_for_end(case.dag_id, case.run)
     if case.fault == "task_killed_on_last_try":
         assert case.state == "failed"
-        assert work.runs(case.folder)["join"] == 2  # the policy allows one retry
-        faults.heal(case.folder)
-        home.clear(case.dag_id, case.run, "join")
-        case.state = home.wait_for_end(case.dag_id, case.run)
+        assert work.start_counts(case.folder)["join"] == 2  # the policy allows one retry
+        faults.stop_killing(case.folder)
+        server.clear_task(case.dag_id, case.run, "join")
+        case.state = server.wait_for_end(case.dag_id, case.run)
 
 
 def case_of(cases: Cases, fault: str, policy: str) -> Case:
@@ -196,10 +200,10 @@ def case_of(cases: Cases, fault: str, policy: str) -> Case:
     return case
 
 
-@pytest.mark.parametrize(("fault", "policy"), [one for one in CASES if one in MATRIX])
-def test_a_fault(airflow: airflow_home.Home, cases: Cases, fault: str, policy: str) -> None:
+@pytest.mark.parametrize(("fault", "policy"), [case for case in CASES if case in MATRIX])
+def test_a_fault(airflow: airflow_server.AirflowServer, cases: Cases, fault: str, policy: str) -> None:
     case = case_of(cases, fault, policy)
-    log, expected = airflow.log(case.dag_id, case.run, "join"), dict(case.outcome.runs)
+    log, expected = airflow.task_log(case.dag_id, case.run, "join"), dict(case.outcome.runs)
     if fault == "task_killed_on_last_try":
         expected["join"] = 3  # killed, killed on its retry, and once more by the user
     if case.outcome.reason:
@@ -210,54 +214,54 @@ def test_a_fault(airflow: airflow_home.Home, cases: Cases, fault: str, policy: s
         if fault != "exception":
             expected["join"] = 0  # its inputs did not exist
     else:
-        assert case.state == "success", log + airflow.told()
+        assert case.state == "success", log + airflow.log_tail()
         assert int((case.folder / "answer").read_text()) == work.ANSWER
-    assert work.runs(case.folder) == expected, log
+    assert work.start_counts(case.folder) == expected, log
     assert set(case.outcome.events) <= case.kinds, log
 
 
 @pytest.mark.parametrize("fault", ["object_lost", "store_killed"])
-def test_a_rerun_is_no_retry(airflow: airflow_home.Home, cases: Cases, fault: str) -> None:
+def test_a_rerun_is_no_retry(airflow: airflow_server.AirflowServer, cases: Cases, fault: str) -> None:
     case = case_of(cases, fault, "rerun")
-    log = airflow.log(case.dag_id, case.run, "join")
+    log = airflow.task_log(case.dag_id, case.run, "join")
     # Rescheduled: a separate attempt each time, with as many retries left as before.
-    assert airflow.tries(case.dag_id, case.run, "join") == 1 + log.count("marking task as UP_FOR_RESCHEDULE"), log
+    assert airflow.try_number(case.dag_id, case.run, "join") == 1 + log.count("marking task as UP_FOR_RESCHEDULE"), log
     assert airflow.retries_left(case.dag_id, case.run, "join") == 1, log
-    assert airflow.tries(case.dag_id, case.run, "left") == 2
-    assert "run again" in log
+    assert airflow.try_number(case.dag_id, case.run, "left") == 2
+    assert "rerunning" in log
     assert "marking task as UP_FOR_RESCHEDULE" in log
     assert "rerun_planned" in case.kinds
-    told = airflow.entry(case.dag_id, case.run, "join")["failover"]
-    assert any("run again" in line and "left" in line for line in told), told
+    events = airflow.xcom_entry(case.dag_id, case.run, "join")["failover"]
+    assert any("rerunning" in line and "left" in line for line in events), events
 
 
-def test_a_reload_is_told(airflow: airflow_home.Home, cases: Cases) -> None:
+def test_a_reload_is_logged(airflow: airflow_server.AirflowServer, cases: Cases) -> None:
     case = case_of(cases, "store_killed", "checkpoints")
-    assert "Entrepot: " in airflow.log(case.dag_id, case.run, "join")
-    entry = airflow.entry(case.dag_id, case.run, "join")
+    assert "Entrepot: " in airflow.task_log(case.dag_id, case.run, "join")
+    entry = airflow.xcom_entry(case.dag_id, case.run, "join")
     assert any(line.startswith("reloaded") for line in entry["failover"]), entry
-    assert airflow.entry(case.dag_id, case.run, "left")["checkpoint"].startswith(str(case.target)), entry
+    assert airflow.xcom_entry(case.dag_id, case.run, "left")["checkpoint"].startswith(str(case.target)), entry
 
 
-def test_the_end_of_a_run_settles_checkpoints(airflow: airflow_home.Home, cases: Cases) -> None:
+def test_the_end_of_a_run_finalizes_checkpoints(airflow: airflow_server.AirflowServer, cases: Cases) -> None:
     case = case_of(cases, *ASYNC)
     assert case.state == "success"
-    wanted = {"left", "right"}
+    expected = {"left", "right"}
 
     def written() -> set[str]:
         return {event.task for event in case.events if event.kind == "checkpoint_written"}
 
-    airflow.wait_for(lambda: written() >= wanted, "the checkpoints that were put off")
-    assert written() == wanted
+    airflow.wait_for(lambda: written() >= expected, "the checkpoints that were put off")
+    assert written() == expected
 
 
-def test_a_wrong_policy_fails_the_tasks_under_it_alone(airflow: airflow_home.Home, cases: Cases) -> None:
-    case = case_of(cases, *WRONG)
+def test_a_wrong_policy_fails_the_tasks_under_it_alone(airflow: airflow_server.AirflowServer, cases: Cases) -> None:
+    case = case_of(cases, *INVALID)
     assert case.state == "failed"
-    log = airflow.log(case.dag_id, case.run, "numbers")
+    log = airflow.task_log(case.dag_id, case.run, "numbers")
     assert f"{case.folder}/policy.yaml:2:" in log
     assert "rulez" in log
-    assert not any(work.runs(case.folder).values())  # the tasks fail before any of their code runs
+    assert not any(work.start_counts(case.folder).values())  # the tasks fail before any of their code runs
 
 
 @pytest.fixture(scope="module")
@@ -271,8 +275,10 @@ def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "AIRFLOW__ENTREPOT__SCOPE": SCOPE,
     }
     migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
-    done = subprocess.run(migrate, env=environment, cwd=home, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(
+        migrate, env=environment, cwd=home, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
     return environment
 
 
@@ -284,34 +290,34 @@ def test_in_dag_test(fresh_home: dict[str, str], tmp_path: Path, socket_folder: 
     address = "" if fault == "private_killed" else f"unix://{socket_folder}/store.sock"
     folder = tmp_path / "work"
     case = Case(fault, policy, folder, address, tmp_path / "checkpoints")
-    file = faults.prepare(folder, fault, policy, address, case.target)
-    where = {"ENTREPOT_ADDRESS": address} if address else faults.private(socket_folder)
+    file = faults.prepare_case(folder, fault, policy, address, case.target)
+    store_variables = {"ENTREPOT_ADDRESS": address} if address else faults.private_store_variables(socket_folder)
     if address:
         faults.start_store(folder, address)
-    said = {
-        work.FOLDER: str(folder),
-        **where,
+    task_variables = {
+        work.FOLDER_VARIABLE: str(folder),
+        **store_variables,
         "ENTREPOT_POLICY": str(file),
         "ENTREPOT_EVENTS": str(folder / "events"),
     }
-    airflow_dag.write_file(tmp_path, case.dag_id, said)
+    airflow_dag.write_file(tmp_path, case.dag_id, task_variables)
     try:
         command = [sys.executable, "-c", f"import {case.dag_id} as it; print('ended:', it.dag.test().state)"]
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env=fresh_home | {"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
     finally:
-        faults.end_stores(folder)
-        faults.end_private(socket_folder)
-    assert "ended: success" in done.stdout, done.stdout[-20_000:]
+        faults.stop_stores(folder)
+        faults.stop_private_store(socket_folder)
+    assert "ended: success" in process.stdout, process.stdout[-20_000:]
     assert int((folder / "answer").read_text()) == work.ANSWER
-    assert work.runs(folder) == case.outcome.runs, done.stdout[-20_000:]
+    assert work.start_counts(folder) == case.outcome.runs, process.stdout[-20_000:]
     assert set(case.outcome.events) <= case.kinds
     # Logged once, by the task that noticed it: not by each attempt.
-    assert done.stdout.count("this process goes on with it") == 1, done.stdout[-20_000:]
+    assert process.stdout.count("which this process now uses") == 1, process.stdout[-20_000:]

@@ -18,43 +18,47 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import dagster_host
+import dagster_process
 import faults
 import pipeline as work
 from dagster import DagsterEventType, DagsterInstance, DagsterRun
-from entrepot_dagster.at_work import binding
-from entrepot_dagster.places import default_scope
-from entrepot_dagster.sensors import count_killed
+from entrepot_dagster.policy.policy_runtime import get_binding
+from entrepot_dagster.sensors import count_killed_steps
+from entrepot_dagster.values.keys import default_scope
 from entrepot_io.connections import close_all
-from entrepot_io.policy.events import log_file, read_events
-from faults import MATRIX, ONCE, SHORT
+from entrepot_policy.state.events import log_file, read_events
+from faults import MATRIX, ONCE, SHORT_MATRIX
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
-FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
+FULL_MATRIX = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 # Dagster's default, a fresh interpreter for each step, takes a minute per case.
-SPAWNED = (("task_killed", "rerun"), ("exception", "rerun"), ("store_killed", "rerun"))
-CASES = [(*case, "forkserver") for case in (MATRIX if FULL else SHORT)]
-CASES += [(*case, "spawn") for case in SPAWNED if FULL]
+SPAWN_CASES = (("task_killed", "rerun"), ("exception", "rerun"), ("store_killed", "rerun"))
+CASES = [(*case, "forkserver") for case in (MATRIX if FULL_MATRIX else SHORT_MATRIX)]
+CASES += [(*case, "spawn") for case in SPAWN_CASES if FULL_MATRIX]
 # One process for all steps: killing a step would kill the host process.
-ALIVE = [case for case in MATRIX if not case[0].startswith("task_killed")]
-IN_PROCESS = [("store_killed", "rerun"), ("private_killed", "rerun"), ("private_killed", "checkpoints")]
-CASES += [(*case, "in_process") for case in (ALIVE if FULL else IN_PROCESS)]
+SURVIVABLE_CASES = [case for case in MATRIX if not case[0].startswith("task_killed")]
+IN_PROCESS_CASES = [("store_killed", "rerun"), ("private_killed", "rerun"), ("private_killed", "checkpoints")]
+CASES += [(*case, "in_process") for case in (SURVIVABLE_CASES if FULL_MATRIX else IN_PROCESS_CASES)]
 # Runs that the policy lets fail: tasks after the fault never begin; `join` does if the exception is its own.
-FAILS = {"exception": {"report": 0}, "object_lost": {"join": 0, "report": 0}, "store_killed": {"join": 0, "report": 0}}
+FAILED_RUNS = {
+    "exception": {"report": 0},
+    "object_lost": {"join": 0, "report": 0},
+    "store_killed": {"join": 0, "report": 0},
+}
 # The policy's one retry of the killed step is not enough: it is killed again, and a user reruns it.
-OWN = {("task_killed_on_last_try", "rerun"): {"join": 3}}
-SECONDS = 600.0
-OF_THE_STORE = (
+EXTRA_RUNS = {("task_killed_on_last_try", "rerun"): {"join": 3}}
+TIMEOUT_SECONDS = 600.0
+STORE_VARIABLES = (
     "ENTREPOT_ADDRESS",
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
     "ENTREPOT_PRIVATE_SIZE",
     "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS",
 )
-ENGINE = DagsterEventType.ENGINE_EVENT
+ENGINE_EVENT = DagsterEventType.ENGINE_EVENT
 
 
-class Host:
+class JobProcess:
     """Process that runs the cases of this module, with step processes of one start method.
 
     Args:
@@ -63,15 +67,15 @@ class Host:
     """
 
     def __init__(self, folder: Path, start: str) -> None:
-        self.home = home(folder / "home")
+        self.home = create_instance_folder(folder / "home")
         self.log = folder / "host.log"
-        self._cases = 0
+        self._case_count = 0
         self._folder = folder
         variables = {"DAGSTER_HOME": str(self.home), "FAILOVER_START": start}
-        variables[dagster_host.SETTINGS] = str(folder / "settings.json")
+        variables[dagster_process.SETTINGS_VARIABLE] = str(folder / "settings.json")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, dagster_host.__file__],
+                [sys.executable, dagster_process.__file__],
                 env=os.environ | variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -83,22 +87,22 @@ class Host:
 
     def run(self, settings: dict[str, str], failed: str = "") -> list[str]:
         """Run a case; return the IDs of its runs."""
-        self._cases += 1
-        jobs = self._folder / f"case_{self._cases}.py"
-        jobs.symlink_to(Path(__file__).with_name("dagster_jobs.py"))
+        self._case_count += 1
+        job_file = self._folder / f"case_{self._case_count}.py"
+        job_file.symlink_to(Path(__file__).with_name("dagster_jobs.py"))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"jobs": str(jobs), "settings": settings, "failed": failed}) + "\n")
-        ready, _, _ = select.select([self._process.stdout], [], [], SECONDS)
-        assert ready, f"no answer within {SECONDS:g} s:\n{self.said()}"
+        self._process.stdin.write(json.dumps({"jobs": str(job_file), "settings": settings, "failed": failed}) + "\n")
+        ready, _, _ = select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)
+        assert ready, f"no answer within {TIMEOUT_SECONDS:g} s:\n{self.log_tail()}"
         line = self._process.stdout.readline()
-        assert line, f"the host has ended:\n{self.said()}"
+        assert line, f"the host has ended:\n{self.log_tail()}"
         answer: dict[str, Any] = json.loads(line)
         assert "error" not in answer, answer
         runs: list[str] = answer["runs"]
         return runs
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """End of its log."""
         return self.log.read_text(errors="replace")[-4000:]
 
@@ -113,87 +117,89 @@ class Host:
             self._process.wait()
 
 
-def home(folder: Path, more: str = "") -> Path:
+def create_instance_folder(folder: Path, extra_configuration: str = "") -> Path:
     """Create a directory for a Dagster instance."""
     folder.mkdir()
-    (folder / "dagster.yaml").write_text(f"telemetry:\n  enabled: false\n{more}")
+    (folder / "dagster.yaml").write_text(f"telemetry:\n  enabled: false\n{extra_configuration}")
     return folder
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Host]]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], JobProcess]]:
     """``hosts(start)``: the host process with this start method, started on first use."""
-    started: dict[str, Host] = {}
+    started: dict[str, JobProcess] = {}
 
-    def host(start: str) -> Host:
+    def get_process(start: str) -> JobProcess:
         if start not in started:
-            started[start] = Host(tmp_path_factory.mktemp(f"host-{start}"), start)
+            started[start] = JobProcess(tmp_path_factory.mktemp(f"host-{start}"), start)
         return started[start]
 
-    yield host
-    for one in started.values():
-        one.stop()
+    yield get_process
+    for job_process in started.values():
+        job_process.stop()
 
 
 @dataclass
-class Bench:
+class FaultRun:
     """One run of the pipeline under a fault.
 
     Attributes:
         folder: directory of faults, journal and result.
         address: address of the store; "": the private one.
-        sockets: directory with a short path.
+        socket_folder: directory with a short path.
         settings: environment variables.
     """
 
     folder: Path
     address: str
-    sockets: Path
+    socket_folder: Path
     settings: dict[str, str] = field(default_factory=dict[str, str])
 
     def prepare(self, fault: str, policy: str, target: Path, small: Path | None) -> None:
         if fault == "private_killed":
             self.address = ""
-        file = faults.prepare(self.folder, fault, policy, self.address, target, small)
+        file = faults.prepare_case(self.folder, fault, policy, self.address, target, small)
         # One process runs many cases, so overwrite what an earlier case set.
-        where = {"ENTREPOT_ADDRESS": self.address} if self.address else faults.private(self.sockets)
+        store_variables = (
+            {"ENTREPOT_ADDRESS": self.address} if self.address else faults.private_store_variables(self.socket_folder)
+        )
         self.settings = {
-            **dict.fromkeys(OF_THE_STORE, ""),
-            **where,
+            **dict.fromkeys(STORE_VARIABLES, ""),
+            **store_variables,
             "ENTREPOT_POLICY": str(file),
             "ENTREPOT_EVENTS": str(self.folder / "events"),
-            work.FOLDER: str(self.folder),
+            work.FOLDER_VARIABLE: str(self.folder),
         }
         if self.address:
             faults.start_store(self.folder, self.address)
 
     def execute(self, *command: str) -> tuple[int, str]:
         """Run a command to its end; return its exit code and output."""
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *command],
             env=os.environ | self.settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
-        return done.returncode, done.stdout
+        return process.returncode, process.stdout
 
-    def kinds(self, instance: DagsterInstance) -> list[str]:
-        return [one.kind for one in read_events(log_file(default_scope(instance), self.folder / "events"))]
+    def event_kinds(self, instance: DagsterInstance) -> list[str]:
+        return [event.kind for event in read_events(log_file(default_scope(instance), self.folder / "events"))]
 
     def answer(self) -> str:
         return (self.folder / "answer").read_text()
 
 
 @pytest.fixture
-def bench(tmp_path: Path, socket_folder: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path / "work", f"unix://{socket_folder}/store.sock", socket_folder)
-    yield made
+def bench(tmp_path: Path, socket_folder: Path) -> Iterator[FaultRun]:
+    fault_run = FaultRun(tmp_path / "work", f"unix://{socket_folder}/store.sock", socket_folder)
+    yield fault_run
     close_all()
-    faults.end_stores(made.folder)
-    faults.end_private(socket_folder)
+    faults.stop_stores(fault_run.folder)
+    faults.stop_private_store(socket_folder)
 
 
 @pytest.fixture
@@ -205,42 +211,44 @@ def small(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManag
         yield tmp_path / "small"
 
 
-def run_of(instance: DagsterInstance, run_id: str) -> DagsterRun:
+def get_run(instance: DagsterInstance, run_id: str) -> DagsterRun:
     run = instance.get_run_by_id(run_id)
     assert run is not None
     return run
 
 
-def finished(instance: DagsterInstance, run_id: str) -> bool:
-    return run_of(instance, run_id).is_success
+def has_succeeded(instance: DagsterInstance, run_id: str) -> bool:
+    return get_run(instance, run_id).is_success
 
 
-def failures(instance: DagsterInstance, run_id: str) -> str:
+def failure_messages(instance: DagsterInstance, run_id: str) -> str:
     """Messages of a run's failed steps and of the errors in their logs."""
-    said = []
+    messages = []
     for entry in instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE):
         error = entry.get_dagster_event().step_failure_data.error
         while error is not None:
-            said.append(f"{error.cls_name}: {error.message}")
+            messages.append(f"{error.cls_name}: {error.message}")
             error = error.cause
-    said += [entry.user_message for entry in instance.all_logs(run_id) if not entry.is_dagster_event]
-    return "\n".join(said)
+    messages += [entry.user_message for entry in instance.all_logs(run_id) if not entry.is_dagster_event]
+    return "\n".join(messages)
 
 
-def metadata(instance: DagsterInstance, run_ids: list[str], kind: DagsterEventType) -> dict[str, dict[str, Any]]:
+def metadata_by_step(
+    instance: DagsterInstance, run_ids: list[str], kind: DagsterEventType
+) -> dict[str, dict[str, Any]]:
     """Metadata that Dagster shows for the outputs or inputs of all runs, by step."""
-    found: dict[str, dict[str, Any]] = {}
+    by_step: dict[str, dict[str, Any]] = {}
     for run_id in run_ids:
         for entry in instance.all_logs(run_id, of_type=kind):
-            said = getattr(entry.get_dagster_event().event_specific_data, "metadata", {})
-            found.setdefault(entry.step_key or "", {}).update({key: one.value for key, one in said.items()})
-    return found
+            entries = getattr(entry.get_dagster_event().event_specific_data, "metadata", {})
+            by_step.setdefault(entry.step_key or "", {}).update({key: value.value for key, value in entries.items()})
+    return by_step
 
 
 @pytest.mark.parametrize(("fault", "policy", "start"), CASES)
 def test_a_fault(
-    bench: Bench,
-    hosts: Callable[[str], Host],
+    bench: FaultRun,
+    hosts: Callable[[str], JobProcess],
     tmp_path: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -250,34 +258,36 @@ def test_a_fault(
 ) -> None:
     small = request.getfixturevalue("small") if policy == "disk_full" else None
     bench.prepare(fault, policy, tmp_path / "target", small)
-    outcome, host = MATRIX[fault, policy], hosts(start)
-    runs = host.run(bench.settings)
+    outcome, job_process = MATRIX[fault, policy], hosts(start)
+    runs = job_process.run(bench.settings)
     monkeypatch.setenv("ENTREPOT_EVENTS", bench.settings["ENTREPOT_EVENTS"])
-    with DagsterInstance.from_config(str(host.home)) as instance:
-        known = binding(bench.settings["ENTREPOT_POLICY"], default_scope(instance), bench.address, instance)
-        assert known is not None
+    with DagsterInstance.from_config(str(job_process.home)) as instance:
+        policy_binding = get_binding(
+            bench.settings["ENTREPOT_POLICY"], default_scope(instance), bench.address, instance
+        )
+        assert policy_binding is not None
         if fault == "task_killed_on_last_try":
-            assert not finished(instance, runs[-1])
-            count_killed(known, instance, run_of(instance, runs[-1]))
-            assert "task_failed" in bench.kinds(instance), "no hook told of it; the sensor does"
-            faults.heal(bench.folder)
-            runs += host.run(bench.settings, runs[-1])
-        told = failures(instance, runs[-1])
-        kinds = bench.kinds(instance)
-        outputs = metadata(instance, runs, DagsterEventType.HANDLED_OUTPUT)
-        inputs = metadata(instance, runs, DagsterEventType.LOADED_INPUT)
-        good = finished(instance, runs[-1])
-    began = work.runs(bench.folder)
-    expected = outcome.runs | OWN.get((fault, policy), {})
+            assert not has_succeeded(instance, runs[-1])
+            count_killed_steps(policy_binding, instance, get_run(instance, runs[-1]))
+            assert "task_failed" in bench.event_kinds(instance), "no hook told of it; the sensor does"
+            faults.stop_killing(bench.folder)
+            runs += job_process.run(bench.settings, runs[-1])
+        messages = failure_messages(instance, runs[-1])
+        kinds = bench.event_kinds(instance)
+        outputs = metadata_by_step(instance, runs, DagsterEventType.HANDLED_OUTPUT)
+        inputs = metadata_by_step(instance, runs, DagsterEventType.LOADED_INPUT)
+        succeeded = has_succeeded(instance, runs[-1])
+    start_counts = work.start_counts(bench.folder)
+    expected = outcome.runs | EXTRA_RUNS.get((fault, policy), {})
     if outcome.reason:
-        assert not good
-        assert outcome.reason in told
-        assert began == expected | FAILS[fault], told
+        assert not succeeded
+        assert outcome.reason in messages
+        assert start_counts == expected | FAILED_RUNS[fault], messages
         assert kinds[-1] == "gave_up"
         return
-    assert good, host.said()
+    assert succeeded, job_process.log_tail()
     assert bench.answer() == str(work.ANSWER)
-    assert began == expected, host.said()
+    assert start_counts == expected, job_process.log_tail()
     assert set(outcome.events) <= set(kinds)
     if policy in ("checkpoints", "disk_full"):
         assert str(tmp_path / "target") in outputs["left"]["entrepot/checkpoint"]
@@ -289,7 +299,7 @@ def test_a_fault(
 
 
 @pytest.fixture
-def services(bench: Bench) -> Iterator[Callable[..., None]]:
+def services(bench: FaultRun) -> Iterator[Callable[..., None]]:
     """``services("daemon", ...)``: start a Dagster service that runs until the end of the test."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -316,13 +326,13 @@ def services(bench: Bench) -> Iterator[Callable[..., None]]:
             process.wait()
 
 
-@pytest.mark.skipif(not FULL, reason="needs a daemon and code servers: ENTREPOT_FAULT_MATRIX=full")
+@pytest.mark.skipif(not FULL_MATRIX, reason="needs a daemon and code servers: ENTREPOT_FAULT_MATRIX=full")
 def test_the_sensor_re_executes_what_was_lost(
-    bench: Bench, tmp_path: Path, services: Callable[..., None], wait_until: Callable[..., None]
+    bench: FaultRun, tmp_path: Path, services: Callable[..., None], wait_until: Callable[..., None]
 ) -> None:
     """With Dagster's daemon, its run queue and a code server, without user action."""
     bench.prepare("object_lost", "rerun", tmp_path / "target", None)
-    folder = home(
+    folder = create_instance_folder(
         tmp_path / "home",
         "run_coordinator:\n  module: dagster._core.run_coordinator\n  class: QueuedRunCoordinator\n"
         "  config: {dequeue_interval_seconds: 1}\n",
@@ -334,36 +344,38 @@ def test_the_sensor_re_executes_what_was_lost(
         assert not instance.all_instigator_state()  # creates its tables, which two processes must not do at once
         services("-m", "dagster._daemon", "run", "-f", jobs)
 
-        def watches() -> bool:
+        def has_cursor() -> bool:
             states = {state.name: state.instigator_data for state in instance.all_instigator_state()}
             return getattr(states.get("entrepot_failover"), "cursor", None) is not None
 
-        def ended() -> list[DagsterRun]:
+        def finished_runs() -> list[DagsterRun]:
             return [run for run in instance.get_runs() if run.is_finished]
 
-        wait_until(watches, "the sensor's first look", SECONDS)
-        code, said = bench.execute("-m", "dagster", "job", "launch", "-f", jobs, "-j", "flow")
-        assert code == 0, said
-        wait_until(lambda: any(run.is_success for run in ended()), "a run that succeeds", SECONDS)
-        runs = ended()
+        wait_until(has_cursor, "the sensor's first look", TIMEOUT_SECONDS)
+        code, output = bench.execute("-m", "dagster", "job", "launch", "-f", jobs, "-j", "flow")
+        assert code == 0, output
+        wait_until(lambda: any(run.is_success for run in finished_runs()), "a run that succeeds", TIMEOUT_SECONDS)
+        runs = finished_runs()
         assert [run.is_success for run in runs] == [True, False]
         assert runs[0].parent_run_id == runs[1].run_id
         assert sorted(runs[0].step_keys_to_execute or ()) == ["join", "left", "report"]
-        noted = [entry.get_dagster_event().message for entry in instance.all_logs(runs[1].run_id, of_type=ENGINE)]
-        assert any("Entrepot re-executes left, join, report" in str(one) for one in noted)
-    assert work.runs(bench.folder) == ONCE | {"left": 2}
+        messages = [
+            entry.get_dagster_event().message for entry in instance.all_logs(runs[1].run_id, of_type=ENGINE_EVENT)
+        ]
+        assert any("Entrepot re-executes left, join, report" in str(message) for message in messages)
+    assert work.start_counts(bench.folder) == ONCE | {"left": 2}
     assert bench.answer() == str(work.ANSWER)
 
 
-def test_the_command_goes_on_with_what_dagster_job_execute_left(bench: Bench, tmp_path: Path) -> None:
+def test_the_command_resumes_a_failed_dagster_job_execute(bench: FaultRun, tmp_path: Path) -> None:
     bench.prepare("store_killed", "rerun", tmp_path / "target", None)
-    bench.settings["DAGSTER_HOME"] = str(home(tmp_path / "home"))
+    bench.settings["DAGSTER_HOME"] = str(create_instance_folder(tmp_path / "home"))
     jobs = str(Path(__file__).with_name("dagster_jobs.py"))
-    code, said = bench.execute("-m", "dagster", "job", "execute", "-f", jobs, "-j", "flow")
+    code, output = bench.execute("-m", "dagster", "job", "execute", "-f", jobs, "-j", "flow")
     assert code != 0
-    assert "python -m entrepot_dagster rerun RUN_ID" in said
-    code, said = bench.execute("-m", "entrepot_dagster", "rerun", "--last")
-    assert code == 0, said
-    assert "succeeded" in said
-    assert work.runs(bench.folder) == MATRIX["store_killed", "rerun"].runs
+    assert "python -m entrepot_dagster rerun RUN_ID" in output
+    code, output = bench.execute("-m", "entrepot_dagster", "rerun", "--last")
+    assert code == 0, output
+    assert "succeeded" in output
+    assert work.start_counts(bench.folder) == MATRIX["store_killed", "rerun"].runs
     assert bench.answer() == str(work.ANSWER)

@@ -16,23 +16,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import faults
 import kedro_project
 import pipeline as work
-from entrepot_io.policy.events import Event, log_file, read_events
-from faults import MATRIX, SHORT
+from entrepot_policy.state.events import Event, log_file, read_events
+from faults import MATRIX, SHORT_MATRIX
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-RESUMED = ("--only-missing-outputs",)
-OWN = ("--runner", "entrepot_kedro.EntrepotParallelRunner")
+RESUME_ARGUMENTS = ("--only-missing-outputs",)
+ENTREPOT_RUNNER = ("--runner", "entrepot_kedro.EntrepotParallelRunner")
 RUNNERS = {
     "sequential": (),
     "async": ("--runner-params", "is_async=True"),
     "thread": ("--runner", "ThreadRunner"),
-    "parallel": OWN,
-    "spawn": OWN,  # a fresh interpreter for each worker
+    "parallel": ENTREPOT_RUNNER,
+    "spawn": ENTREPOT_RUNNER,  # a fresh interpreter for each worker
 }
-VARIABLES = {"spawn": {"KEDRO_MP_CONTEXT": "spawn"}}
-FULL = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
+RUNNER_VARIABLES = {"spawn": {"KEDRO_MP_CONTEXT": "spawn"}}
+FULL_MATRIX = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 # For the other runners, only what is specific to them: nodes in threads and processes, which rerun what they miss.
-SHORT_OTHERS = [
+OTHER_RUNNER_CASES = [
     ("task_killed", "rerun", "parallel"),
     ("task_killed_on_last_try", "rerun", "parallel"),
     ("store_killed", "rerun", "parallel"),
@@ -45,19 +45,19 @@ SHORT_OTHERS = [
 ]
 CASES = (
     [(fault, policy, runner) for fault, policy in MATRIX for runner in RUNNERS]
-    if FULL
-    else [*((fault, policy, "sequential") for fault, policy in SHORT), *SHORT_OTHERS]
+    if FULL_MATRIX
+    else [*((fault, policy, "sequential") for fault, policy in SHORT_MATRIX), *OTHER_RUNNER_CASES]
 )
 
 
 @pytest.fixture
 def project(tmp_path: Path, socket_folder: Path) -> Iterator[kedro_project.Project]:
-    made = kedro_project.Project(tmp_path / "project", tmp_path / "work", f"unix://{socket_folder}/store.sock")
-    made.work.mkdir()
-    made.write()
-    yield made
-    faults.end_stores(made.work)
-    faults.end_private(socket_folder)
+    new_project = kedro_project.Project(tmp_path / "project", tmp_path / "work", f"unix://{socket_folder}/store.sock")
+    new_project.work.mkdir()
+    new_project.write()
+    yield new_project
+    faults.stop_stores(new_project.work)
+    faults.stop_private_store(socket_folder)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def events(project: kedro_project.Project) -> list[Event]:
     return list(read_events(log_file(kedro_project.SCOPE, project.work / "events")))
 
 
-def set_up(project: kedro_project.Project, fault: str, policy: str, target: Path, small: Path | None) -> None:
-    project.policy = faults.prepare(project.work, fault, policy, project.address, target, small)
+def prepare_project(project: kedro_project.Project, fault: str, policy: str, target: Path, small: Path | None) -> None:
+    project.policy = faults.prepare_case(project.work, fault, policy, project.address, target, small)
     if project.address:
         faults.start_store(project.work, project.address)
 
@@ -90,82 +90,82 @@ def test_a_fault(
     runner: str,
 ) -> None:
     disk = request.getfixturevalue("small") if policy == "disk_full" else None
-    variables = dict(VARIABLES.get(runner, {}))
+    variables = dict(RUNNER_VARIABLES.get(runner, {}))
     if fault == "private_killed":
         project.address = ""
-        variables |= faults.private(socket_folder)
-    set_up(project, fault, policy, tmp_path / "checkpoints", disk)
+        variables |= faults.private_store_variables(socket_folder)
+    prepare_project(project, fault, policy, tmp_path / "checkpoints", disk)
     outcome = MATRIX[fault, policy]
     expected = dict(outcome.runs)
     if runner == "spawn":  # its workers inherit nothing, so here only the settings name the policy
         (project.folder / "src/struck/settings.py").write_text(f"ENTREPOT_POLICY = {str(project.policy)!r}\n")
         project.policy = None
     code = project.run(*RUNNERS[runner], **variables)
-    if fault.startswith("task_killed") and RUNNERS[runner] != OWN:
+    if fault.startswith("task_killed") and RUNNERS[runner] != ENTREPOT_RUNNER:
         # The node runs in the process of `kedro run`: nothing is left that could retry, but the values are.
-        assert code == -signal.SIGKILL, project.text
+        assert code == -signal.SIGKILL, project.output_text
         if fault == "task_killed_on_last_try":
-            assert project.run(*RUNNERS[runner], *RESUMED, **variables) == -signal.SIGKILL, project.text
+            assert project.run(*RUNNERS[runner], *RESUME_ARGUMENTS, **variables) == -signal.SIGKILL, project.output_text
             expected["join"] = 3
-            faults.heal(project.work)
-        code = project.run(*RUNNERS[runner], *RESUMED, **variables)
+            faults.stop_killing(project.work)
+        code = project.run(*RUNNERS[runner], *RESUME_ARGUMENTS, **variables)
     elif fault == "task_killed_on_last_try":
-        assert code > 0, project.text
-        assert "its process was killed, and it does not run again: 1 retries were tried" in project.text
-        faults.heal(project.work)
+        assert code > 0, project.output_text
+        assert "its process was killed, and it is not retried: gave up after 1 retries" in project.output_text
+        faults.stop_killing(project.work)
         expected["join"] = 3
-        code = project.run(*RUNNERS[runner], *RESUMED, **variables)
+        code = project.run(*RUNNERS[runner], *RESUME_ARGUMENTS, **variables)
     if outcome.reason:
-        assert code > 0, project.text
-        assert outcome.reason in project.text
+        assert code > 0, project.output_text
+        assert outcome.reason in project.output_text
         assert not (project.work / "answer").exists()
-        assert work.runs(project.work)["report"] == 0
+        assert work.start_counts(project.work)["report"] == 0
         expected["report"] = 0
         if fault != "exception":
             expected["join"] = 0  # its inputs did not exist
     else:
-        assert code == 0, project.text
+        assert code == 0, project.output_text
         assert int((project.work / "answer").read_text()) == work.ANSWER
-    assert work.runs(project.work) == expected, project.text
+    assert work.start_counts(project.work) == expected, project.output_text
     kinds = {event.kind for event in events(project)}
-    assert set(outcome.events) <= kinds, project.text
+    assert set(outcome.events) <= kinds, project.output_text
     # The events are in Kedro's own log.
     for kind in ("reloaded", "rerun_planned", "object_lost", "gave_up"):
-        assert (f"Entrepot: {kind.replace('_', ' ')}" in project.text) == (kind in kinds), project.text
+        assert (f"Entrepot: {kind.replace('_', ' ')}" in project.output_text) == (kind in kinds), project.output_text
 
 
-def test_a_pool_that_broke(project: kedro_project.Project, tmp_path: Path) -> None:
+def test_a_broken_process_pool(project: kedro_project.Project, tmp_path: Path) -> None:
     """Kedro's own ParallelRunner ends when a worker is killed; the next run recomputes only what is missing."""
-    set_up(project, "task_killed", "rerun", tmp_path / "checkpoints", None)
-    own = ("--runner", "ParallelRunner")
-    assert project.run(*own) > 0
-    assert "BrokenProcessPool" in project.text
-    assert project.run(*own, *RESUMED) == 0, project.text
+    prepare_project(project, "task_killed", "rerun", tmp_path / "checkpoints", None)
+    runner_arguments = ("--runner", "ParallelRunner")
+    assert project.run(*runner_arguments) > 0
+    assert "BrokenProcessPool" in project.output_text
+    assert project.run(*runner_arguments, *RESUME_ARGUMENTS) == 0, project.output_text
     assert int((project.work / "answer").read_text()) == work.ANSWER
-    assert work.runs(project.work) == faults.again(join=1), project.text
+    assert work.start_counts(project.work) == faults.with_reruns(join=1), project.output_text
 
 
 def test_killed_run_and_killed_store(project: kedro_project.Project, tmp_path: Path) -> None:
     """Only checkpoints are left: the next run loads what they contain, and recomputes only the rest."""
-    set_up(project, "task_killed", "checkpoints", tmp_path / "checkpoints", None)
-    assert project.run() == -signal.SIGKILL, project.text
+    prepare_project(project, "task_killed", "checkpoints", tmp_path / "checkpoints", None)
+    assert project.run() == -signal.SIGKILL, project.output_text
     faults.kill_store(project.work, project.address)
-    assert project.run(*RESUMED) == 0, project.text
+    assert project.run(*RESUME_ARGUMENTS) == 0, project.output_text
     assert int((project.work / "answer").read_text()) == work.ANSWER
     # `strike` produces a value without a checkpoint, which `join` reads.
-    assert work.runs(project.work) == faults.again(join=1, strike=1), project.text
-    assert "Going on in the session of an earlier run" in project.text
+    assert work.start_counts(project.work) == faults.with_reruns(join=1, strike=1), project.output_text
+    assert "Continuing in the session of an earlier run" in project.output_text
 
 
-def test_a_run_that_ended_well_is_not_gone_on_with(project: kedro_project.Project, tmp_path: Path) -> None:
-    set_up(project, "none", "checkpoints", tmp_path / "checkpoints", None)
-    assert project.run() == 0, project.text
-    assert project.run(*RESUMED) == 0, project.text
-    assert work.runs(project.work) == faults.again(**dict.fromkeys(work.TASKS, 1))
+def test_a_successful_run_is_not_resumed(project: kedro_project.Project, tmp_path: Path) -> None:
+    prepare_project(project, "none", "checkpoints", tmp_path / "checkpoints", None)
+    assert project.run() == 0, project.output_text
+    assert project.run(*RESUME_ARGUMENTS) == 0, project.output_text
+    assert work.start_counts(project.work) == faults.with_reruns(**dict.fromkeys(work.TASKS, 1))
 
 
-def test_a_wrong_policy_is_said_at_the_start(project: kedro_project.Project, tmp_path: Path) -> None:
-    set_up(project, "none", "checkpoints", tmp_path / "checkpoints", None)
+def test_an_invalid_policy_fails_at_the_start(project: kedro_project.Project, tmp_path: Path) -> None:
+    prepare_project(project, "none", "checkpoints", tmp_path / "checkpoints", None)
     assert project.policy is not None
     # Here the project's settings name the policy.
     text = project.policy.read_text() + "checkpoits: {}\n"
@@ -173,6 +173,6 @@ def test_a_wrong_policy_is_said_at_the_start(project: kedro_project.Project, tmp
     (project.folder / "src/struck/settings.py").write_text('ENTREPOT_POLICY = "conf/base/entrepot.yaml"\n')
     project.policy = None
     assert project.run() > 0
-    assert f"{project.folder}/conf/base/entrepot.yaml:{len(text.splitlines())}:1:" in project.text
-    assert "checkpoits" in project.text
-    assert work.runs(project.work) == dict.fromkeys(work.TASKS, 0)
+    assert f"{project.folder}/conf/base/entrepot.yaml:{len(text.splitlines())}:1:" in project.output_text
+    assert "checkpoits" in project.output_text
+    assert work.start_counts(project.work) == dict.fromkeys(work.TASKS, 0)

@@ -13,7 +13,8 @@ import atheris as atheris_module  # pyright: ignore[reportMissingModuleSource, r
 
 atheris: Any = atheris_module  # its attributes are created at import
 
-with atheris.instrument_imports(include=["entrepot", "entrepot_io", "targets"], enable_loader_override=False):
+INSTRUMENTED = ["entrepot", "entrepot_io", "entrepot_checkpoints", "entrepot_policy", "targets"]
+with atheris.instrument_imports(include=INSTRUMENTED, enable_loader_override=False):
     from targets import TARGETS
 
 

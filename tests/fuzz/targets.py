@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrepot import durable
-from entrepot._collection_tree import card_of, described
-from entrepot._tree import Node, pack_tree, unpack_tree
+from entrepot._codecs.tree import Node, pack_tree, unpack_tree
+from entrepot._collections.metadata import parse_member_meta, summarize
 from entrepot.errors import EntrepotError
 from entrepot.ids import ObjectID
-from entrepot_io.checkpoints.chunks import identified
-from entrepot_io.checkpoints.manifest import Chunk, Manifest, SavedObject
-from entrepot_io.checkpoints.manifest_text import from_text, header_of, to_text
+from entrepot_checkpoints.manifests.manifest import Chunk, Manifest, SavedObject
+from entrepot_checkpoints.manifests.manifest_codec import decode_header, decode_manifest, encode_manifest
+from entrepot_checkpoints.storage.chunks import chunk_from_bytes
 from entrepot_io.reference import Reference, is_reference
 
 
@@ -40,32 +40,34 @@ class Target:
 
 def manifest(data: bytes) -> bool:
     """Parse a checkpoint's manifest, as it is and with its checksum fixed, so that the body is parsed too."""
-    whole = False
-    for text in (data, mended(data)):
+    parsed = False
+    for text in (data, with_valid_header(data)):
         try:
-            read = from_text(text, "file:///m")
+            result = decode_manifest(text, "file:///m")
         except EntrepotError:
             pass
         else:
-            assert from_text(to_text(read), "file:///m") == read, "what was read is written and read again"
-            whole = True
+            assert decode_manifest(encode_manifest(result), "file:///m") == result, (
+                "what was read is written and read again"
+            )
+            parsed = True
         with contextlib.suppress(EntrepotError):
-            header_of(text, "file:///m")
-    return whole
+            decode_header(text, "file:///m")
+    return parsed
 
 
-def mended(data: bytes) -> bytes:
+def with_valid_header(data: bytes) -> bytes:
     """Replace the first line, if it is a header, by one that matches the rest."""
     header, _, body = data.partition(b"\n")
     body = body.removesuffix(b"\n")
     try:
-        said = json.loads(header)
+        fields = json.loads(header)
     except (ValueError, RecursionError):
         return data
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         return data
-    said |= {"body_bytes": len(body), "body_sha256": hashlib.sha256(body).hexdigest()}
-    return json.dumps(said).encode() + b"\n" + body + b"\n"
+    fields |= {"body_bytes": len(body), "body_sha256": hashlib.sha256(body).hexdigest()}
+    return json.dumps(fields).encode() + b"\n" + body + b"\n"
 
 
 def tree(data: bytes) -> bool:
@@ -75,9 +77,9 @@ def tree(data: bytes) -> bool:
     except EntrepotError:
         return False
     assert unpack_tree(pack_tree(root)) == root or has_nan(root), "what was read is packed and read again"
-    for look in (described, card_of):
+    for parse in (summarize, parse_member_meta):
         with contextlib.suppress(EntrepotError):
-            look(root)
+            parse(root)
     return True
 
 
@@ -89,31 +91,31 @@ def has_nan(node: Node) -> bool:
 def declaration(data: bytes) -> bool:
     """Parse a session's record of being durable."""
     try:
-        read = durable.from_bytes(data)
+        result = durable.from_bytes(data)
     except EntrepotError:
         return False
-    assert durable.from_bytes(read.to_bytes()) == read
+    assert durable.from_bytes(result.to_bytes()) == result
     return True
 
 
 def reference(data: bytes) -> bool:
     """Parse a reference, as stored in an orchestrator's database."""
     try:
-        said: Any = json.loads(data)
+        data_object: Any = json.loads(data)
     except (ValueError, RecursionError):
         return False
-    is_reference(said)
+    is_reference(data_object)
     try:
-        read = Reference.parse(said)
+        result = Reference.parse(data_object)
     except EntrepotError:
         return False
-    assert Reference.parse(read.to_dict()) == read
+    assert Reference.parse(result.to_dict()) == result
     return True
 
 
 def _manifest() -> Manifest:
     whole = Chunk("ab" * 32, 1 << 20, 7)
-    inline = identified(b"small")
+    inline = chunk_from_bytes(b"small")
     oid = ObjectID(bytes(range(20)))
     saved = SavedObject(oid, 3, "numpy.ndarray", b"tree", ("a", "b"), (((0, 0, 1000), (0, 2000, 5)),))
     return Manifest(
@@ -148,7 +150,7 @@ _REFERENCE = Reference(
 )
 
 TARGETS = {
-    "manifest": Target(manifest, (to_text(_manifest()),)),
+    "manifest": Target(manifest, (encode_manifest(_manifest()),)),
     "tree": Target(tree, (pack_tree(_LEAF), pack_tree(Node("python.list", 1, None, [], [_LEAF, _LEAF])))),
     "declaration": Target(declaration, (durable.Durable("s3://b/d", "behind", "a*").to_bytes(),)),
     "reference": Target(reference, (json.dumps(_REFERENCE.to_dict()).encode(),)),

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from targets import TARGETS
 
 ROUNDS = 3000
-FOUND = Path(__file__).with_name("found")  # TARGET-*: one input per file
+FINDINGS = Path(__file__).with_name("found")  # TARGET-*: one input per file
 
-HOSTILE = (
+HOSTILE_INPUTS = (
     b"",
     b"[" * 5000,
     b'{"a":' * 5000,
@@ -26,22 +26,26 @@ HOSTILE = (
 )
 
 
-def mutated(data: bytes, chance: random.Random) -> bytes:
+def mutate(data: bytes, rng: random.Random) -> bytes:
     """Change, remove, duplicate or replace a few bytes, or insert significant numbers and brackets."""
     out = bytearray(data)
-    for _ in range(chance.randrange(1, 5)):
-        at = chance.randrange(len(out) + 1)
-        how = chance.randrange(5)
-        if how == 0 and at < len(out):
-            out[at] = chance.randrange(256)
-        elif how == 1:
-            del out[at : at + chance.randrange(1, 9)]
-        elif how == 2:
-            out[at:at] = out[at : at + chance.randrange(1, 33)]
-        elif how == 3:
-            out[at:at] = chance.choice((b"-1", b"99999999999999999999", b"1e999", b"null", b"[]", b"{}", b'"', b"NaN"))
+    for _ in range(rng.randrange(1, 5)):
+        position = rng.randrange(len(out) + 1)
+        mutation = rng.randrange(5)
+        if mutation == 0 and position < len(out):
+            out[position] = rng.randrange(256)
+        elif mutation == 1:
+            del out[position : position + rng.randrange(1, 9)]
+        elif mutation == 2:
+            out[position:position] = out[position : position + rng.randrange(1, 33)]
+        elif mutation == 3:
+            out[position:position] = rng.choice(
+                (b"-1", b"99999999999999999999", b"1e999", b"null", b"[]", b"{}", b'"', b"NaN")
+            )
         else:
-            out[at : at + 1] = chance.choice((b"\xff", b"\x00", b"\xc1", b"\xdf\xff\xff\xff\xff", b"\n", b"}", b"]"))
+            out[position : position + 1] = rng.choice(
+                (b"\xff", b"\x00", b"\xc1", b"\xdf\xff\xff\xff\xff", b"\n", b"}", b"]")
+            )
     return bytes(out)
 
 
@@ -50,10 +54,10 @@ def test_nothing_but_the_projects_errors(name: str) -> None:
     target = TARGETS[name]
     for seed in target.seeds:
         assert target.run(seed), "a seed is read well"
-    for data in HOSTILE:
+    for data in HOSTILE_INPUTS:
         target.run(data)
-    for path in sorted(FOUND.glob(f"{name}-*")):
+    for path in sorted(FINDINGS.glob(f"{name}-*")):
         target.run(path.read_bytes())
-    chance = random.Random(20)
+    rng = random.Random(20)
     for _ in range(ROUNDS):
-        target.run(mutated(chance.choice(target.seeds), chance))
+        target.run(mutate(rng.choice(target.seeds), rng))

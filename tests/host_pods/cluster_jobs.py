@@ -66,8 +66,8 @@ def main() -> None:
         DagsterInstance.get() as instance,
         execute_job(reconstructable(spread), instance, run_config=config, raise_on_error=False) as result,
     ):
-        found = {"success": result.success}
-    Path(sys.argv[1]).write_text(json.dumps(found))
+        results = {"success": result.success}
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-_DONE = {
+_SUCCEEDED = {
     "phase": "Succeeded",
     "containerStatuses": [
         {
@@ -33,22 +33,22 @@ _DONE = {
 }
 
 
-class KubeApi:
+class FakeKubeApi:
     """Records what was created, in order.
 
     Attributes:
         pods, jobs: the manifests.
-        unknown: requests that are not implemented; should be empty at the end of a test.
+        unimplemented: requests that are not implemented; should be empty at the end of a test.
     """
 
     def __init__(self, run: Callable[[dict[str, Any]], subprocess.Popen[bytes]] | None = None) -> None:
         self.pods: list[dict[str, Any]] = []
         self.jobs: list[dict[str, Any]] = []
-        self.unknown: list[str] = []
-        self._run = run
+        self.unimplemented: list[str] = []
+        self._run_job = run
         self._processes: dict[str, subprocess.Popen[bytes]] = {}  # by job name
 
-    def end(self) -> None:
+    def stop_processes(self) -> None:
         """Wait for the processes that were started; kill those that hang."""
         for process in self._processes.values():
             try:
@@ -57,62 +57,64 @@ class KubeApi:
                 process.kill()
                 process.wait(10)
 
-    def _state(self, kind: str, name: str) -> dict[str, Any]:
+    def _status(self, kind: str, name: str) -> dict[str, Any]:
         if kind == "pods":
-            return _DONE
+            return _SUCCEEDED
         process = self._processes.get(name)
         failed = process is not None and process.poll() not in (None, 0)
         return {"failed": 1} if failed else {"active": 1}
 
-    def answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+    def respond(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         """Status and body of the response."""
         parts = path.strip("/").split("/")
         if "namespaces" not in parts:
-            return self._unknown(method, path)
+            return self._not_implemented(method, path)
         kind, *rest = parts[parts.index("namespaces") + 2 :]
         if kind == "pods" and method == "POST" and body is not None:
             self.pods.append(body)
-            return 201, {**body, "status": _DONE}
+            return 201, {**body, "status": _SUCCEEDED}
         if kind == "jobs" and method == "POST" and body is not None:
             self.jobs.append(body)
-            if self._run is not None:
-                self._processes[body["metadata"]["name"]] = self._run(body)
+            if self._run_job is not None:
+                self._processes[body["metadata"]["name"]] = self._run_job(body)
             return 201, body
         if kind in ("pods", "events") and method == "GET" and not rest:
             return 200, {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}
         if kind == "pods" and rest[1:] == ["log"]:
             return 200, ""
-        made = self.pods if kind == "pods" else self.jobs
-        found = [one for one in made if rest and one["metadata"]["name"] == rest[0]]
-        if found:
-            return 200, {**found[-1], "status": self._state(kind, rest[0])}
-        return self._unknown(method, path)
+        manifests = self.pods if kind == "pods" else self.jobs
+        matching = [manifest for manifest in manifests if rest and manifest["metadata"]["name"] == rest[0]]
+        if matching:
+            return 200, {**matching[-1], "status": self._status(kind, rest[0])}
+        return self._not_implemented(method, path)
 
-    def _unknown(self, method: str, path: str) -> tuple[int, Any]:
-        self.unknown.append(f"{method} {path}")
+    def _not_implemented(self, method: str, path: str) -> tuple[int, Any]:
+        self.unimplemented.append(f"{method} {path}")
         return 404, {"kind": "Status", "code": 404, "message": f"nobody answers {method} {path}"}
 
 
 @contextmanager
 def serving(
     folder: Path, run: Callable[[dict[str, Any]], subprocess.Popen[bytes]] | None = None
-) -> Iterator[tuple[KubeApi, Path]]:
+) -> Iterator[tuple[FakeKubeApi, Path]]:
     """Serve the API, and write a kubeconfig for its clients.
 
     Args:
         folder: directory for the kubeconfig.
         run: starts the command of a job.
     """
-    api = KubeApi(run)
+    api = FakeKubeApi(run)
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
-            count = int(self.headers.get("Content-Length") or 0)
-            sent = self.rfile.read(count)
-            status, found = api.answer(self.command, urlsplit(self.path).path, json.loads(sent) if sent else None)
-            text = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+            content_length = int(self.headers.get("Content-Length") or 0)
+            request_body = self.rfile.read(content_length)
+            status, response = api.respond(
+                self.command, urlsplit(self.path).path, json.loads(request_body) if request_body else None
+            )
+            text = response.encode() if isinstance(response, str) else json.dumps(response).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "text/plain" if isinstance(found, str) else "application/json")
+            self.send_header("Content-Type", "text/plain" if isinstance(response, str) else "application/json")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
@@ -141,7 +143,7 @@ def serving(
     try:
         yield api, file
     finally:
-        api.end()
+        api.stop_processes()
         server.shutdown()
         server.server_close()
         thread.join(10)

@@ -14,14 +14,14 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 from airflow.sdk import DAG, task, task_group
 from airflow.sdk.exceptions import AirflowSkipException
 from entrepot.ids import ObjectID
-from entrepot_airflow import FollowData, pod_override
-from entrepot_io.placement.wishes import annotate
+from entrepot_airflow import DataLocalityCallback, pod_override
 from entrepot_io.sessions import kedro_session_in_airflow
+from entrepot_operator.placement.placement_hints import build_annotations
 from kube_api import serving
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-HOME = Path(os.environ["AIRFLOW_HOME"])
-LOCATIONS = HOME / "locations.json"
+AIRFLOW_HOME = Path(os.environ["AIRFLOW_HOME"])
+LOCATIONS = AIRFLOW_HOME / "locations.json"
 
 
 def ones(count: int) -> Any:
@@ -62,7 +62,7 @@ with DAG("flow", schedule=None, start_date=START) as flow:
 
     @task
     def gather(values: Any) -> int:
-        return sum(len(one) for one in values)
+        return sum(len(value) for value in values)
 
     @task(executor_config={"pod_override": pod_override(reads=["big"], locality="required")})
     def choosy(first: Any, second: Any) -> int:
@@ -73,7 +73,11 @@ with DAG("flow", schedule=None, start_date=START) as flow:
         return len(value)
 
     # The pod of a Kedro node: it reads datasets of the DAG run's session, given by key.
-    @task(executor_config={"pod_override": pod_override(annotations=annotate(keys=["dataset:raw"], scope="project"))})
+    @task(
+        executor_config={
+            "pod_override": pod_override(annotations=build_annotations(keys=["dataset:raw"], scope="project"))
+        }
+    )
     def nodes() -> None:
         return None
 
@@ -94,24 +98,24 @@ with DAG("flow", schedule=None, start_date=START) as flow:
         end(begin(size))
 
     nodes()
-    one, two = big(), small()
-    both(one, two)
-    choosy(one, two)
-    indifferent(one)
+    big_value, small_value = big(), small()
+    both(big_value, small_value)
+    choosy(big_value, small_value)
+    indifferent(big_value)
     grown = grow.expand(size=sizes())
     after.expand(values=odd.expand(size=sizes()))
     shrink.expand(values=grown)
     gather(grown)
     branch.expand(size=[300_000, 400_000])
 
-GPU: Any = {
+GPU_AFFINITY: Any = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
         }
     }
 }
-CONFIG = str(HOME / "kubeconfig")
+KUBECONFIG = str(AIRFLOW_HOME / "kubeconfig")
 with DAG("operator", schedule=None, start_date=START) as operator:
 
     @task
@@ -121,30 +125,30 @@ with DAG("operator", schedule=None, start_date=START) as operator:
     @task
     def moved(value: Any) -> None:
         """Move the data to other nodes between the tasks, by rewriting the locations file."""
-        place(entries("operator"))
+        write_locations(entries("operator"))
 
     @task
     def unread() -> Any:
         return ones(9_000_000)
 
-    kept = made()
+    made_value = made()
     pod = KubernetesPodOperator(
         task_id="pod",
         name="pod",
         namespace="jobs",
         image="image:1",
         arguments=["{{ ti.xcom_pull('small') }}"],
-        config_file=CONFIG,
+        config_file=KUBECONFIG,
         in_cluster=False,
-        callbacks=FollowData,
-        affinity=GPU,
+        callbacks=DataLocalityCallback,
+        affinity=GPU_AFFINITY,
     )
     plain = KubernetesPodOperator(
         task_id="plain",
         name="plain",
         namespace="jobs",
         image="image:1",
-        config_file=CONFIG,
+        config_file=KUBECONFIG,
         in_cluster=False,
     )
     named = KubernetesPodOperator(
@@ -152,14 +156,14 @@ with DAG("operator", schedule=None, start_date=START) as operator:
         name="named",
         namespace="jobs",
         image="image:1",
-        config_file=CONFIG,
+        config_file=KUBECONFIG,
         in_cluster=False,
         annotations={"entrepot.dev/reads": "unread"},
-        callbacks=FollowData,
+        callbacks=DataLocalityCallback,
     )
     # Sequential, so that pods are created in a known order.
-    moved([kept, unread()]).set_downstream(pod)
-    kept.set_downstream([pod, plain])
+    moved([made_value, unread()]).set_downstream(pod)
+    made_value.set_downstream([pod, plain])
     pod.set_downstream(plain)
     plain.set_downstream(named)
 
@@ -175,24 +179,24 @@ def entries(dag_id: str) -> dict[str, Any]:
         return {f"{row.task_id}[{row.map_index}]": row.value for row in rows.all()}
 
 
-def place(entries: dict[str, Any], prefix: str = "node") -> None:
+def write_locations(entries: dict[str, Any], prefix: str = "node") -> None:
     """Write a locations file in which each value is on a node of its own, named after the task."""
     objects = {
         value["id"]: {f"{prefix}-{name.replace('[-1]', '').replace('[', '-').strip(']')}": value["nbytes"]}
         for name, value in entries.items()
         if isinstance(value, dict) and "id" in value
     }
-    made = LOCATIONS.with_suffix(".new")
-    made.write_text(json.dumps({"version": 1, "objects": objects}))
-    made.rename(LOCATIONS)
+    new_file = LOCATIONS.with_suffix(".new")
+    new_file.write_text(json.dumps({"version": 1, "objects": objects}))
+    new_file.rename(LOCATIONS)
 
 
-def executors_pod(ti: Any, try_number: int, override: Any = None) -> dict[str, Any]:
+def executor_pod(ti: Any, try_number: int, override: Any = None) -> dict[str, Any]:
     """The pod that the Kubernetes executor creates for a task instance."""
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
     from kubernetes.client import ApiClient, V1Container, V1Pod, V1PodSpec
 
-    own: Any = PodGenerator.from_obj(getattr(ti.task, "executor_config", None) or {})
+    task_override: Any = PodGenerator.from_obj(getattr(ti.task, "executor_config", None) or {})
     pod = PodGenerator.construct_pod(
         dag_id=ti.dag_id,
         task_id=ti.task_id,
@@ -201,7 +205,7 @@ def executors_pod(ti: Any, try_number: int, override: Any = None) -> dict[str, A
         kube_image="airflow:3",
         date=None,
         args=["run"],
-        pod_override_object=override or own,
+        pod_override_object=override or task_override,
         base_worker_pod=V1Pod(spec=V1PodSpec(containers=[V1Container(name="base")])),
         namespace="airflow",
         scheduler_job_id="7",
@@ -209,76 +213,76 @@ def executors_pod(ti: Any, try_number: int, override: Any = None) -> dict[str, A
         map_index=ti.map_index,
         with_mutation_hook=True,
     )
-    found: Any = ApiClient().sanitize_for_serialization(pod)
-    return dict(found)
+    serialized: Any = ApiClient().sanitize_for_serialization(pod)
+    return dict(serialized)
 
 
-def pods_of(run: Any, try_number: int) -> dict[str, Any]:
+def executor_pods(run: Any, try_number: int) -> dict[str, Any]:
     from airflow.models.log import Log
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    made = {}
+    pods = {}
     with create_session() as session:
-        mine = Log("open", owner="scheduler", extra=f"attempt {try_number}", dag_id=run.dag_id)
-        session.add(mine)  # stands for an open transaction of the scheduler
+        uncommitted = Log("open", owner="scheduler", extra=f"attempt {try_number}", dag_id=run.dag_id)
+        session.add(uncommitted)  # stands for an open transaction of the scheduler
         for ti in session.scalars(
             select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
         ).all():
             task: Any = flow.task_dict[ti.task_id]
             ti.task = task
-            made[f"{ti.task_id}[{ti.map_index}]"] = executors_pod(ti, try_number)
+            pods[f"{ti.task_id}[{ti.map_index}]"] = executor_pod(ti, try_number)
         session.rollback()
     with create_session() as session:
-        kept = session.scalars(select(Log).where(Log.event == "open")).all()
-        assert not kept, "what the scheduler had not committed was committed"
-    return made
+        committed = session.scalars(select(Log).where(Log.event == "open")).all()
+        assert not committed, "what the scheduler had not committed was committed"
+    return pods
 
 
-def refused(ti: Any, said: str) -> list[str]:
+def pod_error(ti: Any, locality: str) -> list[str]:
     """How the executor's code fails for a task whose pod has an invalid annotation."""
     from airflow.providers.cncf.kubernetes.exceptions import PodMutationHookException
     from kubernetes.client import V1ObjectMeta, V1Pod
 
-    override = V1Pod(metadata=V1ObjectMeta(annotations={"entrepot.dev/locality": said}))
+    override = V1Pod(metadata=V1ObjectMeta(annotations={"entrepot.dev/locality": locality}))
     try:
-        executors_pod(ti, 1, override)
+        executor_pod(ti, 1, override)
     except PodMutationHookException as error:
         return [type(error.__cause__).__name__, str(error.__cause__)]
     return []
 
 
-def without_database() -> dict[str, Any]:
+def pod_without_database() -> dict[str, Any]:
     """The pod created while the database is unreachable."""
     from types import SimpleNamespace
 
     task_instance = SimpleNamespace(task=None, dag_id="flow", task_id="both", run_id="r", map_index=-1)
-    return executors_pod(task_instance, 1)
+    return executor_pod(task_instance, 1)
 
 
 def main() -> None:
-    place({})
+    write_locations({})
     if "--without-database" in sys.argv:
-        Path(sys.argv[1]).write_text(json.dumps(without_database()))
+        Path(sys.argv[1]).write_text(json.dumps(pod_without_database()))
         return
     run = flow.test()
     states = {str(ti.state) for ti in run.get_task_instances()}
-    found: dict[str, Any] = {"states": sorted(states), "entries": entries("flow")}
+    results: dict[str, Any] = {"states": sorted(states), "entries": entries("flow")}
     raw = ObjectID.derive("project", kedro_session_in_airflow("flow", run.run_id), "dataset:raw")
-    found["entries"]["kedro"] = {"id": str(raw), "nbytes": 1000}
-    place(found["entries"])
-    found["first"] = pods_of(run, 1)
-    place(found["entries"], "other")
-    found["second"] = pods_of(run, 2)
-    found["refused"] = refused(run.get_task_instances()[0], "nearby")
+    results["entries"]["kedro"] = {"id": str(raw), "nbytes": 1000}
+    write_locations(results["entries"])
+    results["first"] = executor_pods(run, 1)
+    write_locations(results["entries"], "other")
+    results["second"] = executor_pods(run, 2)
+    results["refused"] = pod_error(run.get_task_instances()[0], "nearby")
     LOCATIONS.unlink()
-    found["unknown"] = pods_of(run, 3)
-    with serving(HOME) as (api, _):
+    results["unknown"] = executor_pods(run, 3)
+    with serving(AIRFLOW_HOME) as (api, _):
         run = operator.test()
-        found["operator"] = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
-        found["pods"], found["unanswered"] = api.pods, api.unknown
-    Path(sys.argv[1]).write_text(json.dumps(found))
+        results["operator"] = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+        results["pods"], results["unanswered"] = api.pods, api.unimplemented
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

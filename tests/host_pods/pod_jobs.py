@@ -30,9 +30,9 @@ from entrepot_dagster import EntrepotIOManager, entrepot_k8s_job_executor, place
 from entrepot_io.keys import dagster_asset_key, dagster_output_key
 from entrepot_io.sessions import SCOPE_SESSION, run_session
 
-HOME = Path(os.environ["DAGSTER_HOME"])
-LOCATIONS = HOME / "locations.json"
-REPAIRED = HOME / "repaired"
+DAGSTER_HOME = Path(os.environ["DAGSTER_HOME"])
+LOCATIONS = DAGSTER_HOME / "locations.json"
+REPAIRED_MARK = DAGSTER_HOME / "repaired"
 RESOURCES = {"io_manager": EntrepotIOManager(scope="tests")}
 
 
@@ -46,7 +46,7 @@ def small() -> Any:
     return np.ones(1_000_000, dtype=np.uint8)
 
 
-GPU = {
+GPU_AFFINITY = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
@@ -57,7 +57,7 @@ GPU = {
 
 @op(
     ins={"first": In(), "second": In()},
-    tags=placement_tags(locality="required", reads=["big"], config={"pod_spec_config": {"affinity": GPU}}),
+    tags=placement_tags(locality="required", reads=["big"], config={"pod_spec_config": {"affinity": GPU_AFFINITY}}),
 )
 def choosy(first: Any, second: Any) -> int:
     return len(first) + len(second)
@@ -65,16 +65,16 @@ def choosy(first: Any, second: Any) -> int:
 
 @op(ins={"first": In(), "second": In()})
 def both(first: Any, second: Any) -> int:
-    if not REPAIRED.exists():
+    if not REPAIRED_MARK.exists():
         raise RuntimeError("told to fail")
     return len(first) + len(second)
 
 
 @job(executor_def=entrepot_k8s_job_executor, resource_defs=RESOURCES)
 def flow() -> None:
-    one, two = big(), small()
-    choosy(one, two)
-    both(one, two)
+    big_value, small_value = big(), small()
+    choosy(big_value, small_value)
+    both(big_value, small_value)
 
 
 @asset
@@ -102,11 +102,11 @@ def reporting() -> Any:
 def run_command(manifest: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Act as a node: run the command of the job's container with its environment."""
     (container,) = manifest["spec"]["template"]["spec"]["containers"]
-    variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    variables = {item["name"]: item["value"] for item in container["env"] if "value" in item}
     variables.pop("ENTREPOT_ADDRESS", None)  # the node's own address, here that of the test's store
-    variables["DAGSTER_HOME"] = str(HOME)
-    arguments = [one for one in container["args"] if one != "dagster"]
-    with (HOME / "steps.log").open("ab") as log:
+    variables["DAGSTER_HOME"] = str(DAGSTER_HOME)
+    arguments = [item for item in container["args"] if item != "dagster"]
+    with (DAGSTER_HOME / "steps.log").open("ab") as log:
         command = [sys.executable, "-m", "dagster", *arguments]
         return subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
 
@@ -124,14 +124,14 @@ def main() -> None:
                 "job_image": "image:1",
                 "job_namespace": "jobs",
                 "load_incluster_config": False,
-                "kubeconfig_file": str(HOME / "kubeconfig"),
+                "kubeconfig_file": str(DAGSTER_HOME / "kubeconfig"),
                 "locations": str(LOCATIONS),
                 "socket_folder": "/run/stores",
             }
         }
     }
-    found: dict[str, Any] = {}
-    with serving(HOME, run_command) as (api, _), DagsterInstance.get() as instance:
+    results: dict[str, Any] = {}
+    with serving(DAGSTER_HOME, run_command) as (api, _), DagsterInstance.get() as instance:
         run_id = make_new_run_id()
         asset_id = str(ObjectID.derive("tests", SCOPE_SESSION, dagster_asset_key(["raw"])))
         objects = {
@@ -140,16 +140,16 @@ def main() -> None:
             asset_id: {"node-c": 2_000_000},
         }
         LOCATIONS.write_text(json.dumps({"version": 1, "objects": objects}))
-        whole = reconstructable(flow)
+        flow_job = reconstructable(flow)
         run = instance.create_run_for_job(
-            whole.get_definition(), run_id=run_id, run_config=config, job_code_origin=whole.get_python_origin()
+            flow_job.get_definition(), run_id=run_id, run_config=config, job_code_origin=flow_job.get_python_origin()
         )
-        found["first"] = execute_run(whole, run, instance).success
-        REPAIRED.touch()
+        results["first"] = execute_run(flow_job, run, instance).success
+        REPAIRED_MARK.touch()
         options = ReexecutionOptions.from_failure(run_id, instance)
-        with execute_job(whole, instance, run_config=config, reexecution_options=options) as result:
-            found["second"] = result.success
-            found["told"] = [
+        with execute_job(flow_job, instance, run_config=config, reexecution_options=options) as result:
+            results["second"] = result.success
+            results["messages"] = [
                 str(event.message)
                 for event in result.all_events
                 if event.event_specific_data is not None
@@ -157,9 +157,9 @@ def main() -> None:
             ]
         assert materialize([raw], instance=instance, resources=RESOURCES).success
         with execute_job(reconstructable(reporting), instance, run_config=config) as result:
-            found["reporting"] = result.success
-        found["jobs"], found["unanswered"] = api.jobs, api.unknown
-    Path(sys.argv[1]).write_text(json.dumps(found))
+            results["reporting"] = result.success
+        results["jobs"], results["unanswered"] = api.jobs, api.unimplemented
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_pods import HOSTNAME, drawn
+from pod_inspection import HOSTNAME, preferred_nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
 DAGS = Path(__file__).with_name("pod_dags.py")
-STORE = "entrepot.dev/store"
+STORE_LABEL = "entrepot.dev/store"
 
 
-def run(home: Path, address: str, database: dict[str, str], *commands: list[str]) -> str:
+def run_commands(home: Path, address: str, database: dict[str, str], *commands: list[str]) -> str:
     environment = (
         os.environ
         | database
@@ -37,14 +37,14 @@ def run(home: Path, address: str, database: dict[str, str], *commands: list[str]
             "ENTREPOT_SCOPE": "tests",
         }
     )
-    said = ""
+    output = ""
     for command in commands:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *command], env=environment, cwd=home, capture_output=True, text=True, timeout=600
         )
-        said += done.stdout + done.stderr
-        assert done.returncode == 0, said[-20_000:]
-    return said
+        output += process.stdout + process.stderr
+        assert process.returncode == 0, output[-20_000:]
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -53,36 +53,36 @@ def made(
 ) -> dict[str, Any]:
     """Results of the DAGs in pod_dags.py."""
     home = tmp_path_factory.mktemp("airflow")
-    run(home, module_daemon.address, airflow_database(), [str(DAGS), str(home / "found.json")])
-    found: dict[str, Any] = json.loads((home / "found.json").read_text())
-    return found
+    run_commands(home, module_daemon.address, airflow_database(), [str(DAGS), str(home / "found.json")])
+    results: dict[str, Any] = json.loads((home / "found.json").read_text())
+    return results
 
 
-def terms(pod: dict[str, Any]) -> Any:
-    node = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    return node.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+def required_terms(pod: dict[str, Any]) -> Any:
+    node_affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    return node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
 
 
-def test_a_task_is_drawn_to_what_its_upstream_tasks_pushed(made: dict[str, Any]) -> None:
+def test_a_task_is_scheduled_near_its_upstream_values(made: dict[str, Any]) -> None:
     assert made["states"] == ["skipped", "success"]
-    assert drawn(made["first"]["both[-1]"]) == {"node-big": 100, "node-small": 33}
+    assert preferred_nodes(made["first"]["both[-1]"]) == {"node-big": 100, "node-small": 33}
 
 
-def test_a_task_that_reads_nothing_wants_a_store_and_no_node(made: dict[str, Any]) -> None:
+def test_a_task_without_inputs_prefers_any_store(made: dict[str, Any]) -> None:
     pod = made["first"]["big[-1]"]
-    assert drawn(pod) == {}
+    assert preferred_nodes(pod) == {}
     (term,) = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert term["preference"]["matchExpressions"][0]["key"] == STORE
+    assert term["preference"]["matchExpressions"][0]["key"] == STORE_LABEL
     (container,) = pod["spec"]["containers"]
     assert "/run/stores" in [mount["mountPath"] for mount in container["volumeMounts"]]
     assert {"name": "ENTREPOT_ADDRESS", "value": "unix:///run/stores/store.sock"} in container["env"]
-    assert "AIRFLOW_IS_K8S_EXECUTOR_POD" in [one["name"] for one in container["env"]]
+    assert "AIRFLOW_IS_K8S_EXECUTOR_POD" in [variable["name"] for variable in container["env"]]
 
 
-def test_what_the_author_says_goes_before_the_graph(made: dict[str, Any]) -> None:
+def test_the_authors_override_precedes_the_graph(made: dict[str, Any]) -> None:
     choosy = made["first"]["choosy[-1]"]
-    assert drawn(choosy) == {"node-big": 100}
-    assert terms(choosy) == [
+    assert preferred_nodes(choosy) == {"node-big": 100}
+    assert required_terms(choosy) == [
         {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["node-big"]}]},
     ]
     indifferent = made["first"]["indifferent[-1]"]
@@ -90,32 +90,32 @@ def test_what_the_author_says_goes_before_the_graph(made: dict[str, Any]) -> Non
     assert "volumes" not in indifferent["spec"]
 
 
-def test_each_instance_of_a_mapped_task_is_drawn_to_its_own_value(made: dict[str, Any]) -> None:
+def test_each_mapped_instance_is_scheduled_near_its_own_value(made: dict[str, Any]) -> None:
     for index in range(2):
-        assert drawn(made["first"][f"shrink[{index}]"]) == {f"node-grow-{index}": 100}
-        assert drawn(made["first"][f"branch.end[{index}]"]) == {f"node-branch.begin-{index}": 100}
+        assert preferred_nodes(made["first"][f"shrink[{index}]"]) == {f"node-grow-{index}": 100}
+        assert preferred_nodes(made["first"][f"branch.end[{index}]"]) == {f"node-branch.begin-{index}": 100}
 
 
-def test_an_instance_that_was_skipped_leaves_no_gap(made: dict[str, Any]) -> None:
+def test_skipped_instances_are_left_out(made: dict[str, Any]) -> None:
     assert "after[1]" not in made["first"]
-    assert drawn(made["first"]["after[0]"]) == {"node-odd-1": 100}
+    assert preferred_nodes(made["first"]["after[0]"]) == {"node-odd-1": 100}
 
 
-def test_a_task_that_gathers_is_drawn_to_all_of_them(made: dict[str, Any]) -> None:
-    assert drawn(made["first"]["gather[-1]"]) == {"node-grow-1": 100, "node-grow-0": 50}
+def test_a_gathering_task_is_scheduled_near_all_its_inputs(made: dict[str, Any]) -> None:
+    assert preferred_nodes(made["first"]["gather[-1]"]) == {"node-grow-1": 100, "node-grow-0": 50}
 
 
-def test_the_pod_of_a_kedro_node_is_drawn_to_its_datasets(made: dict[str, Any]) -> None:
-    assert drawn(made["first"]["nodes[-1]"]) == {"node-kedro": 100}
+def test_the_pod_of_a_kedro_node_is_scheduled_near_its_datasets(made: dict[str, Any]) -> None:
+    assert preferred_nodes(made["first"]["nodes[-1]"]) == {"node-kedro": 100}
 
 
-def test_the_next_attempt_looks_again(made: dict[str, Any]) -> None:
-    assert drawn(made["second"]["both[-1]"]) == {"other-big": 100, "other-small": 33}
+def test_the_next_attempt_reads_locations_again(made: dict[str, Any]) -> None:
+    assert preferred_nodes(made["second"]["both[-1]"]) == {"other-big": 100, "other-small": 33}
 
 
-def test_without_locations_a_pod_is_made_all_the_same(made: dict[str, Any]) -> None:
+def test_a_pod_is_created_without_locations(made: dict[str, Any]) -> None:
     pod = made["unknown"]["both[-1]"]
-    assert drawn(pod) == {}
+    assert preferred_nodes(pod) == {}
     assert pod["spec"]["volumes"]
     assert "unknown-objects" in pod["metadata"]["annotations"]["entrepot.dev/injected"]
 
@@ -126,27 +126,29 @@ def test_no_pod_is_bound_to_a_node_by_name(made: dict[str, Any]) -> None:
     assert not [pod for pod in pods if "nodeName" in pod["spec"]]
 
 
-def test_the_pod_of_an_operator_is_made_where_the_data_is_then(made: dict[str, Any]) -> None:
+def test_operator_pods_use_the_locations_at_creation(made: dict[str, Any]) -> None:
     assert set(made["operator"].values()) == {"success"}
     assert made["unanswered"] == []
     pod, plain, named = made["pods"]
-    assert drawn(pod) == {"node-made": 100}
-    (term,) = terms(pod)
+    assert preferred_nodes(pod) == {"node-made": 100}
+    (term,) = required_terms(pod)
     assert {"key": "gpu", "operator": "Exists"} in term["matchExpressions"]  # the author's requirement is kept
-    assert drawn(named) == {"node-unread": 100}
+    assert preferred_nodes(named) == {"node-unread": 100}
     assert not plain["spec"].get("affinity")  # without callback and annotations the pod is not ours to change
     assert not plain["spec"].get("volumes")
 
 
-def test_a_wish_that_cannot_be_understood_fails_the_task_with_its_reason(made: dict[str, Any]) -> None:
+def test_an_invalid_annotation_fails_the_task(made: dict[str, Any]) -> None:
     kind, text = made["refused"]
     assert kind == "InvalidArgument"
     assert "'nearby'" in text
 
 
-def test_a_database_that_does_not_answer_makes_no_task_fail(tmp_path: Path) -> None:
-    said = run(tmp_path, "unix:///nowhere", {}, [str(DAGS), str(tmp_path / "found.json"), "--without-database"])
+def test_an_unreachable_database_fails_no_task(tmp_path: Path) -> None:
+    output = run_commands(
+        tmp_path, "unix:///nowhere", {}, [str(DAGS), str(tmp_path / "found.json"), "--without-database"]
+    )
     pod = json.loads((tmp_path / "found.json").read_text())
     assert pod["spec"]["volumes"]
-    assert drawn(pod) == {}
-    assert "what both of flow reads cannot be known now" in said
+    assert preferred_nodes(pod) == {}
+    assert "cannot determine the inputs of task both in DAG flow" in output

@@ -17,11 +17,11 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot_io.cluster.objects import resource_path
+from entrepot_operator.kubernetes.objects import resource_path
 from kubecp_api import Manifest
 from paired_nodes import Kubelet, PairedNode, paired_nodes
 
-HERE = Path(__file__).parent
+TEST_FOLDER = Path(__file__).parent
 ZONES = {"flow-east": "east", "flow-west": "west", "flow-north": "north"}
 
 
@@ -40,27 +40,27 @@ def namespace(entrepot_cluster: Any) -> str:
 @pytest.fixture(scope="module")
 def nodes(entrepot_cluster: Any, published: str) -> Iterator[dict[str, PairedNode]]:
     labels = {name: {"topology.kubernetes.io/zone": zone} for name, zone in ZONES.items()}
-    with paired_nodes(entrepot_cluster, labels, published) as made:
-        yield made
+    with paired_nodes(entrepot_cluster, labels, published) as started:
+        yield started
 
 
-def as_module(container: Manifest) -> list[str]:
+def local_command(container: Manifest) -> list[str]:
     """A container's command line, run by the tests' Python interpreter."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     return [sys.executable, *words[1:]] if words[0] == "python" else [sys.executable, "-m", *words]
 
 
-def host(home: Path, plane: Any, script: str, **variables: str) -> dict[str, Any]:
+def run_orchestrator(home: Path, control_plane: Any, script: str, **variables: str) -> dict[str, Any]:
     """Run an orchestrator's script to its end; returns its results."""
-    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig)} | variables
-    command = [sys.executable, str(HERE / script), str(home / "found.json")]
-    done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
-    found: dict[str, Any] = json.loads((home / "found.json").read_text())
-    return found
+    environment = os.environ | {"KUBECONFIG": str(control_plane.kubeconfig)} | variables
+    command = [sys.executable, str(TEST_FOLDER / script), str(home / "found.json")]
+    process = subprocess.run(command, env=environment, cwd=TEST_FOLDER, capture_output=True, text=True, timeout=240)
+    assert process.returncode == 0, (process.stdout + process.stderr)[-20_000:]
+    results: dict[str, Any] = json.loads((home / "found.json").read_text())
+    return results
 
 
-def test_a_pod_follows_what_a_store_sealed(
+def test_a_pod_is_scheduled_near_a_sealed_object(
     entrepot_cluster: Any, published: str, namespace: str, nodes: dict[str, PairedNode], tmp_path: Path
 ) -> None:
     """Using only the command line: ``entrepot inject --from-cluster`` on a pod."""
@@ -73,18 +73,18 @@ def test_a_pod_follows_what_a_store_sealed(
     spec = {"restartPolicy": "Never", "containers": [container]}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader"}, "spec": spec}
     words = ["inject", "-f", "-", "--require", "orders", "--from-cluster", "--store-namespace", published]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "entrepot.cli", *words, "--kubeconfig", str(entrepot_cluster.kubeconfig), "--strict"],
         input=json.dumps(manifest),
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    entrepot_cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", json.loads(done.stdout))
-    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module) as kubelet:
+    assert process.returncode == 0, process.stderr
+    entrepot_cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", json.loads(process.stdout))
+    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=local_command) as kubelet:
         kubelet.wait(["reader"])
-    assert kubelet.ran["reader"].node == "flow-west"
+    assert kubelet.runs["reader"].node == "flow-west"
     assert kubelet.log("reader").strip() == "8000000"
 
 
@@ -100,27 +100,27 @@ def test_pods_of_airflow_follow_their_data(
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(HERE),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(TEST_FOLDER),
         "NAMESPACE": namespace,
         "PUBLISHED": published,
         "AIRFLOW__ENTREPOT__LOCATIONS": f"cluster:{published}",
         "ENTREPOT_SCOPE": "tests",
-        "STORES": json.dumps({name: one.address for name, one in nodes.items()}),
+        "STORES": json.dumps({name: item.address for name, item in nodes.items()}),
     }
-    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module) as kubelet:
-        found = host(tmp_path, entrepot_cluster, "cluster_dags.py", **variables)
+    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=local_command) as kubelet:
+        results = run_orchestrator(tmp_path, entrepot_cluster, "cluster_dags.py", **variables)
         kubelet.check()
-    assert set(found["states"].values()) == {"success"}
-    (ran,) = [one for name, one in kubelet.ran.items() if one.pod["metadata"]["labels"].get("from") == "operator"]
+    assert set(results["states"].values()) == {"success"}
+    (ran,) = [item for name, item in kubelet.runs.items() if item.pod["metadata"]["labels"].get("from") == "operator"]
     assert ran.node == "flow-west"
     assert ran.code == 0
     assert kubelet.log(ran.pod["metadata"]["name"]).strip() == "2000000 bytes"
-    for one in found["pods"].values():
-        one["metadata"]["namespace"] = namespace
-        entrepot_cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", one)
-    placed = entrepot_cluster.bound(namespace, [one["metadata"]["name"] for one in found["pods"].values()])
-    where = {task: placed[one["metadata"]["name"]] for task, one in found["pods"].items()}
-    assert where == {"both": "flow-east", "one": "flow-west"}
+    for item in results["pods"].values():
+        item["metadata"]["namespace"] = namespace
+        entrepot_cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", item)
+    placed = entrepot_cluster.bound(namespace, [item["metadata"]["name"] for item in results["pods"].values()])
+    node_by_task = {task: placed[item["metadata"]["name"]] for task, item in results["pods"].items()}
+    assert node_by_task == {"both": "flow-east", "single": "flow-west"}
 
 
 def test_steps_of_dagster_run_where_their_inputs_are(
@@ -139,18 +139,25 @@ def test_steps_of_dagster_run_where_their_inputs_are(
         },
     }
     (tmp_path / "dagster.yaml").write_text(json.dumps({"run_launcher": launcher, "telemetry": {"enabled": False}}))
-    given = {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(HERE), "NAMESPACE": namespace, "PUBLISHED": published}
-    with Kubelet(entrepot_cluster, nodes, namespace, tmp_path, program=as_module, variables=given) as kubelet:
-        found = host(tmp_path, entrepot_cluster, "cluster_jobs.py", **given)
+    run_variables = {
+        "DAGSTER_HOME": str(tmp_path),
+        "PYTHONPATH": str(TEST_FOLDER),
+        "NAMESPACE": namespace,
+        "PUBLISHED": published,
+    }
+    with Kubelet(
+        entrepot_cluster, nodes, namespace, tmp_path, program=local_command, variables=run_variables
+    ) as kubelet:
+        results = run_orchestrator(tmp_path, entrepot_cluster, "cluster_jobs.py", **run_variables)
         kubelet.check()
     steps = {
-        one["value"]: ran
-        for ran in kubelet.ran.values()
-        for one in ran.pod["spec"]["containers"][0].get("env") or []
-        if one["name"] == "DAGSTER_RUN_STEP_KEY"
+        variable["value"]: ran
+        for ran in kubelet.runs.values()
+        for variable in ran.pod["spec"]["containers"][0].get("env") or []
+        if variable["name"] == "DAGSTER_RUN_STEP_KEY"
     }
-    said = "\n".join(kubelet.log(ran.pod["metadata"]["name"])[-3000:] for ran in steps.values())
-    assert found == {"success": True}, said
+    logs = "\n".join(kubelet.log(ran.pod["metadata"]["name"])[-3000:] for ran in steps.values())
+    assert results == {"success": True}, logs
     assert {step: ran.node for step, ran in steps.items()} == {
         "east": "flow-east",
         "count": "flow-east",
@@ -159,19 +166,21 @@ def test_steps_of_dagster_run_where_their_inputs_are(
     }
 
 
-def test_a_node_whose_store_is_lost_draws_nobody(
+def test_a_node_whose_store_is_lost_is_not_preferred(
     entrepot_cluster: Any, published: str, nodes: dict[str, PairedNode]
 ) -> None:
     """Has to be the last test, because the node's store is not restarted."""
-    from entrepot_io.cluster.access import find
-    from entrepot_io.cluster.api import Api
-    from entrepot_io.cluster.places import read_cluster
+    from entrepot_operator.kubernetes.api import Api
+    from entrepot_operator.kubernetes.credentials import find
+    from entrepot_operator.kubernetes.locations import read_cluster_locations
 
     api = Api(find(str(entrepot_cluster.kubeconfig)))
     with entrepot.connect(nodes["flow-north"].address) as store:
         oid = str(store.put(np.zeros(1000), name="gone"))
-    entrepot_cluster.wait(lambda: read_cluster(api, published).objects.get(oid), "the publisher")
+    entrepot_cluster.wait(lambda: read_cluster_locations(api, published).objects.get(oid), "the publisher")
     nodes["flow-north"].end("store")
-    entrepot_cluster.wait(lambda: read_cluster(api, published).objects.get(oid) == {}, "the lease to run out", 60)
-    assert "flow-north" in read_cluster(api, published).expired
+    entrepot_cluster.wait(
+        lambda: read_cluster_locations(api, published).objects.get(oid) == {}, "the lease to run out", 60
+    )
+    assert "flow-north" in read_cluster_locations(api, published).expired_nodes
     api.close()

@@ -19,7 +19,7 @@ from dagster import (
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster._core.execution.plan.state import KnownExecutionState
 from entrepot_dagster import EntrepotIOManager
-from entrepot_dagster.step_inputs import RecordedOutputs, named_references
+from entrepot_dagster.pods.step_inputs import RecordedOutputs, named_references
 from entrepot_io.connections import close_all
 
 
@@ -40,23 +40,23 @@ def several() -> tuple[bytes, bytes]:
 
 
 @op
-def gather(parts: list[bytes], one: bytes) -> int:
-    return len(one) + sum(map(len, parts))
+def gather(parts: list[bytes], first_output: bytes) -> int:
+    return len(first_output) + sum(map(len, parts))
 
 
 @job
 def flow() -> None:
-    one, _ = several()
-    gather(split().map(grow).collect(), one)
+    first_output, _ = several()
+    gather(split().map(grow).collect(), first_output)
 
 
 @pytest.fixture
 def run(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[DagsterInstance, str]]:
     monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
     with DagsterInstance.ephemeral() as instance:
-        done = flow.execute_in_process(instance=instance, resources={"io_manager": EntrepotIOManager(scope="tests")})
-        assert done.success
-        yield instance, done.run_id
+        result = flow.execute_in_process(instance=instance, resources={"io_manager": EntrepotIOManager(scope="tests")})
+        assert result.success
+        yield instance, result.run_id
     close_all()
 
 
@@ -76,21 +76,21 @@ def test_outputs_are_found_by_name_and_mapping_key(run: tuple[DagsterInstance, s
 
 def test_all_outputs_of_a_step(run: tuple[DagsterInstance, str]) -> None:
     recorded = RecordedOutputs(*run, None)
-    assert sorted(one.nbytes for one in recorded.of_step("several")) == [30_000, 40_000]
-    assert sorted(one.nbytes for one in recorded.of_step("split")) == [10_000, 20_000]
+    assert sorted(reference.nbytes for reference in recorded.of_step("several")) == [30_000, 40_000]
+    assert sorted(reference.nbytes for reference in recorded.of_step("split")) == [10_000, 20_000]
     assert list(recorded.of_step("nobody")) == []
 
 
-def test_a_run_that_goes_on_finds_what_it_did_not_make_again(run: tuple[DagsterInstance, str]) -> None:
+def test_a_re_execution_finds_its_parents_outputs(run: tuple[DagsterInstance, str]) -> None:
     instance, parent = run
-    first = instance.get_run_by_id(parent)
-    assert first is not None
-    known = KnownExecutionState.build_for_reexecution(instance, first)
-    recorded = RecordedOutputs(instance, "a-run-that-has-made-nothing", known)
+    parent_run = instance.get_run_by_id(parent)
+    assert parent_run is not None
+    parent_state = KnownExecutionState.build_for_reexecution(instance, parent_run)
+    recorded = RecordedOutputs(instance, "a-run-that-has-made-nothing", parent_state)
     reference = recorded.of_handle(StepOutputHandle("several", "one"))
     assert reference is not None
     assert reference.nbytes == 30_000
-    assert [one.nbytes for one in recorded.of_step("grow[second]")] == [40_000]
+    assert [item.nbytes for item in recorded.of_step("grow[second]")] == [40_000]
     assert (
         RecordedOutputs(instance, "a-run-that-has-made-nothing", None).of_handle(StepOutputHandle("several", "one"))
         is None
@@ -112,7 +112,7 @@ def test_an_asset_by_name_is_the_partition_of_the_run_or_else_its_last(
     recorded = RecordedOutputs(instance, run_id, None)
 
     def sizes(name: str, partition: str | None) -> list[int]:
-        return [one.nbytes for one in named_references(instance, recorded, [name], partition)]
+        return [reference.nbytes for reference in named_references(instance, recorded, [name], partition)]
 
     assert sizes("asset:orders", "a") == [10_000]
     assert sizes("asset:orders@b", "a") == [20_000]

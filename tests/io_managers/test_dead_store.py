@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from entrepot.errors import ObjectLost
 from entrepot_io.connections import close_all, scope_store, session_store
-from entrepot_io.handoff import get_by_key, get_value, put_value
+from entrepot_io.values import get_by_key, get_value, put_value
 
 WRITER = """
 import sys
 import numpy as np
 from entrepot_io.connections import scope_store
-from entrepot_io.handoff import put_value
+from entrepot_io.values import put_value
 
 put_value(scope_store(sys.argv[1], "tests"), "key", np.full(100_000, 2))
 """
@@ -42,12 +42,12 @@ def replace(daemon: Any) -> None:
 
 def test_a_key_means_what_is_in_the_store_that_is_there_now(daemon: Any) -> None:
     put_value(scope_store(daemon.address, "tests"), "key", np.full(100_000, 1))
-    held = get_by_key(scope_store(daemon.address, "tests"), "key")
+    value = get_by_key(scope_store(daemon.address, "tests"), "key")
     replace(daemon)
     subprocess.run([sys.executable, "-c", WRITER, daemon.address], check=True, timeout=60)
     # The dead store's value is still mapped in this process, but the key no longer refers to it.
     assert (get_by_key(scope_store(daemon.address, "tests"), "key") == 2).all()
-    assert (held == 1).all()
+    assert (value == 1).all()
 
 
 @pytest.mark.parametrize("session", ["", "run"])

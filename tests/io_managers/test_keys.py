@@ -28,10 +28,10 @@ parts = st.lists(st.text(alphabet="ab/%@[]:\u00e9", max_size=4), min_size=1, max
 
 
 @given(parts, parts)
-def test_different_parts_give_different_keys(one: list[str], other: list[str]) -> None:
-    assert (join(one) == join(other)) == (one == other)
-    assert (dagster_asset_key(one) == dagster_asset_key(other)) == (one == other)
-    assert (dagster_output_key(one) == dagster_output_key(other)) == (one == other)
+def test_different_parts_give_different_keys(first: list[str], other: list[str]) -> None:
+    assert (join(first) == join(other)) == (first == other)
+    assert (dagster_asset_key(first) == dagster_asset_key(other)) == (first == other)
+    assert (dagster_output_key(first) == dagster_output_key(other)) == (first == other)
 
 
 texts = st.text(alphabet="ab/%@[]0-", max_size=4)
@@ -40,18 +40,18 @@ xcoms = st.tuples(texts, texts, st.none() | st.integers(-1, 12), texts)
 
 @given(xcoms, xcoms)
 def test_different_xcoms_have_different_keys(
-    one: tuple[str, str, int | None, str], other: tuple[str, str, int | None, str]
+    first: tuple[str, str, int | None, str], other: tuple[str, str, int | None, str]
 ) -> None:
-    same = [(dag, task, -1 if index is None else index, key) for dag, task, index, key in (one, other)]
-    assert (airflow_key(*one) == airflow_key(*other)) == (same[0] == same[1])
+    same = [(dag, task, -1 if index is None else index, key) for dag, task, index, key in (first, other)]
+    assert (airflow_key(*first) == airflow_key(*other)) == (same[0] == same[1])
 
 
 @given(st.tuples(texts, st.none() | texts), st.tuples(texts, st.none() | texts))
 def test_different_partitions_and_versions_have_different_keys(
-    one: tuple[str, str | None], other: tuple[str, str | None]
+    first: tuple[str, str | None], other: tuple[str, str | None]
 ) -> None:
-    assert (dagster_asset_key([one[0]], one[1]) == dagster_asset_key([other[0]], other[1])) == (one == other)
-    assert (kedro_key(*one) == kedro_key(*other)) == (one == other)
+    assert (dagster_asset_key([first[0]], first[1]) == dagster_asset_key([other[0]], other[1])) == (first == other)
+    assert (kedro_key(*first) == kedro_key(*other)) == (first == other)
 
 
 def test_keys_are_readable() -> None:
@@ -79,9 +79,9 @@ def test_bad_parts_are_refused(bad: list[str]) -> None:
 
 
 @given(st.text(max_size=600), st.text(max_size=600))
-def test_names_fit_and_stay_apart(one: str, other: str) -> None:
-    assert len(object_name(one).encode()) <= MAX_NAME_BYTES
-    assert (object_name(one) == object_name(other)) == (one == other)
+def test_names_fit_and_stay_apart(first: str, other: str) -> None:
+    assert len(object_name(first).encode()) <= MAX_NAME_BYTES
+    assert (object_name(first) == object_name(other)) == (first == other)
 
 
 def test_short_names_are_left_alone() -> None:
@@ -111,11 +111,11 @@ def test_bad_times_to_live_are_refused(value: float | str) -> None:
 
 
 def test_scopes_tell_deployments_apart(tmp_path: Path) -> None:
-    one, other = tmp_path / "one" / "airflow", tmp_path / "other" / "airflow"
-    assert folder_scope("airflow", one) == folder_scope("airflow", one.parent / "." / "airflow")
-    assert folder_scope("airflow", one) != folder_scope("airflow", other)
-    assert folder_scope("airflow", one) != folder_scope("kedro", one)
-    assert folder_scope("airflow", one).startswith("airflow-airflow-")
+    first, other = tmp_path / "one" / "airflow", tmp_path / "other" / "airflow"
+    assert folder_scope("airflow", first) == folder_scope("airflow", first.parent / "." / "airflow")
+    assert folder_scope("airflow", first) != folder_scope("airflow", other)
+    assert folder_scope("airflow", first) != folder_scope("kedro", first)
+    assert folder_scope("airflow", first).startswith("airflow-airflow-")
 
 
 def test_scopes_follow_links(tmp_path: Path) -> None:

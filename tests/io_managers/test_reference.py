@@ -58,7 +58,7 @@ def _drop(field: str) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_drop("entrepot"), "no field 'entrepot'"),
         (_set("entrepot", 0), "'entrepot' is 0"),
@@ -85,12 +85,12 @@ def _drop(field: str) -> Change:
         (_set("key", 5), "'key' is 5"),
     ],
 )
-def test_damage_is_named(change: Change, said: str) -> None:
+def test_damage_is_named(change: Change, message: str) -> None:
     data = make().to_dict()
     change(data)
-    with pytest.raises(InvalidReference, match="run the task that wrote it again") as caught:
+    with pytest.raises(InvalidReference, match="rerun the task that wrote it") as caught:
         Reference.parse(data)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.code == "invalid_reference"
 
 
@@ -105,7 +105,7 @@ def test_damage_that_keeps_the_form_is_found(field: str) -> None:
 
 @pytest.mark.parametrize("data", [None, 3, "text", [1, 2], b"bytes"])
 def test_other_values_are_refused(data: object) -> None:
-    with pytest.raises(InvalidReference, match="a reference is a JSON object"):
+    with pytest.raises(InvalidReference, match="a reference must be a JSON object"):
         Reference.parse(data)
 
 
@@ -116,7 +116,7 @@ def test_long_values_are_cut_in_the_message() -> None:
 
 
 def test_newer_version_is_told_apart_from_damage() -> None:
-    with pytest.raises(VersionMismatch, match="format version 2, this installation reads up to 1"):
+    with pytest.raises(VersionMismatch, match="format version 2, but this installation reads up to 1"):
         Reference.parse({"entrepot": 2})
 
 

@@ -50,7 +50,7 @@ def test_a_collection_goes_through_a_pipeline(runner: Any) -> None:
     steps = [node(_make, None, "orders"), node(_split, "orders", "parts"), node(_sum, "parts", "total")]
     runner().run(pipeline(steps), catalog)
     assert total.load() == 9
-    found = EntrepotDataset(name="orders", session="kept").load()
-    assert isinstance(found, entrepot.Collection)
+    orders = EntrepotDataset(name="orders", session="kept").load()
+    assert isinstance(orders, entrepot.Collection)
     with entrepot.connect(scope="tests", session="orders") as store:
-        assert found == store.get_by_name("orders")
+        assert orders == store.get_by_name("orders")

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
-FILES = {
+PROJECT_FILES = {
     "pyproject.toml": """
 [tool.kedro]
 package_name = "handoff"
@@ -86,7 +86,7 @@ def register_pipelines():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for name, text in FILES.items():
+    for name, text in PROJECT_FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("json.JSONDataset", "handoff.datasets.JSONDataset").lstrip())
@@ -108,7 +108,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def kedro(project: Path, address: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def kedro_run(project: Path, address: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "kedro", "run", *arguments],
         cwd=project,
@@ -122,16 +122,16 @@ def kedro(project: Path, address: str, *arguments: str, **environment: str) -> s
 
 
 def read_report(project: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((project / "report.json").read_text())
-    return found
+    report: dict[str, Any] = json.loads((project / "report.json").read_text())
+    return report
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
 def test_parallel_runner(project: Path, daemon: Any, start: str) -> None:
-    done = kedro(project, daemon.address, "--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = read_report(project)
-    assert found | {"processes": None} == {
+    process = kedro_run(project, daemon.address, "--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start)
+    assert process.returncode == 0, process.stdout + process.stderr
+    report = read_report(project)
+    assert report | {"processes": None} == {
         "rows": 100_000,
         "sum": 100_000 * 99_999 // 2,
         "writeable": False,
@@ -143,19 +143,19 @@ def test_parallel_runner(project: Path, daemon: Any, start: str) -> None:
 
 def test_resuming_in_the_session_of_the_failed_run(project: Path, daemon: Any) -> None:
     """The resumed run reads what the failed run computed, if both get the session from the environment."""
-    failed = kedro(project, daemon.address, ENTREPOT_SESSION="nightly", FAIL_REPORT="1")
+    failed = kedro_run(project, daemon.address, ENTREPOT_SESSION="nightly", FAIL_REPORT="1")
     assert failed.returncode != 0
     assert "told to fail" in failed.stdout + failed.stderr
-    done = kedro(project, daemon.address, "--from-nodes", "report", ENTREPOT_SESSION="nightly")
-    assert done.returncode == 0, done.stdout + done.stderr
+    resumed = kedro_run(project, daemon.address, "--from-nodes", "report", ENTREPOT_SESSION="nightly")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     producer, consumer = read_report(project)["processes"]
     assert producer != consumer
 
 
-def test_resuming_without_it_says_what_is_missing(project: Path, daemon: Any) -> None:
-    assert kedro(project, daemon.address, FAIL_REPORT="1").returncode != 0
-    done = kedro(project, daemon.address, "--from-nodes", "report")
-    assert done.returncode != 0
-    said = " ".join((done.stdout + done.stderr).split())
-    assert "not found in the DataCatalog" in said  # fails before the first node
+def test_resuming_without_the_session_names_what_is_missing(project: Path, daemon: Any) -> None:
+    assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    resumed = kedro_run(project, daemon.address, "--from-nodes", "report")
+    assert resumed.returncode != 0
+    output = " ".join((resumed.stdout + resumed.stderr).split())
+    assert "not found in the DataCatalog" in output  # fails before the first node
     assert not (project / "report.json").exists()

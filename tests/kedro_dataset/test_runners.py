@@ -76,12 +76,12 @@ JOB = pipeline(
 
 
 def run(runner: AbstractRunner, config: dict[str, Any] = CATALOG, save_version: str = "run-1") -> dict[str, Any]:
-    kind = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
-    outputs = runner.run(JOB, kind.from_config(config, save_version=save_version))
+    catalog_class = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
+    outputs = runner.run(JOB, catalog_class.from_config(config, save_version=save_version))
     return cast("dict[str, Any]", outputs["report"].load())
 
 
-def stored(session: str = "kedro/run-1") -> set[str]:
+def stored_datasets(session: str = "kedro/run-1") -> set[str]:
     """The datasets whose values are in the store."""
     store = scope_store(None, SCOPE).session(session)
     names = ("frame", "producer", "matrix", "model", "report")
@@ -100,24 +100,24 @@ RUNNERS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_values_keep_their_types(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
-    found = run(RUNNERS[kind]())
+    report_value = run(RUNNERS[kind]())
     frame, _ = make()
-    assert found["columns"] == list(frame.columns)
-    assert found["dtypes"] == [str(dtype) for dtype in frame.dtypes]
-    assert found["sum"] == float(frame["x"].sum())
-    assert found["matrix"] == ["float64", 50_000, 2]
-    assert found["model"] == ["Model", "fitted", *features(frame).sum(axis=0).tolist()]
-    assert found["writeable"] is False
-    producer, consumer = found["processes"]
+    assert report_value["columns"] == list(frame.columns)
+    assert report_value["dtypes"] == [str(dtype) for dtype in frame.dtypes]
+    assert report_value["sum"] == float(frame["x"].sum())
+    assert report_value["matrix"] == ["float64", 50_000, 2]
+    assert report_value["model"] == ["Model", "fitted", *features(frame).sum(axis=0).tolist()]
+    assert report_value["writeable"] is False
+    producer, consumer = report_value["processes"]
     assert (producer == os.getpid()) is (kind not in ("fork", "own"))
     assert (consumer == os.getpid()) is (kind not in ("fork", "own"))
 
 
 @pytest.mark.parametrize("kind", ["sequential", "fork", "own"])
-def test_intermediates_go_after_their_last_consumer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intermediates_are_released_after_their_last_consumer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
     run(RUNNERS[kind]())
-    assert stored() == {"report"}
+    assert stored_datasets() == {"report"}
 
 
 def die() -> int:
@@ -131,12 +131,12 @@ def test_without_a_policy_a_killed_node_fails(monkeypatch: pytest.MonkeyPatch) -
     catalog = SharedMemoryDataCatalog.from_config(CATALOG, save_version="run-1")
     with pytest.raises(BrokenProcessPool):
         EntrepotParallelRunner(max_workers=2).run(job, catalog)
-    assert stored() == {"frame", "producer"}, "a node beside it is not hurt"
+    assert stored_datasets() == {"frame", "producer"}, "a node beside it is not hurt"
 
 
-def test_a_session_of_the_users_own_keeps_all() -> None:
+def test_a_configured_session_keeps_all() -> None:
     run(SequentialRunner(), {"{name}": CATALOG["{name}"] | {"session": "mine"}})
-    assert stored("mine") == {"frame", "producer", "matrix", "model", "report"}
+    assert stored_datasets("mine") == {"frame", "producer", "matrix", "model", "report"}
 
 
 def test_a_catalog_entry_names_a_locality_set() -> None:
@@ -145,7 +145,9 @@ def test_a_catalog_entry_names_a_locality_set() -> None:
     store = scope_store(None, SCOPE).session("mine")
     assert store.info(store.derive(kedro_key("matrix"))).locality_set == "features"
     assert store.info(store.derive(kedro_key("frame"))).locality_set == ""
-    assert [one.reading for one in store.locality_sets() if one.name == "features"] == ["random"]
+    assert [locality_set.reading for locality_set in store.locality_sets() if locality_set.name == "features"] == [
+        "random"
+    ]
 
 
 @pytest.mark.parametrize("copy", ["on_write", "always"])
@@ -227,7 +229,7 @@ def test_releasing_twice_or_what_was_never_saved_is_nothing() -> None:
     dataset("x").release()
 
 
-def test_a_store_that_is_gone(daemon: Any) -> None:
+def test_a_stopped_store_is_an_error(daemon: Any) -> None:
     dataset("x").save(np.arange(1000))
     daemon.stop()
     close_all()
@@ -247,8 +249,8 @@ def test_versions_outlive_runs() -> None:
     later = dataset("m", "v3", versioned=True)
     assert later.exists()
     assert later.load() == {"v": 2}  # the latest version
-    chosen = AbstractDataset.from_config("m", CATALOG["{name}"] | {"versioned": True}, "v1", "v3")
-    assert chosen.load() == {"v": 1}
+    explicit_version = AbstractDataset.from_config("m", CATALOG["{name}"] | {"versioned": True}, "v1", "v3")
+    assert explicit_version.load() == {"v": 1}
 
 
 def test_a_version_is_written_once() -> None:
@@ -259,7 +261,7 @@ def test_a_version_is_written_once() -> None:
     assert isinstance(caught.value.__cause__, ObjectExists)
 
 
-def test_shown_shortly() -> None:
+def test_the_representation_is_short() -> None:
     EntrepotDataset(name="x", session="s").save(np.arange(100_000))
     text = repr(EntrepotDataset(name="x", session="s"))
     assert "name='x'" in text
@@ -283,8 +285,8 @@ def test_run_of_only_missing_outputs(tmp_path: Path) -> None:
     assert calls.read_text() == "x"
 
 
-def test_the_size_of_a_small_value_is_told() -> None:
+def test_writing_returns_the_size_of_a_small_value() -> None:
     dataset = EntrepotDataset(name="few", session="kept")
-    assert dataset.write_now(np.arange(10)).nbytes == 80
-    (listed,) = scope_store(None, SCOPE).session("kept").list()
-    assert listed.nbytes == 80
+    assert dataset.write_direct(np.arange(10)).nbytes == 80
+    (info,) = scope_store(None, SCOPE).session("kept").list()
+    assert info.nbytes == 80

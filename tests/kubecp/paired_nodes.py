@@ -22,7 +22,7 @@ from kubecp_api import ClusterApi, ControlPlaneFailed, Manifest
 
 STORE_LABEL = {"entrepot.dev/store": "ready"}
 _STOP_SECONDS = 30.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 class PairedNode:
@@ -55,9 +55,9 @@ class PairedNode:
 
     def start_publisher(self) -> None:
         """Start or restart the publisher."""
-        words = ["entrepot.cli", "publish", "--address", self.address, "--node", self.name, "--store", "main"]
-        words += ["--namespace", self._namespace, "--kubeconfig", str(self._kubeconfig), "--interval", "0.2"]
-        self._spawn("publisher", [*words, "--lease-seconds", "30"])
+        arguments = ["entrepot.cli", "publish", "--address", self.address, "--node", self.name, "--store", "main"]
+        arguments += ["--namespace", self._namespace, "--kubeconfig", str(self._kubeconfig), "--interval", "0.2"]
+        self._spawn("publisher", [*arguments, "--lease-seconds", "30"])
 
     def answers(self) -> bool:
         """Return whether the store accepts connections.
@@ -65,15 +65,15 @@ class PairedNode:
         Raises:
             ControlPlaneFailed: one of the processes has ended.
         """
-        for what, process in self._processes.items():
+        for role, process in self._processes.items():
             if process.poll() is not None:
-                raise ControlPlaneFailed(f"the {what} of {self.name} has ended:\n{self.log(what)}")
+                raise ControlPlaneFailed(f"the {role} of {self.name} has ended:\n{self.log(role)}")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             return probe.connect_ex(self.address.removeprefix("unix://")) == 0
 
-    def end(self, what: str) -> None:
+    def end(self, role: str) -> None:
         """Stop one of them, ``store`` or ``publisher``."""
-        process = self._processes.pop(what)
+        process = self._processes.pop(role)
         process.terminate()
         try:
             process.wait(_STOP_SECONDS)
@@ -83,24 +83,24 @@ class PairedNode:
 
     def stop(self) -> None:
         """Stop both and remove their directory."""
-        for what in ("publisher", "store"):
-            if what in self._processes:
-                self.end(what)
+        for role in ("publisher", "store"):
+            if role in self._processes:
+                self.end(role)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def log(self, what: str) -> str:
+    def log(self, role: str) -> str:
         """Log of one of them."""
-        return (self._folder / f"{what}.log").read_text(errors="replace")
+        return (self._folder / f"{role}.log").read_text(errors="replace")
 
-    def _spawn(self, what: str, words: list[str]) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("ENTREPOT_")}
-        with (self._folder / f"{what}.log").open("ab") as log:
-            self._processes[what] = subprocess.Popen(
-                [sys.executable, "-m", *words],
+    def _spawn(self, role: str, arguments: list[str]) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ENTREPOT_")}
+        with (self._folder / f"{role}.log").open("ab") as log:
+            self._processes[role] = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=kept | {"ENTREPOT_NODE": self.name},
+                env=inherited | {"ENTREPOT_NODE": self.name},
             )
 
 
@@ -119,19 +119,19 @@ def paired_nodes(
     """
     with ExitStack() as stack:
         stack.enter_context(
-            plane.some_nodes({name: {**STORE_LABEL, **own} for name, own in labels.items()}, **capacity)
+            plane.some_nodes({name: {**STORE_LABEL, **node_labels} for name, node_labels in labels.items()}, **capacity)
         )
         nodes = {}
         for name in labels:
             nodes[name] = PairedNode(name, plane.kubeconfig, namespace, size)
             stack.callback(nodes[name].stop)
             nodes[name].start()
-        plane.wait(lambda: all(one.answers() for one in nodes.values()), "the stores of the nodes to answer")
+        plane.wait(lambda: all(node.answers() for node in nodes.values()), "the stores of the nodes to answer")
         yield nodes
 
 
 @dataclass
-class Ran:
+class PodRun:
     """One pod that was run.
 
     Attributes:
@@ -158,7 +158,7 @@ class Kubelet:
         variables: environment of each process, besides what its pod specifies.
 
     Attributes:
-        ran: the pods that were run, by name.
+        runs: the pods that were run, by name.
     """
 
     def __init__(
@@ -178,9 +178,9 @@ class Kubelet:
         self._program = program
         self._variables = dict(variables or {})
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="kubelet")
+        self._thread = threading.Thread(target=self._run, name="kubelet")
         self._error: BaseException | None = None
-        self.ran: dict[str, Ran] = {}
+        self.runs: dict[str, PodRun] = {}
 
     def __enter__(self) -> Kubelet:
         self._thread.start()
@@ -189,10 +189,10 @@ class Kubelet:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        for one in self.ran.values():
-            if one.process.poll() is None:
-                one.process.kill()
-                one.process.wait(_STOP_SECONDS)
+        for run in self.runs.values():
+            if run.process.poll() is None:
+                run.process.kill()
+                run.process.wait(_STOP_SECONDS)
 
     def check(self) -> None:
         """Raise the error that ended the thread, if any."""
@@ -213,37 +213,37 @@ class Kubelet:
 
         def ended() -> bool:
             self.check()
-            return all(name in self.ran and self.ran[name].code is not None for name in names)
+            return all(name in self.runs and self.runs[name].code is not None for name in names)
 
         self._plane.wait(ended, f"the pods {', '.join(names)} to end", seconds)
         for name in names:
-            if self.ran[name].code != 0:
-                raise ControlPlaneFailed(f"the pod {name} ended with {self.ran[name].code}:\n{self.log(name)}")
+            if self.runs[name].code != 0:
+                raise ControlPlaneFailed(f"the pod {name} ended with {self.runs[name].code}:\n{self.log(name)}")
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
-            while not self._stop.wait(_LOOK_SECONDS):
-                self._look()
+            while not self._stop.wait(_POLL_SECONDS):
+                self._poll_pods()
         except BaseException as error:  # raised by check() in the waiting thread
             self._error = error
 
-    def _look(self) -> None:
+    def _poll_pods(self) -> None:
         for pod in self._plane.listed(self._pods):
             name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
-            if node in self._nodes and name not in self.ran and not pod["metadata"].get("deletionTimestamp"):
-                self.ran[name] = Ran(pod, node, self._start(pod, self._nodes[node]))
-        for one in self.ran.values():
-            if one.code is None and one.process.poll() is not None:
-                self._tell(one)
-                one.code = one.process.returncode
+            if node in self._nodes and name not in self.runs and not pod["metadata"].get("deletionTimestamp"):
+                self.runs[name] = PodRun(pod, node, self._start(pod, self._nodes[node]))
+        for run in self.runs.values():
+            if run.code is None and run.process.poll() is not None:
+                self._report_status(run)
+                run.code = run.process.returncode
 
     def _start(self, pod: Manifest, node: PairedNode) -> subprocess.Popen[bytes]:
         container = pod["spec"]["containers"][0]
         variables = {name: value for name, value in os.environ.items() if not name.startswith("ENTREPOT_")}
         variables |= self._variables
-        for one in container.get("env") or []:
-            field = (one.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
-            variables[one["name"]] = node.name if field == "spec.nodeName" else one.get("value", "")
+        for variable in container.get("env") or []:
+            field = (variable.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
+            variables[variable["name"]] = node.name if field == "spec.nodeName" else variable.get("value", "")
         if "ENTREPOT_ADDRESS" in variables and _socket_is_mounted(pod["spec"], variables["ENTREPOT_ADDRESS"]):
             variables["ENTREPOT_ADDRESS"] = node.address  # as the mount would map it
         with (self._folder / f"{pod['metadata']['name']}.log").open("wb") as log:
@@ -251,28 +251,31 @@ class Kubelet:
                 self._program(container), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables
             )
 
-    def _tell(self, one: Ran) -> None:
+    def _report_status(self, run: PodRun) -> None:
         """Write the pod's final status, for anyone who waits for it; for a Job's pods, kwok has already done so."""
-        name = one.pod["metadata"]["name"]
-        ended = {"exitCode": one.process.returncode, "reason": "Completed" if one.process.returncode == 0 else "Error"}
+        name = run.pod["metadata"]["name"]
+        terminated = {
+            "exitCode": run.process.returncode,
+            "reason": "Completed" if run.process.returncode == 0 else "Error",
+        }
         container = {
-            "name": one.pod["spec"]["containers"][0]["name"],
+            "name": run.pod["spec"]["containers"][0]["name"],
             "image": "none",
             "imageID": "none",
             "ready": False,
             "restartCount": 0,
-            "state": {"terminated": ended},
+            "state": {"terminated": terminated},
         }
-        phase = "Succeeded" if one.process.returncode == 0 else "Failed"
+        phase = "Succeeded" if run.process.returncode == 0 else "Failed"
         status = {"status": {"phase": phase, "containerStatuses": [container]}}
-        there = [each for each in self._plane.listed(self._pods) if each["metadata"]["name"] == name]
-        if there and there[0]["status"].get("phase") not in ("Succeeded", "Failed"):
+        current = [pod for pod in self._plane.listed(self._pods) if pod["metadata"]["name"] == name]
+        if current and current[0]["status"].get("phase") not in ("Succeeded", "Failed"):
             path = f"{self._pods}/{name}/status"
             self._plane.request("PATCH", path, status, kind="application/merge-patch+json")
 
 
 def _socket_is_mounted(spec: Manifest, address: str) -> bool:
     folder = os.path.dirname(address.removeprefix("unix://"))
-    hosts = {one["name"]: one["hostPath"]["path"] for one in spec.get("volumes") or [] if "hostPath" in one}
+    host_paths = {item["name"]: item["hostPath"]["path"] for item in spec.get("volumes") or [] if "hostPath" in item}
     mounts = spec["containers"][0].get("volumeMounts") or []
-    return any(one["mountPath"] == folder and hosts.get(one["name"]) == folder for one in mounts)
+    return any(item["mountPath"] == folder and host_paths.get(item["name"]) == folder for item in mounts)

@@ -13,27 +13,27 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from entrepot_io.cluster.access import Access
-from entrepot_io.cluster.api import Api
+from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.kubernetes.credentials import ClusterCredentials
 
 Resource = dict[str, Any]
 
 
-class ApiServer:
+class FakeApiServer:
     """Resources by path, with the parts of server-side apply that the publisher relies on.
 
     These are: field ownership by manager, owner references merged by UID, and a separate status.
 
     Attributes:
         resources: by path.
-        asked: ``(method, path)`` of each request.
+        requests: ``(method, path)`` of each request.
         failures: responses to the next requests, ``(status, headers, body)``; None: that request is answered normally.
         now: the server's clock.
     """
 
     def __init__(self) -> None:
         self.resources: dict[str, Resource] = {}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.failures: list[tuple[int, dict[str, str], Any] | None] = []
         self.refuse: Callable[[str, str, Resource], tuple[int, str] | None] = lambda *_: None
         self.now = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
@@ -52,7 +52,7 @@ class ApiServer:
         self._thread.join()
 
     def api(self, patience: float = 20) -> Api:
-        return Api(Access(self.url, "stores"), patience=patience)
+        return Api(ClusterCredentials(self.url, "stores"), patience=patience)
 
     def put(self, path: str, resource: Resource) -> None:
         """Add a resource directly, without a request."""
@@ -65,16 +65,20 @@ class ApiServer:
 
     def of(self, plural: str) -> dict[str, Resource]:
         """The resources of a kind, by name."""
-        return {path.rpartition("/")[2]: one for path, one in self.resources.items() if path.split("/")[-2] == plural}
+        return {
+            path.rpartition("/")[2]: resource
+            for path, resource in self.resources.items()
+            if path.split("/")[-2] == plural
+        }
 
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
     def collect_garbage(self) -> None:
         """Act as the garbage collector: remove resources of whose owners none exists any more."""
-        uids = {one["metadata"]["uid"] for one in self.resources.values()}
-        for path, one in list(self.resources.items()):
-            owners = one["metadata"].get("ownerReferences") or []
+        uids = {resource["metadata"]["uid"] for resource in self.resources.values()}
+        for path, resource in list(self.resources.items()):
+            owners = resource["metadata"].get("ownerReferences") or []
             if owners and not any(owner["uid"] in uids for owner in owners):
                 del self.resources[path]
 
@@ -82,7 +86,7 @@ class ApiServer:
         parts = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         with self._lock:
-            self.asked.append((method, parts.path))
+            self.requests.append((method, parts.path))
             if self.failures and (failure := self.failures.pop(0)) is not None:
                 return failure
             refused = self.refuse(method, parts.path, body or {})
@@ -100,8 +104,8 @@ class ApiServer:
         if method == "DELETE":
             if path not in self.resources:
                 return 404, {}, _status(404, "not found")
-            wanted = (body.get("preconditions") or {}).get("resourceVersion")
-            if wanted not in (None, self.resources[path]["metadata"]["resourceVersion"]):
+            version = (body.get("preconditions") or {}).get("resourceVersion")
+            if version not in (None, self.resources[path]["metadata"]["resourceVersion"]):
                 return 409, {}, _status(409, "the object has been modified")
             del self.resources[path]
             self._applied.pop(path, None)
@@ -111,23 +115,25 @@ class ApiServer:
         plural = path.rpartition("/")[2]
         if plural not in ("localobjects", "globalobjects", "leases", "nodes"):
             return 404, {}, _status(404, "the server could not find the requested resource")
-        found = [one for place, one in sorted(self.resources.items()) if place.split("/")[-2] == plural]
+        found = [resource for place, resource in sorted(self.resources.items()) if place.split("/")[-2] == plural]
         if "/namespaces/" in path:
-            found = [one for one in found if one["metadata"].get("namespace") == path.split("/")[-2]]
+            found = [resource for resource in found if resource["metadata"].get("namespace") == path.split("/")[-2]]
         for pair in query.get("labelSelector", "").split(","):
             if pair:
                 key, _, value = pair.partition("=")
-                found = [one for one in found if (one["metadata"].get("labels") or {}).get(key) == value]
+                found = [resource for resource in found if (resource["metadata"].get("labels") or {}).get(key) == value]
         begin, limit = int(query.get("continue", "0")), int(query.get("limit", "500"))
         rest = {"continue": str(begin + limit)} if len(found) > begin + limit else {}
         return 200, {}, {"items": found[begin : begin + limit], "metadata": rest}
 
     def _write(self, path: str, body: Resource, version: str | None) -> tuple[int, dict[str, str], Any]:
         """Create a resource, or replace it if it still has that version."""
-        there = self.resources.get(path)
-        if (there is None) != (version is None):
-            return (404, {}, _status(404, "not found")) if there is None else (409, {}, _status(409, "already exists"))
-        if there is not None and there["metadata"]["resourceVersion"] != version:
+        existing = self.resources.get(path)
+        if (existing is None) != (version is None):
+            return (
+                (404, {}, _status(404, "not found")) if existing is None else (409, {}, _status(409, "already exists"))
+            )
+        if existing is not None and existing["metadata"]["resourceVersion"] != version:
             return 409, {}, _status(409, "the object has been modified")
         body["metadata"].pop("resourceVersion", None)
         self.put(path, body)
@@ -139,9 +145,9 @@ class ApiServer:
             path = path.removesuffix("/status")
             if path not in self.resources:
                 return 404, {}, _status(404, "not found")
-            one = self.resources[path]
-            status = {**one.get("status", {}), **body["status"]}
-            self.resources[path] = {**one, "status": status}
+            resource = self.resources[path]
+            status = {**resource.get("status", {}), **body["status"]}
+            self.resources[path] = {**resource, "status": status}
         else:
             before = self.resources.get(path)
             managers = self._applied.setdefault(path, {})
@@ -161,8 +167,8 @@ class ApiServer:
             }
             if before is None or before.get("spec") != body["spec"]:
                 metadata["generation"] += 1
-            one = {**(before or {}), **body, "metadata": metadata}
-            self.resources[path] = one
+            resource = {**(before or {}), **body, "metadata": metadata}
+            self.resources[path] = resource
         self.resources[path]["metadata"]["resourceVersion"] = str(self._count)
         return 200, {}, self.resources[path]
 
@@ -175,8 +181,8 @@ class ApiServer:
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
-                status, headers, said = server.answer(self.command, self.path, body)
-                text = (said if isinstance(said, str) else json.dumps(said)).encode()
+                status, headers, answer = server.answer(self.command, self.path, body)
+                text = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
                 self.send_response_only(status)
                 for key, value in {"Date": format_datetime(server.now, usegmt=True), **headers}.items():
                     self.send_header(key, value)
@@ -198,16 +204,16 @@ def _status(code: int, message: str) -> Resource:
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
+def server() -> Iterator[FakeApiServer]:
     """An API server for this test."""
-    running = ApiServer()
+    running = FakeApiServer()
     running.put("/api/v1/nodes/node-a", {"metadata": {"name": "node-a", "labels": {"zone": "east"}}, "spec": {}})
     yield running
     running.stop()
 
 
 @pytest.fixture
-def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
+def kubeconfig(server: FakeApiServer, tmp_path: Path) -> Path:
     """A kubeconfig for the server, with namespace ``stores``."""
     file = tmp_path / "kubeconfig"
     file.write_text(

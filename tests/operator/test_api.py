@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from entrepot.errors import AccessDenied, InvalidArgument
-from entrepot_io.cluster import kubeconfig
-from entrepot_io.cluster.access import Access, find
-from entrepot_io.cluster.errors import ClusterRefused, ClusterUnavailable, ListExpired, ResourceNotFound
+from entrepot_operator.kubernetes import kubeconfig
+from entrepot_operator.kubernetes.credentials import ClusterCredentials, find
+from entrepot_operator.kubernetes.errors import ClusterRefused, ClusterUnavailable, ListExpired, ResourceNotFound
 
 NODE = "/api/v1/nodes/node-a"
 
@@ -22,14 +22,14 @@ NODE = "/api/v1/nodes/node-a"
 def test_what_may_succeed_later_is_tried_again(server: Any, status: int) -> None:
     server.failures = [(status, {}, {"message": "busy"})] * 3
     assert server.api().get(NODE)["metadata"]["name"] == "node-a"
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
-def test_the_servers_wish_to_wait_is_heeded_as_far_as_there_is_patience(server: Any) -> None:
+def test_retry_after_is_respected_within_the_timeout(server: Any) -> None:
     server.failures = [(429, {"Retry-After": "30"}, {"message": "too many requests"})]
     with pytest.raises(ClusterUnavailable, match=r"429.*too many requests"):
         server.api(patience=5).get(NODE)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_refused_is_not_tried_again(server: Any, status: int, kind: type
     server.failures = [(status, {}, {"message": "broken", "reason": "Because"})]
     with pytest.raises(kind, match=match):
         server.api().get(NODE)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_quota_is_named_as_the_cause(server: Any) -> None:
@@ -56,10 +56,10 @@ def test_a_quota_is_named_as_the_cause(server: Any) -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    from entrepot_io.cluster.api import Api
+    from entrepot_operator.kubernetes.api import Api
 
-    with pytest.raises(ClusterUnavailable, match=r"GET .*http://127\.0\.0\.1:9 does not answer"):
-        Api(Access("http://127.0.0.1:9"), patience=0).get(NODE)
+    with pytest.raises(ClusterUnavailable, match=r"GET .*http://127\.0\.0\.1:9 does not respond"):
+        Api(ClusterCredentials("http://127.0.0.1:9"), patience=0).get(NODE)
 
 
 def test_an_answer_that_is_no_json_is_no_answer(server: Any) -> None:
@@ -73,7 +73,7 @@ def test_long_lists_come_in_pages_and_begin_again_when_they_expire(server: Any) 
         server.put(f"/api/v1/nodes/n{index}", {"metadata": {"name": f"n{index}"}})
     api = server.api()
     assert len(api.read_all("/api/v1/nodes")) == 1201
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
     expired: tuple[int, dict[str, str], Any] = (
         410,
         {},
@@ -129,7 +129,7 @@ def test_several_kubeconfigs_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"current-context": ""}, "--context"),
         ({"contexts": []}, "no context named 'here'"),
         ({"users": []}, "no user named 'u'"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "10.0.0.1"}}]}, "is a URL"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "10.0.0.1"}}]}, "must be a URL"),
         ({"clusters": [{"name": "c", "cluster": {"server": "http://10.0.0.1"}}]}, "in the clear"),
         (
             {"clusters": [{"name": "c", "cluster": {"server": "https://a", "certificate-authority-data": "?"}}]},
@@ -181,9 +181,9 @@ def test_a_program_that_gives_none_says_why(tmp_path: Path, body: str, match: st
 
 
 def test_a_token_is_read_anew_once_when_it_is_refused(server: Any, tmp_path: Path) -> None:
-    from entrepot_io.cluster.api import Api
+    from entrepot_operator.kubernetes.api import Api
 
-    class InTheClear(Access):
+    class InTheClear(ClusterCredentials):
         def __post_init__(self) -> None:
             """Skip the check against tokens over plain HTTP: the test's server has no certificate."""
 
@@ -206,33 +206,33 @@ def test_certificates_in_a_kubeconfig_become_files_of_the_owner(tmp_path: Path) 
     access = kubeconfig.read(str(write(tmp_path / "config", users=[{"name": "u", "user": user}])))
     assert access.key == str(tmp_path / "key.pem")
     assert access.certificate is not None
-    made = Path(access.certificate)
-    assert (made.read_bytes(), made.stat().st_mode & 0o777) == (b"cert", 0o600)
+    certificate = Path(access.certificate)
+    assert (certificate.read_bytes(), certificate.stat().st_mode & 0o777) == (b"cert", 0o600)
     with pytest.raises(InvalidArgument, match="cannot be used"):
         access.tls()
 
 
-def test_a_program_whose_every_token_is_refused_is_not_asked_for_ever(server: Any, tmp_path: Path) -> None:
-    from entrepot_io.cluster.api import Api
+def test_a_program_whose_tokens_are_all_refused_is_given_up(server: Any, tmp_path: Path) -> None:
+    from entrepot_operator.kubernetes.api import Api
 
     body = "import time; print(json.dumps({'status': {'token': str(time.time_ns())}}))"
     found = find(str(plugin(tmp_path, body)))
 
-    class InTheClear(Access):
+    class InTheClear(ClusterCredentials):
         def __post_init__(self) -> None:
             """Skip the check against tokens over plain HTTP: the test's server has no certificate."""
 
     server.failures = [(401, {}, {"message": "unknown token"})] * 5
     with pytest.raises(AccessDenied, match="unknown token"):
         Api(InTheClear(server.url, plugin=found.plugin)).get(NODE)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_pod_uses_its_own_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    monkeypatch.setattr("entrepot_io.cluster.access.ACCOUNT", tmp_path)
+    monkeypatch.setattr("entrepot_operator.kubernetes.credentials.ACCOUNT", tmp_path)
     for name, text in (("token", "secret\n"), ("ca.crt", "an authority"), ("namespace", "stores\n")):
         (tmp_path / name).write_text(text)
     access = find()

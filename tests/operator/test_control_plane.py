@@ -9,15 +9,15 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot.ids import ObjectID
-from entrepot_io.cluster.access import find
-from entrepot_io.cluster.api import Api
-from entrepot_io.cluster.errors import ClusterRefused
-from entrepot_io.cluster.objects import API_VERSION, lease_name, lease_path, resource_path
-from entrepot_io.cluster.places import read_cluster
-from entrepot_operator.publishing.bounds import Bounds
-from entrepot_operator.publishing.expiry import sweep
-from entrepot_operator.publishing.observing import Origin
-from entrepot_operator.publishing.publisher import Publisher
+from entrepot_operator.controller.garbage_collection import collect_garbage
+from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.kubernetes.credentials import find
+from entrepot_operator.kubernetes.errors import ClusterRefused
+from entrepot_operator.kubernetes.locations import read_cluster_locations
+from entrepot_operator.kubernetes.objects import API_VERSION, lease_name, lease_path, resource_path
+from entrepot_operator.publisher.limits import Limits
+from entrepot_operator.publisher.main import Publisher
+from entrepot_operator.publisher.snapshot import PublisherIdentity
 
 A = ObjectID("aa" * 20)
 ME = "entrepot-tests"
@@ -82,17 +82,17 @@ def apply(api: Api, namespace: str, manifest: dict[str, Any]) -> dict[str, Any]:
     [
         (None, local(bytes=-1), "bytes"),
         (None, local(objectID="AA" * 20), "objectID"),
-        (None, local(collection={"members": 1}, memberOf={"objectID": str(A), "index": 0}), "no member of another"),
-        (None, {**local(), "metadata": {"name": "another"}}, "the name begins with"),
-        (local(), local(node="node-b"), "node never changes"),
-        (local(), local(store="other"), "store never changes"),
-        (None, collection(memberCount=2), "members are all there"),
-        (collection(), collection(scope="t"), "one session of one scope"),
-        (None, store(capacity="much"), "capacity is a quantity"),
+        (None, local(collection={"members": 1}, memberOf={"objectID": str(A), "index": 0}), "cannot be a member of"),
+        (None, {**local(), "metadata": {"name": "another"}}, "the name must begin with"),
+        (local(), local(node="node-b"), "node is immutable"),
+        (local(), local(store="other"), "store is immutable"),
+        (None, collection(memberCount=2), "members must list all members"),
+        (collection(), collection(scope="t"), "the same session and scope"),
+        (None, store(capacity="much"), "capacity must be a quantity"),
         (None, store(capacity="1Mi"), "above 16Mi"),
         (None, store(capacity=5), "above 16Mi"),
-        (store(), store(runAsUser=5), "runAsUser never changes"),
-        (None, store(spill={"folder": "/run/entrepot"}), "another one than the socket's"),
+        (store(), store(runAsUser=5), "runAsUser is immutable"),
+        (None, store(spill={"folder": "/run/entrepot"}), "must differ from the socket folder"),
         (None, store(tolerations=[{"value": "x"}]), "operator Exists"),
     ],
 )
@@ -101,15 +101,15 @@ def test_the_rules_are_enforced(
 ) -> None:
     if first is not None:
         apply(api, namespace, first)
-    with pytest.raises(ClusterRefused, match=match) as told:
+    with pytest.raises(ClusterRefused, match=match) as refusal:
         apply(api, namespace, second)
-    assert told.value.status == 422
+    assert refusal.value.status == 422
 
 
 def test_a_store_gets_its_defaults(api: Api, namespace: str) -> None:
-    made = apply(api, namespace, store(capacity=1 << 33))
-    assert made["spec"]["publish"]["maxObjects"] == 1000
-    assert made["spec"]["socketFolder"] == "/run/entrepot"
+    created = apply(api, namespace, store(capacity=1 << 33))
+    assert created["spec"]["publish"]["maxObjects"] == 1000
+    assert created["spec"]["socketFolder"] == "/run/entrepot"
 
 
 def test_objects_are_selected_by_their_fields(api: Api, namespace: str) -> None:
@@ -123,8 +123,8 @@ def test_objects_are_selected_by_their_fields(api: Api, namespace: str) -> None:
 def test_what_a_store_holds_is_published_followed_and_collected(
     api: Api, namespace: str, daemon: Any, wait_until: Callable[..., None]
 ) -> None:
-    origin = Origin("node-a", "main")
-    publisher = Publisher(api, lambda: entrepot.connect(daemon.address), origin, namespace, Bounds(burst=1000))
+    identity = PublisherIdentity("node-a", "main")
+    publisher = Publisher(api, lambda: entrepot.connect(daemon.address), identity, namespace, Limits(burst=1000))
     path = resource_path("localobjects", namespace)
     with entrepot.connect(daemon.address) as kept:
         oid = kept.put(np.zeros(100_000, np.uint8), name="orders")
@@ -133,20 +133,20 @@ def test_what_a_store_holds_is_published_followed_and_collected(
             builder.append(np.full(10_000, index))
         shards = builder.seal()
         publisher.publish_all(60)
-        places = read_cluster(api, namespace)
-        assert places.objects[str(oid)] == {"node-a": 100_000}
-        assert places.members(shards.id) == list(shards.ids)
-        assert places.named("orders") == oid
+        locations = read_cluster_locations(api, namespace)
+        assert locations.objects[str(oid)] == {"node-a": 100_000}
+        assert locations.members(shards.id) == list(shards.ids)
+        assert locations.find_by_name("orders") == oid
         kept.delete(oid)
         kept.set_name("a first name", shards.id)
         kept.set_name("splinters", shards.id)
         publisher.publish_all(60)
-        again = Publisher(api, lambda: entrepot.connect(daemon.address), origin, namespace, Bounds(burst=1000))
+        again = Publisher(api, lambda: entrepot.connect(daemon.address), identity, namespace, Limits(burst=1000))
         assert again.publish_all(60).written == 0  # the API's content, including the order, equals the desired state
         again.close()
-        places = read_cluster(api, namespace)
-        assert str(oid) not in places.objects
-        assert places.named("splinters") == shards.id
+        locations = read_cluster_locations(api, namespace)
+        assert str(oid) not in locations.objects
+        assert locations.find_by_name("splinters") == shards.id
     publisher.close()
     assert api.delete(lease_path(namespace, lease_name("main", "node-a")))
     wait_until(lambda: not api.read_all(path), "the garbage collector to remove the objects")
@@ -155,15 +155,17 @@ def test_what_a_store_holds_is_published_followed_and_collected(
 def test_a_lost_store_is_marked_and_its_return_takes_the_mark_off(
     api: Api, namespace: str, daemon: Any, wait_until: Callable[..., None]
 ) -> None:
-    bounds = Bounds(burst=1000, lease_seconds=10)
-    publisher = Publisher(api, lambda: entrepot.connect(daemon.address), Origin("node-a", "main"), namespace, bounds)
+    limits = Limits(burst=1000, lease_seconds=10)
+    publisher = Publisher(
+        api, lambda: entrepot.connect(daemon.address), PublisherIdentity("node-a", "main"), namespace, limits
+    )
     with entrepot.connect(daemon.address) as kept:
         oid = kept.put(np.zeros(1000), name="orders")
         publisher.publish_all(60)
-        wait_until(lambda: read_cluster(api, namespace).objects == {str(oid): {}}, "the lease to run out")
-        assert len(sweep(api, namespace).mark) == 1
-        (one,) = api.read_all(resource_path("localobjects", namespace))
-        assert one["status"]["conditions"][0]["reason"] == "StoreLost"
+        wait_until(lambda: read_cluster_locations(api, namespace).objects == {str(oid): {}}, "the lease to run out")
+        assert len(collect_garbage(api, namespace).to_mark) == 1
+        (resource,) = api.read_all(resource_path("localobjects", namespace))
+        assert resource["status"]["conditions"][0]["reason"] == "StoreLost"
         publisher.publish_all(60)
-        assert read_cluster(api, namespace).objects == {str(oid): {"node-a": 8000}}
+        assert read_cluster_locations(api, namespace).objects == {str(oid): {"node-a": 8000}}
     publisher.close()

@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 from entrepot.cli import main
 from entrepot.ids import ObjectID
-from entrepot_io.cluster.objects import (
+from entrepot_operator import crds
+from entrepot_operator.kubernetes.objects import (
     API_VERSION,
     MAX_MEMBERS,
     MAX_NAMES,
@@ -18,10 +19,9 @@ from entrepot_io.cluster.objects import (
     LocalObject,
     lease_name,
 )
-from entrepot_operator import crds
 
 A, B = ObjectID("aa" * 20), ObjectID("bb" * 20)
-DEFINITIONS = {one["spec"]["names"]["kind"]: one for one in crds.definitions()}
+DEFINITIONS = {definition["spec"]["names"]["kind"]: definition for definition in crds.definitions()}
 CONDITION = Condition("Available", True, "InMemory", "it is there")
 
 
@@ -76,16 +76,16 @@ def local(**changes: Any) -> LocalObject:
     return LocalObject(**{**given, **changes})
 
 
-def as_resource(one: LocalObject | GlobalObject) -> dict[str, Any]:
-    condition = one.available if isinstance(one, LocalObject) else one.complete
+def as_resource(published: LocalObject | GlobalObject) -> dict[str, Any]:
+    condition = published.available if isinstance(published, LocalObject) else published.complete
     status: dict[str, Any] = {"conditions": [condition.to_dict(1)]} if condition else {}
-    if isinstance(one, LocalObject):
-        status["state"] = one.state
+    if isinstance(published, LocalObject):
+        status["state"] = published.state
     return {
         "apiVersion": API_VERSION,
-        "kind": type(one).__name__,
-        "metadata": {"name": one.name},
-        "spec": one.spec(),
+        "kind": type(published).__name__,
+        "metadata": {"name": published.name},
+        "spec": published.spec(),
         "status": status,
     }
 
@@ -98,12 +98,12 @@ def test_a_definition_has_what_users_and_controllers_need(kind: str) -> None:
     assert f"{spec['group']}/{version['name']}" == API_VERSION
     assert version["subresources"] == {"status": {}}
     schema = version["schema"]["openAPIV3Schema"]
-    known = {path for path, _ in every(schema)}
+    paths = {path for path, _ in every(schema)}
     for column in version["additionalPrinterColumns"]:
         path = column["jsonPath"].partition("[")[0]
-        assert path in known or path.startswith(".metadata."), column
+        assert path in paths or path.startswith(".metadata."), column
     for field in version.get("selectableFields", []):
-        assert field["jsonPath"] in known
+        assert field["jsonPath"] in paths
 
 
 @pytest.mark.parametrize("kind", ["LocalObject", "GlobalObject", "Store"])
@@ -128,9 +128,9 @@ def test_a_schema_is_structural_and_bounded(kind: str) -> None:
 def test_what_the_classes_write_fits_the_schemas() -> None:
     member = local(member_of=(B, 3), names=(), persisted=False, members=None)
     collection = local(members=12, type="")
-    for one in (local(), member, collection, local(names=tuple(f"n{i}" for i in range(MAX_NAMES)), state="Lost")):
-        jsonschema.validate(as_resource(one), schema_of("LocalObject"))
-        assert LocalObject.parse(as_resource(one)) == one
+    for published in (local(), member, collection, local(names=tuple(f"n{i}" for i in range(MAX_NAMES)), state="Lost")):
+        jsonschema.validate(as_resource(published), schema_of("LocalObject"))
+        assert LocalObject.parse(as_resource(published)) == published
     whole = GlobalObject(
         A, 2, 100, "s", "", "numpy.ndarray", ("c",), (A, B), Condition("Complete", True, "AllMembers", "")
     )
@@ -165,7 +165,7 @@ def test_names_in_the_api_are_short_and_tell_nodes_and_stores_apart() -> None:
     assert len(lease_name("s" * 63, long)) <= 63
 
 
-def test_the_verb_prints_what_kubectl_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_subcommand_prints_what_kubectl_accepts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crds"]) == 0
     assert capsys.readouterr().out == crds.text()
     assert set(DEFINITIONS) == {"LocalObject", "GlobalObject", "Store"}

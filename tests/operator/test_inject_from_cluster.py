@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import yaml
 from entrepot.cli import main
-from entrepot_operator.publishing.bounds import Bounds
-from entrepot_operator.publishing.observing import Origin
-from entrepot_operator.publishing.publisher import Publisher
+from entrepot_operator.publisher.limits import Limits
+from entrepot_operator.publisher.main import Publisher
+from entrepot_operator.publisher.snapshot import PublisherIdentity
 
 Run = Callable[..., "tuple[dict[str, Any], str]"]
 HOST = "kubernetes.io/hostname"
@@ -30,13 +30,17 @@ def collection(daemon: Any, server: Any) -> Any:
         builder = store.collection("shards")
         for index in range(2):
             builder.append(np.full(100_000, index))
-        made = builder.seal()
+        sealed = builder.seal()
     publisher = Publisher(
-        server.api(), lambda: entrepot.connect(daemon.address), Origin("node-a", "main"), "stores", Bounds(burst=1000)
+        server.api(),
+        lambda: entrepot.connect(daemon.address),
+        PublisherIdentity("node-a", "main"),
+        "stores",
+        Limits(burst=1000),
     )
     publisher.publish_all(20)
     publisher.close()
-    return made
+    return sealed
 
 
 @pytest.fixture
@@ -48,8 +52,8 @@ def inject(kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         file.write_text(yaml.safe_dump(manifest))
         command = ["inject", "-f", str(file), "--from-cluster", "--kubeconfig", str(kubeconfig), *words]
         assert main(command) == code
-        said = capsys.readouterr()
-        return (yaml.safe_load(said.out) if said.out else {}), said.err
+        captured = capsys.readouterr()
+        return (yaml.safe_load(captured.out) if captured.out else {}), captured.err
 
     return run
 
@@ -63,22 +67,22 @@ def pod(**annotations: str) -> dict[str, Any]:
     }
 
 
-def drawn_to(manifest: dict[str, Any]) -> list[str]:
+def preferred_nodes(manifest: dict[str, Any]) -> list[str]:
     preferred = manifest["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     return [
         value
         for term in preferred
-        for one in term["preference"]["matchExpressions"]
-        if one["key"] == HOST
-        for value in one["values"]
+        for expression in term["preference"]["matchExpressions"]
+        if expression["key"] == HOST
+        for value in expression["values"]
     ]
 
 
 def test_a_name_draws_a_pod_to_the_node_that_holds_it(collection: Any, inject: Run) -> None:
-    done, said = inject(pod(), "--require", "shards")
-    assert drawn_to(done) == ["node-a"]
+    done, messages = inject(pod(), "--require", "shards")
+    assert preferred_nodes(done) == ["node-a"]
     assert done["metadata"]["annotations"]["entrepot.dev/requires"] == str(collection.id)
-    assert said == ""
+    assert messages == ""
 
 
 def test_a_collection_is_shared_out_by_its_members(collection: Any, inject: Run) -> None:
@@ -93,36 +97,36 @@ def test_a_collection_is_shared_out_by_its_members(collection: Any, inject: Run)
     assert annotations["entrepot.dev/partitioned"] == ",".join(map(str, collection.ids))
 
 
-def test_a_node_that_was_not_heard_of_draws_nobody_and_that_is_said(server: Any, collection: Any, inject: Run) -> None:
+def test_an_expired_node_attracts_no_pod_and_is_reported(server: Any, collection: Any, inject: Run) -> None:
     server.pass_time(61)
-    done, said = inject(pod(**{"entrepot.dev/requires": str(collection.id)}))
-    assert "affinity" not in done["spec"] or not drawn_to(done)
-    assert "the store of node node-a was not heard of in time" in said
-    assert str(collection.id)[:8] in said  # reported as a lost object
+    done, messages = inject(pod(**{"entrepot.dev/requires": str(collection.id)}))
+    assert "affinity" not in done["spec"] or not preferred_nodes(done)
+    assert "the lease of the store on node node-a has expired" in messages
+    assert str(collection.id)[:8] in messages  # reported as a lost object
 
 
 def test_a_node_that_is_gone_from_the_cluster_is_noticed(server: Any, collection: Any, inject: Run) -> None:
     del server.resources["/api/v1/nodes/node-a"]
     server.put("/api/v1/nodes/node-b", {"metadata": {"name": "node-b", "labels": {HOST: "node-b"}}})
-    done, said = inject(pod(**{"entrepot.dev/requires": str(collection.id)}))
-    assert "node-a" in said
-    assert "affinity" not in done["spec"] or not drawn_to(done)
+    done, messages = inject(pod(**{"entrepot.dev/requires": str(collection.id)}))
+    assert "node-a" in messages
+    assert "affinity" not in done["spec"] or not preferred_nodes(done)
 
 
 def test_nobody_may_list_nodes_and_the_pod_is_drawn_all_the_same(server: Any, collection: Any, inject: Run) -> None:
     server.refuse = lambda method, path, _: (403, "nodes is forbidden") if path == "/api/v1/nodes" else None
     done, _ = inject(pod(**{"entrepot.dev/requires": str(collection.id)}))
-    assert drawn_to(done) == ["node-a"]
+    assert preferred_nodes(done) == ["node-a"]
 
 
 def test_a_name_that_nobody_published_is_an_error(collection: Any, inject: Run) -> None:
-    done, said = inject(pod(), "--require", "nothing", code=1)
+    done, messages = inject(pod(), "--require", "nothing", code=1)
     assert done == {}
-    assert "no published object has the name 'nothing'" in said
+    assert "no published object has the name 'nothing'" in messages
 
 
 def test_no_permission_is_an_error_and_nothing_is_written(server: Any, collection: Any, inject: Run) -> None:
     server.refuse = lambda *_: (403, "localobjects is forbidden")
-    done, said = inject(pod(), code=1)
+    done, messages = inject(pod(), code=1)
     assert done == {}
-    assert "localobjects is forbidden" in said
+    assert "localobjects is forbidden" in messages

@@ -10,7 +10,7 @@ from typing import Any
 import entrepot_operator
 import pytest
 import yaml
-from entrepot_io.placement import Node, inject_document
+from entrepot_operator.placement import Node, inject_document
 
 MANIFESTS = Path(entrepot_operator.__file__).with_name("manifests")
 FILES = sorted(path for path in MANIFESTS.rglob("*.yaml") if path.name != "kustomization.yaml")
@@ -36,10 +36,10 @@ def test_there_are_manifests() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(MANIFESTS)))
 def test_a_manifest_is_taken(system: Any, path: Path) -> None:
-    for one in yaml.safe_load_all(path.read_text()):
-        made = system.apply(system.path_of(one), one, dry_run=True)
+    for manifest in yaml.safe_load_all(path.read_text()):
+        created = system.apply(system.path_of(manifest), manifest, dry_run=True)
         warned = [
-            each for each in made.get("status", {}).get("conditions", []) if each["type"] == "NonStructuralSchema"
+            each for each in created.get("status", {}).get("conditions", []) if each["type"] == "NonStructuralSchema"
         ]
         assert not warned, warned
 
@@ -106,7 +106,7 @@ def namespace(entrepot_cluster: Any) -> str:
     return str(entrepot_cluster.namespace())
 
 
-@pytest.mark.parametrize("workload", _workloads(), ids=lambda one: str(one["kind"]))
+@pytest.mark.parametrize("workload", _workloads(), ids=lambda workload_case: str(workload_case["kind"]))
 def test_an_injected_workload_is_taken(entrepot_cluster: Any, namespace: str, workload: dict[str, Any]) -> None:
     path: Callable[..., str] = entrepot_cluster.path_of
     # Accepted before the injection, so a later refusal is due to the injection.

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from entrepot.cli import main
 from entrepot.ids import ObjectID
-from entrepot_io.cluster.objects import Condition, GlobalObject, LocalObject
-from entrepot_operator.publishing.bounds import Bounds
-from entrepot_operator.publishing.plan import plan
+from entrepot_operator import commands
+from entrepot_operator.kubernetes.objects import Condition, GlobalObject, LocalObject
+from entrepot_operator.publisher.diff import plan_writes
+from entrepot_operator.publisher.limits import Limits
 
 
 def test_a_dry_run_prints_and_asks_no_cluster(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,8 +40,8 @@ def test_once_publishes_and_ends(
     words = ["publish", "--once", "--address", daemon.address, "--kubeconfig", str(kubeconfig), "--min-bytes", "1000"]
     assert main([*words, "--store", "main"]) == 0
     assert "1 resources in stores, 0 refused, 1 left out" in capsys.readouterr().out
-    (one,) = server.of("localobjects").values()
-    assert (one["spec"]["names"], one["spec"]["store"]) == (["large"], "main")
+    (resource,) = server.of("localobjects").values()
+    assert (resource["spec"]["names"], resource["spec"]["store"]) == (["large"], "main")
 
 
 def test_it_runs_until_it_is_ended(daemon: Any, server: Any, kubeconfig: Path, wait_until: Callable[..., None]) -> None:
@@ -61,14 +62,14 @@ def test_it_runs_until_it_is_ended(daemon: Any, server: Any, kubeconfig: Path, w
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        ([], "which node is this"),
+        ([], "unknown node"),
         (["--node", "n", "--store", "Not A Name"], "lower-case"),
-        (["--node", "n", "--max-objects", "0"], "max_objects is between 1 and 10000"),
-        (["--node", "n", "--kubeconfig", "/nowhere/config"], "no cluster is known"),
+        (["--node", "n", "--max-objects", "0"], "max_objects must be between 1 and 10000"),
+        (["--node", "n", "--kubeconfig", "/nowhere/config"], "no cluster configured"),
         (["--node", "n", "--dry-run", "--address", "unix:///nowhere/store.sock"], "no store listens"),
     ],
 )
-def test_bad_input_is_told(words: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_reported(words: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["publish", *words]) == 1
     assert match in capsys.readouterr().err
 
@@ -80,19 +81,19 @@ def local(number: int, count: int, **changes: Any) -> LocalObject:
 
 
 def by_name(*objects: LocalObject | GlobalObject) -> dict[str, Any]:
-    return {one.name: one for one in objects}
+    return {item.name: item for item in objects}
 
 
 def test_the_plan_of_no_difference_is_empty() -> None:
-    assert plan(by_name(local(1, 5)), by_name(local(1, 5))) == []
-    later = Condition("Available", True, "InMemory", "").following(None, datetime.now(timezone.utc))
-    assert plan(by_name(local(1, 5)), by_name(local(1, 5, available=later))) == []
+    assert plan_writes(by_name(local(1, 5)), by_name(local(1, 5))) == []
+    later = Condition("Available", True, "InMemory", "").with_transition_time(None, datetime.now(timezone.utc))
+    assert plan_writes(by_name(local(1, 5)), by_name(local(1, 5, available=later))) == []
 
 
 def test_the_plan_has_the_largest_first_and_removals_between() -> None:
-    wanted = by_name(local(1, 5), local(2, 50), local(3, 500), local(9, 1, state="OnDisk"))
-    known = by_name(local(4, 7), local(5, 70), local(9, 1))
-    steps = [(one.verb, one.what.bytes) for one in plan(wanted, known)]
+    desired = by_name(local(1, 5), local(2, 50), local(3, 500), local(9, 1, state="OnDisk"))
+    published = by_name(local(4, 7), local(5, 70), local(9, 1))
+    steps = [(step.operation, step.target.bytes) for step in plan_writes(desired, published)]
     assert steps == [
         ("apply", 500),
         ("drop", 70),
@@ -103,16 +104,30 @@ def test_the_plan_has_the_largest_first_and_removals_between() -> None:
     ]
 
 
-def test_bounds_out_of_range_are_refused() -> None:
+def test_limits_out_of_range_are_refused() -> None:
     for wrong in ({"max_objects": 10_001}, {"writes_per_second": 0}, {"lease_seconds": 5}, {"min_bytes": -1}):
         with pytest.raises(entrepot.InvalidArgument, match=next(iter(wrong))):
-            Bounds(**wrong)
+            Limits(**wrong)
 
 
-def test_the_verbs_cost_the_command_line_nothing() -> None:
+def test_the_former_entry_point_still_works_and_warns() -> None:
+    with pytest.warns(
+        DeprecationWarning,
+        match=r"entrepot_operator\.commands\.add_verbs .*entrepot_operator\.commands\.add_subcommands",
+    ):
+        former = getattr(commands, "add_verbs")  # noqa: B009
+    assert former is commands.add_subcommands
+
+
+def test_the_subcommands_import_nothing_at_start() -> None:
     code = "import sys, entrepot.cli; entrepot.cli.build_parser(); print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = done.stdout.split()
     assert "entrepot_operator.commands" in loaded
-    heavy = ("entrepot_io.placement.injecting", "entrepot_io.cluster", "entrepot_operator.publishing", "http.client")
+    heavy = (
+        "entrepot_operator.placement.injection",
+        "entrepot_operator.kubernetes",
+        "entrepot_operator.publisher",
+        "http.client",
+    )
     assert not [name for name in loaded if name.startswith(heavy)]

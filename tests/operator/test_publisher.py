@@ -10,15 +10,15 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot.errors import AccessDenied, StoreUnavailable
-from entrepot_io.cluster.errors import ClusterUnavailable
-from entrepot_io.cluster.objects import lease_name
-from entrepot_io.cluster.places import read_cluster
-from entrepot_operator.publishing.bounds import Bounds
-from entrepot_operator.publishing.observing import Origin
-from entrepot_operator.publishing.publisher import Publisher
+from entrepot_operator.kubernetes.errors import ClusterUnavailable
+from entrepot_operator.kubernetes.locations import read_cluster_locations
+from entrepot_operator.kubernetes.objects import lease_name
+from entrepot_operator.publisher.limits import Limits
+from entrepot_operator.publisher.main import Publisher
+from entrepot_operator.publisher.snapshot import PublisherIdentity
 
-ORIGIN = Origin("node-a", "main")
-FAST = Bounds(burst=1000, writes_per_second=1000)
+IDENTITY = PublisherIdentity("node-a", "main")
+FAST = Limits(burst=1000, writes_per_second=1000)
 Make = Callable[..., Publisher]
 
 
@@ -30,21 +30,27 @@ def lines() -> list[str]:
 
 @pytest.fixture
 def publisher(daemon: Any, server: Any, lines: list[str]) -> Iterator[Make]:
-    """``publisher(bounds, origin=)``: a publisher for the test's store."""
-    made: list[Publisher] = []
+    """``publisher(limits, identity=)``: a publisher for the test's store."""
+    publishers: list[Publisher] = []
 
-    def make(bounds: Bounds = FAST, origin: Origin = ORIGIN, **options: Any) -> Publisher:
+    def make(limits: Limits = FAST, identity: PublisherIdentity = IDENTITY, **options: Any) -> Publisher:
         api = server.api(patience=0.5)
-        made.append(
+        publishers.append(
             Publisher(
-                api, lambda: entrepot.connect(daemon.address), origin, "stores", bounds, say=lines.append, **options
+                api,
+                lambda: entrepot.connect(daemon.address),
+                identity,
+                "stores",
+                limits,
+                print_message=lines.append,
+                **options,
             )
         )
-        return made[-1]
+        return publishers[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for each in publishers:
+        each.close()
 
 
 def kilobytes(count: int) -> Any:
@@ -53,11 +59,11 @@ def kilobytes(count: int) -> Any:
 
 
 def specs(server: Any, plural: str = "localobjects") -> dict[str, dict[str, Any]]:
-    return {one["spec"]["objectID"]: one["spec"] for one in server.of(plural).values()}
+    return {resource["spec"]["objectID"]: resource["spec"] for resource in server.of(plural).values()}
 
 
 def writes(server: Any) -> list[tuple[str, str]]:
-    return [one for one in server.asked if one[0] != "GET" and "/leases/" not in one[1]]
+    return [request for request in server.requests if request[0] != "GET" and "/leases/" not in request[1]]
 
 
 def test_named_objects_are_published_and_nothing_else(daemon: Any, server: Any, publisher: Make) -> None:
@@ -68,8 +74,8 @@ def test_named_objects_are_published_and_nothing_else(daemon: Any, server: Any, 
         publisher().publish_all(20)
         found = specs(server)
         assert set(found) == {str(orders)}
-        said = found[str(orders)]
-        assert said == {
+        spec = found[str(orders)]
+        assert spec == {
             "objectID": str(orders),
             "node": "node-a",
             "store": "main",
@@ -82,12 +88,12 @@ def test_named_objects_are_published_and_nothing_else(daemon: Any, server: Any, 
             "type": "python.bytes",
             "names": ["orders"],
         }
-    (one,) = server.of("localobjects").values()
-    assert one["status"]["state"] == "InMemory"
-    assert one["status"]["conditions"][0]["status"] == "True"
-    assert one["status"]["conditions"][0]["lastTransitionTime"] == "2030-01-01T12:00:00Z"
+    (resource,) = server.of("localobjects").values()
+    assert resource["status"]["state"] == "InMemory"
+    assert resource["status"]["conditions"][0]["status"] == "True"
+    assert resource["status"]["conditions"][0]["lastTransitionTime"] == "2030-01-01T12:00:00Z"
     (lease,) = server.of("leases").values()
-    assert one["metadata"]["ownerReferences"][0]["uid"] == lease["metadata"]["uid"]
+    assert resource["metadata"]["ownerReferences"][0]["uid"] == lease["metadata"]["uid"]
     assert lease["metadata"]["ownerReferences"][0]["kind"] == "Node"
     assert lease["spec"]["leaseDurationSeconds"] == 60
 
@@ -109,12 +115,12 @@ def test_a_collection_is_published_with_its_members(daemon: Any, server: Any, pu
         publisher().publish_all(20)
         (shared,) = server.of("globalobjects").values()
         assert shared["metadata"]["name"] == str(collection.id)
-        assert shared["spec"]["members"] == [str(one) for one in collection.ids]
+        assert shared["spec"]["members"] == [str(object_id) for object_id in collection.ids]
         assert shared["spec"]["memberCount"] == 5
         assert shared["status"]["conditions"][0]["reason"] == "AllMembers"
         found = specs(server)
         assert set(found) == {str(collection.id), *map(str, collection.ids)}
-        assert found[str(collection.id)]["bytes"] == sum(found[str(one)]["bytes"] for one in collection.ids)
+        assert found[str(collection.id)]["bytes"] == sum(found[str(object_id)]["bytes"] for object_id in collection.ids)
         assert found[str(collection.ids[3])]["memberOf"] == {"objectID": str(collection.id), "index": 3}
 
 
@@ -123,7 +129,7 @@ def test_the_second_step_writes_nothing_and_changes_are_followed(daemon: Any, se
     with entrepot.connect(daemon.address) as store:
         first, second = store.put(b"1" * 100, name="one"), store.put(b"2" * 50, name="two")
         running.publish_all(20)
-        server.asked.clear()
+        server.requests.clear()
         assert running.step().written == 0
         assert writes(server) == []
         store.delete(first)
@@ -142,22 +148,22 @@ def test_the_largest_are_published_where_there_are_too_many(
 ) -> None:
     with entrepot.connect(daemon.address) as store:
         ids = [store.put(kilobytes(size), name=f"n{size}") for size in range(100, 120)]
-        report = publisher(Bounds(burst=1000, max_objects=5, min_bytes=118_000)).publish_all(20)
-        assert set(specs(server)) == {str(one) for one in ids[-2:]}
+        report = publisher(Limits(burst=1000, max_objects=5, min_bytes=118_000)).publish_all(20)
+        assert set(specs(server)) == {str(object_id) for object_id in ids[-2:]}
         assert report.left_out == 18
-        running = publisher(Bounds(burst=1000, max_objects=5))
+        running = publisher(Limits(burst=1000, max_objects=5))
         running.publish_all(20)
-        assert set(specs(server)) == {str(one) for one in ids[-5:]}
-    assert any("at most 5 of a node" in line for line in lines)
+        assert set(specs(server)) == {str(object_id) for object_id in ids[-5:]}
+    assert any("the limit is 5 per node" in line for line in lines)
 
 
-def test_members_that_are_too_many_are_left_out_and_it_is_said(daemon: Any, server: Any, publisher: Make) -> None:
+def test_too_many_members_are_left_out_with_a_warning(daemon: Any, server: Any, publisher: Make) -> None:
     with entrepot.connect(daemon.address) as store:
         builder = store.collection("shards")
         for index in range(6):
             builder.append(index)
         builder.seal()
-        publisher(Bounds(burst=1000, max_members=5)).publish_all(20)
+        publisher(Limits(burst=1000, max_members=5)).publish_all(20)
     (shared,) = server.of("globalobjects").values()
     assert "members" not in shared["spec"]
     assert shared["spec"]["memberCount"] == 6
@@ -173,12 +179,12 @@ def test_members_that_are_too_many_are_left_out_and_it_is_said(daemon: Any, serv
 
 def test_writes_are_paced_and_the_largest_come_first(daemon: Any, server: Any, publisher: Make) -> None:
     now = [0.0]
-    running = publisher(Bounds(burst=3, writes_per_second=2), clock=lambda: now[0])
+    running = publisher(Limits(burst=3, writes_per_second=2), clock=lambda: now[0])
     with entrepot.connect(daemon.address) as store:
         ids = [store.put(kilobytes(size), name=f"n{size}") for size in range(100, 110)]
         report = running.step()
         assert (report.written, report.waiting) == (3, 7)
-        assert set(specs(server)) == {str(one) for one in ids[-3:]}
+        assert set(specs(server)) == {str(object_id) for object_id in ids[-3:]}
         assert running.step().written == 0
         now[0] += 1.0
         assert running.step().written == 2
@@ -186,12 +192,12 @@ def test_writes_are_paced_and_the_largest_come_first(daemon: Any, server: Any, p
         assert running.step().written == 3  # a long pause saves up no more than one burst
 
 
-def test_a_publisher_that_starts_again_takes_over_what_is_there(daemon: Any, server: Any, publisher: Make) -> None:
+def test_a_restarted_publisher_adopts_what_is_published(daemon: Any, server: Any, publisher: Make) -> None:
     with entrepot.connect(daemon.address) as store:
-        kept, gone = store.put(b"1", name="one"), store.put(b"2", name="two")
+        kept, deleted = store.put(b"1", name="one"), store.put(b"2", name="two")
         publisher().publish_all(20)
-        store.delete(gone)
-        server.asked.clear()
+        store.delete(deleted)
+        server.requests.clear()
         publisher().publish_all(20)
         assert set(specs(server)) == {str(kept)}
         assert [method for method, _ in writes(server)] == ["DELETE"]
@@ -202,7 +208,7 @@ def test_another_nodes_objects_are_left_alone(daemon: Any, server: Any, publishe
         builder = store.collection("c")
         builder.append(1)
         collection = builder.seal()
-        mine, theirs = publisher(), publisher(origin=Origin("node-b", "main"))
+        mine, theirs = publisher(), publisher(identity=PublisherIdentity("node-b", "main"))
         mine.publish_all(20)
         theirs.publish_all(20)
         assert len(server.of("localobjects")) == 4
@@ -210,14 +216,16 @@ def test_another_nodes_objects_are_left_alone(daemon: Any, server: Any, publishe
         assert len(shared["metadata"]["ownerReferences"]) == 2
         store.delete(collection.id)
         mine.publish_all(20)
-        assert {one["spec"]["node"] for one in server.of("localobjects").values()} == {"node-b"}
+        assert {resource["spec"]["node"] for resource in server.of("localobjects").values()} == {"node-b"}
         (shared,) = server.of("globalobjects").values()
-        assert [one["name"] for one in shared["metadata"]["ownerReferences"]] == [lease_name("main", "node-b")]
+        assert [resource["name"] for resource in shared["metadata"]["ownerReferences"]] == [
+            lease_name("main", "node-b")
+        ]
         theirs.publish_all(20)
         assert not server.of("globalobjects")
 
 
-def test_a_refused_object_is_told_once_and_does_not_stop_the_others(
+def test_a_refused_object_is_reported_once_and_does_not_stop_the_others(
     daemon: Any, server: Any, publisher: Make, lines: list[str]
 ) -> None:
     running = publisher()
@@ -229,7 +237,7 @@ def test_a_refused_object_is_told_once_and_does_not_stop_the_others(
         report = running.publish_all(20)
         assert report.refused == 1
         assert set(specs(server)) == {str(good)}
-        server.asked.clear()
+        server.requests.clear()
         running.step()
         assert writes(server) == []
         assert len([line for line in lines if "no such type" in line]) == 1
@@ -260,7 +268,7 @@ def test_without_permission_to_see_its_node_it_publishes_all_the_same(
 
 
 def test_an_object_that_somebody_removed_comes_back(daemon: Any, server: Any, publisher: Make) -> None:
-    running = publisher(Bounds(burst=1000, resync_seconds=1), clock=iter(range(0, 100_000, 2)).__next__)
+    running = publisher(Limits(burst=1000, resync_seconds=1), clock=iter(range(0, 100_000, 2)).__next__)
     with entrepot.connect(daemon.address) as store:
         store.put(b"1", name="one")
         running.publish_all(1000)
@@ -278,23 +286,23 @@ def test_a_lost_store_expires_and_its_return_is_published(
         oid = store.put(kilobytes(10), name="one")
         before = store.instance_id
         running.publish_all(20)
-    assert read_cluster(server.api()).objects == {str(oid): {"node-a": 10_000}}
+    assert read_cluster_locations(server.api()).objects == {str(oid): {"node-a": 10_000}}
     running.close()
     daemon.stop()
-    renewals = len([one for one in server.asked if "/leases/" in one[1]])
+    renewals = len([request for request in server.requests if "/leases/" in request[1]])
     with pytest.raises(StoreUnavailable):
         running.step()
-    assert len([one for one in server.asked if "/leases/" in one[1]]) == renewals
+    assert len([request for request in server.requests if "/leases/" in request[1]]) == renewals
     server.pass_time(61)
-    places = read_cluster(server.api())
-    assert places.objects == {str(oid): {}}
-    assert places.expired == ["node-a"]
+    locations = read_cluster_locations(server.api())
+    assert locations.objects == {str(oid): {}}
+    assert locations.expired_nodes == ["node-a"]
     daemon.start()
     with entrepot.connect(daemon.address) as store:
         assert store.instance_id != before
         again = store.put(kilobytes(20), name="two")
         publisher().publish_all(20)
-    assert read_cluster(server.api()).objects == {str(again): {"node-a": 20_000}}
+    assert read_cluster_locations(server.api()).objects == {str(again): {"node-a": 20_000}}
 
 
 def test_between_far_looks_the_lease_is_renewed_while_the_store_answers(
@@ -305,17 +313,17 @@ def test_between_far_looks_the_lease_is_renewed_while_the_store_answers(
     with entrepot.connect(daemon.address) as store:
         store.put(b"1", name="one")
     running.publish_all(20)
-    server.asked.clear()
+    server.requests.clear()
     running.keep_alive()
-    assert server.asked == []
+    assert server.requests == []
     now[0] += 21
     running.keep_alive()
-    assert [path.split("/")[-2] for _, path in server.asked] == ["leases"]
+    assert [path.split("/")[-2] for _, path in server.requests] == ["leases"]
     now[0] += 21
     daemon.stop()
     with pytest.raises(StoreUnavailable):
         running.keep_alive()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_lease_that_was_removed_takes_its_objects_and_they_are_published_again(
@@ -339,7 +347,7 @@ def test_a_lease_that_was_removed_takes_its_objects_and_they_are_published_again
 def test_it_runs_on_while_the_api_server_is_away(
     daemon: Any, server: Any, publisher: Make, lines: list[str], wait_until: Callable[..., None]
 ) -> None:
-    running = publisher(Bounds(scan_seconds=0.1))
+    running = publisher(Limits(scan_seconds=0.1))
     stop = threading.Event()
     server.refuse = lambda *_: (503, "the server is currently unable to handle the request")
     thread = threading.Thread(target=running.run, args=(stop,))
@@ -347,7 +355,7 @@ def test_it_runs_on_while_the_api_server_is_away(
     try:
         with entrepot.connect(daemon.address) as store:
             store.put(b"1", name="one")
-            wait_until(lambda: any("503" in line for line in lines), "the failure to be told")
+            wait_until(lambda: any("503" in line for line in lines), "the failure to be reported")
             server.refuse = lambda *_: None
             wait_until(lambda: len(specs(server)) == 1, "the object to be published")
     finally:
@@ -358,9 +366,9 @@ def test_it_runs_on_while_the_api_server_is_away(
 
 def test_publishing_once_gives_up_in_time(daemon: Any, publisher: Make) -> None:
     ticks = iter(range(0, 10_000, 5))
-    running = publisher(Bounds(burst=1, writes_per_second=0.1), clock=lambda: float(next(ticks)))
+    running = publisher(Limits(burst=1, writes_per_second=0.1), clock=lambda: float(next(ticks)))
     with entrepot.connect(daemon.address) as store:
         for index in range(20):
             store.put(b"1", name=f"n{index}")
-        with pytest.raises(ClusterUnavailable, match="changes wait"):
+        with pytest.raises(ClusterUnavailable, match="changes still pending"):
             running.publish_all(20)

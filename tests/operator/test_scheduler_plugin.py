@@ -11,9 +11,9 @@ from typing import Any
 import kubecp_build
 import pytest
 import yaml
-from control_plane import running
+from control_plane import create_control_plane
 from entrepot_operator import crds
-from published import publish, renew
+from fake_publisher import publish, renew
 
 PLUGIN = Path(__file__).resolve().parents[2] / "operator" / "scheduler-plugin"
 READER = Path(crds.MANIFESTS) / "reader" / "rbac.yaml"
@@ -25,20 +25,20 @@ HELD = {"plug-a": {A: 7}, "plug-b": {A: 2, B: 6}, "plug-c": {STALE: 9}, "plug-d"
 def plane(control_plane: Any) -> Iterator[Any]:
     """Second control plane, whose scheduler has the plugin's profile; ``control_plane`` is only used for its marks."""
     config = yaml.safe_load((PLUGIN / "config.yaml").read_text())
-    with running(scheduler_config=config) as one:
-        one.install(crds.definitions())
+    with create_control_plane(scheduler_config=config) as second_plane:
+        second_plane.install(crds.definitions())
         for path in (READER, PLUGIN / "rbac.yaml"):
             for each in yaml.safe_load_all(path.read_text()):
-                one.apply(one.path_of(each), each)
-        one.nodes({name: {} for name in HELD}, pods="12")
-        _publish(one)
-        yield one
+                second_plane.apply(second_plane.path_of(each), each)
+        second_plane.nodes({name: {} for name in HELD}, pods="12")
+        _publish(second_plane)
+        yield second_plane
 
 
 def _publish(plane: Any) -> None:
-    for node, held in HELD.items():
-        renew(plane, "default", node, ago=timedelta(hours=2 if STALE in held else 0))
-        for oid, count in held.items():
+    for node, sizes in HELD.items():
+        renew(plane, "default", node, ago=timedelta(hours=2 if STALE in sizes else 0))
+        for oid, count in sizes.items():
             publish(plane, "default", oid, node, count << 20)
 
 
@@ -72,8 +72,8 @@ def test_pods_go_where_the_bytes_are(plane: Any) -> None:
 
 
 def test_what_does_not_count_draws_nobody(plane: Any) -> None:
-    for said in ({}, {"requires": STALE}, {"requires": A, "locality": "off"}, {"requires": "no-id"}):
-        assert len(placed(plane, 8, "entrepot-scheduler", **said)) > 1, said
+    for annotation_set in ({}, {"requires": STALE}, {"requires": A, "locality": "off"}, {"requires": "no-id"}):
+        assert len(placed(plane, 8, "entrepot-scheduler", **annotation_set)) > 1, annotation_set
 
 
 def test_the_other_profile_is_as_it_was(plane: Any) -> None:

@@ -25,11 +25,11 @@ class KeyState:
     delete_done: bool = False
 
     @property
-    def certainly_there(self) -> bool:
+    def must_exist(self) -> bool:
         return self.put_done and not self.delete_begun
 
     @property
-    def certainly_gone(self) -> bool:
+    def must_not_exist(self) -> bool:
         return self.delete_done
 
 
@@ -60,16 +60,16 @@ def read_journal(path: Path) -> dict[str, KeyState]:
     return states
 
 
-def recent_sizes(path: Path, most_bytes: int = 1 << 15) -> dict[str, int]:
+def recent_sizes(path: Path, max_bytes: int = 1 << 15) -> dict[str, int]:
     """Sizes of the keys that were put last: a journal of hours is too long to be read at each step."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - most_bytes))
+        file.seek(max(0, path.stat().st_size - max_bytes))
         lines = file.read().decode().splitlines()[1:-1]  # the first and last line may be incomplete
     words = [line.split(" ") for line in lines]
-    return {word[1]: int(word[2]) for word in words if word[0] == "P"}
+    return {fields[1]: int(fields[2]) for fields in words if fields[0] == "P"}
 
 
-def compared(path: Path) -> int:
+def count_compared(path: Path) -> int:
     """Number of values that the worker compared, except those that a kill left uncounted."""
     return sum(int(line[2:]) for line in path.read_text().splitlines() if line.startswith("V "))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from control_groups import NoControlGroup, made
+from control_groups import NoControlGroup, control_group
 
 
 class Pressure:
@@ -20,7 +20,7 @@ class Pressure:
         self.group: Path | None = None
         self.refused = ""
         try:
-            group = self._stack.enter_context(made("memory", "soak"))
+            group = self._stack.enter_context(control_group("memory", "soak"))
             (group / "memory.oom_control").write_text("1")
             self.group = group
         except (NoControlGroup, OSError) as error:
@@ -33,22 +33,22 @@ class Pressure:
             return command
         return ["/bin/sh", "-c", f'echo $$ > "{self.group}/cgroup.procs" && exec "$@"', "sh", *command]
 
-    def squeeze(self, headroom_bytes: int) -> None:
+    def limit_memory(self, headroom_bytes: int) -> None:
         """Limit memory to this much more than what is used now."""
         assert self.group is not None
         used = int((self.group / "memory.usage_in_bytes").read_text())
         with suppress(OSError):  # EBUSY: usage has grown meanwhile, and nothing can be reclaimed
             (self.group / "memory.limit_in_bytes").write_text(str(used + headroom_bytes))
 
-    def relax(self) -> None:
+    def lift_limit(self) -> None:
         assert self.group is not None
         (self.group / "memory.limit_in_bytes").write_text("-1")
 
-    def limit_met(self) -> int:
+    def limit_hits(self) -> int:
         """How often the limit was hit."""
         return int((self.group / "memory.failcnt").read_text()) if self.group is not None else 0
 
     def end(self) -> None:
         if self.group is not None:
-            self.relax()
+            self.lift_limit()
         self._stack.close()

@@ -22,8 +22,8 @@ from journal import Journal, content
 from worker import connect
 
 PACE_SECONDS = 0.002
-NOTED_SECONDS = 0.02  # shorter pauses are not recorded
-KEPT = {"probe-inline": 1000, "probe-large": 300_000}
+MIN_PAUSE_SECONDS = 0.02  # shorter pauses are not recorded
+PINNED_SIZES = {"probe-inline": 1000, "probe-large": 300_000}
 
 
 class Reader:
@@ -32,19 +32,19 @@ class Reader:
     def __init__(self, store: entrepot.Store, journal: Journal) -> None:
         self.store = store
         self.journal = journal
-        self.wanted = {key: content(key, size) for key, size in KEPT.items()}
-        for key, value in self.wanted.items():
+        self.expected = {key: content(key, size) for key, size in PINNED_SIZES.items()}
+        for key, value in self.expected.items():
             store.put(value, id=store.derive(key))
-        self.pinned = [store.get(store.derive(key)) for key in KEPT]
+        self.pinned = [store.get(store.derive(key)) for key in PINNED_SIZES]
 
     def step(self) -> None:
-        for key, wanted in self.wanted.items():
-            if not np.array_equal(self.store.get(self.store.derive(key)), wanted):
+        for key, value in self.expected.items():
+            if not np.array_equal(self.store.get(self.store.derive(key)), value):
                 self.journal.write("E", f"{key} came back with other content")
 
     def end(self) -> None:
         self.pinned.clear()
-        for key in self.wanted:
+        for key in self.expected:
             self.store.delete(self.store.derive(key))
 
 
@@ -55,21 +55,21 @@ class Writer:
         self.store = store
         self.journal = journal
         self.number = 0
-        self.unsure: list[str] = []  # may exist, because an error came instead of a reply
+        self.uncertain_keys: list[str] = []  # may exist, because an error came instead of a reply
 
     def step(self) -> None:
         self.number += 1
         key = f"probe-{self.number}"
-        self.unsure.append(key)
+        self.uncertain_keys.append(key)
         oid = self.store.derive(key)
         self.store.put(content(key, 200), id=oid)
         if not np.array_equal(self.store.get(oid), content(key, 200)):
             self.journal.write("E", f"{key} came back with other content")
         self.store.delete(oid)
-        self.unsure.pop()
+        self.uncertain_keys.pop()
 
     def end(self) -> None:
-        for key in self.unsure:
+        for key in self.uncertain_keys:
             self.store.delete(self.store.derive(key))
 
 
@@ -83,7 +83,7 @@ class Timer:
         return
 
 
-def patiently(work: Callable[[], None]) -> None:
+def retry_until_available(work: Callable[[], None]) -> None:
     """Retry until the store responds: there may be no daemon for a while."""
     end = time.monotonic() + 60
     while True:
@@ -105,7 +105,7 @@ def main() -> int:
     else:
         store = connect(address)
         probe = Reader(store, journal) if kind == "reads" else Writer(store, journal)
-    patiently(probe.step)
+    retry_until_available(probe.step)
     (Path(folder) / f"probe-{kind}.ready").touch()
     done, last = 0, time.monotonic()
     while not stop.exists():
@@ -115,11 +115,11 @@ def main() -> int:
             time.sleep(0.02)  # delayed, for whatever reason: the pause continues
             continue
         now = time.monotonic()
-        if now - last > NOTED_SECONDS:
+        if now - last > MIN_PAUSE_SECONDS:
             journal.write(f"{last:.4f}", f"{now:.4f}")
         done, last = done + 1, now
         time.sleep(PACE_SECONDS)
-    patiently(probe.end)
+    retry_until_available(probe.end)
     journal.write("done", done)
     return 0
 

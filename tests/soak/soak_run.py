@@ -22,19 +22,19 @@ from functools import partial
 from pathlib import Path
 
 import entrepot
-from entrepot._launcher import daemon_binary
+from entrepot._daemon.launcher import daemon_binary
 from entrepot.errors import EntrepotError, StoreUnavailable, Timeout
-from journal import compared
+from journal import count_compared
 from pressure import Pressure
 from stalls import Report, Span, read_pauses
-from store_processes import pid_of, too_many
+from store_processes import describe_duplicates, pid_of
 from unread_log import UnreadLog
 
 CLIENTS = 8
 PROBES = ("reads", "puts", "timer")
 LONG_SECONDS = (6.2, 7.5)  # longer than any timeout of the store
-LOOK_SECONDS = 0.1  # between two checks for a second daemon
-NONSENSE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHECK_SECONDS = 0.1  # between two checks for a second daemon
+GARBAGE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
@@ -58,7 +58,7 @@ class Soak:
         self.address = address
         self.folder = folder
         self.report = report
-        self.chance = random.Random(report.seed)
+        self.rng = random.Random(report.seed)
         self.log = log
         self.pressure = pressure
         self.store = store
@@ -67,39 +67,39 @@ class Soak:
         self.spans: list[Span] = []
         self.stops: dict[str, threading.Thread] = {}  # by role: one stop per role at a time
         self.ended = threading.Event()
-        self.watcher = threading.Thread(target=self._watch, daemon=True)
-        self.dropped: dict[int, int] = {}  # dropped log lines, by PID of daemon or keeper
-        self.kinds: dict[str, tuple[Callable[[], None], int]] = {
+        self.duplicate_checker = threading.Thread(target=self._check_regularly, daemon=True)
+        self.dropped_lines: dict[int, int] = {}  # dropped log lines, by PID of daemon or keeper
+        self.event_kinds: dict[str, tuple[Callable[[], None], int]] = {
             "kill client": (self.kill_client, 40),
             "kill daemon": (lambda: self.kill("daemon"), 14),
             "kill keeper": (lambda: self.kill("keeper"), 9),
             "upgrade": (self.upgrade, 5),
-            "stop client": (lambda: self.stop("client", self.any_length()), 12),
-            "stop daemon": (lambda: self.stop("daemon", self.any_length()), 8),
-            "stop keeper": (lambda: self.stop("keeper", self.any_length()), 10),
-            "stop client, long": (lambda: self.stop("client", self.long()), 2),
-            "stop daemon, long": (lambda: self.stop("daemon", self.long()), 1),
-            "stop keeper, long": (lambda: self.stop("keeper", self.long()), 2),
-            "nonsense": (self.nonsense, 4),
-            "little memory": (self.squeeze, 8),
-            "log read or not": (self.turn_log, 6),
+            "stop client": (lambda: self.stop("client", self.random_seconds()), 12),
+            "stop daemon": (lambda: self.stop("daemon", self.random_seconds()), 8),
+            "stop keeper": (lambda: self.stop("keeper", self.random_seconds()), 10),
+            "stop client, long": (lambda: self.stop("client", self.long_seconds()), 2),
+            "stop daemon, long": (lambda: self.stop("daemon", self.long_seconds()), 1),
+            "stop keeper, long": (lambda: self.stop("keeper", self.long_seconds()), 2),
+            "nonsense": (self.send_garbage, 4),
+            "little memory": (self.limit_memory, 8),
+            "log read or not": (self.toggle_log_reader, 6),
         }
         if pressure.refused:
-            del self.kinds["little memory"]
+            del self.event_kinds["little memory"]
             report.not_tried["little memory"] = pressure.refused
-        if self.chance.random() < 0.3:
-            del self.kinds["log read or not"]
+        if self.rng.random() < 0.3:
+            del self.event_kinds["log read or not"]
             report.not_tried["log read or not"] = "in this run nobody ever reads it"
 
     # ---- processes ----
 
     def spawn(self, script: str, name: str, *arguments: object) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{name}.err").open("ab") as err:
-            words = [sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
-            return subprocess.Popen(words, stderr=err)
+        with (self.folder / f"{name}.err").open("ab") as stderr:
+            command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
+            return subprocess.Popen(command, stderr=stderr)
 
     def start(self, number: int) -> None:
-        seed = self.chance.randrange(1 << 30)
+        seed = self.rng.randrange(1 << 30)
         self.workers[number] = self.spawn(
             "worker.py", str(number), self.address, self.folder, number, seed, self.report.load
         )
@@ -111,12 +111,12 @@ class Soak:
             wait_until((self.folder / f"probe-{kind}.ready").exists, 30, f"the probe {kind} to work")
         for number in range(CLIENTS):
             self.start(number)
-        self.watcher.start()
+        self.duplicate_checker.start()
 
     def check_alive(self) -> None:
-        everybody = {str(number): worker for number, worker in self.workers.items()}
-        everybody |= {f"probe-{kind}": probe for kind, probe in self.probes.items()}
-        for name, process in everybody.items():
+        processes = {str(number): worker for number, worker in self.workers.items()}
+        processes |= {f"probe-{kind}": probe for kind, probe in self.probes.items()}
+        for name, process in processes.items():
             code = process.poll()
             error = (self.folder / f"{name}.err").read_text(errors="replace")
             assert code is None, f"{name} ended by itself with {code}:\n{error[-4000:]}"
@@ -126,7 +126,7 @@ class Soak:
         for stop in self.stops.values():
             stop.join(60)
         if not self.pressure.refused:
-            self.pressure.relax()
+            self.pressure.lift_limit()
         # The probes first: ending the workers would end what could stall them.
         for name, processes in (("stop-probes", self.probes), ("stop", self.workers)):
             (self.folder / name).touch()
@@ -141,22 +141,22 @@ class Soak:
                     process.kill()
                     process.wait()
         self.ended.set()
-        if self.watcher.is_alive():
-            self.watcher.join(30)
+        if self.duplicate_checker.is_alive():
+            self.duplicate_checker.join(30)
 
     # ---- events ----
 
     def run(self, seconds: float) -> None:
         """Cause each kind once, in random order, then random ones until the time is over."""
-        first = sorted(self.kinds)
-        self.chance.shuffle(first)
+        first = sorted(self.event_kinds)
+        self.rng.shuffle(first)
         begin = time.monotonic()
         while first or time.monotonic() < begin + seconds:
-            time.sleep(self.chance.uniform(0.05, 0.6))  # interval between events, not a wait for a result
+            time.sleep(self.rng.uniform(0.05, 0.6))  # interval between events, not a wait for a result
             self.check_alive()
-            names = sorted(self.kinds)
-            kind = first.pop() if first else self.chance.choices(names, [self.kinds[name][1] for name in names])[0]
-            self.kinds[kind][0]()
+            names = sorted(self.event_kinds)
+            kind = first.pop() if first else self.rng.choices(names, [self.event_kinds[name][1] for name in names])[0]
+            self.event_kinds[kind][0]()
         self.report.seconds = round(time.monotonic() - begin, 1)
         self.report.events = dict(Counter(span.kind for span in self.spans))
 
@@ -165,14 +165,14 @@ class Soak:
         self.spans.append(span)
         return span
 
-    def any_length(self) -> float:
-        return 10 ** self.chance.uniform(-1.6, 0.3)  # 25 ms to 2 s
+    def random_seconds(self) -> float:
+        return 10 ** self.rng.uniform(-1.6, 0.3)  # 25 ms to 2 s
 
-    def long(self) -> float:
-        return self.chance.uniform(*LONG_SECONDS)
+    def long_seconds(self) -> float:
+        return self.rng.uniform(*LONG_SECONDS)
 
     def kill_client(self) -> None:
-        number = self.chance.choice(sorted(self.workers))
+        number = self.rng.choice(sorted(self.workers))
         span = self.begin("kill client")
         self.workers[number].kill()
         self.workers[number].wait()
@@ -187,90 +187,93 @@ class Soak:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         name = "pid" if role == "daemon" else "keeper_pid"
-        wait_until(lambda: self.ask(name) not in (0, pid), 60, f"a new {role} for the killed {pid}")
+        wait_until(lambda: self.status_value(name) not in (0, pid), 60, f"a new {role} for the killed {pid}")
         span.end = time.monotonic()
 
-    def ask(self, name: str) -> int:
+    def status_value(self, name: str) -> int:
         """Return a figure of ``status``; 0 if nobody responds."""
         try:
             status = self.store.status()
         except (StoreUnavailable, Timeout):
             return 0
-        self.dropped[status["pid"]] = status["log_lines_dropped"]
-        self.dropped[status["keeper_pid"]] = status["keeper_log_lines_dropped"]
+        self.dropped_lines[status["pid"]] = status["log_lines_dropped"]
+        self.dropped_lines[status["keeper_pid"]] = status["keeper_log_lines_dropped"]
         return int(status[name])
 
     def stop(self, role: str, seconds: float) -> None:
         if role in self.stops and self.stops[role].is_alive():
             self.stops[role].join()
-        pid = self.workers[self.chance.choice(sorted(self.workers))].pid if role == "client" else 0
+        pid = self.workers[self.rng.choice(sorted(self.workers))].pid if role == "client" else 0
         pid = pid or pid_of(self.address, role)
         try:
-            handle = os.pidfd_open(pid) if pid else -1
+            pidfd = os.pidfd_open(pid) if pid else -1
         except ProcessLookupError:
             return
-        if handle < 0:
+        if pidfd < 0:
             return
         kind = f"stop {role}" + (", long" if seconds >= LONG_SECONDS[0] else "")
         span = self.begin(kind, daemon_away=role == "daemon")
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGSTOP)
+            signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
 
-        def go_on() -> None:
+        def resume() -> None:
             time.sleep(seconds)
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, signal.SIGCONT)
-            os.close(handle)
+                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+            os.close(pidfd)
             span.end = time.monotonic()
 
-        self.stops[role] = threading.Thread(target=go_on)
+        self.stops[role] = threading.Thread(target=resume)
         self.stops[role].start()
 
     def upgrade(self) -> None:
         """Upgrade to another copy of the program; if that is killed early, the upgrade may be rolled back, which is
         fine too."""
         program = self.folder / "entrepotd"
-        fresh = self.folder / "entrepotd.new"
-        shutil.copy2(daemon_binary(), fresh)
-        fresh.rename(program)
+        new_program = self.folder / "entrepotd.new"
+        shutil.copy2(daemon_binary(), new_program)
+        new_program.rename(program)
         span = self.begin("upgrade")  # causes a pause of milliseconds, whether the log is read or not
         try:
             with entrepot.connect(self.address) as store:
                 store._raw().upgrade(str(program))
         except EntrepotError:
-            stopped = any(one.overlaps(span) for one in self.spans if one.kind.startswith("stop "))
+            stopped = any(past_span.overlaps(span) for past_span in self.spans if past_span.kind.startswith("stop "))
             assert stopped, "an upgrade was refused though nobody was stopped"
-        wait_until(lambda: self.ask("pid"), 60, "a daemon after the upgrade")
+        wait_until(lambda: self.status_value("pid"), 60, "a daemon after the upgrade")
         span.end = time.monotonic()
 
-    def nonsense(self) -> None:
+    def send_garbage(self) -> None:
         """Open connections that start with garbage: one log line each, more than the daemon keeps."""
         span = self.begin("nonsense")
         for _ in range(1500):
-            with suppress(OSError), socket.socket(socket.AF_UNIX) as link:  # a connection cut by a kill is fine too
-                link.settimeout(20)
-                link.connect(self.address.removeprefix("unix://"))
-                link.sendall(NONSENSE)
-                while link.recv(1 << 12):
+            with (
+                suppress(OSError),
+                socket.socket(socket.AF_UNIX) as connection,
+            ):  # a connection cut by a kill is fine too
+                connection.settimeout(20)
+                connection.connect(self.address.removeprefix("unix://"))
+                connection.sendall(GARBAGE)
+                while connection.recv(1 << 12):
                     pass
         span.end = time.monotonic()
 
-    def squeeze(self) -> None:
+    def limit_memory(self) -> None:
         if "memory" in self.stops and self.stops["memory"].is_alive():
             self.stops["memory"].join()
         span = self.begin("little memory")
-        self.pressure.squeeze(self.chance.randrange(4 << 20, 96 << 20))
-        seconds = self.any_length()
+        self.pressure.limit_memory(self.rng.randrange(4 << 20, 96 << 20))
+        seconds = self.random_seconds()
 
         def relax() -> None:
             time.sleep(seconds)
-            self.pressure.relax()
+            self.pressure.lift_limit()
             span.end = time.monotonic()
 
         self.stops["memory"] = threading.Thread(target=relax)
         self.stops["memory"].start()
 
-    def turn_log(self) -> None:
+    def toggle_log_reader(self) -> None:
         span = self.begin("log is not read" if self.log.reads.is_set() else "log is read")
         if self.log.reads.is_set():
             self.log.reads.clear()
@@ -280,15 +283,15 @@ class Soak:
 
     # ---- checks ----
 
-    def _watch(self) -> None:
-        while not self.ended.wait(LOOK_SECONDS):
-            self.look()
+    def _check_regularly(self) -> None:
+        while not self.ended.wait(CHECK_SECONDS):
+            self.check_duplicates()
 
-    def look(self) -> None:
+    def check_duplicates(self) -> None:
         self.report.looks_for_second_daemons += 1
-        if seen := too_many(self.address):
+        if description := describe_duplicates(self.address):
             self.report.second_daemons += 1
-            self.report.broken.append(seen)
+            self.report.broken.append(description)
 
     def judge(self) -> None:
         """Enter the probes' results and the clients' counts into the report."""
@@ -296,13 +299,13 @@ class Soak:
         for kind in PROBES:
             path = self.folder / f"probe-{kind}.gaps"
             pauses[kind], self.report.probe_rounds[kind] = read_pauses(path, kind)
-            wrong = [line for line in path.read_text().splitlines() if line.startswith("E ")]
-            self.report.broken += wrong
+            errors = [line for line in path.read_text().splitlines() if line.startswith("E ")]
+            self.report.broken += errors
             if self.report.probe_rounds[kind] == 0:
                 self.report.broken.append(f"the probe {kind} never came to its end")
         self.report.machine_stall = round(max((span.seconds for span in pauses["timer"]), default=0.0), 3)
         for kind in ("reads", "puts"):
             self.report.judge(kind, pauses[kind], self.spans, pauses["timer"])
-        self.report.values_checked = sum(map(compared, self.folder.glob("*.journal")))
-        self.report.memory_limit_met = self.pressure.limit_met()
-        self.report.log_lines_dropped["told by status"] = sum(self.dropped.values())
+        self.report.values_checked = sum(map(count_compared, self.folder.glob("*.journal")))
+        self.report.memory_limit_met = self.pressure.limit_hits()
+        self.report.log_lines_dropped["told by status"] = sum(self.dropped_lines.values())

@@ -16,7 +16,7 @@ from pathlib import Path
 # Longest pause without an excuse. The strict value holds if the soak has the machine to itself (`make soak`). Beside
 # other tests, which take CPU time from some processes only, the lenient value finds clients that wait for a timeout.
 MOST_SECONDS = 1.0 if "ENTREPOT_SOAK_SECONDS" in os.environ else 4.0
-COMEBACK_SECONDS = 1.0  # after the daemon is back: to reconnect to it, and for it to answer all waiting requests
+RECOVERY_SECONDS = 1.0  # after the daemon is back: to reconnect to it, and for it to answer all waiting requests
 NOTABLE_SECONDS = 0.25
 
 
@@ -40,7 +40,7 @@ class Span:
     def seconds(self) -> float:
         return self.end - self.begin
 
-    def shared(self, other: Span) -> float:
+    def overlap_seconds(self, other: Span) -> float:
         """Overlap in seconds."""
         return max(0.0, min(self.end, other.end) - max(self.begin, other.begin))
 
@@ -54,15 +54,16 @@ def stall(pause: Span, excuses: Iterable[Span], machine: Iterable[Span]) -> floa
     The longest, not the sum: two short waits with an excuse in between are not a long wait. The machine's delays are
     subtracted instead of cut out, since its many short pauses would cut a stall to pieces.
     """
-    pieces, at = [], pause.begin
-    for excuse in sorted((one for one in excuses if one.overlaps(pause)), key=lambda one: one.begin):
-        if excuse.begin > at:
-            pieces.append(Span(pause.kind, at, excuse.begin))
-        at = max(at, excuse.end)
-    if pause.end > at:
-        pieces.append(Span(pause.kind, at, pause.end))
-    late = [one for one in machine if one.overlaps(pause)]  # of one process, so they do not overlap
-    return max((piece.seconds - sum(piece.shared(one) for one in late) for piece in pieces), default=0.0)
+    pieces, position = [], pause.begin
+    for excuse in sorted((span for span in excuses if span.overlaps(pause)), key=lambda span: span.begin):
+        if excuse.begin > position:
+            pieces.append(Span(pause.kind, position, excuse.begin))
+        position = max(position, excuse.end)
+    if pause.end > position:
+        pieces.append(Span(pause.kind, position, pause.end))
+    machine_delays = [span for span in machine if span.overlaps(pause)]  # of one process, so they do not overlap
+    stalls = (piece.seconds - sum(piece.overlap_seconds(span) for span in machine_delays) for piece in pieces)
+    return max(stalls, default=0.0)
 
 
 def read_pauses(path: Path, kind: str) -> tuple[list[Span], int]:
@@ -124,26 +125,28 @@ class Report:
     def judge(self, probe: str, pauses: list[Span], events: list[Span], machine: list[Span]) -> None:
         """Enter a probe's pauses, and their unexcused parts."""
         stalls = self.longest_stalls.setdefault(probe, {"unexcused": 0.0})
-        away = [
-            Span(event.kind, event.begin, event.end + COMEBACK_SECONDS)
+        excuses = [
+            Span(event.kind, event.begin, event.end + RECOVERY_SECONDS)
             for event in events
             if event.daemon_away and probe == "puts"
         ]
         for pause in pauses:
-            whole, unexcused = stall(pause, [], machine), stall(pause, away, machine)
+            full_stall, unexcused = stall(pause, [], machine), stall(pause, excuses, machine)
             meanwhile = [event for event in events if event.overlaps(pause)]
             for event in meanwhile or [Span("quiet", pause.begin)]:
-                seconds = whole if event.daemon_away else unexcused
+                seconds = full_stall if event.daemon_away else unexcused
                 stalls[event.kind] = max(stalls.get(event.kind, 0.0), round(seconds, 3))
             stalls["unexcused"] = max(stalls["unexcused"], round(unexcused, 3))
-            said = ", ".join(
+            concurrent_text = ", ".join(
                 f"{event.kind} {event.begin - pause.begin:+.2f}..{event.end - pause.begin:+.2f}" for event in meanwhile
             )
-            told = f"{pause.seconds:.2f} s from {pause.begin:.2f} (meanwhile: {said or 'nothing'})"
+            description = f"{pause.seconds:.2f} s from {pause.begin:.2f} (meanwhile: {concurrent_text or 'nothing'})"
             if pause.seconds > NOTABLE_SECONDS:
-                self.notable_pauses.append(f"{probe}: {told}")
+                self.notable_pauses.append(f"{probe}: {description}")
             if unexcused > self.most_seconds:
-                self.broken.append(f"{probe} stood still for {unexcused:.2f} s without an excuse, in a pause of {told}")
+                self.broken.append(
+                    f"{probe} stood still for {unexcused:.2f} s without an excuse, in a pause of {description}"
+                )
 
     def write(self, folder: Path) -> str:
         """Write the report as JSON and as text, and return the text."""

@@ -31,15 +31,15 @@ def _read(pid: int, socket_path: str) -> Process | None:
     """Return the process if it lives and belongs to the store."""
     folder = Path(f"/proc/{pid}")
     try:
-        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
     address = f"unix://{socket_path}"
-    named = f"--address={address}" in words or ("--address" in words and address in words)
-    if not named or fields[0] in "ZX" or not words[0].endswith("entrepotd"):
+    named = f"--address={address}" in arguments or ("--address" in arguments and address in arguments)
+    if not named or fields[0] in "ZX" or not arguments[0].endswith("entrepotd"):
         return None
-    role = next((word.removeprefix("--role=") for word in words if word.startswith("--role=")), "keeper")
+    role = next((word.removeprefix("--role=") for word in arguments if word.startswith("--role=")), "keeper")
     return Process(pid, int(fields[19]), int(fields[1]), role)
 
 
@@ -50,36 +50,42 @@ def store_processes(address: str) -> list[Process]:
     A forked child that has not called exec yet still looks like its parent.
     """
     path = address.removeprefix("unix://")
-    seen = [found for name in os.listdir("/proc") if name.isdigit() and (found := _read(int(name), path))]
-    there = [one for one in seen if _read(one.pid, path) == one]
-    return [one for one in there if not any(one.parent == other.pid and one.role == other.role for other in there)]
+    candidates = [candidate for name in os.listdir("/proc") if name.isdigit() and (candidate := _read(int(name), path))]
+    current = [process for process in candidates if _read(process.pid, path) == process]
+    return [
+        process
+        for process in current
+        if not any(process.parent == other.pid and process.role == other.role for other in current)
+    ]
 
 
 def pid_of(address: str, role: str) -> int:
     """PID of the store's keeper or daemon, the newest if it is being replaced; 0 if there is none at the moment."""
-    return max(((one.started, one.pid) for one in store_processes(address) if one.role == role), default=(0, 0))[1]
+    return max(
+        ((process.started, process.pid) for process in store_processes(address) if process.role == role), default=(0, 0)
+    )[1]
 
 
 def store_locks(processes: list[Process]) -> set[int]:
     """Lock files held by these processes; more than one means more than one store."""
-    found = set()
-    for one in processes:
+    inodes = set()
+    for process in processes:
         with suppress(OSError):
-            for number in os.listdir(f"/proc/{one.pid}/fd"):
+            for number in os.listdir(f"/proc/{process.pid}/fd"):
                 with suppress(OSError):
-                    link = f"/proc/{one.pid}/fd/{number}"
+                    link = f"/proc/{process.pid}/fd/{number}"
                     if os.readlink(link).startswith(LOCK_FILE):
-                        found.add(os.stat(link).st_ino)
-    return found
+                        inodes.add(os.stat(link).st_ino)
+    return inodes
 
 
-def too_many(address: str) -> str:
+def describe_duplicates(address: str) -> str:
     """Describe what there is more than one of; ``""`` if there is at most one daemon and one store."""
     processes = store_processes(address)
-    daemons = [one.pid for one in processes if one.role == "daemon"]
+    daemons = [process.pid for process in processes if process.role == "daemon"]
     if len(daemons) > 1:
         return f"processes {daemons} are daemons of the store at {address}"
     locks = store_locks(processes)
     if len(locks) > 1 and store_processes(address) == processes:
-        return f"the processes {[one.pid for one in processes]} have {len(locks)} stores' locks at {address}"
+        return f"the processes {[process.pid for process in processes]} have {len(locks)} stores' locks at {address}"
     return ""

@@ -12,9 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from journal import Journal, compared, read_journal, violations
+from journal import Journal, count_compared, read_journal, violations
 from stalls import Report, Span, read_pauses, stall
-from store_processes import pid_of, store_locks, store_processes, too_many
+from store_processes import describe_duplicates, pid_of, store_locks, store_processes
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def pretend(wait_until: Callable[..., None]) -> Iterator[Callable[[str, str], in
         words = ["entrepotd", "-c", "read line", f"--role={role}", f"--address={address}"]
         process = subprocess.Popen(words, executable="/bin/sh", stdin=subprocess.PIPE)
         running.append(process)
-        wait_until(lambda: process.pid in [one.pid for one in store_processes(address)], "the process to be seen")
+        wait_until(
+            lambda: process.pid in [candidate.pid for candidate in store_processes(address)], "the process to be seen"
+        )
         return process.pid
 
     yield start
@@ -40,16 +42,16 @@ def test_a_second_daemon_is_seen(pretend: Callable[[str, str], int], tmp_path: P
     keeper = pretend(address, "keeper")
     daemon = pretend(address, "daemon")
     pretend(f"unix://{tmp_path}/other.sock", "daemon")
-    assert too_many(address) == ""
+    assert describe_duplicates(address) == ""
     assert (pid_of(address, "keeper"), pid_of(address, "daemon")) == (keeper, daemon)
     second = pretend(address, "daemon")
-    assert str(daemon) in too_many(address)
-    assert str(second) in too_many(address)
+    assert str(daemon) in describe_duplicates(address)
+    assert str(second) in describe_duplicates(address)
     assert pid_of(address, "daemon") == second
 
 
 def test_a_store_has_one_lock(daemon: Any) -> None:
-    assert too_many(daemon.address) == ""
+    assert describe_duplicates(daemon.address) == ""
     assert len(store_locks(store_processes(daemon.address))) == 1, "else a second one would not be seen"
 
 
@@ -69,8 +71,10 @@ def test_what_of_a_pause_is_a_stall(
     excuses: list[tuple[float, float]], machine: list[tuple[float, float]], seconds: float
 ) -> None:
     pause = Span("puts", 10.0, 15.0)
-    found = stall(pause, [Span("away", *one) for one in excuses], [Span("timer", *one) for one in machine])
-    assert found == pytest.approx(seconds)
+    stalled_seconds = stall(
+        pause, [Span("away", *bounds) for bounds in excuses], [Span("timer", *bounds) for bounds in machine]
+    )
+    assert stalled_seconds == pytest.approx(seconds)
 
 
 def test_only_what_asks_a_daemon_that_is_away_may_wait() -> None:
@@ -121,9 +125,9 @@ def test_a_journal_tells_what_must_be_there(tmp_path: Path) -> None:
     ):
         journal.write(*words)
     states = read_journal(path)
-    assert [key for key, state in states.items() if state.certainly_there] == ["a"]
-    assert [key for key, state in states.items() if state.certainly_gone] == ["c"]
-    assert compared(path) == 50
+    assert [key for key, state in states.items() if state.must_exist] == ["a"]
+    assert [key for key, state in states.items() if state.must_not_exist] == ["c"]
+    assert count_compared(path) == 50
     assert violations(path) == []
     journal.write("E", "a came back with other content")
     assert violations(path) == ["a came back with other content"]

@@ -96,19 +96,19 @@ def address(
 
 def check_model(store: entrepot.Store, folder: Path) -> int:
     """Check that every object that must exist does, with its content, and none that must not. Returns their number."""
-    found = 0
+    checked_count = 0
     for path in sorted(folder.glob("*.journal")):
         assert violations(path) == []
         for key, state in read_journal(path).items():
             try:
                 value = store.get(store.derive(key))
             except ObjectNotFound:
-                assert not state.certainly_there, f"{key} was sealed and never deleted, and is lost"
+                assert not state.must_exist, f"{key} was sealed and never deleted, and is lost"
                 continue
-            assert not state.certainly_gone, f"{key} was deleted and is still there"
+            assert not state.must_not_exist, f"{key} was deleted and is still there"
             assert np.array_equal(value, content(key, state.size)), f"{key} has other content"
-            found += 1
-    return found
+            checked_count += 1
+    return checked_count
 
 
 def check_nothing_leaks(store: entrepot.Store, folder: Path) -> None:
@@ -139,7 +139,7 @@ def test_nothing_is_lost_nothing_leaks_and_nobody_is_kept_waiting(
             soak.run(SECONDS)
         finally:
             soak.end()
-        soak.look()
+        soak.check_duplicates()
         soak.judge()
         report.objects_at_end = check_model(store, folder)
     except AssertionError as error:

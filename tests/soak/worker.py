@@ -23,7 +23,7 @@ from entrepot.errors import ObjectNotFound, StoreFull, StoreUnavailable, Timeout
 from journal import Journal, content, read_journal, recent_sizes
 
 MAX_LIVE = 24
-COMPARED_A_LINE = 10
+VALUES_PER_LINE = 10
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Load:
 
     min_bytes: int
     max_bytes: int
-    max_held: int
+    max_held_values: int
     evicts: bool
 
 
 LOADS = {
-    "memory": Load(min_bytes=1, max_bytes=4 << 20, max_held=8, evicts=False),
+    "memory": Load(min_bytes=1, max_bytes=4 << 20, max_held_values=8, evicts=False),
     # Several times the store's memory; few objects are held, so that the rest can be spilled.
-    "spilling": Load(min_bytes=1 << 10, max_bytes=3 << 20, max_held=1, evicts=True),
+    "spilling": Load(min_bytes=1 << 10, max_bytes=3 << 20, max_held_values=1, evicts=True),
 }
 
 
@@ -54,23 +54,31 @@ class Worker:
         self.random = random.Random(seed)
         path = journals / f"{number}.journal"
         before = read_journal(path)
-        self.live = [key for key, state in before.items() if state.certainly_there]
+        self.live = [key for key, state in before.items() if state.must_exist]
         self.counter = len(before)
         self.journal = Journal(path)
-        self.held: list[tuple[str, int, np.ndarray]] = []
+        self.held_values: list[tuple[str, int, np.ndarray]] = []
         self.sizes = {key: state.size for key, state in before.items()}
-        self.compared = 0
+        self.compared_count = 0
 
     def step(self) -> None:
         """Do one operation."""
         action = self.random.choices(
-            (self.put, self.read, self.delete, self.abandon, self.let_go, self.check_held, self.move),
+            (
+                self.put,
+                self.read,
+                self.delete,
+                self.abandon,
+                self.release_value,
+                self.check_held_values,
+                self.evict_or_prefetch,
+            ),
             (30, 40, 18, 4, 10, 10, 8 if self.load.evicts else 0),
         )[0]
         try:
             action()
         except StoreFull:
-            self.held.clear()
+            self.held_values.clear()
             if self.live:
                 self.delete()
         except (StoreUnavailable, Timeout):
@@ -95,7 +103,7 @@ class Worker:
             return self.random.randrange(self.load.min_bytes, self.load.max_bytes)
         return int(2 ** self.random.uniform(0, np.log2(self.load.max_bytes)))
 
-    def move(self) -> None:
+    def evict_or_prefetch(self) -> None:
         """Spill one of its own objects, or reload it."""
         if not self.live:
             return
@@ -108,19 +116,19 @@ class Worker:
     def read(self) -> None:
         """Read any worker's object: it must be what was put, or not exist."""
         other = self.random.choice(sorted(self.journals.glob("*.journal")))
-        known = recent_sizes(other) | {key: self.sizes[key] for key in self.live if other.stem == str(self.number)}
-        if not known:
+        sizes = recent_sizes(other) | {key: self.sizes[key] for key in self.live if other.stem == str(self.number)}
+        if not sizes:
             return
-        key = self.random.choice(sorted(known))
+        key = self.random.choice(sorted(sizes))
         try:
             value = self.store.get(self.store.derive(key))
         except ObjectNotFound:
             if other.stem == str(self.number) and key in self.live:
                 self.journal.write("E", f"{key} was put, not deleted, and is not found")
             return
-        self.verify(key, known[key], value)
-        if len(self.held) < self.load.max_held and self.random.random() < 0.3:
-            self.held.append((key, known[key], value))
+        self.verify(key, sizes[key], value)
+        if len(self.held_values) < self.load.max_held_values and self.random.random() < 0.3:
+            self.held_values.append((key, sizes[key], value))
 
     def delete(self) -> None:
         if not self.live:
@@ -141,19 +149,19 @@ class Worker:
         except KeyError:
             pass
 
-    def let_go(self) -> None:
-        if self.held:
-            self.held.pop(self.random.randrange(len(self.held)))
+    def release_value(self) -> None:
+        if self.held_values:
+            self.held_values.pop(self.random.randrange(len(self.held_values)))
 
-    def check_held(self) -> None:
+    def check_held_values(self) -> None:
         """A held value stays unchanged, whoever deleted it or whatever died meanwhile."""
-        for key, size, value in self.held:
+        for key, size, value in self.held_values:
             self.verify(key, size, value)
 
     def verify(self, key: str, size: int, value: object) -> None:
-        self.compared += 1
-        if self.compared % COMPARED_A_LINE == 0:
-            self.journal.write("V", COMPARED_A_LINE)
+        self.compared_count += 1
+        if self.compared_count % VALUES_PER_LINE == 0:
+            self.journal.write("V", VALUES_PER_LINE)
         if not isinstance(value, np.ndarray) or not np.array_equal(value, content(key, size)):
             self.journal.write("E", f"{key} of {size} bytes came back with other content")
 

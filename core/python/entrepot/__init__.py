@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from entrepot._blob import Blob as Blob
-    from entrepot._collection import Collection as Collection
-    from entrepot._collection_builder import CollectionBuilder as CollectionBuilder
-    from entrepot._connect import connect as connect
-    from entrepot._info import ObjectInfo as ObjectInfo
-    from entrepot._info import Receipt as Receipt
-    from entrepot._info import SessionInfo as SessionInfo
-    from entrepot._locality import LocalitySet as LocalitySet
-    from entrepot._store import Store as Store
-    from entrepot._store_memory import Pin as Pin
+    from entrepot._client.connection import connect as connect
+    from entrepot._client.info import ObjectInfo as ObjectInfo
+    from entrepot._client.info import PutResult as PutResult
+    from entrepot._client.info import SessionInfo as SessionInfo
+    from entrepot._client.locality import LocalitySet as LocalitySet
+    from entrepot._client.memory import Pin as Pin
+    from entrepot._client.store import Store as Store
+    from entrepot._codecs.blob import Blob as Blob
+    from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
+    from entrepot._collections.collection import Collection as Collection
     from entrepot.durable import Durable as Durable
     from entrepot.errors import AccessDenied as AccessDenied
     from entrepot.errors import BuildMismatch as BuildMismatch
@@ -64,19 +64,19 @@ _ERRORS = (
     "UnsupportedType",
     "VersionMismatch",
 )
-_HOME = {
-    "Blob": "entrepot._blob",
-    "Collection": "entrepot._collection",
-    "CollectionBuilder": "entrepot._collection_builder",
+_MODULE_BY_NAME = {
+    "Blob": "entrepot._codecs.blob",
+    "Collection": "entrepot._collections.collection",
+    "CollectionBuilder": "entrepot._collections.builder",
     "Durable": "entrepot.durable",
-    "LocalitySet": "entrepot._locality",
+    "LocalitySet": "entrepot._client.locality",
     "ObjectID": "entrepot.ids",
-    "ObjectInfo": "entrepot._info",
-    "Pin": "entrepot._store_memory",
-    "Receipt": "entrepot._info",
-    "SessionInfo": "entrepot._info",
-    "Store": "entrepot._store",
-    "connect": "entrepot._connect",
+    "ObjectInfo": "entrepot._client.info",
+    "Pin": "entrepot._client.memory",
+    "PutResult": "entrepot._client.info",
+    "SessionInfo": "entrepot._client.info",
+    "Store": "entrepot._client.store",
+    "connect": "entrepot._client.connection",
     **dict.fromkeys(_ERRORS, "entrepot.errors"),
 }
 __all__ = [
@@ -100,7 +100,7 @@ __all__ = [
     "ObjectLost",
     "ObjectNotFound",
     "Pin",
-    "Receipt",
+    "PutResult",
     "SessionInfo",
     "Store",
     "StoreFull",
@@ -121,10 +121,15 @@ def __getattr__(name: str) -> Any:
         from entrepot._extension import load
 
         value = load()
-    elif name in _HOME:
+    elif name in _MODULE_BY_NAME:
         from importlib import import_module
 
-        value = getattr(import_module(_HOME[name]), name)
+        value = getattr(import_module(_MODULE_BY_NAME[name]), name)
+    elif name == "Receipt":
+        from warnings import warn
+
+        warn("entrepot.Receipt is deprecated: use entrepot.PutResult", DeprecationWarning, stacklevel=2)
+        return __getattr__("PutResult")
     else:
         raise AttributeError(f"module 'entrepot' has no attribute {name!r}")
     globals()[name] = value
@@ -132,4 +137,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, "__version__"})
+    return sorted({*globals(), *_MODULE_BY_NAME, "__version__"})

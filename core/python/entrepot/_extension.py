@@ -16,7 +16,7 @@ from entrepot.errors import BuildMismatch
 
 NAME = "entrepot._core"
 STUB = Path(__file__).with_name("_core.pyi")
-ADVICE = "run 'make build' in a source tree, or install entrepot again"
+ADVICE = "run 'make build' in a source tree, or reinstall entrepot"
 
 
 def load() -> ModuleType:
@@ -46,6 +46,6 @@ def check(extension: ModuleType, stub: Path) -> None:
     built_for = getattr(extension, "API", "none")
     if built_for != expected:
         raise BuildMismatch(
-            f"the extension {extension.__file__} was built for other Python sources than those in {stub.parent} "
+            f"the extension {extension.__file__} was built for different Python sources than those in {stub.parent} "
             f"(its stamp is {built_for[:12]}, theirs {expected[:12]}): {ADVICE}"
         )

@@ -1,4 +1,4 @@
-"""The command line: ``entrepot VERB ...``.
+"""The command line: ``entrepot SUBCOMMAND ...``.
 
 Subcommands live in one module per group; other packages add theirs through the entry-point group ``entrepot.cli`` (each
 entry names a function that takes the subparsers action and adds to it). An error of this package is printed as one line
@@ -13,24 +13,29 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
-from entrepot import _cli_daemon, _cli_objects, _cli_sessions, _doctor
+from entrepot._cli import daemon, doctor, objects, sessions
 from entrepot.errors import EntrepotError
 
 if TYPE_CHECKING:
-    from entrepot._cli_common import SubParsers
+    from entrepot._cli.common import SubParsers
 
 ENTRY_POINT_GROUP = "entrepot.cli"
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
-    parser = argparse.ArgumentParser(prog="entrepot", description="Hand large data from task to task by object ID.")
+    parser = argparse.ArgumentParser(prog="entrepot", description="Pass large data between tasks by object ID.")
     parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for add in (_cli_daemon.add_verbs, _cli_objects.add_verbs, _cli_sessions.add_verbs, _doctor.add_verbs):
-        add(verbs)
+    subparsers = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND", required=True)
+    for add_subcommands in (
+        daemon.add_subcommands,
+        objects.add_subcommands,
+        sessions.add_subcommands,
+        doctor.add_subcommands,
+    ):
+        add_subcommands(subparsers)
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        cast("Callable[[SubParsers], None]", entry.load())(verbs)
+        cast("Callable[[SubParsers], None]", entry.load())(subparsers)
     return parser
 
 

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from entrepot._tree import MAX_DEPTH as MAX_DEPTH
-from entrepot._tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
-from entrepot._tree import Node as Node
-from entrepot._tree import inlined_bytes as inlined_bytes
-from entrepot._tree import pack_tree as pack_tree
-from entrepot._tree import unpack_tree as unpack_tree
+from entrepot._codecs.tree import MAX_DEPTH as MAX_DEPTH
+from entrepot._codecs.tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
+from entrepot._codecs.tree import Node as Node
+from entrepot._codecs.tree import inlined_bytes as inlined_bytes
+from entrepot._codecs.tree import pack_tree as pack_tree
+from entrepot._codecs.tree import unpack_tree as unpack_tree
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
 
 ENTRY_POINT_GROUP = "entrepot.codecs"
@@ -111,9 +111,9 @@ class Encoder:
         """
         if address is not None:
             length = data.nbytes if isinstance(data, memoryview) else memoryview(data).nbytes
-            known = self._index_of.get((address, length))
-            if known is not None:
-                return known
+            existing_index = self._index_of.get((address, length))
+            if existing_index is not None:
+                return existing_index
             self._index_of[(address, length)] = len(self.buffers)
         self.buffers.append(data)
         return len(self.buffers) - 1
@@ -132,7 +132,7 @@ class Encoder:
         if self._depth >= MAX_DEPTH:
             raise UnsupportedType(
                 f"the value is nested more than {MAX_DEPTH} levels deep (or contains itself): "
-                "flatten it, or put its parts as objects of their own"
+                "flatten it, or put its parts as separate objects"
             )
         self._depth += 1
         try:
@@ -217,21 +217,21 @@ class Decoder:
             CorruptData: the object has no such buffer.
         """
         if not 0 <= index < self._count:
-            raise CorruptData(f"the metadata names buffer {index}, but the object has {self._count}")
+            raise CorruptData(f"the metadata refers to buffer {index}, but the object has {self._count}")
         return self._buffer(index)
 
     def decode(self, node: Node) -> Any:
         """Rebuild a nested value."""
         if node.codec == PICKLE_CODEC and not self.allow_pickle:
             raise UnsupportedType(
-                "the object holds pickled data and pickling is switched off here; "
-                "set ENTREPOT_ALLOW_PICKLE=1 if you trust whoever wrote it"
+                "the object contains pickled data and pickling is switched off here; "
+                "set ENTREPOT_ALLOW_PICKLE=1 if you trust its writer"
             )
         codec = self.registry.by_name(node.codec)
         if node.version > codec.version:
             raise VersionMismatch(
                 f"the object was written by version {node.version} of the codec {node.codec!r}, "
-                f"this installation knows version {codec.version}: upgrade entrepot here"
+                f"but this installation supports up to version {codec.version}: upgrade entrepot here"
             )
         return codec.decode(node, self)
 
@@ -261,7 +261,7 @@ class CodecRegistry:
             for spec in specs:
                 if spec.target.count(":") != 1:
                     raise InvalidArgument(
-                        f"codec {spec.name!r}: target {spec.target!r} is not of the form module:Class"
+                        f"codec {spec.name!r}: target {spec.target!r} does not have the form module:Class"
                     )
                 by_name.setdefault(spec.name, spec)
                 for type_name in spec.types:
@@ -284,7 +284,7 @@ class CodecRegistry:
             self._by_type[cls] = codec
         if codec.name == PICKLE_CODEC and not allow_pickle:
             raise UnsupportedType(
-                f"no codec takes a value of type {cls.__module__}.{cls.__qualname__} and pickling is switched off: "
+                f"no codec supports a value of type {cls.__module__}.{cls.__qualname__} and pickling is switched off: "
                 "convert it to bytes, a NumPy array or an Arrow table, register a codec, or allow pickling "
                 "(connect(allow_pickle=True), ENTREPOT_ALLOW_PICKLE=1)"
             )
@@ -354,9 +354,9 @@ class CodecRegistry:
                 return
             from importlib import metadata  # imported late: bytes need no codec, and this takes 10 ms
 
-            found = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
+            entries = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
         specs: list[CodecSpec] = []
-        for entry in found:
+        for entry in entries:
             specs.extend(entry.load()())
         self.register(specs)
         with self._lock:
@@ -377,7 +377,7 @@ def default_registry() -> CodecRegistry:
     if _default is None:
         with _default_lock:
             if _default is None:
-                builtin = importlib.import_module("entrepot._codecs_builtin")
+                builtin = importlib.import_module("entrepot._codecs.builtin")
                 _default = CodecRegistry(builtin.codec_specs())
     return _default
 

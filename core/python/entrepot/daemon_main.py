@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from entrepot._launcher import daemon_binary
+from entrepot._daemon.launcher import daemon_binary
 from entrepot.errors import StoreUnavailable
 
 

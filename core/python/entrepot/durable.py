@@ -12,7 +12,7 @@ from entrepot.errors import CorruptData, InvalidArgument, VersionMismatch
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
-    from entrepot._shared_client import SharedClient
+    from entrepot._client.shared_client import SharedClient
 
 DECLARATION_KEY = "entrepot.durable"
 FORMAT_VERSION = 1
@@ -40,11 +40,11 @@ class Durable:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url:
-            raise InvalidArgument(f"the place of a durable tier is a URL or path, but got {self.url!r}")
+            raise InvalidArgument(f"the location of a durable tier must be a URL or path, but got {self.url!r}")
         if self.mode not in MODES:
-            raise InvalidArgument(f"a durable session is written 'through' or 'behind', but got {self.mode!r}")
+            raise InvalidArgument(f"a durable session's mode must be 'through' or 'behind', but got {self.mode!r}")
         if not isinstance(self.match, str):
-            raise InvalidArgument(f"match is a glob over names, but got {self.match!r}")
+            raise InvalidArgument(f"match must be a glob over names, but got {self.match!r}")
 
     def covers(self, name: str) -> bool:
         """Return whether an object put under this name (empty: none) is durable."""
@@ -64,28 +64,30 @@ def from_bytes(data: bytes) -> Durable:
         CorruptData: it is something else.
     """
     try:
-        said = json.loads(data)
-        version = int(said["entrepot_durable"])
+        declaration = json.loads(data)
+        version = int(declaration["entrepot_durable"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise CorruptData(f"the declaration that this session is durable cannot be read: {error}") from error
+        raise CorruptData(f"this session's durable configuration cannot be read: {error}") from error
     if version > FORMAT_VERSION:
         raise VersionMismatch(
-            f"this session was declared durable in format {version}, this installation reads up to {FORMAT_VERSION}: "
-            "upgrade entrepot here"
+            f"this session's durable configuration has format {version}, but this installation reads up to "
+            f"{FORMAT_VERSION}: upgrade entrepot here"
         )
     try:
-        return Durable(said["url"], said["mode"], said["match"])
+        return Durable(declaration["url"], declaration["mode"], declaration["match"])
     except (KeyError, InvalidArgument) as error:
-        raise CorruptData(f"the declaration that this session is durable cannot be read: {error}") from error
+        raise CorruptData(f"this session's durable configuration cannot be read: {error}") from error
 
 
-def declared(client: SharedClient, scope: str, session: str) -> Durable | None:
+def durable_config(client: SharedClient, scope: str, session: str) -> Durable | None:
     """Return a session's declaration, whichever process made it. Reads shared memory only, never asks the daemon."""
     data = client.raw.get_small(ObjectID.derive(scope, session, DECLARATION_KEY).binary)
     return None if data is None else from_bytes(data)
 
 
-def wished(argument: Durable | str | Literal[False] | None, url: str | None, mode: str | None) -> Durable | None:
+def requested_durable(
+    argument: Durable | str | Literal[False] | None, url: str | None, mode: str | None
+) -> Durable | None:
     """Return the declaration requested by the argument, or else by the settings; None: none was requested."""
     if argument is False:
         return None

@@ -22,7 +22,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from entrepot._store import Store
+    from entrepot._client.store import Store
 
 ENTRY_POINT_GROUP = "entrepot.ended_runs"
 Provider = Callable[["Store", str, Sequence[str]], Mapping[str, str]]
@@ -35,24 +35,24 @@ class NotLookedAt(Exception):  # noqa: N818: no failure
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedRuns:
     """Which orchestrators' runs were checked, and which not.
 
     Attributes:
-        looked_at: the orchestrators checked.
-        not_looked_at: by orchestrator and scope: what was missing.
+        checked: the orchestrators checked.
+        not_checked: by orchestrator and scope: what was missing.
     """
 
-    looked_at: set[str] = field(default_factory=set[str])
-    not_looked_at: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    checked: set[str] = field(default_factory=set[str])
+    not_checked: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def __str__(self) -> str:
-        told = [f"looked at the runs of {', '.join(sorted(self.looked_at))}"] if self.looked_at else []
-        told += [
-            f"did not look at the runs of {host} in scope {scope!r} ({why})"
-            for (host, scope), why in sorted(self.not_looked_at.items())
+        phrases = [f"checked the runs of {', '.join(sorted(self.checked))}"] if self.checked else []
+        phrases += [
+            f"did not check the runs of {orchestrator} in scope {scope!r} ({why})"
+            for (orchestrator, scope), why in sorted(self.not_checked.items())
         ]
-        return "; ".join(told)
+        return "; ".join(phrases)
 
 
 def providers() -> dict[str, metadata.EntryPoint]:
@@ -60,13 +60,15 @@ def providers() -> dict[str, metadata.EntryPoint]:
     return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def host_of(session: str, known: Iterable[str]) -> str | None:
+def orchestrator_of(session: str, orchestrators: Iterable[str]) -> str | None:
     """Return the orchestrator that a session belongs to; None: none of the known ones."""
     first, slash, _ = session.partition("/")
-    return first if slash and first in known else None
+    return first if slash and first in orchestrators else None
 
 
-def ended(store: Store, sessions: Iterable[tuple[str, str]]) -> tuple[dict[tuple[str, str], str], list[str], Asked]:
+def find_ended_sessions(
+    store: Store, sessions: Iterable[tuple[str, str]]
+) -> tuple[dict[tuple[str, str], str], list[str], CheckedRuns]:
     """Find the sessions that are no longer needed.
 
     Args:
@@ -77,25 +79,27 @@ def ended(store: Store, sessions: Iterable[tuple[str, str]]) -> tuple[dict[tuple
         The reason for each such session; errors met while checking, as text for people; and which orchestrators were
         asked.
     """
-    known = providers()
-    asked: dict[tuple[str, str], list[str]] = {}
+    registered = providers()
+    sessions_by_origin: dict[tuple[str, str], list[str]] = {}
     for scope, session in sessions:
-        host = host_of(session, known)
-        if host is not None:
-            asked.setdefault((host, scope), []).append(session)
-    found: dict[tuple[str, str], str] = {}
+        orchestrator = orchestrator_of(session, registered)
+        if orchestrator is not None:
+            sessions_by_origin.setdefault((orchestrator, scope), []).append(session)
+    reasons: dict[tuple[str, str], str] = {}
     problems: list[str] = []
-    told = Asked()
-    for (host, scope), names in asked.items():
+    checked_runs = CheckedRuns()
+    for (orchestrator, scope), names in sessions_by_origin.items():
         try:
-            said = cast("Provider", known[host].load())(store, scope, names)
+            answer = cast("Provider", registered[orchestrator].load())(store, scope, names)
         except NotLookedAt as error:
-            told.not_looked_at[host, scope] = str(error)
+            checked_runs.not_checked[orchestrator, scope] = str(error)
             continue
         except Exception as error:  # orchestrators' libraries raise anything: keep their sessions and report it
-            log.debug("asking %s about scope %s", host, scope, exc_info=True)
-            problems.append(f"{host} cannot say which runs of scope {scope!r} ended: {type(error).__name__}: {error}")
+            log.debug("cannot check the runs of %s in scope %s", orchestrator, scope, exc_info=True)
+            problems.append(
+                f"{orchestrator} cannot tell which runs of scope {scope!r} ended: {type(error).__name__}: {error}"
+            )
             continue
-        told.looked_at.add(host)
-        found.update({(scope, session): why for session, why in said.items() if session in names})
-    return found, problems, told
+        checked_runs.checked.add(orchestrator)
+        reasons.update({(scope, session): why for session, why in answer.items() if session in names})
+    return reasons, problems, checked_runs

@@ -36,40 +36,40 @@ class ObjectID:
         if isinstance(value, str):
             if len(value) != 2 * ID_BYTES:
                 raise InvalidArgument(
-                    f"an object ID has {2 * ID_BYTES} hexadecimal digits, but {value!r} has {len(value)}"
+                    f"an object ID must have {2 * ID_BYTES} hexadecimal digits, but {value!r} has {len(value)}"
                 )
             try:
                 self._binary = bytes.fromhex(value)
             except ValueError:
-                raise InvalidArgument(f"an object ID has hexadecimal digits only, but got {value!r}") from None
+                raise InvalidArgument(f"an object ID must consist of hexadecimal digits, but got {value!r}") from None
             if len(self._binary) != ID_BYTES:
-                raise InvalidArgument(f"an object ID has no spaces in it, but got {value!r}")
+                raise InvalidArgument(f"an object ID must not contain spaces, but got {value!r}")
             return
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise InvalidArgument(
-                f"an object ID is made from 40 hexadecimal digits or 20 bytes, not from {type(value).__name__}"
+                f"an object ID must be given as 40 hexadecimal digits or 20 bytes, not as {type(value).__name__}"
             )
         raw = bytes(value)
         if len(raw) != ID_BYTES:
-            raise InvalidArgument(f"an object ID has {ID_BYTES} bytes, but got {len(raw)}")
+            raise InvalidArgument(f"an object ID must have {ID_BYTES} bytes, but got {len(raw)}")
         self._binary = raw
 
     @classmethod
     def random(cls) -> ObjectID:
         """Return a new random ID."""
-        return cls._of(os.urandom(ID_BYTES))
+        return cls._from_bytes(os.urandom(ID_BYTES))
 
     @classmethod
     def random_many(cls, count: int) -> list[ObjectID]:
         """Return ``count`` new random IDs; cheaper than one at a time."""
         raw = os.urandom(ID_BYTES * count)
-        return [cls._of(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES)]
+        return [cls._from_bytes(raw[offset : offset + ID_BYTES]) for offset in range(0, len(raw), ID_BYTES)]
 
     @classmethod
-    def _of(cls, raw: bytes) -> ObjectID:
-        made = cls.__new__(cls)
-        made._binary = raw
-        return made
+    def _from_bytes(cls, raw: bytes) -> ObjectID:
+        oid = cls.__new__(cls)
+        oid._binary = raw
+        return oid
 
     @classmethod
     def derive(cls, scope: str, session: str, key: str) -> ObjectID:
@@ -83,7 +83,7 @@ class ObjectID:
         digest = hashlib.blake2b(digest_size=ID_BYTES, person=b"entrepot-id-v1")
         for part in (scope, session, key):
             if not isinstance(part, str):
-                raise InvalidArgument(f"an ID is derived from text, but got {part!r} of type {type(part).__name__}")
+                raise InvalidArgument(f"an ID is derived from strings, but got {part!r} of type {type(part).__name__}")
             raw = part.encode("utf-8", "surrogatepass")
             digest.update(len(raw).to_bytes(8, "little"))
             digest.update(raw)

@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from entrepot._collection_members import members_of
-from entrepot._collection_tree import described
-from entrepot._reports import listing
+from entrepot._client.queries import iter_objects
+from entrepot._collections.members import members_of
+from entrepot._collections.metadata import summarize
 from entrepot.codec import inlined_bytes, unpack_tree
-from entrepot.durable import Durable, declared
+from entrepot.durable import Durable, durable_config
 from entrepot.errors import CorruptData, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
+from entrepot.lazy_imports import deprecated_names
 
 if TYPE_CHECKING:
-    from entrepot._store import Store
+    from entrepot._client.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ObjectListing:
     """An object that the store holds.
 
     Attributes:
@@ -55,22 +56,22 @@ class Kind:
     nbytes: int = 0
 
 
-def everything(store: Store) -> Iterator[Held]:
+def everything(store: Store) -> Iterator[ObjectListing]:
     """Yield every object of the store, whoever owns it, as the daemon lists them.
 
     Raises:
         StoreUnavailable: the store cannot be reached.
     """
     raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
-    for one in listing(raw, session, everywhere=True):
-        yield Held(
-            ObjectID(one["id"]),
-            one["generation"],
-            one["nbytes"],
-            one["state"],
-            one["scope"],
-            one["session"],
-            tuple(one["names"]),
+    for record in iter_objects(raw, session, all_sessions=True):
+        yield ObjectListing(
+            ObjectID(record["id"]),
+            record["generation"],
+            record["nbytes"],
+            record["state"],
+            record["scope"],
+            record["session"],
+            tuple(record["names"]),
         )
 
 
@@ -83,7 +84,7 @@ def kind_of(store: Store, oid: ObjectID) -> Kind | None:
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     try:
         tree = raw.tree(oid.binary)[0]
-        type_name, collection, _ = described(unpack_tree(tree))
+        type_name, collection, _ = summarize(unpack_tree(tree))
     except (ObjectNotFound, ObjectLost, CorruptData):
         return None
     if collection is None:
@@ -98,7 +99,7 @@ def members(store: Store, oid: ObjectID) -> list[ObjectID]:
         StoreUnavailable: the store cannot be reached.
     """
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
-    return [ObjectID(one) for one in members_of(raw, oid.binary)]
+    return [ObjectID(member_id) for member_id in members_of(raw, oid.binary)]
 
 
 def durability(store: Store, scope: str, session: str) -> Durable | None:
@@ -108,4 +109,8 @@ def durability(store: Store, scope: str, session: str) -> Durable | None:
         CorruptData: the declaration cannot be read.
         VersionMismatch: it was written by a newer version.
     """
-    return declared(store._client, scope, session)  # pyright: ignore[reportPrivateUsage]
+    return durable_config(store._client, scope, session)  # pyright: ignore[reportPrivateUsage]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__, {"Held": "ObjectListing"})

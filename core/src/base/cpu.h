@@ -1,8 +1,7 @@
 #pragma once
 
 // CPU feature detection. Released binaries are built for the oldest CPU of their architecture; faster code for newer
-// ones is selected at run time by these functions, which cache their result. Defined in layer os, because on some
-// architectures only the kernel knows.
+// ones is selected at run time by these functions, which cache their result.
 
 namespace entrepot {
 

@@ -142,10 +142,10 @@ ENTREPOT_CRC_TARGET std::uint32_t update_hardware(std::uint32_t crc, const std::
 
 #if defined(__x86_64__)
 // Below this size, loading and reducing the registers costs more than the folding saves.
-constexpr std::size_t kLeastFolded = 1024;
+constexpr std::size_t kMinFolded = 1024;
 
 std::uint32_t update_folded(std::uint32_t crc, const std::uint8_t* data, std::size_t bytes) {
-  if (bytes < kLeastFolded) return update_hardware(crc, data, bytes);
+  if (bytes < kMinFolded) return update_hardware(crc, data, bytes);
   const std::size_t folded = bytes / kCrcFoldingBytes * kCrcFoldingBytes;
   return update_hardware(crc32c_fold(crc, data, folded), data + folded, bytes - folded);
 }
@@ -158,24 +158,24 @@ std::uint32_t sum(const void* data, std::size_t bytes, std::uint32_t seed) {
   return ~kUpdate(~seed, static_cast<const std::uint8_t*>(data), bytes);
 }
 
-constexpr std::array kWays = {
+constexpr std::array kImplementations = {
 #if defined(__x86_64__)
-    Crc32cWay{"vpclmulqdq", &sum<update_folded>},
+    Crc32cImplementation{"vpclmulqdq", &sum<update_folded>},
 #endif
-    Crc32cWay{kHardwareName, &sum<update_hardware>},
-    Crc32cWay{"table", &sum<update_table>},
+    Crc32cImplementation{kHardwareName, &sum<update_hardware>},
+    Crc32cImplementation{"table", &sum<update_table>},
 };
 
 }  // namespace
 
-std::span<const Crc32cWay> crc32c_ways() {
-  const std::span<const Crc32cWay> ways = kWays;
-  if (!cpu_has_crc32c()) return ways.last(1);
-  return cpu_has_wide_products() ? ways : ways.last(2);
+std::span<const Crc32cImplementation> crc32c_implementations() {
+  const std::span<const Crc32cImplementation> implementations = kImplementations;
+  if (!cpu_has_crc32c()) return implementations.last(1);
+  return cpu_has_wide_products() ? implementations : implementations.last(2);
 }
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) {
-  static const auto kBest = crc32c_ways().front().sum;
+  static const auto kBest = crc32c_implementations().front().sum;
   return kBest(data, bytes, seed);
 }
 

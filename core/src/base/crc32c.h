@@ -14,11 +14,11 @@ namespace entrepot {
 
 // Implementations available on this CPU, fastest first: carry-less multiplication ("vpclmulqdq"), a CRC instruction
 // ("sse4.2", "armv8"), a table ("table", always available). All give the same result; crc32c() uses the first.
-struct Crc32cWay {
+struct Crc32cImplementation {
   std::string_view name;
   std::uint32_t (*sum)(const void* data, std::size_t bytes, std::uint32_t seed);
 };
-[[nodiscard]] std::span<const Crc32cWay> crc32c_ways();
+[[nodiscard]] std::span<const Crc32cImplementation> crc32c_implementations();
 
 // Computes the CRC of several fields, each as its bytes in memory; only for types without padding.
 class Crc32c {

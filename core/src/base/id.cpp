@@ -42,15 +42,15 @@ std::string to_hex(std::span<const std::uint8_t> bytes) {
 
 Result<IdBytes> id_from_hex(std::string_view text) {
   if (text.size() != 2 * kIdBytes) {
-    return Status(Code::kInvalidArgument,
-                  concat("an object ID is ", 2 * kIdBytes, " hex digits, this text has ", text.size(), " characters"));
+    return Status(Code::kInvalidArgument, concat("an object ID is ", 2 * kIdBytes, " hex digits, but this text has ",
+                                                 text.size(), " characters"));
   }
   IdBytes id{};
   for (std::size_t i = 0; i < text.size(); ++i) {
     const int digit = hex_digit(text[i]);
     if (digit < 0) {
-      return Status(Code::kInvalidArgument, concat("an object ID is ", 2 * kIdBytes, " hex digits, character ", i,
-                                                   " of \"", text, "\" is none"));
+      return Status(Code::kInvalidArgument, concat("an object ID is ", 2 * kIdBytes, " hex digits, but character ", i,
+                                                   " of \"", text, "\" is not one"));
     }
     id[i / 2] = static_cast<std::uint8_t>((id[i / 2] << 4) | digit);
   }
@@ -59,7 +59,7 @@ Result<IdBytes> id_from_hex(std::string_view text) {
 
 Result<IdBytes> id_from_bytes(std::span<const std::uint8_t> bytes) {
   if (bytes.size() != kIdBytes) {
-    return Status(Code::kInvalidArgument, concat("an object ID is ", kIdBytes, " bytes, these are ", bytes.size()));
+    return Status(Code::kInvalidArgument, concat("an object ID is ", kIdBytes, " bytes, but got ", bytes.size()));
   }
   IdBytes id{};
   std::copy(bytes.begin(), bytes.end(), id.begin());

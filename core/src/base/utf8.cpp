@@ -29,7 +29,7 @@ std::size_t utf8_length(std::string_view text) {
   return code < least || code > 0x10ffff || surrogate ? 0 : length;
 }
 
-std::size_t utf8_end(std::string_view text) {
+std::size_t utf8_valid_length(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t length = utf8_length(text.substr(at));
@@ -39,14 +39,14 @@ std::size_t utf8_end(std::string_view text) {
   return at;
 }
 
-std::string to_utf8(std::string_view text, std::size_t most) {
+std::string to_utf8(std::string_view text, std::size_t max_bytes) {
   std::string out;
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
-    const std::size_t taken = length == 0 ? 1 : length;
-    if (out.size() + taken > most) break;
+    const std::size_t consumed = length == 0 ? 1 : length;
+    if (out.size() + consumed > max_bytes) break;
     out += length == 0 ? std::string_view("?") : text.substr(0, length);
-    text.remove_prefix(taken);
+    text.remove_prefix(consumed);
   }
   return out;
 }

@@ -11,9 +11,9 @@ namespace entrepot {
 [[nodiscard]] std::size_t utf8_length(std::string_view text);
 
 // Offset of the first byte that is not valid UTF-8; text.size() if all of it is valid.
-[[nodiscard]] std::size_t utf8_end(std::string_view text);
+[[nodiscard]] std::size_t utf8_valid_length(std::string_view text);
 
-// Returns at most `most` bytes of `text`, cut between characters, with '?' for each invalid byte.
-[[nodiscard]] std::string to_utf8(std::string_view text, std::size_t most);
+// Returns at most `max_bytes` bytes of `text`, cut between characters, with '?' for each invalid byte.
+[[nodiscard]] std::string to_utf8(std::string_view text, std::size_t max_bytes);
 
 }  // namespace entrepot

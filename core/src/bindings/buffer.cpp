@@ -14,8 +14,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   auto* buffer = nb::inst_ptr<Buffer>(nb::handle(self));
   if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE && !buffer->writable) {
     PyErr_SetString(PyExc_BufferError,
-                    "this buffer lies in shared memory and is read-only: get(..., copy=\"on_write\") gives one whose "
-                    "pages are copied as they are written, copy=\"always\" a copy");
+                    "this buffer is in shared memory and read-only: get(..., copy=\"on_write\") returns one whose "
+                    "pages are copied when written, copy=\"always\" a copy");
     return -1;
   }
   return PyBuffer_FillInfo(view, self, const_cast<std::byte*>(buffer->data), static_cast<Py_ssize_t>(buffer->bytes),
@@ -25,7 +25,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 int get_blob_buffer(PyObject* self, Py_buffer* view, int flags) {
   const auto& blob = *nb::inst_ptr<std::shared_ptr<WritableBlob>>(nb::handle(self));
   if (!blob->is_open()) {
-    PyErr_SetString(PyExc_BufferError, "this blob is sealed or dropped: it cannot be written any more");
+    PyErr_SetString(PyExc_BufferError, "this blob is sealed or dropped: it can no longer be written");
     return -1;
   }
   return PyBuffer_FillInfo(view, self, blob->data(), static_cast<Py_ssize_t>(blob->bytes()), 0, flags);
@@ -39,35 +39,35 @@ PyType_Slot blob_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_blob_b
 Buffer make_buffer(const std::shared_ptr<SealedObject>& object, std::size_t index, CopyMode mode) {
   if (index >= object->buffers().size()) {
     raise(Status(Code::kCorruptData,
-                 concat("the object has ", object->buffers().size(), " buffers, not one of number ", index)));
+                 concat("the object has ", object->buffers().size(), " buffers, but none at index ", index)));
   }
-  const BufferPlace& place = object->buffers()[index];
-  Buffer made;
-  made.bytes = place.length;
+  const BufferView& place = object->buffers()[index];
+  Buffer result;
+  result.bytes = place.length;
   if (mode == CopyMode::kNever) {
-    made.object = object;
-    made.data = place.data;
-    return made;
+    result.object = object;
+    result.data = place.data;
+    return result;
   }
-  made.writable = true;
+  result.writable = true;
   if (mode == CopyMode::kOnWrite && place.view != nullptr && place.length >= kOwnPagesBytes) {
     auto image = check(object->map_private(index));
-    made.object = object;
-    made.data = image.data;
-    made.private_image = std::move(image.mapping);
-    return made;
+    result.object = object;
+    result.data = image.data;
+    result.private_image = std::move(image.mapping);
+    return result;
   }
   const std::uint64_t room = (place.length + 63U) & ~63ULL;
-  made.own.reset(static_cast<std::byte*>(std::aligned_alloc(64, room == 0 ? 64 : room)));
-  if (!made.own) throw std::bad_alloc();
-  made.data = made.own.get();
+  result.own.reset(static_cast<std::byte*>(std::aligned_alloc(64, room == 0 ? 64 : room)));
+  if (!result.own) throw std::bad_alloc();
+  result.data = result.own.get();
   if (place.length >= kReleaseGilBytes) {
     const GilReleased released;
-    copy_payload(made.own.get(), place.data, place.length);
+    copy_payload(result.own.get(), place.data, place.length);
   } else {
-    copy_payload(made.own.get(), place.data, place.length);
+    copy_payload(result.own.get(), place.data, place.length);
   }
-  return made;
+  return result;
 }
 
 void add_buffers(nb::module_& module) {

@@ -11,14 +11,14 @@
 #include <tuple>
 
 #include "base/text.h"
-#include "bindings/access.h"
 #include "bindings/buffer.h"
 #include "bindings/common.h"
+#include "bindings/py_client.h"
 
 namespace entrepot::bindings {
 namespace {
 
-using Life = ReconnectingClient::Life;
+using Attachment = ReconnectingClient::Attachment;
 using ObjectPtr = std::shared_ptr<SealedObject>;
 
 // Holds the buffer exports of a put.
@@ -77,30 +77,30 @@ std::uint64_t payload_bytes(const PutItem& item) {
   return bytes;
 }
 
-Access* connect(const std::string& path, const std::string& label, const std::string& version, double connect_seconds,
-                double reconnect_seconds, nb::object start, nb::object succeeded) {
+PyClient* connect(const std::string& path, const std::string& label, const std::string& version, double connect_seconds,
+                  double reconnect_seconds, nb::object start, nb::object succeeded) {
   ConnectOptions options;
   options.path = path;
   options.label = label;
   options.version = version;
   options.connect_ms = milliseconds(connect_seconds);
   options.reconnect_ms = milliseconds(reconnect_seconds);
-  auto made = std::make_unique<Access>(std::move(start), std::move(succeeded));
-  made->connect(options);
-  return made.release();
+  auto connected = std::make_unique<PyClient>(std::move(start), std::move(succeeded));
+  connected->connect(options);
+  return connected.release();
 }
 
-std::vector<Sealed> put(Access& client, const nb::list& items, double timeout) {
+std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout) {
   Exports exports;
-  std::vector<PutItem> wanted;
-  wanted.reserve(items.size());
+  std::vector<PutItem> put_items;
+  put_items.reserve(items.size());
   for (const nb::handle fields : items)
-    wanted.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
+    put_items.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
   const std::uint32_t wait = milliseconds(timeout);
-  const auto results = client.run([&](const Life& life) {
-    const Status aimed = client.layer().aim(life, wanted, signals());
-    if (!aimed.is_ok()) return std::vector<PutResult>(wanted.size(), PutResult{.status = aimed});
-    return life.client->put(wanted, wait, signals());
+  const auto results = client.run([&](const Attachment& attachment) {
+    const Status resolved = client.reconnecting_client().resolve_handles(attachment, put_items, signal_interrupt());
+    if (!resolved.is_ok()) return std::vector<PutResult>(put_items.size(), PutResult{.status = resolved});
+    return attachment.client->put(put_items, wait, signal_interrupt());
   });
   std::vector<Sealed> done;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -108,30 +108,31 @@ std::vector<Sealed> put(Access& client, const nb::list& items, double timeout) {
       raise(results.size() == 1 ? results[i].status
                                 : results[i].status.with_context(concat("value ", i, " of ", results.size())));
     }
-    done.push_back(sealed(results[i], payload_bytes(wanted[i])));
+    done.push_back(sealed(results[i], payload_bytes(put_items[i])));
   }
   return done;
 }
 
-std::vector<ObjectPtr> found(Access& client, std::span<const IdBytes> ids, const Wait& wait) {
-  auto objects = client.run(wait.limit, [&](const Life& life) { return life.client->get(ids, wait, signals()); });
+std::vector<ObjectPtr> found(PyClient& client, std::span<const IdBytes> ids, const Wait& wait) {
+  auto objects = client.run(
+      wait.limit, [&](const Attachment& attachment) { return attachment.client->get(ids, wait, signal_interrupt()); });
   return check(std::move(objects));
 }
 
-std::vector<ObjectPtr> get(Access& client, const std::vector<nb::bytes>& ids, double timeout) {
-  std::vector<IdBytes> wanted;
-  wanted.reserve(ids.size());
+std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, double timeout) {
+  std::vector<IdBytes> object_ids;
+  object_ids.reserve(ids.size());
   for (const nb::bytes& id : ids)
-    wanted.push_back(id_from(id));
+    object_ids.push_back(id_from(id));
   const Wait wait = milliseconds(timeout);
-  return found(client, wanted, wait);
+  return found(client, object_ids, wait);
 }
 
-void add_methods(nb::class_<Access>& cls) {
+void add_methods(nb::class_<PyClient>& cls) {
   cls.def("put", &put, nb::arg("items"), nb::arg("timeout"))
       .def(
           "get_many",
-          [](Access& client, const std::vector<nb::bytes>& ids, double timeout) {
+          [](PyClient& client, const std::vector<nb::bytes>& ids, double timeout) {
             nb::list objects;
             for (ObjectPtr& object : get(client, ids, timeout))
               objects.append(nb::cast(std::move(object)));
@@ -140,49 +141,59 @@ void add_methods(nb::class_<Access>& cls) {
           nb::arg("ids"), nb::arg("timeout"))
       .def(
           "get",
-          [](Access& client, const nb::bytes& id, double timeout) {
-            const IdBytes wanted = id_from(id);
+          [](PyClient& client, const nb::bytes& id, double timeout) {
+            const IdBytes object_id = id_from(id);
             const Wait wait = milliseconds(timeout);
-            return std::move(found(client, std::span(&wanted, 1), wait).front());
+            return std::move(found(client, std::span(&object_id, 1), wait).front());
           },
           nb::arg("id"), nb::arg("timeout"))
       .def(
           "tree",
-          [](Access& client, const nb::bytes& id) {
-            const IdBytes wanted = id_from(id);
-            const ObjectTree found =
-                check(client.run([&](const Life& life) { return life.client->tree(wanted, signals()); }));
+          [](PyClient& client, const nb::bytes& id) {
+            const IdBytes object_id = id_from(id);
+            const ObjectTree found = check(client.run(
+                [&](const Attachment& attachment) { return attachment.client->tree(object_id, signal_interrupt()); }));
             return nb::make_tuple(to_bytes(found.tree), found.payload_bytes, found.generation);
           },
           nb::arg("id"))
       .def(
           "refuse_lost",
-          [](Access& client, const std::vector<nb::bytes>& ids) { check(client.layer().refuse_lost(ids_from(ids))); },
+          [](PyClient& client, const std::vector<nb::bytes>& ids) {
+            check(client.reconnecting_client().check_not_lost(ids_from(ids)));
+          },
           nb::arg("ids"))
       .def(
           "generation_of",
-          [](Access& client, const nb::bytes& id) -> std::optional<std::uint32_t> {
-            const IdBytes wanted = id_from(id);
-            if (const auto known = client.here().peek_generation(wanted)) return known;  // no wait: keeps the GIL
-            return check(client.run([&](const Life& life) { return life.client->generation_of(wanted, signals()); }));
+          [](PyClient& client, const nb::bytes& id) -> std::optional<std::uint32_t> {
+            const IdBytes object_id = id_from(id);
+            // No wait: keeps the GIL.
+            if (const auto generation = client.current_client().peek_generation(object_id)) return generation;
+            return check(client.run([&](const Attachment& attachment) {
+              return attachment.client->generation_of(object_id, signal_interrupt());
+            }));
           },
           nb::arg("id"))
       .def(
           "create",
-          [](Access& client, std::uint64_t nbytes, double timeout) {
+          [](PyClient& client, std::uint64_t nbytes, double timeout) {
             const std::uint32_t wait = milliseconds(timeout);
-            return check(client.run([&](const Life& life) { return life.client->create(nbytes, wait, signals()); }));
+            return check(client.run([&](const Attachment& attachment) {
+              return attachment.client->create(nbytes, wait, signal_interrupt());
+            }));
           },
           nb::arg("nbytes"), nb::arg("timeout"))
       .def(
           "seal",
-          [](Access& client, const std::shared_ptr<WritableBlob>& blob, const nb::tuple& fields) {
+          [](PyClient& client, const std::shared_ptr<WritableBlob>& blob, const nb::tuple& fields) {
             Exports exports;
             PutItem item = item_from(fields, exports);
-            const PutResult result = client.run([&](const Life& life) {
-              Status ready = ReconnectingClient::check_blob(life, *blob);
-              if (ready.is_ok()) ready = client.layer().aim(life, std::span(&item, 1), signals());
-              return ready.is_ok() ? life.client->seal(*blob, item, signals()) : PutResult{.status = std::move(ready)};
+            const PutResult result = client.run([&](const Attachment& attachment) {
+              Status ready = ReconnectingClient::check_blob(attachment, *blob);
+              if (ready.is_ok())
+                ready =
+                    client.reconnecting_client().resolve_handles(attachment, std::span(&item, 1), signal_interrupt());
+              return ready.is_ok() ? attachment.client->seal(*blob, item, signal_interrupt())
+                                   : PutResult{.status = std::move(ready)};
             });
             check(result.status);
             return sealed(result, blob->bytes());
@@ -190,15 +201,16 @@ void add_methods(nb::class_<Access>& cls) {
           nb::arg("blob"), nb::arg("item"))
       .def(
           "seal_parts",
-          [](Access& client, const std::vector<std::shared_ptr<WritableBlob>>& blobs, const nb::tuple& fields) {
+          [](PyClient& client, const std::vector<std::shared_ptr<WritableBlob>>& blobs, const nb::tuple& fields) {
             Exports exports;
             PutItem item = item_from(fields, exports);
-            const PutResult result = client.run([&](const Life& life) {
-              Status ready = client.layer().aim(life, std::span(&item, 1), signals());
+            const PutResult result = client.run([&](const Attachment& attachment) {
+              Status ready =
+                  client.reconnecting_client().resolve_handles(attachment, std::span(&item, 1), signal_interrupt());
               for (const auto& blob : blobs) {
-                if (ready.is_ok()) ready = ReconnectingClient::check_blob(life, *blob);
+                if (ready.is_ok()) ready = ReconnectingClient::check_blob(attachment, *blob);
               }
-              return ready.is_ok() ? life.client->seal_parts(blobs, item, signals())
+              return ready.is_ok() ? attachment.client->seal_parts(blobs, item, signal_interrupt())
                                    : PutResult{.status = std::move(ready)};
             });
             check(result.status);
@@ -207,96 +219,108 @@ void add_methods(nb::class_<Access>& cls) {
           nb::arg("blobs"), nb::arg("item"))
       .def(
           "delete",
-          [](Access& client, const std::vector<nb::bytes>& ids) {
-            const std::vector<IdBytes> wanted = ids_from(ids);
-            const auto deleted =
-                check(client.run([&](const Life& life) { return life.client->remove(wanted, signals()); }));
+          [](PyClient& client, const std::vector<nb::bytes>& ids) {
+            const std::vector<IdBytes> object_ids = ids_from(ids);
+            const auto deleted = check(client.run([&](const Attachment& attachment) {
+              return attachment.client->remove(object_ids, signal_interrupt());
+            }));
             return std::vector<bool>(deleted.begin(), deleted.end());
           },
           nb::arg("ids"))
       .def(
           "load",
-          [](Access& client, const std::vector<nb::bytes>& ids) {
-            const std::vector<IdBytes> wanted = ids_from(ids);
-            check(client.run([&](const Life& life) { return life.client->load(wanted, signals()); }));
+          [](PyClient& client, const std::vector<nb::bytes>& ids) {
+            const std::vector<IdBytes> object_ids = ids_from(ids);
+            check(client.run(
+                [&](const Attachment& attachment) { return attachment.client->load(object_ids, signal_interrupt()); }));
           },
           nb::arg("ids"))
       .def(
           "evict",
-          [](Access& client, const std::vector<nb::bytes>& ids) {
-            const std::vector<IdBytes> wanted = ids_from(ids);
-            for (const Status& status :
-                 check(client.run([&](const Life& life) { return life.client->evict(wanted, signals()); })))
+          [](PyClient& client, const std::vector<nb::bytes>& ids) {
+            const std::vector<IdBytes> object_ids = ids_from(ids);
+            for (const Status& status : check(client.run([&](const Attachment& attachment) {
+                   return attachment.client->evict(object_ids, signal_interrupt());
+                 })))
               check(status);
           },
           nb::arg("ids"));
 }
 
-void add_about(nb::class_<Access>& cls) {
+void add_status_methods(nb::class_<PyClient>& cls) {
   cls.def(
          "list",
-         [](Access& client, std::uint64_t session, bool all_sessions, const std::string& pattern, std::uint32_t cursor,
-            std::uint32_t limit) {
+         [](PyClient& client, std::uint64_t session, bool all_sessions, const std::string& pattern,
+            std::uint32_t cursor, std::uint32_t limit) {
            ListRequest request;
            request.all_sessions = all_sessions ? 1 : 0;
            request.pattern = pattern;
            request.cursor = cursor;
            request.limit = limit;
-           return to_text(check(client.run([&](const Life& life) -> Result<std::string> {
-             ASSIGN_OR_RETURN(request.session, client.layer().session_number(life, session, signals()));
-             return life.client->list(request, signals());
+           return to_text(check(client.run([&](const Attachment& attachment) -> Result<std::string> {
+             ASSIGN_OR_RETURN(request.session,
+                              client.reconnecting_client().session_number(attachment, session, signal_interrupt()));
+             return attachment.client->list(request, signal_interrupt());
            })));
          },
          nb::arg("session"), nb::arg("all_sessions"), nb::arg("pattern"), nb::arg("cursor"), nb::arg("limit"))
       .def(
           "info",
-          [](Access& client, const nb::bytes& id) {
-            const IdBytes wanted = id_from(id);
-            return to_text(check(client.run([&](const Life& life) { return life.client->info(wanted, signals()); })));
+          [](PyClient& client, const nb::bytes& id) {
+            const IdBytes object_id = id_from(id);
+            return to_text(check(client.run(
+                [&](const Attachment& attachment) { return attachment.client->info(object_id, signal_interrupt()); })));
           },
           nb::arg("id"))
       .def("status",
-           [](Access& client) {
-             return to_text(check(client.run([&](const Life& life) { return life.client->status(signals()); })));
+           [](PyClient& client) {
+             return to_text(check(client.run(
+                 [&](const Attachment& attachment) { return attachment.client->status(signal_interrupt()); })));
            })
       .def("sessions",
-           [](Access& client) {
-             return to_text(check(client.run([&](const Life& life) { return life.client->sessions(signals()); })));
+           [](PyClient& client) {
+             return to_text(check(client.run(
+                 [&](const Attachment& attachment) { return attachment.client->sessions(signal_interrupt()); })));
            })
       .def(
           "wait_provisioned",
-          [](Access& client, double timeout) {
+          [](PyClient& client, double timeout) {
             const Wait wait = milliseconds(timeout);
-            check(client.run(wait.limit,
-                             [&](const Life& life) { return life.client->wait_provisioned(wait, signals()); }));
+            check(client.run(wait.limit, [&](const Attachment& attachment) {
+              return attachment.client->wait_provisioned(wait, signal_interrupt());
+            }));
           },
           nb::arg("timeout"))
       .def(
           "upgrade",
-          [](Access& client, const std::string& program) {
-            const auto life = client.layer().life();  // this store and no other
-            return to_text(check(without_gil([&] { return life->client->upgrade(program, signals()); })));
+          [](PyClient& client, const std::string& program) {
+            const auto attachment = client.reconnecting_client().attachment();  // this store and no other
+            return to_text(
+                check(without_gil([&] { return attachment->client->upgrade(program, signal_interrupt()); })));
           },
           nb::arg("program"))
       .def("shutdown",
-           [](Access& client) {
-             const auto life = client.layer().life();  // this store and no other
-             check(without_gil([&] { return life->client->shutdown(signals()); }));
+           [](PyClient& client) {
+             const auto attachment = client.reconnecting_client().attachment();  // this store and no other
+             check(without_gil([&] { return attachment->client->shutdown(signal_interrupt()); }));
            })
       .def("look",
-           [](Access& client) {
-             if (client.here().stands()) return;
+           [](PyClient& client) {
+             if (client.current_client().is_connected()) return;
              // Any request will do: its answer comes from the store that is there now.
-             check(client.run([&](const Life& life) { return life.client->generation_of({}, signals()); }));
+             check(client.run([&](const Attachment& attachment) {
+               return attachment.client->generation_of({}, signal_interrupt());
+             }));
            })
-      .def("close", [](Access& client) { without_gil([&] { client.layer().close(); }); })
-      .def_prop_ro("closed", [](Access& client) { return client.layer().closed(); })
-      .def_prop_ro("life", [](Access& client) { return client.life().number; })
-      .def_prop_ro("pins", [](Access& client) { return client.here().pins_in_use(); })
-      .def_prop_ro("instance", [](Access& client) { return to_hex(client.here().server().instance); })
-      .def_prop_ro("host", [](Access& client) { return to_text(client.here().server().host); })
-      .def_prop_ro("daemon_version", [](Access& client) { return to_text(client.here().server().version); })
-      .def_prop_ro("shared_between_users", [](Access& client) { return client.here().server().shared_between_users; });
+      .def("close", [](PyClient& client) { without_gil([&] { client.reconnecting_client().close(); }); })
+      .def_prop_ro("closed", [](PyClient& client) { return client.reconnecting_client().closed(); })
+      .def_prop_ro("life", [](PyClient& client) { return client.attachment().number; })
+      .def_prop_ro("pins", [](PyClient& client) { return client.current_client().pins_in_use(); })
+      .def_prop_ro("instance", [](PyClient& client) { return to_hex(client.current_client().server().instance); })
+      .def_prop_ro("host", [](PyClient& client) { return to_text(client.current_client().server().host); })
+      .def_prop_ro("daemon_version", [](PyClient& client) { return to_text(client.current_client().server().version); })
+      .def_prop_ro("shared_between_users",
+                   [](PyClient& client) { return client.current_client().server().shared_between_users; });
 }
 
 }  // namespace
@@ -314,12 +338,12 @@ void add_client(nb::module_& module) {
           },
           nb::arg("index"), nb::arg("mode"));
 
-  nb::class_<Access> cls(module, "Client", "One process's connection to one store. Thread-safe.");
+  nb::class_<PyClient> cls(module, "Client", "One process's connection to one store. Thread-safe.");
   add_methods(cls);
   add_sessions_and_names(cls);
-  add_about(cls);
+  add_status_methods(cls);
   add_locality(cls);
-  add_small_objects(module, cls);
+  add_inline_objects(module, cls);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"), nb::arg("start").none() = nb::none(),
              nb::arg("succeeded").none() = nb::none(), nb::rv_policy::take_ownership);

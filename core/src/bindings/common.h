@@ -18,7 +18,7 @@ namespace entrepot::bindings {
 
 namespace nb = nanobind;
 
-class Access;
+class PyClient;
 
 // Throws the Python error for the Status (entrepot.errors), or the exception raised by a signal handler during the
 // wait.
@@ -33,7 +33,7 @@ T check(Result<T> result) {
 }
 
 // Lets signal handlers run while the GIL is released; KeyboardInterrupt ends the wait.
-[[nodiscard]] Interrupt signals();
+[[nodiscard]] Interrupt signal_interrupt();
 
 // Runs `work` without the GIL.
 template <class Work>
@@ -44,11 +44,11 @@ auto without_gil(Work&& work) {
 
 [[nodiscard]] IdBytes id_from(const nb::bytes& bytes);
 [[nodiscard]] inline std::vector<IdBytes> ids_from(const std::vector<nb::bytes>& ids) {
-  std::vector<IdBytes> wanted;
-  wanted.reserve(ids.size());
+  std::vector<IdBytes> object_ids;
+  object_ids.reserve(ids.size());
   for (const nb::bytes& id : ids)
-    wanted.push_back(id_from(id));
-  return wanted;
+    object_ids.push_back(id_from(id));
+  return object_ids;
 }
 [[nodiscard]] std::uint32_t milliseconds(double seconds);
 
@@ -59,8 +59,8 @@ auto without_gil(Work&& work) {
 
 void add_buffers(nb::module_& module);
 void add_client(nb::module_& module);
-void add_locality(nb::class_<Access>& cls);
-void add_sessions_and_names(nb::class_<Access>& cls);
-void add_small_objects(nb::module_& module, nb::class_<Access>& cls);
+void add_locality(nb::class_<PyClient>& cls);
+void add_sessions_and_names(nb::class_<PyClient>& cls);
+void add_inline_objects(nb::module_& module, nb::class_<PyClient>& cls);
 
 }  // namespace entrepot::bindings

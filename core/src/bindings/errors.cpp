@@ -16,14 +16,14 @@ void raise(const Status& status) {
 }
 
 nb::str to_text(std::string_view text) {
-  PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
-  if (made == nullptr) throw nb::python_error();
-  return nb::steal<nb::str>(made);
+  PyObject* decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (decoded == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(decoded);
 }
 
 // Python runs signal handlers in its main thread only. Other threads do not acquire the GIL while they wait, so that
 // interpreter shutdown meets them there as rarely as possible.
-Interrupt signals() {
+Interrupt signal_interrupt() {
   return {[](void*) {
             if (!may_run_handlers()) return false;
             const GilHeld gil;
@@ -38,11 +38,12 @@ IdBytes id_from(const nb::bytes& bytes) {
 
 std::uint32_t milliseconds(double seconds) {
   if (std::isnan(seconds) || seconds < 0) {
-    raise(Status(Code::kInvalidArgument, concat("a timeout is a number of seconds, 0 or more, but got ", seconds)));
+    raise(
+        Status(Code::kInvalidArgument, concat("a timeout must be a number of seconds, 0 or more, but got ", seconds)));
   }
-  const double wanted = std::ceil(seconds * 1000);
-  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max() / 2;  // about 24 days
-  return wanted > kMost ? kMost : static_cast<std::uint32_t>(wanted);
+  const double milliseconds_rounded = std::ceil(seconds * 1000);
+  constexpr std::uint32_t kMaxMilliseconds = std::numeric_limits<std::uint32_t>::max() / 2;  // about 24 days
+  return milliseconds_rounded > kMaxMilliseconds ? kMaxMilliseconds : static_cast<std::uint32_t>(milliseconds_rounded);
 }
 
 }  // namespace entrepot::bindings

@@ -12,7 +12,7 @@ bool main_is_first = false;  // set at import, under the GIL
 
 }  // namespace
 
-void learn_main_thread() {
+void detect_main_thread() {
   namespace nb = nanobind;
   const nb::object main = nb::module_::import_("threading").attr("main_thread")();
   main_is_first = nb::cast<std::int64_t>(main.attr("native_id")) == os::current_pid();

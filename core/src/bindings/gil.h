@@ -21,9 +21,9 @@ class GilReleased {
   PyThreadState* state_;
 };
 
-// May this thread be Python's main thread? Called at import, learn_main_thread() finds out whether that is the
+// May this thread be Python's main thread? Called at import, detect_main_thread() finds out whether that is the
 // process's first thread, which it is unless Python is embedded in another program.
-void learn_main_thread();
+void detect_main_thread();
 [[nodiscard]] bool may_run_handlers();
 
 class GilHeld {

@@ -33,7 +33,7 @@ NB_MODULE(_core, module) {
   namespace nb = nanobind;
   // Values may still hold pins at interpreter shutdown; they are released when the process exits.
   nb::set_leak_warnings(false);
-  entrepot::bindings::learn_main_thread();
+  entrepot::bindings::detect_main_thread();
   entrepot::bindings::add_buffers(module);
   entrepot::bindings::add_client(module);
   module.attr("PROTOCOL") = nb::make_tuple(entrepot::kProtocolMajor, entrepot::kProtocolMinor);

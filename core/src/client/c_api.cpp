@@ -15,7 +15,7 @@ using entrepot::Code;
 using entrepot::concat;
 using entrepot::IdBytes;
 using entrepot::Interrupt;
-using Life = entrepot::ReconnectingClient::Life;
+using Attachment = entrepot::ReconnectingClient::Attachment;
 using entrepot::Status;
 
 namespace {
@@ -26,16 +26,16 @@ class Numbers {
   std::uint32_t of(std::uint64_t handle) {
     const std::lock_guard lock(mutex_);
     auto number = static_cast<std::uint32_t>(handle);
-    for (auto known = handles_.find(number); known != handles_.end() && known->second != handle;
-         known = handles_.find(number))
+    for (auto handle_entry = handles_.find(number); handle_entry != handles_.end() && handle_entry->second != handle;
+         handle_entry = handles_.find(number))
       --number;  // taken by a store that is gone
     handles_[number] = handle;
     return number;
   }
   std::uint64_t handle(std::uint32_t number) {
     const std::lock_guard lock(mutex_);
-    const auto known = handles_.find(number);
-    return known == handles_.end() ? number : known->second;
+    const auto handle_entry = handles_.find(number);
+    return handle_entry == handles_.end() ? number : handle_entry->second;
   }
 
  private:
@@ -44,7 +44,7 @@ class Numbers {
 };
 
 struct Access {
-  std::shared_ptr<entrepot::ReconnectingClient> layer;
+  std::shared_ptr<entrepot::ReconnectingClient> reconnecting_client;
   Numbers sessions;
   Numbers sets;
 };
@@ -56,7 +56,7 @@ struct entrepot_client {
   int (*interrupt)(void*) = nullptr;
   void* interrupt_context = nullptr;
 
-  [[nodiscard]] Interrupt asked() {
+  [[nodiscard]] Interrupt interrupt_check() {
     if (interrupt == nullptr) return {};
     return {[](void* self) {
               auto* owner = static_cast<entrepot_client*>(self);
@@ -94,14 +94,14 @@ int32_t guarded(entrepot_error* error, Work&& work) noexcept {
   try {
     return report(work(), error);
   } catch (const std::bad_alloc&) {
-    return report(Status(Code::kStoreFull, "this process has no memory left"), error);
+    return report(Status(Code::kStoreFull, "this process is out of memory"), error);
   } catch (const std::exception& problem) {
     return report(Status(Code::kInternal, problem.what()), error);
   }
 }
 
 Status missing(const char* what) {
-  return {Code::kInvalidArgument, concat(what, " is NULL, or smaller than its struct")};
+  return {Code::kInvalidArgument, concat(what, " is NULL or smaller than its struct")};
 }
 
 IdBytes id_of(const uint8_t* bytes) {
@@ -138,7 +138,7 @@ Status choose(const char* what, const char* text, std::initializer_list<const ch
   const auto* found =
       std::find_if(names.begin(), names.end(), [&](const char* name) { return !std::strcmp(name, text); });
   if (found == names.end())
-    return {Code::kInvalidArgument, concat("there is no ", what, " '", text, "' of locality sets")};
+    return {Code::kInvalidArgument, concat("unknown ", what, " '", text, "' of a locality set")};
   out = static_cast<Attribute>(found - names.begin());
   change.fields = static_cast<std::uint8_t>(change.fields | field);
   return Status::ok();
@@ -161,7 +161,7 @@ Status convert(const entrepot_set_attributes* from, entrepot::SetChange& change)
   RETURN_IF_ERROR(
       choose("policy", from->policy, {"data_aware", "lru", "mru"}, entrepot::kSetReplacement, change, to.replacement));
   if (from->priority < entrepot::kMinPriority || from->priority > entrepot::kMaxPriority) {
-    return {Code::kInvalidArgument, concat("a priority of ", from->priority, " is not possible: choose one from ",
+    return {Code::kInvalidArgument, concat("invalid priority ", from->priority, ": choose one from ",
                                            entrepot::kMinPriority, " to ", entrepot::kMaxPriority)};
   }
   if (from->priority != 0) {
@@ -186,24 +186,25 @@ int32_t entrepot_connect(const entrepot_connect_options* options, entrepot_clien
     if (options == nullptr || options->struct_size < sizeof(*options) || options->path == nullptr || out == nullptr) {
       return missing("the options, their path or the result");
     }
-    entrepot::ConnectOptions wanted;
-    wanted.path = options->path;
-    if (options->label != nullptr) wanted.label = options->label;
-    wanted.version = ENTREPOT_VERSION;
-    if (options->connect_timeout_ms != 0) wanted.connect_ms = options->connect_timeout_ms;
-    if (options->reconnect_timeout_ms != 0) wanted.reconnect_ms = options->reconnect_timeout_ms;
-    auto made = std::make_unique<entrepot_client>();
-    made->interrupt = options->interrupt;
-    made->interrupt_context = options->interrupt_context;
-    ASSIGN_OR_RETURN(made->access->layer, entrepot::ReconnectingClient::connect(wanted, {}, made->asked()));
-    *out = made.release();
+    entrepot::ConnectOptions connect_options;
+    connect_options.path = options->path;
+    if (options->label != nullptr) connect_options.label = options->label;
+    connect_options.version = ENTREPOT_VERSION;
+    if (options->connect_timeout_ms != 0) connect_options.connect_ms = options->connect_timeout_ms;
+    if (options->reconnect_timeout_ms != 0) connect_options.reconnect_ms = options->reconnect_timeout_ms;
+    auto created = std::make_unique<entrepot_client>();
+    created->interrupt = options->interrupt;
+    created->interrupt_context = options->interrupt_context;
+    ASSIGN_OR_RETURN(created->access->reconnecting_client,
+                     entrepot::ReconnectingClient::connect(connect_options, {}, created->interrupt_check()));
+    *out = created.release();
     return Status::ok();
   });
 }
 
 void entrepot_client_free(entrepot_client* client) {
   if (client == nullptr) return;
-  client->access->layer->close();
+  client->access->reconnecting_client->close();
   delete client;
 }
 
@@ -211,10 +212,12 @@ int32_t entrepot_open_session(entrepot_client* client, const char* scope, const 
                               entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || scope == nullptr || session == nullptr || out == nullptr) return missing("an argument");
-    auto& layer = *client->access->layer;
-    ASSIGN_OR_RETURN(const std::uint64_t handle, layer.run(client->asked(), [&](const Life& life) {
-      return layer.open_session(life, scope, session, std::nullopt, std::nullopt, client->asked());
-    }));
+    auto& reconnecting_client = *client->access->reconnecting_client;
+    ASSIGN_OR_RETURN(const std::uint64_t handle,
+                     reconnecting_client.run(client->interrupt_check(), [&](const Attachment& attachment) {
+                       return reconnecting_client.open_session(attachment, scope, session, std::nullopt, std::nullopt,
+                                                               client->interrupt_check());
+                     }));
     *out = client->access->sessions.of(handle);
     return Status::ok();
   });
@@ -224,16 +227,19 @@ int32_t entrepot_put(entrepot_client* client, const entrepot_item* item, uint32_
                      entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr) return missing("the client");
-    entrepot::PutItem wanted;
-    RETURN_IF_ERROR(convert(*client->access, item, wanted));
-    auto& layer = *client->access->layer;
-    return finish(layer.run(client->asked(),
-                            [&](const Life& life) -> entrepot::PutResult {
-                              Status aimed = layer.aim(life, std::span(&wanted, 1), client->asked());
-                              if (!aimed.is_ok()) return {.status = std::move(aimed)};
-                              return life.client->put(std::span(&wanted, 1), wait_ms, client->asked()).front();
-                            }),
-                  generation);
+    entrepot::PutItem put_item;
+    RETURN_IF_ERROR(convert(*client->access, item, put_item));
+    auto& reconnecting_client = *client->access->reconnecting_client;
+    return finish(
+        reconnecting_client.run(
+            client->interrupt_check(),
+            [&](const Attachment& attachment) -> entrepot::PutResult {
+              Status resolved =
+                  reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1), client->interrupt_check());
+              if (!resolved.is_ok()) return {.status = std::move(resolved)};
+              return attachment.client->put(std::span(&put_item, 1), wait_ms, client->interrupt_check()).front();
+            }),
+        generation);
   });
 }
 
@@ -241,12 +247,13 @@ int32_t entrepot_get(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES
                      entrepot_object** out, entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr || out == nullptr) return missing("an argument");
-    const IdBytes wanted = id_of(id);
-    auto objects = client->access->layer->run(client->asked(), [&](const Life& life) {
-      return life.client->get(std::span(&wanted, 1), wait_ms, client->asked());
-    });
+    const IdBytes object_id = id_of(id);
+    auto objects =
+        client->access->reconnecting_client->run(client->interrupt_check(), [&](const Attachment& attachment) {
+          return attachment.client->get(std::span(&object_id, 1), wait_ms, client->interrupt_check());
+        });
     if (objects.code() == Code::kObjectNotFound) {
-      RETURN_IF_ERROR(client->access->layer->refuse_lost(std::span(&wanted, 1)));
+      RETURN_IF_ERROR(client->access->reconnecting_client->check_not_lost(std::span(&object_id, 1)));
     }
     RETURN_IF_ERROR(objects);
     *out = new entrepot_object{std::move(objects->front())};
@@ -275,9 +282,10 @@ int32_t entrepot_create(entrepot_client* client, uint64_t length, uint32_t wait_
                         entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || out == nullptr) return missing("an argument");
-    ASSIGN_OR_RETURN(auto blob, client->access->layer->run(client->asked(), [&](const Life& life) {
-      return life.client->create(length, wait_ms, client->asked());
-    }));
+    ASSIGN_OR_RETURN(auto blob, client->access->reconnecting_client->run(
+                                    client->interrupt_check(), [&](const Attachment& attachment) {
+                                      return attachment.client->create(length, wait_ms, client->interrupt_check());
+                                    }));
     *out = new entrepot_blob{client->access, std::move(blob)};
     return Status::ok();
   });
@@ -289,16 +297,18 @@ int32_t entrepot_blob_seal(entrepot_blob* blob, const entrepot_item* item, uint3
                            entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (blob == nullptr) return missing("the blob");
-    entrepot::PutItem wanted;
-    RETURN_IF_ERROR(convert(*blob->access, item, wanted));
-    auto& layer = *blob->access->layer;
-    return finish(layer.run({},
-                            [&](const Life& life) -> entrepot::PutResult {
-                              Status ready = entrepot::ReconnectingClient::check_blob(life, *blob->blob);
-                              if (ready.is_ok()) ready = layer.aim(life, std::span(&wanted, 1), {});
-                              if (!ready.is_ok()) return {.status = std::move(ready)};
-                              return life.client->seal(*blob->blob, wanted, {});
-                            }),
+    entrepot::PutItem put_item;
+    RETURN_IF_ERROR(convert(*blob->access, item, put_item));
+    auto& reconnecting_client = *blob->access->reconnecting_client;
+    return finish(reconnecting_client.run(
+                      {},
+                      [&](const Attachment& attachment) -> entrepot::PutResult {
+                        Status ready = entrepot::ReconnectingClient::check_blob(attachment, *blob->blob);
+                        if (ready.is_ok())
+                          ready = reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1), {});
+                        if (!ready.is_ok()) return {.status = std::move(ready)};
+                        return attachment.client->seal(*blob->blob, put_item, {});
+                      }),
                   generation);
   });
 }
@@ -309,10 +319,12 @@ int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BY
                         entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr) return missing("an argument");
-    const IdBytes wanted = id_of(id);
-    ASSIGN_OR_RETURN(const auto done, client->access->layer->run(client->asked(), [&](const Life& life) {
-      return life.client->remove(std::span(&wanted, 1), client->asked());
-    }));
+    const IdBytes object_id = id_of(id);
+    ASSIGN_OR_RETURN(
+        const auto done,
+        client->access->reconnecting_client->run(client->interrupt_check(), [&](const Attachment& attachment) {
+          return attachment.client->remove(std::span(&object_id, 1), client->interrupt_check());
+        }));
     if (deleted != nullptr) *deleted = done.front();
     return Status::ok();
   });
@@ -324,13 +336,16 @@ int32_t entrepot_locality_set(entrepot_client* client, uint32_t session, const c
     if (client == nullptr || name == nullptr || out == nullptr) return missing("an argument");
     entrepot::SetChange change;
     RETURN_IF_ERROR(convert(attributes, change));
-    auto& layer = *client->access->layer;
+    auto& reconnecting_client = *client->access->reconnecting_client;
     const std::uint64_t within = client->access->sessions.handle(session);
-    const auto handle = layer.run(client->asked(), [&](const Life& life) -> entrepot::Result<std::uint64_t> {
-      ASSIGN_OR_RETURN(const auto number, layer.session_number(life, within, client->asked()));
-      ASSIGN_OR_RETURN(const auto set, life.client->define_set(number, name, 0, change, client->asked()));
-      return entrepot::ReconnectingClient::handle(life, set.handle);
-    });
+    const auto handle = reconnecting_client.run(
+        client->interrupt_check(), [&](const Attachment& attachment) -> entrepot::Result<std::uint64_t> {
+          ASSIGN_OR_RETURN(const auto number,
+                           reconnecting_client.session_number(attachment, within, client->interrupt_check()));
+          ASSIGN_OR_RETURN(const auto set,
+                           attachment.client->define_set(number, name, 0, change, client->interrupt_check()));
+          return entrepot::ReconnectingClient::handle(attachment, set.handle);
+        });
     RETURN_IF_ERROR(handle);
     *out = client->access->sets.of(*handle);
     return Status::ok();
@@ -341,10 +356,12 @@ int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_
                           uint32_t* left, entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr || consumer == nullptr) return missing("an argument");
-    const IdBytes wanted = id_of(id);
-    ASSIGN_OR_RETURN(const auto counts, client->access->layer->run(client->asked(), [&](const Life& life) {
-      return life.client->consumed(std::span(&wanted, 1), consumer, client->asked());
-    }));
+    const IdBytes object_id = id_of(id);
+    ASSIGN_OR_RETURN(
+        const auto counts,
+        client->access->reconnecting_client->run(client->interrupt_check(), [&](const Attachment& attachment) {
+          return attachment.client->consumed(std::span(&object_id, 1), consumer, client->interrupt_check());
+        }));
     if (left != nullptr) *left = counts.front();
     return Status::ok();
   });
@@ -353,9 +370,10 @@ int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_
 int32_t entrepot_status(entrepot_client* client, char** json, entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (client == nullptr || json == nullptr) return missing("an argument");
-    ASSIGN_OR_RETURN(const std::string text, client->access->layer->run(client->asked(), [&](const Life& life) {
-      return life.client->status(client->asked());
-    }));
+    ASSIGN_OR_RETURN(const std::string text, client->access->reconnecting_client->run(
+                                                 client->interrupt_check(), [&](const Attachment& attachment) {
+                                                   return attachment.client->status(client->interrupt_check());
+                                                 }));
     *json = static_cast<char*>(std::malloc(text.size() + 1));
     if (*json == nullptr) throw std::bad_alloc();
     std::memcpy(*json, text.c_str(), text.size() + 1);

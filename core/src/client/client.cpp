@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "client/fork_plan.h"
-#include "net/fit.h"
+#include "net/compatibility.h"
 #include "os/error.h"
 #include "os/events.h"
 #include "os/process.h"
@@ -16,7 +16,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kFirstBackOffMs = 5;
+constexpr std::uint64_t kMinBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
 constexpr int kCallTries = 8;
 
@@ -32,23 +32,23 @@ Status unavailable(const std::string& path, const Status& cause) {
 }
 
 Status check_versions(const HelloReply& reply) {
-  switch (fit_of(reply)) {
-    case Fit::kFits:
+  switch (check_compatibility(reply)) {
+    case Compatibility::kCompatible:
       return Status::ok();
-    case Fit::kOtherVersion:
+    case Compatibility::kOtherVersion:
       return {Code::kVersionMismatch,
               concat("the daemon (version ", reply.daemon_version, ") speaks protocol ", reply.protocol_major, ".",
-                     reply.protocol_minor, " with layout ", reply.layout_version, ", this client protocol ",
+                     reply.protocol_minor, " with layout ", reply.layout_version, ", but this client speaks protocol ",
                      kProtocolMajor, ".", kProtocolMinor, " with layout ", kLayoutVersion,
-                     ": install the same version of entrepot on both sides, then 'entrepot stop' and start again")};
-    case Fit::kOtherBuild:
+                     ": install the same version of entrepot on both sides, then run 'entrepot stop' and start again")};
+    case Compatibility::kOtherBuild:
       break;
   }
   return {Code::kVersionMismatch,
           concat("the daemon (version ", reply.daemon_version, ", stamp ", reply.abi_stamp,
-                 ") is of another build than this client (stamp ", kAbiStamp,
-                 "): their formats differ though their versions are the same; build both from the same sources "
-                 "('make build'), then 'entrepot stop' and start again")};
+                 ") is from another build than this client (stamp ", kAbiStamp,
+                 "): their formats differ although their versions are equal; build both from the same sources "
+                 "('make build'), then run 'entrepot stop' and start again")};
 }
 
 }  // namespace
@@ -69,39 +69,39 @@ Result<std::shared_ptr<Client>> Client::connect(const ConnectOptions& options, c
   return client;
 }
 
-Result<Client::Greeting> Client::greet(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
-                                       const Interrupt& interrupt, bool& connected) const {
+Result<Client::Handshake> Client::shake_hands(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
+                                              const Interrupt& interrupt, bool& connected) const {
   connected = false;
   auto socket = os::connect_unix(options_.path, deadline);
   if (!socket.is_ok()) {
     if (socket.code() != Code::kAccessDenied || os::is_out_of_descriptors(socket.status())) return socket.status();
     return Status(Code::kAccessDenied,
                   concat("the socket ", options_.path, " belongs to another user (", socket.status().message(),
-                         "): every user has a store of their own; unset ENTREPOT_ADDRESS, or name one of yours"));
+                         "): each user has their own store; unset ENTREPOT_ADDRESS, or set it to a store of yours"));
   }
   ASSIGN_OR_RETURN(const os::PeerCredentials peer, os::peer_credentials(socket->get()));
   if (peer.uid != os::current_uid() && peer.uid != 0) {
     return Status(Code::kAccessDenied,
-                  concat("the store at ", options_.path, " runs as user ", peer.uid, ", this process as user ",
-                         os::current_uid(), ": use a store of your own"));
+                  concat("the store at ", options_.path, " runs as user ", peer.uid, ", but this process as user ",
+                         os::current_uid(), ": use your own store"));
   }
   connected = true;
-  Greeting greeting;
-  greeting.connection = std::make_shared<Connection>(socket.take());
+  Handshake handshake;
+  handshake.connection = std::make_shared<Connection>(socket.take());
   ASSIGN_OR_RETURN(Frame frame,
-                   greeting.connection->call(MessageType::kHello, to_wire(hello), fds, deadline, interrupt));
-  if (!from_wire(frame.body, greeting.reply)) {
+                   handshake.connection->call(MessageType::kHello, to_wire(hello), fds, deadline, interrupt));
+  if (!from_wire(frame.body, handshake.reply)) {
     return Status(Code::kVersionMismatch,
-                  concat("what answers at ", options_.path, " is no store that this client knows"));
+                  concat("the server at ", options_.path, " is not a store that this client supports"));
   }
-  RETURN_IF_ERROR(check_versions(greeting.reply));
+  RETURN_IF_ERROR(check_versions(handshake.reply));
   if (frame.lost_fds()) {
     connected = false;  // the problem is in this process
-    return no_place_for_descriptors();
+    return descriptors_lost_error();
   }
-  greeting.connection->set_daemon(greeting.reply.daemon_pid);
-  greeting.fds = std::move(frame.fds);
-  return greeting;
+  handshake.connection->set_daemon(handshake.reply.daemon_pid);
+  handshake.fds = std::move(frame.fds);
+  return handshake;
 }
 
 Status Client::open(const Interrupt& interrupt) {
@@ -110,42 +110,43 @@ Status Client::open(const Interrupt& interrupt) {
   hello.label = options_.label.empty() ? os::program_label() : options_.label;
   const auto deadline = os::Deadline::after_ms(options_.connect_ms);
   bool connected = false;
-  auto greeting = greet(hello, {}, deadline, interrupt, connected);
+  auto handshake = shake_hands(hello, {}, deadline, interrupt, connected);
   // Somebody listens, but the daemon died before it answered: the keeper starts another one behind the same socket.
-  for (std::uint64_t back_off = kFirstBackOffMs; !greeting.is_ok() && connected && !deadline.passed();
+  for (std::uint64_t back_off = kMinBackOffMs; !handshake.is_ok() && connected && !deadline.passed();
        back_off = std::min(back_off * 2, kMaxBackOffMs)) {
-    if (greeting.code() != Code::kStoreUnavailable || interrupt.requested()) break;
+    if (handshake.code() != Code::kStoreUnavailable || interrupt.requested()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(back_off));
-    greeting = greet(hello, {}, deadline, interrupt, connected);
+    handshake = shake_hands(hello, {}, deadline, interrupt, connected);
   }
-  if (!greeting.is_ok()) {
-    const Code code = greeting.code();
+  if (!handshake.is_ok()) {
+    const Code code = handshake.code();
     return code == Code::kStoreUnavailable || (code == Code::kTimeout && !interrupt.requested())
-               ? unavailable(options_.path, greeting.status())
-               : greeting.status();
+               ? unavailable(options_.path, handshake.status())
+               : handshake.status();
   }
-  if (greeting->fds.size() != 7) {
-    return {Code::kInternal, concat("the daemon greeted with ", greeting->fds.size(), " descriptors instead of 7")};
+  if (handshake->fds.size() != 7) {
+    return {Code::kInternal, concat("the daemon's handshake has ", handshake->fds.size(), " descriptors instead of 7")};
   }
   std::array<UniqueFd, 5> regions;
   for (std::size_t i = 0; i < regions.size(); ++i)
-    regions[i] = std::move(greeting->fds[i]);
-  ASSIGN_OR_RETURN(ControlView control, ControlView::attach(std::move(regions), greeting->reply.instance));
-  ASSIGN_OR_RETURN(PinTable pins, PinTable::attach(std::move(greeting->fds[5])));
-  pinned_ = std::make_shared<PinnedSet>(std::move(control), std::move(pins), std::move(greeting->fds[6]));
+    regions[i] = std::move(handshake->fds[i]);
+  ASSIGN_OR_RETURN(ControlView control, ControlView::attach(std::move(regions), handshake->reply.instance));
+  ASSIGN_OR_RETURN(PinTable pins, PinTable::attach(std::move(handshake->fds[5])));
+  pinned_ = std::make_shared<PinnedSet>(std::move(control), std::move(pins), std::move(handshake->fds[6]));
   pinned_->on_released([weak = weak_from_this()] {
     if (const auto client = weak.lock()) client->post(MessageType::kReleased);
   });
   pinned_->on_full([weak = weak_from_this()](std::uint32_t pins) -> Result<std::uint32_t> {
     const auto client = weak.lock();
     if (!client) return Status(Code::kStoreUnavailable, "this store was closed: connect again");
-    ASSIGN_OR_RETURN(const GrowPinsReply reply,
-                     client->ask<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{pins}, waiting(0, {})));
+    ASSIGN_OR_RETURN(
+        const GrowPinsReply reply,
+        client->request_reply<GrowPinsReply>(MessageType::kGrowPins, GrowPinsRequest{pins}, wait_options(0, {})));
     return reply.pins;
   });
   const std::lock_guard lock(mutex_);
-  connection_ = std::move(greeting->connection);
-  server_ = greeting->reply;
+  connection_ = std::move(handshake->connection);
+  server_ = handshake->reply;
   return Status::ok();
 }
 
@@ -170,12 +171,12 @@ Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body,
   return unavailable(options_.path, last);
 }
 
-std::shared_ptr<Connection> Client::link() {
+std::shared_ptr<Connection> Client::current_connection() {
   auto current = connection();
   return current.is_ok() ? current.take() : nullptr;
 }
 
-Status Client::replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
+Status Client::wait_reconnected(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) {
   return reconnect(broken, os::Deadline::never(), interrupt);
 }
 
@@ -197,9 +198,9 @@ Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::
                                  const Interrupt& interrupt) {
   const auto own = os::Deadline::after_ms(options_.reconnect_ms);
   const auto deadline = own.at_ns() < limit.at_ns() ? own : limit;
-  const std::uint64_t nobody_ms = std::min(options_.nobody_ms, options_.reconnect_ms);
-  auto nobody_since = os::Deadline::after_ms(nobody_ms);
-  std::uint64_t back_off = kFirstBackOffMs;
+  const std::uint64_t no_listener_ms = std::min(options_.no_listener_ms, options_.reconnect_ms);
+  auto no_listener_deadline = os::Deadline::after_ms(no_listener_ms);
+  std::uint64_t back_off = kMinBackOffMs;
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -209,24 +210,24 @@ Status Client::reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::
       if (connection_ != broken) return Status::ok();  // another thread was faster
     }
     bool connected = false;
-    bool hopeless = false;
-    const Status done = reconnect_once(deadline, interrupt, connected, hopeless);
+    bool is_permanent = false;
+    const Status done = reconnect_once(deadline, interrupt, connected, is_permanent);
     if (done.is_ok()) return done;
     if (interrupt.requested()) return interrupted_status();
-    if (hopeless) {
-      lose(done);
+    if (is_permanent) {
+      mark_lost(done);
       return done;
     }
     if (!connected && os::is_out_of_descriptors(done)) return done;  // waiting does not help; later calls may succeed
-    if (connected) nobody_since = os::Deadline::after_ms(nobody_ms);
+    if (connected) no_listener_deadline = os::Deadline::after_ms(no_listener_ms);
     if (limit.passed()) return {Code::kTimeout, done.message(), true};
-    if (deadline.passed() || nobody_since.passed()) return unavailable(options_.path, done);
+    if (deadline.passed() || no_listener_deadline.passed()) return unavailable(options_.path, done);
     std::this_thread::sleep_for(std::chrono::milliseconds(back_off));
     back_off = std::min(back_off * 2, kMaxBackOffMs);
   }
 }
 
-Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected, bool& hopeless) {
+Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected, bool& is_permanent) {
   Hello hello;
   hello.client_version = options_.version;
   hello.label = options_.label.empty() ? os::program_label() : options_.label;
@@ -239,42 +240,43 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
     instance = server_.instance;
     sessions = sessions_;
   }
-  hello.leases_known = 1;
+  hello.reports_leases = 1;
   hello.leases = leases_.snapshot_for_reconnect();
   const std::array<int, 1> fds = {pinned_->pin_table_fd()};
-  auto greeting = greet(hello, fds, deadline, interrupt, connected);
-  if (!greeting.is_ok()) {
-    const Code code = greeting.code();
-    hopeless = !greeting.status().retryable() && (code == Code::kVersionMismatch || code == Code::kAccessDenied ||
-                                                  code == Code::kInvalidReference || code == Code::kInvalidArgument);
-    if (!hopeless) return greeting.status();
+  auto handshake = shake_hands(hello, fds, deadline, interrupt, connected);
+  if (!handshake.is_ok()) {
+    const Code code = handshake.code();
+    is_permanent =
+        !handshake.status().retryable() && (code == Code::kVersionMismatch || code == Code::kAccessDenied ||
+                                            code == Code::kInvalidReference || code == Code::kInvalidArgument);
+    if (!is_permanent) return handshake.status();
     return {Code::kStoreUnavailable,
-            concat("the store at ", options_.path, " does not take this client back (", greeting.status().message(),
-                   "): connect again; values that were got stay readable")};
+            concat("the store at ", options_.path, " rejected this client's reconnection (",
+                   handshake.status().message(), "): connect again; values that were already read stay readable")};
   }
-  if (greeting->reply.instance != instance) {
-    hopeless = true;
+  if (handshake->reply.instance != instance) {
+    is_permanent = true;
     return {Code::kStoreUnavailable,
             concat("the store at ", options_.path, " was replaced by a new one (instance ",
-                   to_hex(greeting->reply.instance), " instead of ", to_hex(instance),
-                   "), which has none of its objects: connect again; values that were got stay readable")};
+                   to_hex(handshake->reply.instance), " instead of ", to_hex(instance),
+                   "), which has none of its objects: connect again; values that were already read stay readable")};
   }
   for (const auto& [key, unused] : sessions) {
     OpenSessionRequest request;
     request.scope = key.first;
     request.session = key.second;
-    auto opened = greeting->connection->call(MessageType::kOpenSession, to_wire(request), {}, deadline, interrupt);
-    if (!opened.is_ok() && greeting->connection->broken()) return opened.status();
+    auto opened = handshake->connection->call(MessageType::kOpenSession, to_wire(request), {}, deadline, interrupt);
+    if (!opened.is_ok() && handshake->connection->broken()) return opened.status();
   }
   const std::lock_guard lock(mutex_);
-  connection_ = std::move(greeting->connection);
-  server_ = greeting->reply;
+  connection_ = std::move(handshake->connection);
+  server_ = handshake->reply;
   server_.token = hello.token;
   server_.client = hello.client;
   return Status::ok();
 }
 
-void Client::lose(const Status& reason) {
+void Client::mark_lost(const Status& reason) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kConnected) return;
   state_ = State::kLost;
@@ -306,7 +308,7 @@ bool Client::closed() const {
   return state_ != State::kConnected;
 }
 
-bool Client::stands() const {
+bool Client::is_connected() const {
   const std::lock_guard lock(mutex_);
   return state_ == State::kConnected && connection_ && !connection_->ended();
 }

@@ -41,7 +41,7 @@ struct ConnectOptions {
   std::uint64_t reconnect_ms = 30'000;
   // How long to retry while nobody listens. Keeper and daemon hold the socket open for each other, so then both are
   // gone, or the socket's file is.
-  std::uint64_t nobody_ms = 500;
+  std::uint64_t no_listener_ms = 500;
   std::uint32_t load_ms = 300'000;  // limit of a get's wait for objects to be reloaded from disk
 };
 
@@ -162,7 +162,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   void close();
   [[nodiscard]] bool closed() const;
   // Whether the connection is up as far as the kernel knows: one system call, no request to the daemon.
-  [[nodiscard]] bool stands() const;
+  [[nodiscard]] bool is_connected() const;
   // True if the store is gone for good: another one listens there, or the store does not accept this client any more.
   [[nodiscard]] bool lost() const;
   [[nodiscard]] ServerInfo server() const;
@@ -179,8 +179,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<Frame> call(MessageType type, std::span<const std::uint8_t> body,
                                    const CallOptions& options) override;
   void post(MessageType type) override;
-  [[nodiscard]] std::shared_ptr<Connection> link() override;
-  [[nodiscard]] Status replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) override;
+  [[nodiscard]] std::shared_ptr<Connection> current_connection() override;
+  [[nodiscard]] Status wait_reconnected(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) override;
 
   // --- fork (client/fork.cpp)
   void before_fork() override;
@@ -194,13 +194,13 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
 
   explicit Client(ConnectOptions options);
   [[nodiscard]] Status open(const Interrupt& interrupt);
-  struct Greeting {
+  struct Handshake {
     std::shared_ptr<Connection> connection;
     HelloReply reply;
     std::vector<UniqueFd> fds;
   };
-  [[nodiscard]] Result<Greeting> greet(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
-                                       const Interrupt& interrupt, bool& connected) const;
+  [[nodiscard]] Result<Handshake> shake_hands(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
+                                              const Interrupt& interrupt, bool& connected) const;
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
@@ -208,20 +208,21 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Status reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::Deadline limit,
                                          const Interrupt& interrupt);
   [[nodiscard]] Status reconnect_once(os::Deadline deadline, const Interrupt& interrupt, bool& connected,
-                                      bool& hopeless);
-  void lose(const Status& reason);
+                                      bool& is_permanent);
+  void mark_lost(const Status& reason);
 
   // --- put (client/put.cpp)
-  struct Planned;
-  void plan(const PutItem& item, Planned& planned);
-  [[nodiscard]] Status fill(const PutItem& item, Planned& planned, std::uint64_t more, std::uint32_t wait_ms,
+  struct PutPlan;
+  void plan_put(const PutItem& item, PutPlan& plan);
+  [[nodiscard]] Status fill(const PutItem& item, PutPlan& plan, std::uint64_t more, std::uint32_t wait_ms,
                             const Interrupt& interrupt);
-  void seal_planned(std::span<Planned> planned, std::vector<PutResult>& results, const Interrupt& interrupt);
-  [[nodiscard]] bool seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
-  [[nodiscard]] PutResult settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
+  void seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt);
+  [[nodiscard]] bool seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
+  [[nodiscard]] PutResult resolve_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
   [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object, const Interrupt& interrupt);
-  [[nodiscard]] Status place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, Planned& planned);
-  void tidy_leases(const Interrupt& interrupt);  // after a put: returns leases that the store wants or that are idle
+  [[nodiscard]] Status locate_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, PutPlan& plan);
+  // After a put: returns leases that the store wants or that are idle.
+  void return_unneeded_leases(const Interrupt& interrupt);
 
   const ConnectOptions options_;
   SegmentViews views_{*this};
@@ -244,9 +245,9 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed blobs, for fork
 
-  std::atomic<bool> janitor_running_ = false;  // see janitor.cpp
+  std::atomic<bool> idle_lease_timer_running_ = false;  // see idle_lease_timer.cpp
   std::atomic<std::uint64_t> last_put_ns_ = 0;
-  void start_janitor();
+  void start_idle_lease_timer();
 
   std::unique_ptr<ForkPlan> fork_plan_;  // between before_fork and after_fork_*
 };

@@ -26,19 +26,20 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
     for (std::size_t i = 0; i < batch; ++i)
       request.ids.push_back(ids[missing[i]]);
-    request.timeout_ms = wait.left_ms();
+    request.timeout_ms = wait.remaining_ms();
     // 0 would leave objects on disk.
     request.load_ms =
         wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(request.timeout_ms, 1, options_.load_ms);
-    ASSIGN_OR_RETURN(const LookupReply reply,
-                     ask<LookupReply>(MessageType::kLookup, request, waiting(wait, options_.load_ms, interrupt)));
-    if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
-    std::vector<std::size_t> still(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
+    ASSIGN_OR_RETURN(
+        const LookupReply reply,
+        request_reply<LookupReply>(MessageType::kLookup, request, wait_options(wait, options_.load_ms, interrupt)));
+    if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's response to a lookup is too short");
+    std::vector<std::size_t> remaining(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
     for (std::size_t i = 0; i < batch; ++i) {
       const LookupResult& found = reply.results[i];
       const IdBytes& id = ids[missing[i]];
-      if (found.code == Code::kObjectNotFound && wait.left_ms() > 0) {  // deleted while it was being reloaded
-        still.push_back(missing[i]);
+      if (found.code == Code::kObjectNotFound && wait.remaining_ms() > 0) {  // deleted while it was being reloaded
+        remaining.push_back(missing[i]);
         continue;
       }
       if (found.code != Code::kOk) return lookup_error(id, found, wait.ms);
@@ -46,17 +47,17 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
         ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));
       } else if (batch > 1) {
         // All are being reloaded by now. Waiting one by one pins each before the next can evict it.
-        ASSIGN_OR_RETURN(auto one, get(std::span(&id, 1), wait, interrupt));
-        objects[missing[i]] = std::move(one[0]);
+        ASSIGN_OR_RETURN(auto loaded, get(std::span(&id, 1), wait, interrupt));
+        objects[missing[i]] = std::move(loaded[0]);
       }
-      if (!objects[missing[i]]) still.push_back(missing[i]);  // replaced, deleted or evicted meanwhile
+      if (!objects[missing[i]]) remaining.push_back(missing[i]);  // replaced, deleted or evicted meanwhile
     }
-    missing = std::move(still);
+    missing = std::move(remaining);
     if (!missing.empty() && tries >= kGetTries) {
-      return Status(Code::kTimeout,
-                    concat("object ", to_hex(ids[missing.front()]), " was replaced or moved out of memory faster than ",
-                           "it could be read"),
-                    true);
+      return Status(
+          Code::kTimeout,
+          concat("object ", to_hex(ids[missing.front()]), " was replaced or evicted faster than ", "it could be read"),
+          true);
     }
   }
   return objects;
@@ -65,41 +66,42 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
 Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {
   RETURN_IF_ERROR(connection());
   for (int tries = 0; tries <= kGetTries; ++tries) {
-    ASSIGN_OR_RETURN(auto known, pinned_->tree(id));
-    if (known) return *std::move(known);
+    ASSIGN_OR_RETURN(auto result, pinned_->tree(id));
+    if (result) return *std::move(result);
     LookupRequest request;
     request.ids.push_back(id);  // load_ms stays 0: do not reload it
-    ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
-    if (reply.results.size() != 1) return Status(Code::kInternal, "the daemon's answer to a lookup is too short");
+    ASSIGN_OR_RETURN(const LookupReply reply,
+                     request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
+    if (reply.results.size() != 1) return Status(Code::kInternal, "the daemon's response to a lookup is too short");
     const LookupResult& found = reply.results[0];
     if (found.code != Code::kOk) return lookup_error(id, found, 0);
-    ASSIGN_OR_RETURN(known, pinned_->tree_at(found.slot, found.generation, id));
-    if (known) return *std::move(known);
+    ASSIGN_OR_RETURN(result, pinned_->tree_at(found.slot, found.generation, id));
+    if (result) return *std::move(result);
   }
-  return Status(Code::kTimeout, concat("object ", to_hex(id), " was replaced faster than it could be looked at"), true);
+  return Status(Code::kTimeout, concat("object ", to_hex(id), " was replaced faster than it could be looked up"), true);
 }
 
 Status Client::lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const {
   if (found.code == Code::kObjectLost || found.code == Code::kCorruptData) {
     return {Code::kObjectLost,
-            concat("the bytes of object ", to_hex(id), " are no longer in this store",
-                   found.message.empty() ? "" : ", because ", found.message, ": make it anew, or load its checkpoint")};
+            concat("the data of object ", to_hex(id), " is no longer in this store",
+                   found.message.empty() ? "" : ", because ", found.message, ": recompute it, or load its checkpoint")};
   }
   if (found.code == Code::kObjectDropped) {
     return {Code::kObjectDropped,
             concat("object ", to_hex(id), " was dropped: ", found.message,
-                   ". Run the task that makes it; read through a policy (ENTREPOT_POLICY), that is done for you")};
+                   ". Rerun the task that produces it; with a policy (ENTREPOT_POLICY), this is done automatically")};
   }
   if (found.code != Code::kObjectNotFound) {
-    return {found.code, concat("object ", to_hex(id), " lies in cold storage: ", found.message), true};
+    return {found.code, concat("object ", to_hex(id), " is on disk: ", found.message), true};
   }
   if (wait_ms > 0) {
     return {Code::kTimeout, concat("object ", to_hex(id), " was not sealed within ", wait_ms, " ms"), true};
   }
   return {Code::kObjectNotFound,
           concat("no object ", to_hex(id), " is sealed in the store at ", options_.path,
-                 ": it was never put here, was deleted, or its session has ended", found.message.empty() ? "" : ", ",
-                 found.message, " (give get a timeout to wait for an object that is still being made)")};
+                 ": it was never put there, was deleted, or its session has ended", found.message.empty() ? "" : ", ",
+                 found.message, " (to wait for an object that is still being written, pass a timeout to get)")};
 }
 
 Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, const Interrupt& interrupt) {
@@ -107,7 +109,8 @@ Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, co
   if (const auto generation = pinned_->generation_of(id)) return generation;
   LookupRequest request;
   request.ids.push_back(id);
-  ASSIGN_OR_RETURN(const LookupReply reply, ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(const LookupReply reply,
+                   request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
   if (reply.results.size() == 1 && reply.results[0].code == Code::kOk) {
     return std::optional(reply.results[0].generation);
   }
@@ -120,8 +123,10 @@ Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, c
     const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
     DeleteRequest request;
     request.ids.assign(part.begin(), part.end());
-    ASSIGN_OR_RETURN(const DeleteReply reply, ask<DeleteReply>(MessageType::kDelete, request, waiting(0, interrupt)));
-    if (reply.deleted.size() != part.size()) return Status(Code::kInternal, "the answer to a delete is too short");
+    ASSIGN_OR_RETURN(const DeleteReply reply,
+                     request_reply<DeleteReply>(MessageType::kDelete, request, wait_options(0, interrupt)));
+    if (reply.deleted.size() != part.size())
+      return Status(Code::kInternal, "the daemon's response to a delete is too short");
     deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
   }
   return deleted;

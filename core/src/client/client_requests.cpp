@@ -26,7 +26,7 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
   }
   if (deletes_consumed) request.deletes_consumed = *deletes_consumed ? 2 : 1;
   ASSIGN_OR_RETURN(const OpenSessionReply reply,
-                   ask<OpenSessionReply>(MessageType::kOpenSession, request, waiting(0, interrupt)));
+                   request_reply<OpenSessionReply>(MessageType::kOpenSession, request, wait_options(0, interrupt)));
   const std::lock_guard lock(mutex_);
   OpenSession& open = sessions_[{scope, session}];
   open.number = reply.session;
@@ -58,15 +58,15 @@ void Client::close_session(const std::string& scope, const std::string& session)
   }
   if (!opened_meanwhile) return;
   // It must be open from here on, in whichever order the daemon saw the close and the concurrent open.
-  OpenSessionRequest again;
-  again.scope = scope;
-  again.session = session;
-  static_cast<void>(call(MessageType::kOpenSession, to_wire(again), options).is_ok());
+  OpenSessionRequest reopen_request;
+  reopen_request.scope = scope;
+  reopen_request.session = session;
+  static_cast<void>(call(MessageType::kOpenSession, to_wire(reopen_request), options).is_ok());
 }
 
 Status Client::remove_session(const std::string& scope, const std::string& session, const Interrupt& interrupt) {
   RETURN_IF_ERROR(
-      call(MessageType::kRemoveSession, to_wire(RemoveSessionRequest{scope, session}), waiting(0, interrupt)));
+      call(MessageType::kRemoveSession, to_wire(RemoveSessionRequest{scope, session}), wait_options(0, interrupt)));
   const std::lock_guard lock(mutex_);
   sessions_.erase({scope, session});
   return Status::ok();
@@ -75,7 +75,7 @@ Status Client::remove_session(const std::string& scope, const std::string& sessi
 Result<RemoveUnusedReply> Client::remove_unused_session(const std::string& scope, const std::string& session,
                                                         std::uint64_t last_used_unix_ns, const Interrupt& interrupt) {
   const RemoveUnusedRequest request{scope, session, last_used_unix_ns};
-  return ask<RemoveUnusedReply>(MessageType::kRemoveUnused, request, waiting(0, interrupt));
+  return request_reply<RemoveUnusedReply>(MessageType::kRemoveUnused, request, wait_options(0, interrupt));
 }
 
 Status Client::bind_name(std::uint32_t session, const std::string& name, const IdBytes& id, bool replace,
@@ -85,7 +85,7 @@ Status Client::bind_name(std::uint32_t session, const std::string& name, const I
   request.name = name;
   request.id = id;
   request.replace = replace ? 1 : 0;
-  RETURN_IF_ERROR(call(MessageType::kBindName, to_wire(request), waiting(0, interrupt)));
+  RETURN_IF_ERROR(call(MessageType::kBindName, to_wire(request), wait_options(0, interrupt)));
   return Status::ok();
 }
 
@@ -94,9 +94,9 @@ Result<IdBytes> Client::resolve_name(std::uint32_t session, const std::string& n
   NameRequest request;
   request.session = session;
   request.name = name;
-  request.timeout_ms = wait.left_ms();
+  request.timeout_ms = wait.remaining_ms();
   ASSIGN_OR_RETURN(const NameReply reply,
-                   ask<NameReply>(MessageType::kResolveName, request, waiting(wait, 0, interrupt)));
+                   request_reply<NameReply>(MessageType::kResolveName, request, wait_options(wait, 0, interrupt)));
   return reply.id;
 }
 
@@ -104,7 +104,7 @@ Status Client::unbind_name(std::uint32_t session, const std::string& name, const
   NameRequest request;
   request.session = session;
   request.name = name;
-  RETURN_IF_ERROR(call(MessageType::kUnbindName, to_wire(request), waiting(0, interrupt)));
+  RETURN_IF_ERROR(call(MessageType::kUnbindName, to_wire(request), wait_options(0, interrupt)));
   return Status::ok();
 }
 
@@ -119,13 +119,13 @@ Result<Client::LocalitySetInfo> Client::define_set(std::uint32_t session, const 
   request.changed = change.fields;
   request.attributes = change.attributes.pack();
   ASSIGN_OR_RETURN(const DefineSetReply reply,
-                   ask<DefineSetReply>(MessageType::kDefineSet, request, waiting(0, interrupt)));
+                   request_reply<DefineSetReply>(MessageType::kDefineSet, request, wait_options(0, interrupt)));
   return LocalitySetInfo{reply.set, SetAttributes::unpack(reply.attributes)};
 }
 
 Result<std::string> Client::sets(std::uint32_t session, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply,
-                   ask<JsonReply>(MessageType::kListSets, ListSetsRequest{session}, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(JsonReply reply, request_reply<JsonReply>(MessageType::kListSets, ListSetsRequest{session},
+                                                             wait_options(0, interrupt)));
   return std::move(reply.json);
 }
 
@@ -134,9 +134,9 @@ Status Client::hint(std::span<const IdBytes> ids, HintRequest request, const Int
     const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
     request.ids.assign(part.begin(), part.end());
     ASSIGN_OR_RETURN(const PerObjectReply reply,
-                     ask<PerObjectReply>(MessageType::kHint, request, waiting(0, interrupt)));
-    for (const PerObjectResult& one : reply.results)
-      RETURN_IF_ERROR(Status(one.code, one.message));
+                     request_reply<PerObjectReply>(MessageType::kHint, request, wait_options(0, interrupt)));
+    for (const PerObjectResult& result : reply.results)
+      RETURN_IF_ERROR(Status(result.code, result.message));
   }
   return Status::ok();
 }
@@ -150,11 +150,12 @@ Result<std::vector<std::uint32_t>> Client::consumed(std::span<const IdBytes> ids
     request.ids.assign(part.begin(), part.end());
     request.consumer = consumer;
     ASSIGN_OR_RETURN(const PerObjectReply reply,
-                     ask<PerObjectReply>(MessageType::kConsumed, request, waiting(0, interrupt)));
-    if (reply.results.size() != part.size()) return Status(Code::kInternal, "the answer to consumed is too short");
-    for (const PerObjectResult& one : reply.results) {
-      RETURN_IF_ERROR(Status(one.code, one.message));
-      left.push_back(one.left);
+                     request_reply<PerObjectReply>(MessageType::kConsumed, request, wait_options(0, interrupt)));
+    if (reply.results.size() != part.size())
+      return Status(Code::kInternal, "the daemon's response to consumed is too short");
+    for (const PerObjectResult& result : reply.results) {
+      RETURN_IF_ERROR(Status(result.code, result.message));
+      left.push_back(result.left);
     }
   }
   return left;
@@ -168,7 +169,7 @@ Status Client::load(std::span<const IdBytes> ids, const Interrupt& interrupt) {
     LookupRequest request;
     request.ids.assign(part.begin(), part.end());
     request.load_ms = 1;  // starts reloading without waiting
-    RETURN_IF_ERROR(ask<LookupReply>(MessageType::kLookup, request, waiting(0, interrupt)));
+    RETURN_IF_ERROR(request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
   }
   return Status::ok();
 }
@@ -179,10 +180,12 @@ Result<std::vector<Status>> Client::evict(std::span<const IdBytes> ids, const In
     const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
     EvictRequest request;
     request.ids.assign(part.begin(), part.end());
-    ASSIGN_OR_RETURN(const EvictReply reply, ask<EvictReply>(MessageType::kEvict, request, waiting(0, interrupt)));
-    if (reply.results.size() != part.size()) return Status(Code::kInternal, "the answer to an evict is too short");
-    for (const EvictResult& one : reply.results)
-      results.emplace_back(one.code, one.message);
+    ASSIGN_OR_RETURN(const EvictReply reply,
+                     request_reply<EvictReply>(MessageType::kEvict, request, wait_options(0, interrupt)));
+    if (reply.results.size() != part.size())
+      return Status(Code::kInternal, "the daemon's response to an evict is too short");
+    for (const EvictResult& result : reply.results)
+      results.emplace_back(result.code, result.message);
   }
   return results;
 }
@@ -190,39 +193,42 @@ Result<std::vector<Status>> Client::evict(std::span<const IdBytes> ids, const In
 // --- about the store -----------------------------------------------------------------------------------------------
 
 Result<std::string> Client::list(const ListRequest& request, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kList, request, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(JsonReply reply, request_reply<JsonReply>(MessageType::kList, request, wait_options(0, interrupt)));
   return std::move(reply.json);
 }
 
 Result<std::string> Client::info(const IdBytes& id, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kInfo, InfoRequest{id}, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(JsonReply reply,
+                   request_reply<JsonReply>(MessageType::kInfo, InfoRequest{id}, wait_options(0, interrupt)));
   return std::move(reply.json);
 }
 
 Result<std::string> Client::status(const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kStatus, Empty{}, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(JsonReply reply,
+                   request_reply<JsonReply>(MessageType::kStatus, Empty{}, wait_options(0, interrupt)));
   return std::move(reply.json);
 }
 
 Result<std::string> Client::sessions(const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(JsonReply reply, ask<JsonReply>(MessageType::kListSessions, Empty{}, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(JsonReply reply,
+                   request_reply<JsonReply>(MessageType::kListSessions, Empty{}, wait_options(0, interrupt)));
   return std::move(reply.json);
 }
 
 Status Client::wait_provisioned(const Wait& wait, const Interrupt& interrupt) {
   RETURN_IF_ERROR(
-      call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait.left_ms()}), waiting(wait, 0, interrupt)));
+      call(MessageType::kWaitProvisioned, to_wire(WaitRequest{wait.remaining_ms()}), wait_options(wait, 0, interrupt)));
   return Status::ok();
 }
 
 Result<std::string> Client::upgrade(const std::string& program, const Interrupt& interrupt) {
-  ASSIGN_OR_RETURN(UpgradeReply reply,
-                   ask<UpgradeReply>(MessageType::kUpgrade, UpgradeRequest{program}, waiting(0, interrupt)));
+  ASSIGN_OR_RETURN(UpgradeReply reply, request_reply<UpgradeReply>(MessageType::kUpgrade, UpgradeRequest{program},
+                                                                   wait_options(0, interrupt)));
   return std::move(reply.version);
 }
 
 Status Client::shutdown(const Interrupt& interrupt) {
-  RETURN_IF_ERROR(call(MessageType::kShutdown, to_wire(Empty{}), waiting(0, interrupt)));
+  RETURN_IF_ERROR(call(MessageType::kShutdown, to_wire(Empty{}), wait_options(0, interrupt)));
   return Status::ok();
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "client/silence.h"
+#include "client/daemon_timeout.h"
 #include "os/events.h"
 #include "os/socket.h"
 
@@ -33,25 +33,25 @@ Connection::Connection(UniqueFd socket) : socket_(std::move(socket)), spin_(kSpi
 Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> body, std::span<const int> fds,
                                os::Deadline deadline, const Interrupt& interrupt, Abandoned abandoned) {
   if (body.size() > kMaxBodyBytes) {
-    return Status(Code::kInvalidArgument, concat("a request of ", format_bytes(body.size()), " is more than the ",
-                                                 format_bytes(kMaxBodyBytes), " that one message carries"));
+    return Status(Code::kInvalidArgument, concat("a request of ", format_bytes(body.size()), " exceeds the limit of ",
+                                                 format_bytes(kMaxBodyBytes), " per message"));
   }
   const std::uint64_t began_ns = os::monotonic_ns();
   const std::uint64_t request = next_request_.fetch_add(1, std::memory_order_relaxed);
-  Waiter waiter;
+  PendingCall pending;
   {
     const std::lock_guard lock(mutex_);
     if (!reason_.is_ok()) return reason_;
-    waiting_.emplace(request, &waiter);
+    pending_.emplace(request, &pending);
   }
   if (const Status sent = send(type, request, body, fds); !sent.is_ok()) {
     const std::lock_guard lock(mutex_);
-    waiting_.erase(request);
+    pending_.erase(request);
     break_locked(sent);
     return sent;
   }
   std::unique_lock lock(mutex_);
-  while (!waiter.done) {
+  while (!pending.done) {
     if (!reading_) {
       reading_ = true;
       lock.unlock();
@@ -63,22 +63,22 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
       const std::uint64_t wait_ns = std::min<std::uint64_t>(kWaitSliceMs * 1'000'000U, deadline.remaining_ns());
       changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
     }
-    if (waiter.done) break;
+    if (pending.done) break;
     lock.unlock();
     const bool stop = interrupt.requested();
     lock.lock();
-    if (waiter.done) break;
+    if (pending.done) break;
     if (stop || deadline.passed()) {
-      waiting_.erase(request);
+      pending_.erase(request);
       if (abandoned) abandoned_.emplace(request, std::move(abandoned));
       if (stop) return interrupted_status();
       lock.unlock();
-      return no_answer(began_ns);
+      return answer_timeout(began_ns);
     }
   }
-  waiting_.erase(request);
-  if (!waiter.status.is_ok()) return waiter.status;
-  return std::move(waiter.frame);
+  pending_.erase(request);
+  if (!pending.status.is_ok()) return pending.status;
+  return std::move(pending.frame);
 }
 
 void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
@@ -119,35 +119,34 @@ void Connection::read_slice(os::Deadline until) {
   };
   if (broken()) return;
   Result<FrameReader::Read> read = FrameReader::Read{};
-  const auto nothing_came = [&] {
+  const auto read_nothing = [&] {
     read = reader_.read(socket_.get(), arrived_);
     return read.is_ok() && read->drained && !read->closed && arrived_.empty();
   };
-  if (nothing_came() && !spin_.poll([&] { return !nothing_came(); })) {
+  if (read_nothing() && !spin_.poll([&] { return !read_nothing(); })) {
     const auto ready = os::wait_readable(socket_.get(), until);
     if (!ready.is_ok()) return fail(ready.status());
     if (!*ready) return;
-    nothing_came();
+    read_nothing();
   }
   while (true) {
     for (Frame& frame : arrived_)
       deliver(std::move(frame));
     arrived_.clear();
     if (read.code() == Code::kInvalidArgument) {
-      return fail(
-          {Code::kStoreUnavailable, concat("what the daemon answers cannot be read: ", read.status().message())});
+      return fail({Code::kStoreUnavailable, concat("the daemon's response is malformed: ", read.status().message())});
     }
     if (!read.is_ok()) return fail(read.status());
     if (read->closed) return fail(Status(Code::kStoreUnavailable, "the daemon closed the connection", true));
     if (read->drained || !reader_.is_inside()) return;
-    nothing_came();
+    read_nothing();
   }
 }
 
-Status Connection::no_answer(std::uint64_t since_ns) const {
+Status Connection::answer_timeout(std::uint64_t since_ns) const {
   const auto peer = os::peer_credentials(socket_.get());
-  return silence(peer.is_ok() ? peer->pid : 0, daemon_.load(std::memory_order_relaxed),
-                 (os::monotonic_ns() - since_ns) / 1'000'000U);
+  return daemon_timeout_error(peer.is_ok() ? peer->pid : 0, daemon_.load(std::memory_order_relaxed),
+                              (os::monotonic_ns() - since_ns) / 1'000'000U);
 }
 
 void Connection::deliver(Frame frame) {
@@ -157,12 +156,12 @@ void Connection::deliver(Frame frame) {
     ErrorBody error;
     status = from_wire(frame.body, error) && error.code != Code::kOk
                  ? Status(error.code, error.message, error.retryable != 0)
-                 : Status(Code::kInternal, "the daemon sent an error that cannot be read");
+                 : Status(Code::kInternal, "the daemon sent a malformed error");
   }
   Abandoned abandoned;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = waiting_.find(header.request); found != waiting_.end()) {
+    if (const auto found = pending_.find(header.request); found != pending_.end()) {
       found->second->status = std::move(status);
       found->second->frame = std::move(frame);
       found->second->done = true;
@@ -177,7 +176,7 @@ void Connection::deliver(Frame frame) {
   if (abandoned && status.is_ok()) abandoned(std::move(frame));
 }
 
-bool Connection::ended() const { return broken() || os::hung_up(socket_.get()); }
+bool Connection::ended() const { return broken() || os::is_hung_up(socket_.get()); }
 
 void Connection::close(const Status& reason) {
   const std::lock_guard lock(mutex_);
@@ -191,10 +190,10 @@ void Connection::break_locked(const Status& reason) {
                 ? reason
                 : Status(Code::kStoreUnavailable, reason.message(), true);
   broken_.store(true, std::memory_order_release);
-  for (auto& [request, waiter] : waiting_) {
-    if (waiter->done) continue;
-    waiter->status = reason_;
-    waiter->done = true;
+  for (auto& [request, pending] : pending_) {
+    if (pending->done) continue;
+    pending->status = reason_;
+    pending->done = true;
   }
   abandoned_.clear();
   changed_.notify_all();

@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "client/interrupt.h"
 #include "net/frame_reader.h"
 #include "net/protocol.h"
 #include "os/clock.h"
 #include "os/spin.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
@@ -56,7 +56,7 @@ class Connection {
   void discard_in_child() { socket_.reset(); }
 
  private:
-  struct Waiter {
+  struct PendingCall {
     bool done = false;
     Status status;
     Frame frame;
@@ -65,7 +65,7 @@ class Connection {
   [[nodiscard]] Status send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                             std::span<const int> fds);
   void read_slice(os::Deadline until);  // called by the thread that has the reader's role
-  [[nodiscard]] Status no_answer(std::uint64_t since_ns) const;
+  [[nodiscard]] Status answer_timeout(std::uint64_t since_ns) const;
   void deliver(Frame frame);
   void break_locked(const Status& reason);  // requires mutex_
 
@@ -77,10 +77,10 @@ class Connection {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::unordered_map<std::uint64_t, Waiter*> waiting_;      // guarded by mutex_
-  std::unordered_map<std::uint64_t, Abandoned> abandoned_;  // guarded by mutex_
-  bool reading_ = false;                                    // guarded by mutex_: a thread has the reader's role
-  Status reason_;                                           // guarded by mutex_: why it broke
+  std::unordered_map<std::uint64_t, PendingCall*> pending_;  // guarded by mutex_
+  std::unordered_map<std::uint64_t, Abandoned> abandoned_;   // guarded by mutex_
+  bool reading_ = false;                                     // guarded by mutex_: a thread has the reader's role
+  Status reason_;                                            // guarded by mutex_: why it broke
 
   // Used only by the thread that has the reader's role.
   FrameReader reader_;

@@ -76,15 +76,16 @@ void Client::before_fork() {
   if (current) {
     ForkReply reply;
     auto frame = current->call(MessageType::kFork, to_wire(Empty{}), {}, os::Deadline::after_ms(kForkAnswerMs), {});
-    if (frame.is_ok() && frame->lost_fds()) frame = no_place_for_descriptors();
+    if (frame.is_ok() && frame->lost_fds()) frame = descriptors_lost_error();
     if (frame.code() == Code::kStoreFull || frame.code() == Code::kAccessDenied) {
-      plan.failure = Status(Code::kStoreUnavailable, concat("the store registered no client for this forked process (",
-                                                            frame.status().message(), "): connect again in the child"));
+      plan.failure =
+          Status(Code::kStoreUnavailable, concat("the store did not register a client for this forked process (",
+                                                 frame.status().message(), "): connect again in the child"));
     } else if (!frame.is_ok()) {
-      plan.failure = Status(Code::kStoreUnavailable, concat("this process was forked while its store did not answer (",
+      plan.failure = Status(Code::kStoreUnavailable, concat("this process was forked while its store did not respond (",
                                                             frame.status().message(), "): connect again in the child"));
     } else if (!from_wire(frame->body, reply) || frame->fds.size() != 3) {
-      plan.failure = Status(Code::kInternal, "the daemon's answer about a fork cannot be read");
+      plan.failure = Status(Code::kInternal, "the daemon's response to a fork is malformed");
     } else if (auto table = PinTable::attach(std::move(frame->fds[0])); !table.is_ok()) {
       plan.failure = table.status();
     } else {
@@ -144,7 +145,7 @@ void Client::after_fork_in_child() {
     blob->state_ = WritableBlob::State::kOrphan;
   blobs_.clear();
   leases_.clear_in_child();
-  janitor_running_.store(false);
+  idle_lease_timer_running_.store(false);
   if (plan.pins) {
     pinned_->switch_in_child(std::move(*plan.pins), std::move(plan.liveness));
     connection_ = std::make_shared<Connection>(std::move(plan.socket));

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "client/client.h"
 #include "os/mapping.h"
+#include "os/unique_fd.h"
 #include "shm/pins.h"
 
 namespace entrepot {

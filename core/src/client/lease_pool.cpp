@@ -35,7 +35,7 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
     LeasedRange range;
     {
       const std::lock_guard lock(mutex_);
-      if (carve(bytes, align, range)) return range;
+      if (allocate_from_free(bytes, align, range)) return range;
       want = next_lease_bytes_;
     }
     const std::uint64_t page = os::page_bytes();
@@ -43,11 +43,11 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
     RETURN_IF_ERROR(request(least, std::max(want, round_up(least + more, page)), wait_ms, interrupt));
   }
   return Status(Code::kStoreUnavailable,
-                concat("no piece of ", format_bytes(length), " came of leases in ", (wait_ms + kAnswerMs) / 1000,
-                       " s: other threads took what was leased, or the daemon died each time. Try again"));
+                concat("no leased range of ", format_bytes(length), " was available in ", (wait_ms + kAnswerMs) / 1000,
+                       " s: other threads used the leased memory, or the daemon died each time; try again"));
 }
 
-bool LeasePool::carve(std::uint64_t length, std::uint64_t align, LeasedRange& out) {
+bool LeasePool::allocate_from_free(std::uint64_t length, std::uint64_t align, LeasedRange& out) {
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const std::uint64_t start = round_up(it->first.second, align);
@@ -72,24 +72,25 @@ bool LeasePool::carve(std::uint64_t length, std::uint64_t align, LeasedRange& ou
 Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
                           const Interrupt& interrupt) {
   const std::shared_ptr<void> leasing = begin_lease();
-  Era era{rpc_.link(), 0};  // before the epoch: a snapshot in between belongs to a broken connection
-  if (era.link && era.link->broken()) {
-    RETURN_IF_ERROR(rpc_.replace_link(era.link, interrupt));
-    era.link = rpc_.link();
+  // Before the epoch: a snapshot in between belongs to a broken connection.
+  LeaseContext context{rpc_.current_connection(), 0};
+  if (context.current_connection && context.current_connection->broken()) {
+    RETURN_IF_ERROR(rpc_.wait_reconnected(context.current_connection, interrupt));
+    context.current_connection = rpc_.current_connection();
   }
   {
     const std::lock_guard lock(mutex_);
-    era.epoch = epoch_;
+    context.epoch = epoch_;
   }
   CallOptions options;
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
   options.interrupt = interrupt;
-  options.only_on = era.link;
-  options.abandoned = [this, era, leasing](Frame frame) { accept_abandoned(std::move(frame), era); };
+  options.only_on = context.current_connection;
+  options.abandoned = [this, context, leasing](Frame frame) { accept_abandoned(std::move(frame), context); };
   auto frame = rpc_.call(MessageType::kLease, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options);
-  if (frame.is_ok()) return accept(frame.take(), era, interrupt);
-  if (!era.link || !era.link->broken()) return frame.status();
-  return rpc_.replace_link(era.link, interrupt);  // the caller tries again
+  if (frame.is_ok()) return accept(frame.take(), context, interrupt);
+  if (!context.current_connection || !context.current_connection->broken()) return frame.status();
+  return rpc_.wait_reconnected(context.current_connection, interrupt);  // the caller tries again
 }
 
 std::shared_ptr<void> LeasePool::begin_lease() {
@@ -102,18 +103,19 @@ std::shared_ptr<void> LeasePool::begin_lease() {
           }};
 }
 
-Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply& lease, Frame& frame, const Era& era,
+Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply& lease, Frame& frame,
+                                                                const LeaseContext& context,
                                                                 const Interrupt& interrupt) {
   if (frame.fds.empty()) {
     // The descriptor came with an answer that another thread has not processed yet, or that nobody processed.
     CallOptions options;
     options.interrupt = interrupt;
-    options.only_on = era.link;
+    options.only_on = context.current_connection;
     ASSIGN_OR_RETURN(
         const SegmentReply reply,
-        rpc_.ask<SegmentReply>(MessageType::kSegment, SegmentRequest{lease.segment, 1}, options, &frame.fds));
+        rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{lease.segment, 1}, options, &frame.fds));
     if (reply.segment_generation != lease.segment_generation) {
-      return Status(Code::kInternal, concat("segment ", lease.segment, " was replaced while it is leased"));
+      return Status(Code::kInternal, concat("segment ", lease.segment, " was replaced while leased"));
     }
   }
   if (frame.fds.size() != 1) {
@@ -129,14 +131,14 @@ Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply
   return memory;
 }
 
-Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt) {
+Status LeasePool::accept(Frame frame, const LeaseContext& context, const Interrupt& interrupt) {
   LeaseReply lease;
-  if (!from_wire(frame.body, lease)) return {Code::kInternal, "the daemon's answer to a lease cannot be read"};
+  if (!from_wire(frame.body, lease)) return {Code::kInternal, "the daemon's response to a lease is malformed"};
   if (lease.offset > lease.segment_bytes || lease.length > lease.segment_bytes - lease.offset) {
-    return {Code::kInternal, concat("a lease of segment ", lease.segment, " lies outside of it")};
+    return {Code::kInternal, concat("a lease of segment ", lease.segment, " is outside of it")};
   }
   Returning unused{nullptr, {lease.segment, lease.offset, lease.length, 0}, false};
-  const auto known = [&]() -> std::shared_ptr<WritableSegment> {  // mutex_ held
+  const auto current_segment = [&]() -> std::shared_ptr<WritableSegment> {  // mutex_ held
     const auto found = segments_.find(lease.segment);
     const bool same = found != segments_.end() && found->second->generation == lease.segment_generation;
     return same ? found->second : nullptr;
@@ -144,26 +146,26 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
   std::shared_ptr<WritableSegment> fresh;
   {
     std::unique_lock lock(mutex_);
-    if (era.epoch != epoch_) return Status::ok();  // not in the snapshot given to the daemon: not ours
-    if (!known()) {
+    if (context.epoch != epoch_) return Status::ok();  // not in the snapshot given to the daemon: not ours
+    if (!current_segment()) {
       lock.unlock();
-      auto mapped = map_segment(lease, frame, era, interrupt);
+      auto mapped = map_segment(lease, frame, context, interrupt);
       if (!mapped.is_ok()) {
-        send_back(unused, era, interrupt);
-        if (era.link && era.link->broken()) return Status::ok();
+        send_return(unused, context, interrupt);
+        if (context.current_connection && context.current_connection->broken()) return Status::ok();
         return mapped.status();
       }
       fresh = mapped.take();
     }
   }
   const std::lock_guard lock(mutex_);
-  if (era.epoch != epoch_) return Status::ok();
-  auto memory = known();
+  if (context.epoch != epoch_) return Status::ok();
+  auto memory = current_segment();
   if (!memory) {
-    if (!fresh) return {Code::kInternal, concat("segment ", lease.segment, " was given back while it was leased")};
+    if (!fresh) return {Code::kInternal, concat("segment ", lease.segment, " was returned while leased")};
     const auto written = in_use_.lower_bound(Key{lease.segment, 0});
     if (written != in_use_.end() && written->first.first == lease.segment) {  // a seal does not name the generation
-      return {Code::kInternal, concat("segment ", lease.segment, " was replaced while this client writes to it")};
+      return {Code::kInternal, concat("segment ", lease.segment, " was replaced while this client was writing to it")};
     }
     memory = std::move(fresh);
     replace_segment(memory);
@@ -175,7 +177,7 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
     if (const Status writable = memory->mapping.protect_read_write(first, last - first); !writable.is_ok()) {
       memory->in_use += 1;
       unused.memory = memory;
-      left_over_.emplace_back(era, unused);
+      unreturned_.emplace_back(context, unused);
       return writable;
     }
   }
@@ -184,12 +186,12 @@ Status LeasePool::accept(Frame frame, const Era& era, const Interrupt& interrupt
   return Status::ok();
 }
 
-void LeasePool::accept_abandoned(Frame frame, const Era& era) {
+void LeasePool::accept_abandoned(Frame frame, const LeaseContext& context) {
   LeaseReply lease;
   if (!from_wire(frame.body, lease)) return;
   const std::lock_guard lock(mutex_);
-  if (era.epoch != epoch_) return;
-  left_over_.emplace_back(era, Returning{nullptr, {lease.segment, lease.offset, lease.length, 0}, false});
+  if (context.epoch != epoch_) return;
+  unreturned_.emplace_back(context, Returning{nullptr, {lease.segment, lease.offset, lease.length, 0}, false});
 }
 
 void LeasePool::replace_segment(std::shared_ptr<WritableSegment> fresh) {
@@ -235,7 +237,7 @@ bool LeasePool::forget_if_empty(std::uint32_t segment) {
   return true;
 }
 
-void LeasePool::send_done(std::uint32_t segment, const Interrupt& interrupt) {
+void LeasePool::send_segment_done(std::uint32_t segment, const Interrupt& interrupt) {
   CallOptions options;
   options.interrupt = interrupt;
   // If this fails, the daemon learns of it at the latest when this client is gone.
@@ -257,7 +259,7 @@ void LeasePool::sealed(const LeasedRange& range) {
     range.memory->in_use -= 1;
     done = forget_if_empty(range.segment());
   }
-  if (done) send_done(range.segment(), {});
+  if (done) send_segment_done(range.segment(), {});
 }
 
 void LeasePool::give_back(const LeasedRange& range) {
@@ -280,20 +282,20 @@ Status LeasePool::protect(const LeasedRange& range) {
 void LeasePool::give_back_protected(const LeasedRange& range) {
   // Best effort: the kernel may refuse to split a mapping further; other processes cannot write to it in any case.
   static_cast<void>(protect(range).is_ok());
-  Era era{rpc_.link(), 0};
+  LeaseContext context{rpc_.current_connection(), 0};
   {
     const std::lock_guard lock(mutex_);
     if (!take_out(range)) return;
-    era.epoch = epoch_;
+    context.epoch = epoch_;
   }
-  send_back({range.memory, returnable(range.segment(), range.offset, range.length), false}, era, {});
+  send_return({range.memory, returnable(range.segment(), range.offset, range.length), false}, context, {});
 }
 
-void LeasePool::send_back(const Returning& range, const Era& era, const Interrupt& interrupt) {
+void LeasePool::send_return(const Returning& range, const LeaseContext& context, const Interrupt& interrupt) {
   CallOptions options;
   options.interrupt = interrupt;
-  options.only_on = era.link;
-  const bool told =
+  options.only_on = context.current_connection;
+  const bool sent =
       range.request.length == 0 || rpc_.call(MessageType::kUnlease, to_wire(range.request), options).is_ok();
   if (!range.memory) return;
   const std::uint32_t segment = range.request.segment;
@@ -304,21 +306,22 @@ void LeasePool::send_back(const Returning& range, const Era& era, const Interrup
     if (!is_current(range.memory)) return;  // it was the segment's last, and the daemon has used the number again
     // If the return was not sent and the range was in the snapshot given to the next daemon, it is still ours. In all
     // other cases of failure the daemon takes it back with the segment, or already has it.
-    const bool ours = !told && era.link && era.link->broken() && era.epoch == epoch_ && range.reusable;
+    const bool ours = !sent && context.current_connection && context.current_connection->broken() &&
+                      context.epoch == epoch_ && range.reusable;
     if (ours) add_free(segment, range.request.offset, range.request.length);
     done = forget_if_empty(segment);
   }
-  if (done) send_done(segment, interrupt);
+  if (done) send_segment_done(segment, interrupt);
 }
 
 void LeasePool::return_idle(const Interrupt& interrupt) {
-  Era era{rpc_.link(), 0};
-  std::vector<std::pair<Era, Returning>> returning;
+  LeaseContext context{rpc_.current_connection(), 0};
+  std::vector<std::pair<LeaseContext, Returning>> returning;
   std::vector<std::uint32_t> done;
   {
     const std::lock_guard lock(mutex_);
-    era.epoch = epoch_;
-    returning.swap(left_over_);
+    context.epoch = epoch_;
+    returning.swap(unreturned_);
     next_lease_bytes_ = kFirstLeaseBytes;
     std::vector<std::uint32_t> numbers;
     for (const auto& [number, memory] : segments_)
@@ -344,14 +347,14 @@ void LeasePool::return_idle(const Interrupt& interrupt) {
         if (request.offset > key.second) free_.emplace(key, request.offset - key.second);
         if (key.second + length > end) free_.emplace(Key{number, end}, key.second + length - end);
         memory->in_use += 1;
-        returning.emplace_back(era, Returning{memory, request, true});
+        returning.emplace_back(context, Returning{memory, request, true});
       }
     }
   }
   for (const std::uint32_t number : done)
-    send_done(number, interrupt);
+    send_segment_done(number, interrupt);
   for (const auto& [made, range] : returning)
-    send_back(range, made, interrupt);
+    send_return(range, made, interrupt);
 }
 
 bool LeasePool::has_idle() const {
@@ -360,26 +363,26 @@ bool LeasePool::has_idle() const {
   const auto can_go = [](const auto& range) {
     return returnable(range.first.first, range.first.second, range.second).length != 0;
   };
-  return !left_over_.empty() || std::any_of(segments_.begin(), segments_.end(), is_unused) ||
+  return !unreturned_.empty() || std::any_of(segments_.begin(), segments_.end(), is_unused) ||
          std::any_of(free_.begin(), free_.end(), can_go);
 }
 
-std::vector<HeldRange> LeasePool::snapshot_for_reconnect() {
+std::vector<ReportedRange> LeasePool::snapshot_for_reconnect() {
   const std::lock_guard lock(mutex_);
   epoch_ += 1;
-  if (in_use_.size() + free_.size() > kMaxHeldRanges) forget_smallest_free();
-  std::vector<HeldRange> held;
+  if (in_use_.size() + free_.size() > kMaxReportedRanges) forget_smallest_free();
+  std::vector<ReportedRange> leases;
   for (const auto* ranges : {&free_, &in_use_}) {
     for (const auto& [key, length] : *ranges) {
-      held.push_back({key.first, segments_.at(key.first)->generation, key.second, length});
+      leases.push_back({key.first, segments_.at(key.first)->generation, key.second, length});
     }
   }
-  return held;
+  return leases;
 }
 
 // Ranges not reported to the daemon are no longer leased; they are leased again when needed.
 void LeasePool::forget_smallest_free() {
-  const std::size_t room = kMaxHeldRanges - std::min<std::size_t>(in_use_.size(), kMaxHeldRanges);
+  const std::size_t room = kMaxReportedRanges - std::min<std::size_t>(in_use_.size(), kMaxReportedRanges);
   std::vector<std::pair<std::uint64_t, Key>> smallest;
   smallest.reserve(free_.size());
   for (const auto& [key, length] : free_)
@@ -398,8 +401,8 @@ void LeasePool::clear_in_child() {
   free_.clear();
   in_use_.clear();
   // Their connections' locks may be held by threads that do not exist here.
-  static_cast<void>(new std::vector<std::pair<Era, Returning>>(std::move(left_over_)));
-  left_over_.clear();
+  static_cast<void>(new std::vector<std::pair<LeaseContext, Returning>>(std::move(unreturned_)));
+  unreturned_.clear();
   leasing_ = 0;
   finishing_ = 0;
   new (&finished_) std::condition_variable;  // threads of the parent that may have waited do not exist here

@@ -13,8 +13,8 @@
 // segment is returned as a whole only when none of it is returning and no lease is being requested; and no lease is
 // requested until that return is answered.
 //
-// The answer to a return may be processed late: when the last range of a segment goes, the daemon may remove the segment
-// and lease a new one with the same number to another thread first. The new one then takes its place at once.
+// The answer to a return may be processed late: when the last range of a segment goes, the daemon may remove the
+// segment and lease a new one with the same number to another thread first. The new one then takes its place at once.
 #pragma once
 
 #include <condition_variable>
@@ -77,7 +77,7 @@ class LeasePool {
   [[nodiscard]] bool has_idle() const;
 
   // Ranges held, for a reconnect. A lease requested before this call and answered after it is not used.
-  [[nodiscard]] std::vector<HeldRange> snapshot_for_reconnect();
+  [[nodiscard]] std::vector<ReportedRange> snapshot_for_reconnect();
 
   // Locked around fork: the child inherits no lease.
   void lock() { mutex_.lock(); }
@@ -88,8 +88,8 @@ class LeasePool {
   using Key = std::pair<std::uint32_t, std::uint64_t>;  // segment, offset
 
   // When a message was created: the connection it may be sent on, and the snapshots that included its range.
-  struct Era {
-    std::shared_ptr<Connection> link;
+  struct LeaseContext {
+    std::shared_ptr<Connection> current_connection;
     std::uint64_t epoch = 0;
   };
   struct Returning {
@@ -98,13 +98,15 @@ class LeasePool {
     bool reusable = true;  // its pages are writable: if it cannot be returned, it is free again
   };
 
-  [[nodiscard]] bool carve(std::uint64_t length, std::uint64_t align, LeasedRange& out);  // requires mutex_
+  // Requires mutex_.
+  [[nodiscard]] bool allocate_from_free(std::uint64_t length, std::uint64_t align, LeasedRange& out);
   [[nodiscard]] Status request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
                                const Interrupt& interrupt);
-  [[nodiscard]] Status accept(Frame frame, const Era& era, const Interrupt& interrupt);
-  void accept_abandoned(Frame frame, const Era& era);
+  [[nodiscard]] Status accept(Frame frame, const LeaseContext& context, const Interrupt& interrupt);
+  void accept_abandoned(Frame frame, const LeaseContext& context);
   [[nodiscard]] Result<std::shared_ptr<WritableSegment>> map_segment(const LeaseReply& lease, Frame& frame,
-                                                                     const Era& era, const Interrupt& interrupt);
+                                                                     const LeaseContext& context,
+                                                                     const Interrupt& interrupt);
   // The daemon has removed the former segment of this number and created another: nothing of the former is leased any
   // more. Whoever is still returning a range of it keeps its mapping, and is ignored afterwards. Requires mutex_.
   void replace_segment(std::shared_ptr<WritableSegment> fresh);
@@ -112,12 +114,12 @@ class LeasePool {
   [[nodiscard]] bool take_out(const LeasedRange& range);  // of in_use_; false: it is not there. Requires mutex_
   void add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);  // requires mutex_
   void forget_smallest_free();                                                       // requires mutex_
-  void send_back(const Returning& range, const Era& era, const Interrupt& interrupt);
+  void send_return(const Returning& range, const LeaseContext& context, const Interrupt& interrupt);
   // Forgets the segment if nothing of it is free (except crumbs of a large lease), in use or returning, and no lease is
   // being requested, whose answer may be about this segment. Returns true if so; the caller must then tell the daemon
-  // with send_done. Requires mutex_.
+  // with send_segment_done. Requires mutex_.
   [[nodiscard]] bool forget_if_empty(std::uint32_t segment);
-  void send_done(std::uint32_t segment, const Interrupt& interrupt);
+  void send_segment_done(std::uint32_t segment, const Interrupt& interrupt);
   [[nodiscard]] std::shared_ptr<void> begin_lease();  // ends when the last copy of the result is destroyed
 
   Rpc& rpc_;
@@ -129,8 +131,8 @@ class LeasePool {
   std::uint64_t epoch_ = 0;                                             // guarded by mutex_; incremented on reconnect
   std::uint32_t leasing_ = 0;    // guarded by mutex_: leases requested and not answered; keeps segments
   std::uint32_t finishing_ = 0;  // guarded by mutex_: segments forgotten here, not yet acknowledged
-  std::vector<std::pair<Era, Returning>>
-      left_over_;  // guarded by mutex_: answers that came when nobody could return them
+  std::vector<std::pair<LeaseContext, Returning>>
+      unreturned_;  // guarded by mutex_: answers that came when nobody could return them
   std::condition_variable finished_;
 };
 

@@ -53,22 +53,22 @@ std::uint64_t PinnedSet::fingerprint(const IdBytes& id) {
 }
 
 std::vector<std::uint64_t> PinnedSet::fingerprints() const {
-  std::vector<std::uint64_t> known;
+  std::vector<std::uint64_t> hashes;
   const std::uint32_t end = directory_.high_water();
   for (std::uint32_t slot = 0; slot < end; ++slot) {
-    if (directory_.held_object(slot)) known.push_back(fingerprint(directory_.slot(slot).id));
+    if (directory_.had_object(slot)) hashes.push_back(fingerprint(directory_.slot(slot).id));
   }
-  std::ranges::sort(known);
-  return known;
+  std::ranges::sort(hashes);
+  return hashes;
 }
 
-Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const IdBytes& id, SegmentViews& views,
+Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& found, const IdBytes& id, SegmentViews& views,
                                                      const Interrupt& interrupt) {
   const std::uint64_t key = Pin::make(found.slot, found.generation());
   {
     const std::lock_guard lock(mutex_);
-    if (const auto known = objects_.find(key); known != objects_.end()) {
-      if (auto object = known->second.reference.lock()) return object;
+    if (const auto existing = objects_.find(key); existing != objects_.end()) {
+      if (auto object = existing->second.reference.lock()) return object;
     }
   }
   ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
@@ -83,7 +83,8 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
   object->position_ = position;
   object->owner_ = shared_from_this();
   RETURN_IF_ERROR(resolve(*object, views, interrupt));
-  if (!object->record_.blobs().empty()) pins_.note(found.slot, found.generation());  // small ones never leave memory
+  // Small ones never leave memory.
+  if (!object->record_.blobs().empty()) pins_.record_access(found.slot, found.generation());
 
   std::shared_ptr<SealedObject> faster;  // released outside the lock
   {
@@ -97,8 +98,8 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const Found& found, const I
         if (!place) continue;
         for (const auto& view : object->views_) {
           if (view->segment != place->segment) continue;
-          BlobAt& at = by_address_[view->at(place->offset)];
-          at = BlobAt{place->length, blob.blob, blob.generation, at.objects + 1};
+          BlobAtAddress& at = by_address_[view->at(place->offset)];
+          at = BlobAtAddress{place->length, blob.blob, blob.generation, at.objects + 1};
           object->blob_addresses_.push_back(view->at(place->offset));
         }
       }
@@ -138,7 +139,7 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_at(std::uint32_t slot, std::ui
   return tree_of(*found, id);
 }
 
-Result<std::optional<ObjectTree>> PinnedSet::tree_of(const Found& found, const IdBytes& id) {
+Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& found, const IdBytes& id) {
   ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
   std::optional<ObjectTree> result;
   Status status = Status::ok();
@@ -157,25 +158,25 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_of(const Found& found, const I
   return result;
 }
 
-Result<std::uint32_t> PinnedSet::take_pin(const Found& found) {
+Result<std::uint32_t> PinnedSet::take_pin(const SlotSnapshot& found) {
   while (true) {
-    const std::uint32_t places = pins_.places();
+    const std::uint32_t reserved_pins = pins_.reserved_pins();
     const std::uint32_t position = pins_.pin(found.slot, found.generation());
     if (position != PinTable::kNoPosition) return position;
-    if (places >= pins_.capacity() || !grow_) return pins_.full_error();
-    const Result<std::uint32_t> grown = grow_(places + 1);
-    if (!grown.is_ok()) return grown.status().with_context("no place for another pin");
-    if (*grown <= places) return pins_.full_error();
+    if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
+    const Result<std::uint32_t> grown = grow_(reserved_pins + 1);
+    if (!grown.is_ok()) return grown.status().with_context("no room for another pin");
+    if (*grown <= reserved_pins) return pins_.full_error();
     pins_.grow_to(*grown);
   }
 }
 
 void PinnedSet::unpin(std::uint32_t position) {
   pins_.unpin(position);
-  tell_released();
+  notify_released();
 }
 
-void PinnedSet::tell_released() {
+void PinnedSet::notify_released() {
   if (!control_.releases_wanted()) return;
   std::function<void()> hint;
   {
@@ -204,11 +205,12 @@ Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Inter
     const auto place = blobs_.resolve(buffer.blob, buffer.generation);
     if (!place || buffer.offset > place->length || buffer.length > place->length - buffer.offset) {
       return {Code::kCorruptData, concat("object ", to_hex(object.id_), " refers to blob ", buffer.blob,
-                                         ", which is not there or too short")};
+                                         ", which is missing or too short")};
     }
     const SegmentView* view = nullptr;
-    for (const auto& known : object.views_) {
-      if (known->segment == place->segment && known->generation == place->segment_generation) view = known.get();
+    for (const auto& view_ref : object.views_) {
+      if (view_ref->segment == place->segment && view_ref->generation == place->segment_generation)
+        view = view_ref.get();
     }
     if (view == nullptr) {
       ASSIGN_OR_RETURN(auto mapped, views.get(place->segment, place->segment_generation, interrupt));
@@ -217,7 +219,7 @@ Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Inter
     }
     const std::uint64_t bytes = view->mapping.bytes();
     if (place->offset > bytes || place->length > bytes - place->offset) {
-      return {Code::kCorruptData, concat("blob ", buffer.blob, " lies outside of its segment")};
+      return {Code::kCorruptData, concat("blob ", buffer.blob, " is outside of its segment")};
     }
     object.buffers_.push_back({view->at(place->offset) + buffer.offset, buffer.length, view});
   }
@@ -244,10 +246,10 @@ void PinnedSet::release(SealedObject& object) {
   {
     const std::lock_guard lock(mutex_);
     bool shared = false;
-    const auto known = objects_.find(Pin::make(object.slot_, object.generation_));
-    if (known != objects_.end() && known->second.object == &object) {
-      shared = known->second.shared;
-      objects_.erase(known);
+    const auto existing = objects_.find(Pin::make(object.slot_, object.generation_));
+    if (existing != objects_.end() && existing->second.object == &object) {
+      shared = existing->second.shared;
+      objects_.erase(existing);
     }
     for (const std::byte* address : object.blob_addresses_) {
       const auto at = by_address_.find(address);
@@ -255,7 +257,7 @@ void PinnedSet::release(SealedObject& object) {
     }
     if (!shared) pins_.unpin(object.position_);  // under the lock: a fork finds both, or neither
   }
-  tell_released();
+  notify_released();
 }
 
 // Omits objects whose last reference is gone: the thread that destroys them does not exist in the child.
@@ -284,13 +286,13 @@ SealedObject::~SealedObject() {
 
 std::uint64_t SealedObject::payload_bytes() const {
   std::uint64_t sum = 0;
-  for (const BufferPlace& buffer : buffers_)
+  for (const BufferView& buffer : buffers_)
     sum += buffer.length;
   return sum;
 }
 
-Result<SealedObject::Private> SealedObject::map_private(std::size_t index) const {
-  const BufferPlace& buffer = buffers_.at(index);
+Result<SealedObject::PrivateMapping> SealedObject::map_private(std::size_t index) const {
+  const BufferView& buffer = buffers_.at(index);
   if (buffer.view == nullptr || buffer.length == 0) {
     return Status(Code::kInvalidArgument, "an inline or empty buffer has no pages of its own to map");
   }
@@ -300,10 +302,10 @@ Result<SealedObject::Private> SealedObject::map_private(std::size_t index) const
   const std::uint64_t last = round_up(offset + buffer.length, page);
   ASSIGN_OR_RETURN(os::Mapping mapping,
                    os::Mapping::map(buffer.view->fd.get(), first, last - first, os::Access::kCopyOnWrite));
-  Private made;
-  made.data = mapping.data() + (offset - first);
-  made.mapping = std::move(mapping);
-  return made;
+  PrivateMapping result;
+  result.data = mapping.data() + (offset - first);
+  result.mapping = std::move(mapping);
+  return result;
 }
 
 }  // namespace entrepot

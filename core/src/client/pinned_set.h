@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "client/sealed_object.h"
 #include "client/segment_views.h"
+#include "os/unique_fd.h"
 #include "shm/blobs.h"
 #include "shm/control.h"
 #include "shm/directory.h"
@@ -124,24 +124,24 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
     std::weak_ptr<SealedObject> reference;
     bool shared = false;  // the pin is shared with a forked process
   };
-  struct BlobAt {
+  struct BlobAtAddress {
     std::uint64_t length = 0;
     std::uint32_t blob = 0;
     std::uint32_t generation = 0;
     std::uint32_t objects = 0;  // pinned objects that reference it
   };
 
-  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const Found& found, const IdBytes& id, SegmentViews& views,
-                                                          const Interrupt& interrupt);
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& found, const IdBytes& id,
+                                                          SegmentViews& views, const Interrupt& interrupt);
   // For a pinned slot only.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
     return read_record(control_, directory_.slot(slot));
   }
-  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const Found& found, const IdBytes& id);
+  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& found, const IdBytes& id);
   // Returns the position of a new pin; requests more places if all are used.
-  [[nodiscard]] Result<std::uint32_t> take_pin(const Found& found);
+  [[nodiscard]] Result<std::uint32_t> take_pin(const SlotSnapshot& found);
   void unpin(std::uint32_t position);
-  void tell_released();  // after a pin was removed, if the daemon wants to know
+  void notify_released();  // after a pin was removed, if the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
   void release(SealedObject& object);
 
@@ -152,9 +152,9 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   Grow grow_;
   UniqueFd liveness_;
   std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Entry> objects_;  // guarded by mutex_; by Pin::make(slot, generation)
-  std::map<const std::byte*, BlobAt> by_address_;     // guarded by mutex_
-  std::function<void()> released_;                    // guarded by mutex_
+  std::unordered_map<std::uint64_t, Entry> objects_;      // guarded by mutex_; by Pin::make(slot, generation)
+  std::map<const std::byte*, BlobAtAddress> by_address_;  // guarded by mutex_
+  std::function<void()> released_;                        // guarded by mutex_
 };
 
 }  // namespace entrepot

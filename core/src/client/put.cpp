@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "client/copy.h"
-#include "client/planned.h"
+#include "client/put_plan.h"
 #include "os/clock.h"
 #include "os/memfd.h"
 
@@ -21,27 +21,27 @@ constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
 
 std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t wait_ms, const Interrupt& interrupt) {
   std::vector<PutResult> results(items.size());
-  std::vector<Planned> planned;
-  planned.reserve(items.size());
+  std::vector<PutPlan> plan;
+  plan.reserve(items.size());
   std::uint64_t more = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const PutItem& item = items[i];
     if (!item.fresh_id && !item.replace) {
-      auto known = pinned_->find(item.id, views_, interrupt);
-      if (known.is_ok() && *known) {
-        results[i] = existing_result(item, **known, interrupt);
+      auto existing = pinned_->find(item.id, views_, interrupt);
+      if (existing.is_ok() && *existing) {
+        results[i] = existing_result(item, **existing, interrupt);
         continue;
       }
     }
-    Planned& next = planned.emplace_back();
+    PutPlan& next = plan.emplace_back();
     next.index = i;
     next.item = &item;
-    plan(item, next);
+    plan_put(item, next);
     more += next.copy_bytes;
   }
-  std::vector<Planned> filled;
-  filled.reserve(planned.size());
-  for (Planned& next : planned) {
+  std::vector<PutPlan> filled;
+  filled.reserve(plan.size());
+  for (PutPlan& next : plan) {
     more -= next.copy_bytes;
     Status status = fill(*next.item, next, more, wait_ms, interrupt);
     if (status.is_ok()) {
@@ -52,15 +52,15 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
       leases_.give_back(range);
     results[next.index].status = std::move(status);
   }
-  seal_planned(filled, results, interrupt);
-  tidy_leases(interrupt);
+  seal_plans(filled, results, interrupt);
+  return_unneeded_leases(interrupt);
   return results;
 }
 
-void Client::plan(const PutItem& item, Planned& planned) {
-  static_cast<ObjectSpec&>(planned.seal) = item;
-  planned.seal.buffers.resize(item.buffers.size());
-  planned.shared.assign(item.buffers.size(), 0);
+void Client::plan_put(const PutItem& item, PutPlan& plan) {
+  static_cast<ObjectSpec&>(plan.seal) = item;
+  plan.seal.buffers.resize(item.buffers.size());
+  plan.shared.assign(item.buffers.size(), 0);
   std::uint64_t total = 0;
   for (const SourceBuffer& buffer : item.buffers)
     total += buffer.length;
@@ -73,37 +73,37 @@ void Client::plan(const PutItem& item, Planned& planned) {
     if (buffer.length == 0) continue;
     const auto range = pinned_->locate(buffer.data, buffer.length);
     if (!range) continue;
-    planned.shared[i] = 1;
-    planned.seal.buffers[i] = {range->blob, range->generation, range->offset, buffer.length};
+    plan.shared[i] = 1;
+    plan.seal.buffers[i] = {range->blob, range->generation, range->offset, buffer.length};
     blob_bytes[i] = range->blob_length;
     used[Pin::make(range->blob, range->generation)] += buffer.length;
   }
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-    if (planned.shared[i] != 0) {
-      const SealBuffer& at = planned.seal.buffers[i];
+    if (plan.shared[i] != 0) {
+      const SealBuffer& at = plan.seal.buffers[i];
       if (blob_bytes[i] <= kTrimBlobBytes || used[Pin::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
-      planned.shared[i] = 0;  // a slice that would keep a much larger parent alive
+      plan.shared[i] = 0;  // a slice that would keep a much larger parent alive
     }
-    planned.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);
+    plan.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);
   }
 }
 
-Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, std::uint32_t wait_ms,
+Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, std::uint32_t wait_ms,
                     const Interrupt& interrupt) {
   if (item.tree.size() > kMaxRecordBytes || item.buffers.size() > (1U << 20)) {
     return {Code::kInvalidArgument,
             concat("the value's metadata (", format_bytes(item.tree.size()), ", ", item.buffers.size(),
-                   " buffers) is too large for one object: put its parts ", "as objects of their own")};
+                   " buffers) is too large for one object: put its parts ", "as separate objects")};
   }
-  SealObject& seal = planned.seal;
+  SealObject& seal = plan.seal;
   std::uint64_t inline_total = 0;
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-    if (planned.shared[i] == 0) inline_total += item.buffers[i].length;
+    if (plan.shared[i] == 0) inline_total += item.buffers[i].length;
   }
   if (inline_total <= kInlineMaxBytes) {
     seal.payload.reserve(inline_total);
     for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-      if (planned.shared[i] != 0) continue;
+      if (plan.shared[i] != 0) continue;
       const SourceBuffer& buffer = item.buffers[i];
       seal.buffers[i] = {kInlineBlob, 0, seal.payload.size(), buffer.length};
       if (buffer.length != 0) seal.payload.append(static_cast<const char*>(buffer.data), buffer.length);
@@ -116,9 +116,9 @@ Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, s
   std::unordered_map<const void*, std::size_t> first_at;
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     const SourceBuffer& buffer = item.buffers[i];
-    if (planned.shared[i] == 0 && buffer.length < kOwnPagesBytes) packed += round_up(buffer.length, kBlobAlign);
+    if (plan.shared[i] == 0 && buffer.length < kOwnPagesBytes) packed += round_up(buffer.length, kBlobAlign);
   }
-  std::uint64_t left = planned.copy_bytes + more;
+  std::uint64_t left = plan.copy_bytes + more;
   std::byte* pack = nullptr;
   std::uint32_t pack_blob = 0;
   std::uint64_t packed_at = 0;
@@ -128,7 +128,7 @@ Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, s
     ASSIGN_OR_RETURN(LeasedRange range,
                      leases_.allocate(reserve, own_pages ? page : kBlobAlign, left, wait_ms, interrupt));
     seal.blobs.push_back({range.segment(), range.offset, length});
-    planned.ranges.push_back(range);
+    plan.ranges.push_back(range);
     return range.data();
   };
   if (packed > 0) {
@@ -136,7 +136,7 @@ Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, s
     ASSIGN_OR_RETURN(pack, add_blob(packed, packed >= kOwnPagesBytes));
   }
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-    if (planned.shared[i] != 0) continue;
+    if (plan.shared[i] != 0) continue;
     const SourceBuffer& buffer = item.buffers[i];
     if (buffer.length == 0) {
       seal.buffers[i] = {kInlineBlob, 0, 0, 0};
@@ -148,9 +148,9 @@ Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, s
       packed_at += round_up(buffer.length, kBlobAlign);
       continue;
     }
-    if (const auto [known, is_new] = first_at.emplace(buffer.data, i);
-        !is_new && item.buffers[known->second].length == buffer.length) {
-      seal.buffers[i] = seal.buffers[known->second];
+    if (const auto [existing, is_new] = first_at.emplace(buffer.data, i);
+        !is_new && item.buffers[existing->second].length == buffer.length) {
+      seal.buffers[i] = seal.buffers[existing->second];
       continue;
     }
     const auto blob = static_cast<std::uint32_t>(seal.blobs.size());
@@ -162,21 +162,21 @@ Status Client::fill(const PutItem& item, Planned& planned, std::uint64_t more, s
   return Status::ok();
 }
 
-void Client::seal_planned(std::span<Planned> planned, std::vector<PutResult>& results, const Interrupt& interrupt) {
-  std::vector<Planned*> batch;
+void Client::seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt) {
+  std::vector<PutPlan*> batch;
   std::uint64_t bytes = 0;
-  bool going = true;
+  bool keep_sealing = true;
   const auto flush = [&] {
-    if (!batch.empty()) going = seal_batch(batch, results, interrupt);
+    if (!batch.empty()) keep_sealing = seal_batch(batch, results, interrupt);
     batch.clear();
     bytes = 0;
   };
-  for (Planned& next : planned) {
-    if (!going) {
+  for (PutPlan& next : plan) {
+    if (!keep_sealing) {
       for (const LeasedRange& range : next.ranges)
         leases_.give_back(range);
       results[next.index].status = Status(Code::kStoreUnavailable,
-                                          "not tried, because an earlier object of the same "
+                                          "skipped because an earlier object of the same "
                                           "request could not be sealed",
                                           true);
       continue;
@@ -186,23 +186,23 @@ void Client::seal_planned(std::span<Planned> planned, std::vector<PutResult>& re
     batch.push_back(&next);
     bytes += size;
   }
-  if (going) flush();
+  if (keep_sealing) flush();
 }
 
-bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& results, const Interrupt& interrupt) {
+bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt) {
   SealRequest request;
   request.objects.reserve(batch.size());
-  for (Planned* next : batch)
+  for (PutPlan* next : batch)
     request.objects.push_back(std::move(next->seal));
   CallOptions options;
   options.interrupt = interrupt;
-  auto reply = ask<SealReply>(MessageType::kSeal, request, options);
+  auto reply = request_reply<SealReply>(MessageType::kSeal, request, options);
   if (reply.is_ok() && reply->results.size() != batch.size()) {
-    reply = Status(Code::kInternal, "the daemon's answer to a seal is too short");
+    reply = Status(Code::kInternal, "the daemon's response to a seal is too short");
   }
   if (!reply.is_ok()) {
     // It may have been sealed anyway (broken connection, interrupt), so these ranges must not be written again.
-    for (Planned* next : batch) {
+    for (PutPlan* next : batch) {
       for (const LeasedRange& range : next->ranges)
         leases_.sealed(range);
       results[next->index].status = reply.status();
@@ -220,7 +220,7 @@ bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& resul
       }
     }
     if (sealed.code == Code::kObjectExists) {
-      result = settle_existing(*batch[i]->item, sealed, interrupt);
+      result = resolve_existing(*batch[i]->item, sealed, interrupt);
       // After a reconnect, the existing object may be this very one, sealed by the request sent before; its blobs are
       // then in these ranges. Only the segments' addresses would tell, so if the content is the same, the ranges are
       // not written again.
@@ -240,7 +240,7 @@ bool Client::seal_batch(std::span<Planned*> batch, std::vector<PutResult>& resul
   return true;
 }
 
-PutResult Client::settle_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt) {
+PutResult Client::resolve_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt) {
   PutResult result;
   const Status refusal(sealed.code, sealed.message);
   auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
@@ -262,17 +262,17 @@ PutResult Client::existing_result(const PutItem& item, const SealedObject& objec
   result.generation = object.generation();
   bool same = object.tree() == item.tree && object.buffers().size() == item.buffers.size();
   for (std::size_t i = 0; same && i < item.buffers.size(); ++i) {
-    const BufferPlace& theirs = object.buffers()[i];
+    const BufferView& theirs = object.buffers()[i];
     const SourceBuffer& ours = item.buffers[i];
     same = theirs.length == ours.length &&
            (ours.length == 0 || theirs.data == ours.data || std::memcmp(theirs.data, ours.data, ours.length) == 0);
   }
   if (!same) {
-    result.status =
-        Status(Code::kObjectExists, concat("object ", to_hex(item.id),
-                                           " is sealed already with other content (generation ", object.generation(),
-                                           "): sealed objects never change; put it under another ID, or "
-                                           "with replace=True"));
+    result.status = Status(Code::kObjectExists,
+                           concat("object ", to_hex(item.id), " is already sealed with different content (generation ",
+                                  object.generation(),
+                                  "): sealed objects never change; put it under another ID, or "
+                                  "with replace=True"));
     return result;
   }
   result.existed = true;
@@ -280,13 +280,13 @@ PutResult Client::existing_result(const PutItem& item, const SealedObject& objec
   return result;
 }
 
-void Client::tidy_leases(const Interrupt& interrupt) {
+void Client::return_unneeded_leases(const Interrupt& interrupt) {
   last_put_ns_.store(os::monotonic_ns(), std::memory_order_relaxed);
   if (!leases_.has_idle()) return;
   if (pinned_->control().leases_wanted()) {
     leases_.return_idle(interrupt);
   } else {
-    start_janitor();
+    start_idle_lease_timer();
   }
 }
 

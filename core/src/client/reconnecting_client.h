@@ -1,13 +1,13 @@
 // ReconnectingClient: access to whichever store is at an address; survives the death of a store.
 //
-//   life 0 ──its Client is lost, a request needs the store──▶ life 1 ──▶ life 2 ...        close() ──▶ closed
+//   attachment 0 ──its Client is lost, a request needs the store──▶ attachment 1 ──▶ ...        close() ──▶ closed
 //
-// A life is a Client, connected to one instance of the store, and a number. A dead store is noticed only when a request
-// fails; until then the dead store's memory can still be read, and values already returned stay readable for good,
-// because they hold that memory. The request is then repeated in the next life; its store has nothing from the old one,
-// so the request cannot take effect twice. State that only the dead store had is not available in the next: such
-// requests fail with kInstanceLost (unsealed blobs, locality sets by number) or kObjectLost (objects). Sessions are
-// reopened by name when they are used.
+// An attachment is a Client, connected to one instance of the store, and a number. A dead store is noticed only when a
+// request fails; until then the dead store's memory can still be read, and values already returned stay readable for
+// good, because they hold that memory. The request is then repeated with the next attachment; its store has nothing
+// from the old one, so the request cannot take effect twice. State that only the dead store had is not available in the
+// next: such requests fail with kInstanceLost (unsealed blobs, locality sets by number) or kObjectLost (objects).
+// Sessions are reopened by name when they are used.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ namespace entrepot {
 
 class ReconnectingClient : public ForkWatcher {
  public:
-  struct Life {
+  struct Attachment {
     std::shared_ptr<Client> client;
     std::uint32_t number = 0;  // 0 for the first
   };
-  using LifePtr = std::shared_ptr<const Life>;
+  using AttachmentPtr = std::shared_ptr<const Attachment>;
 
   // The replacement of a store by another one, to be reported to the user.
-  struct Succession {
+  struct StoreReplacement {
     InstanceId before{};
     InstanceId after{};
     std::uint64_t objects = 0;  // number of objects in the previous store
@@ -45,64 +45,65 @@ class ReconnectingClient : public ForkWatcher {
   struct Hooks {
     // Starts the store if it is not running. If unset, the store is not started here.
     std::function<Status()> start;
-    // Called once for each new life whose store is another instance, by the thread that began it.
-    std::function<void(const Succession&)> succeeded;
+    // Called once for each new attachment whose store is another instance, by the thread that made it.
+    std::function<void(const StoreReplacement&)> replaced;
   };
 
   [[nodiscard]] static Result<std::shared_ptr<ReconnectingClient>> connect(const ConnectOptions& options, Hooks hooks,
                                                                            const Interrupt& interrupt);
 
-  [[nodiscard]] LifePtr life() const;
+  [[nodiscard]] AttachmentPtr attachment() const;
   void close();
   [[nodiscard]] bool closed() const;
 
-  // Returns the result of `work`, which uses the store through a Life's Client and returns a Status, Result, PutResult
-  // or several of these. If that life turns out to be over, `work` is called again in the next one; `life` is then that
-  // one. Does not wait for a store beyond `limit`.
+  // Returns the result of `work`, which uses the store through an Attachment's Client and returns a Status, Result,
+  // PutResult or several of these. If that attachment turns out to have ended, `work` is called again with the next
+  // one; `attachment` is then that one. Does not wait for a store beyond `limit`.
   template <class Work>
-  auto run(LifePtr& life, os::Deadline limit, const Interrupt& interrupt, Work&& work)
-      -> std::invoke_result_t<Work&, const Life&> {
+  auto run(AttachmentPtr& attachment, os::Deadline limit, const Interrupt& interrupt, Work&& work)
+      -> std::invoke_result_t<Work&, const Attachment&> {
     for (int tries = 0;; ++tries) {
-      auto done = work(*life);
+      auto done = work(*attachment);
       const Status* const failure = failure_of(done);
       if (failure == nullptr || failure->code() != Code::kStoreUnavailable) return done;
-      Status renewed = tries < kTries ? renew(life, *failure, limit, interrupt) : *failure;
-      if (renewed.is_ok()) continue;
-      fail(done, renewed);
+      Status reattached = tries < kTries ? reattach(attachment, *failure, limit, interrupt) : *failure;
+      if (reattached.is_ok()) continue;
+      fail(done, reattached);
       return done;
     }
   }
   template <class Work>
   auto run(const Interrupt& interrupt, Work&& work) {
-    LifePtr current = life();
+    AttachmentPtr current = attachment();
     return run(current, os::Deadline::never(), interrupt, std::forward<Work>(work));
   }
 
-  // --- sessions and locality sets: handles combine a store's number with the life that assigned it
-  [[nodiscard]] static constexpr std::uint64_t handle(const Life& life, std::uint32_t number) {
-    return number == 0 ? 0 : (std::uint64_t{life.number} << 32) | number;
+  // --- sessions and locality sets: handles combine a store's number with the attachment that assigned it
+  [[nodiscard]] static constexpr std::uint64_t handle(const Attachment& attachment, std::uint32_t number) {
+    return number == 0 ? 0 : (std::uint64_t{attachment.number} << 32) | number;
   }
-  [[nodiscard]] Result<std::uint64_t> open_session(const Life& life, const std::string& scope,
+  [[nodiscard]] Result<std::uint64_t> open_session(const Attachment& attachment, const std::string& scope,
                                                    const std::string& session,
                                                    const std::optional<Client::SessionLimits>& limits,
                                                    std::optional<bool> deletes_consumed, const Interrupt& interrupt);
   void close_session(const std::string& scope, const std::string& session);
   void forget_session(const std::string& scope, const std::string& session);  // after it was removed
-  // Returns the session's number in this life; opens the session if necessary.
-  [[nodiscard]] Result<std::uint32_t> session_number(const Life& life, std::uint64_t session,
+  // Returns the session's number in this attachment; opens the session if necessary.
+  [[nodiscard]] Result<std::uint32_t> session_number(const Attachment& attachment, std::uint64_t session,
                                                      const Interrupt& interrupt) {
-    if ((session >> 32) == life.number || session == 0) return static_cast<std::uint32_t>(session);
-    return reopened(life, session, interrupt);
+    if ((session >> 32) == attachment.number || session == 0) return static_cast<std::uint32_t>(session);
+    return reopen_session(attachment, session, interrupt);
   }
-  // kInstanceLost for a set of an earlier life.
-  [[nodiscard]] static Result<std::uint32_t> set_number(const Life& life, std::uint64_t set);
-  // kInstanceLost for a blob created in an earlier life.
-  [[nodiscard]] static Status check_blob(const Life& life, const WritableBlob& blob);
-  // Replaces the handles in all items by numbers of this life.
-  [[nodiscard]] Status aim(const Life& life, std::span<PutItem> items, const Interrupt& interrupt);
+  // kInstanceLost for a set of an earlier attachment.
+  [[nodiscard]] static Result<std::uint32_t> set_number(const Attachment& attachment, std::uint64_t set);
+  // kInstanceLost for a blob created in an earlier attachment.
+  [[nodiscard]] static Status check_blob(const Attachment& attachment, const WritableBlob& blob);
+  // Replaces the handles in all items by numbers of this attachment.
+  [[nodiscard]] Status resolve_handles(const Attachment& attachment, std::span<PutItem> items,
+                                       const Interrupt& interrupt);
 
   // For objects that were not found: kObjectLost if one of them was in a store that is gone.
-  [[nodiscard]] Status refuse_lost(std::span<const IdBytes> ids) const;
+  [[nodiscard]] Status check_not_lost(std::span<const IdBytes> ids) const;
 
   // --- ForkWatcher
   void before_fork() override { mutex_.lock(); }
@@ -115,19 +116,21 @@ class ReconnectingClient : public ForkWatcher {
     std::uint32_t users = 0;
     std::optional<Client::SessionLimits> limits;  // as last set
     std::optional<bool> deletes_consumed;
-    std::uint32_t life = 0;              // the life that `number` belongs to
+    std::uint32_t attachment = 0;        // the one that `number` belongs to
     std::uint32_t number = 0;            // 0: not open
-    std::uint32_t times = 0;             // number of opens in that life's Client
+    std::uint32_t open_count = 0;        // number of opens in that attachment's Client
     std::vector<std::uint64_t> handles;  // handles returned to callers
   };
   using SessionName = std::pair<std::string, std::string>;  // scope, name
 
   ReconnectingClient(ConnectOptions options, Hooks hooks) : options_(std::move(options)), hooks_(std::move(hooks)) {}
-  [[nodiscard]] Status renew(LifePtr& life, const Status& failure, os::Deadline limit, const Interrupt& interrupt);
-  [[nodiscard]] Status renew_in_turn(const LifePtr& over, const Status& failure, os::Deadline limit,
-                                     const Interrupt& interrupt);
-  void remember(std::vector<std::uint64_t> gone);  // requires mutex_
-  [[nodiscard]] Result<std::uint32_t> reopened(const Life& life, std::uint64_t session, const Interrupt& interrupt);
+  [[nodiscard]] Status reattach(AttachmentPtr& attachment, const Status& failure, os::Deadline limit,
+                                const Interrupt& interrupt);
+  [[nodiscard]] Status reattach_in_turn(const AttachmentPtr& ended, const Status& failure, os::Deadline limit,
+                                        const Interrupt& interrupt);
+  void remember_lost(std::vector<std::uint64_t> lost);  // requires mutex_
+  [[nodiscard]] Result<std::uint32_t> reopen_session(const Attachment& attachment, std::uint64_t session,
+                                                     const Interrupt& interrupt);
 
   static const Status* failure_of(const Status& status) { return status.is_ok() ? nullptr : &status; }
   static const Status* failure_of(const PutResult& result) { return failure_of(result.status); }
@@ -147,14 +150,14 @@ class ReconnectingClient : public ForkWatcher {
 
   const ConnectOptions options_;
   const Hooks hooks_;
-  SharedAttempt renewing_;
+  SharedAttempt reattaching_;
 
   mutable std::mutex mutex_;                              // never held during a request to the store
-  LifePtr life_;                                          // guarded by mutex_
+  AttachmentPtr attachment_;                              // guarded by mutex_
   bool closed_ = false;                                   // guarded by mutex_
   std::map<SessionName, OpenSession> sessions_;           // guarded by mutex_
   std::unordered_map<std::uint64_t, SessionName> names_;  // guarded by mutex_; of sessions_, by handle
-  std::vector<std::uint64_t> gone_;                       // guarded by mutex_: fingerprints of lost objects, sorted
+  std::vector<std::uint64_t> lost_fingerprints_;          // guarded by mutex_: fingerprints of lost objects, sorted
 };
 
 }  // namespace entrepot

@@ -29,7 +29,7 @@ struct Wait {
         end(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(wait_ms)),
         limit(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(std::uint64_t{wait_ms} + kGraceMs)) {}
 
-  [[nodiscard]] std::uint32_t left_ms() const {
+  [[nodiscard]] std::uint32_t remaining_ms() const {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(end.remaining_ns() / 1'000'000U, ms));
   }
 
@@ -49,7 +49,7 @@ struct CallOptions {
 };
 
 // For a request that the daemon may take `wait_ms` to answer, in addition to the usual time.
-[[nodiscard]] inline CallOptions waiting(std::uint64_t wait_ms, const Interrupt& interrupt) {
+[[nodiscard]] inline CallOptions wait_options(std::uint64_t wait_ms, const Interrupt& interrupt) {
   CallOptions options;
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
   options.interrupt = interrupt;
@@ -57,8 +57,9 @@ struct CallOptions {
 }
 
 // For a request that waits as long as its caller specified; without a timeout, as above.
-[[nodiscard]] inline CallOptions waiting(const Wait& wait, std::uint64_t otherwise_ms, const Interrupt& interrupt) {
-  if (wait.ms == 0) return waiting(otherwise_ms, interrupt);
+[[nodiscard]] inline CallOptions wait_options(const Wait& wait, std::uint64_t otherwise_ms,
+                                              const Interrupt& interrupt) {
+  if (wait.ms == 0) return wait_options(otherwise_ms, interrupt);
   CallOptions options;
   options.limit = options.deadline = wait.limit;
   options.interrupt = interrupt;
@@ -79,18 +80,19 @@ class Rpc {
   virtual void post(MessageType type) = 0;
 
   // The current connection, which may be broken; null if there is none.
-  [[nodiscard]] virtual std::shared_ptr<Connection> link() = 0;
+  [[nodiscard]] virtual std::shared_ptr<Connection> current_connection() = 0;
   // Waits until `broken` is replaced, or returns why it cannot be.
-  [[nodiscard]] virtual Status replace_link(const std::shared_ptr<Connection>& broken, const Interrupt& interrupt) = 0;
+  [[nodiscard]] virtual Status wait_reconnected(const std::shared_ptr<Connection>& broken,
+                                                const Interrupt& interrupt) = 0;
 
   template <class Reply, class Request>
-  [[nodiscard]] Result<Reply> ask(MessageType type, const Request& request, const CallOptions& options,
-                                  std::vector<UniqueFd>* fds = nullptr) {
+  [[nodiscard]] Result<Reply> request_reply(MessageType type, const Request& request, const CallOptions& options,
+                                            std::vector<UniqueFd>* fds = nullptr) {
     auto frame = call(type, to_wire(request), options);
     if (!frame.is_ok()) return frame.status();
     Reply reply;
-    if (!from_wire(frame->body, reply)) return Status(Code::kInternal, "the daemon's answer cannot be read");
-    if (fds != nullptr && frame->lost_fds()) return no_place_for_descriptors();
+    if (!from_wire(frame->body, reply)) return Status(Code::kInternal, "the daemon's response is malformed");
+    if (fds != nullptr && frame->lost_fds()) return descriptors_lost_error();
     if (fds != nullptr) *fds = std::move(frame->fds);
     return reply;
   }

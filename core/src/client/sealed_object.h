@@ -21,7 +21,7 @@ namespace entrepot {
 class PinnedSet;
 
 // Location of a buffer's bytes. Valid as long as its object.
-struct BufferPlace {
+struct BufferView {
   const std::byte* data = nullptr;
   std::uint64_t length = 0;
   const SegmentView* view = nullptr;  // null for an inline payload
@@ -39,16 +39,16 @@ class SealedObject {
   [[nodiscard]] std::uint32_t slot() const { return slot_; }
   [[nodiscard]] std::uint32_t generation() const { return generation_; }
   [[nodiscard]] std::string_view tree() const { return record_.tree(); }
-  [[nodiscard]] const std::vector<BufferPlace>& buffers() const { return buffers_; }
+  [[nodiscard]] const std::vector<BufferView>& buffers() const { return buffers_; }
   [[nodiscard]] std::uint64_t payload_bytes() const;
 
   // Maps a private, writable image of buffer `index`: the kernel copies each page on write. The object must live as
   // long as the mapping. `data` is the start of the buffer in it.
-  struct Private {
+  struct PrivateMapping {
     os::Mapping mapping;
     std::byte* data = nullptr;
   };
-  [[nodiscard]] Result<Private> map_private(std::size_t index) const;
+  [[nodiscard]] Result<PrivateMapping> map_private(std::size_t index) const;
 
  private:
   friend class PinnedSet;
@@ -60,7 +60,7 @@ class SealedObject {
   std::uint32_t generation_ = 0;
   std::uint32_t position_ = 0;  // position of the pin
   RecordView record_;
-  std::vector<BufferPlace> buffers_;
+  std::vector<BufferView> buffers_;
   std::vector<std::shared_ptr<const SegmentView>> views_;
   std::vector<const std::byte*> blob_addresses_;  // as registered with the owner
 };

@@ -21,26 +21,26 @@ Result<std::shared_ptr<const SegmentView>> SegmentViews::get(std::uint32_t segme
   CallOptions options;
   options.interrupt = interrupt;
   ASSIGN_OR_RETURN(const SegmentReply reply,
-                   rpc_.ask<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, 0}, options, &fds));
+                   rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, 0}, options, &fds));
   if (fds.size() != 1 || reply.segment != segment) {
-    return Status(Code::kInternal, concat("the daemon's answer about segment ", segment, " has no descriptor"));
+    return Status(Code::kInternal, concat("the daemon's response about segment ", segment, " has no descriptor"));
   }
   if (reply.segment_generation != generation) {
-    return Status(Code::kObjectLost, concat("segment ", segment, " is of generation ", reply.segment_generation,
-                                            ", but the object lies in generation ", generation));
+    return Status(Code::kObjectLost, concat("segment ", segment, " has generation ", reply.segment_generation,
+                                            ", but the object is in generation ", generation));
   }
   ASSIGN_OR_RETURN(os::Mapping mapping,
                    os::Mapping::map(fds[0].get(), 0, reply.segment_bytes, os::Access::kReadOnly, kSegmentAlign));
-  auto made = std::make_shared<SegmentView>();
-  made->segment = segment;
-  made->generation = generation;
-  made->fd = std::move(fds[0]);
-  made->mapping = std::move(mapping);
+  auto created = std::make_shared<SegmentView>();
+  created->segment = segment;
+  created->generation = generation;
+  created->fd = std::move(fds[0]);
+  created->mapping = std::move(mapping);
   const std::lock_guard lock(mutex_);
-  auto& place = views_[segment];
-  if (place && place->generation == generation) return place;  // another thread was faster
-  place = std::move(made);
-  return place;
+  auto& slot = views_[segment];
+  if (slot && slot->generation == generation) return slot;  // another thread was faster
+  slot = std::move(created);
+  return slot;
 }
 
 }  // namespace entrepot

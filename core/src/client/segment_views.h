@@ -10,9 +10,9 @@
 #include <unordered_map>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "client/rpc.h"
 #include "os/mapping.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 

@@ -24,14 +24,14 @@ class SharedAttempt {
   // thread beyond `limit`. A failure because one thread's own time was up does not count for the others.
   template <class Work>
   [[nodiscard]] Status run(const Interrupt& interrupt, os::Deadline limit, Work&& work) {
-    constexpr std::chrono::milliseconds kLook(5);
+    constexpr std::chrono::milliseconds kPoll(5);
     const std::uint64_t before = failures_.load(std::memory_order_acquire);
     // Polled rather than waited for: an interrupt must end this wait, and the thread that has the turn may take long.
     std::unique_lock turn(mutex_, std::try_to_lock);
     while (!turn.owns_lock()) {
       if (interrupt.requested()) return interrupted_status();
-      if (limit.passed()) return {Code::kTimeout, "the daemon did not come back in time", true};
-      std::this_thread::sleep_for(kLook);
+      if (limit.passed()) return {Code::kTimeout, "the daemon did not become available in time", true};
+      std::this_thread::sleep_for(kPoll);
       static_cast<void>(turn.try_lock());
     }
     if (failures_.load(std::memory_order_relaxed) != before) return failure_;

@@ -2,20 +2,20 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "client/planned.h"
+#include "client/put_plan.h"
 #include "os/memfd.h"
 
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 1ULL << 56;
+constexpr std::uint64_t kMaxBytes = 1ULL << 56;
 
 }  // namespace
 
 Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::uint32_t wait_ms,
                                                      const Interrupt& interrupt) {
   RETURN_IF_ERROR(connection());
-  if (nbytes > kMostBytes) {
+  if (nbytes > kMaxBytes) {
     return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is larger than any store"));
   }
   std::shared_ptr<WritableBlob> blob(new WritableBlob);
@@ -27,7 +27,7 @@ Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::
   } else {
     const std::uint64_t reserve = round_up(nbytes, page);
     if (reserve < nbytes)
-      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes is beyond all bounds"));
+      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes exceeds the maximum size of a blob"));
     ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
     blob->data_ = range.data();
     blob->range_ = std::move(range);
@@ -43,25 +43,25 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
   if (blob.state_ != WritableBlob::State::kOpen) {
     result.status = blob.state_ == WritableBlob::State::kOrphan
                         ? Status(Code::kNotSealed,
-                                 "this blob was being written by the parent process when this one was forked: "
-                                 "only the parent can seal it; create one of your own here")
-                        : Status(Code::kInvalidArgument, "this blob is sealed or dropped already: create another one");
+                                 "the parent process was writing this blob when this process was forked: "
+                                 "only the parent can seal it; create a new blob here")
+                        : Status(Code::kInvalidArgument, "this blob is already sealed or dropped: create another one");
     return result;
   }
-  PutItem whole = item;
-  whole.buffers = {{blob.data_, blob.bytes_}};
-  std::vector<Planned> planned(1);
-  planned[0].item = &whole;
-  static_cast<ObjectSpec&>(planned[0].seal) = item;
+  PutItem item_with_buffer = item;
+  item_with_buffer.buffers = {{blob.data_, blob.bytes_}};
+  std::vector<PutPlan> plan(1);
+  plan[0].item = &item_with_buffer;
+  static_cast<ObjectSpec&>(plan[0].seal) = item;
   if (blob.range_) {
-    planned[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
-    planned[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
-    planned[0].ranges = {*blob.range_};
+    plan[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
+    plan[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
+    plan[0].ranges = {*blob.range_};
     // Read-only before it becomes visible: sealed bytes must be what everybody sees.
     result.status = leases_.protect(*blob.range_);
   } else {
-    planned[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
-    planned[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
+    plan[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
+    plan[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
     result.status = blob.private_.protect_read_only(0, blob.private_.bytes());
   }
   if (!result.status.is_ok()) return result;
@@ -70,19 +70,19 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
     blobs_.erase(&blob);
   }
   std::vector<PutResult> results(1);
-  seal_planned(planned, results, interrupt);
+  seal_plans(plan, results, interrupt);
   blob.state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
-  tidy_leases(interrupt);
+  return_unneeded_leases(interrupt);
   return results[0];
 }
 
 PutResult Client::seal_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, const PutItem& item,
                              const Interrupt& interrupt) {
   std::vector<PutResult> results(1);
-  std::vector<Planned> planned(1);
-  planned[0].item = &item;
-  static_cast<ObjectSpec&>(planned[0].seal) = item;
-  results[0].status = place_parts(blobs, planned[0]);
+  std::vector<PutPlan> plan(1);
+  plan[0].item = &item;
+  static_cast<ObjectSpec&>(plan[0].seal) = item;
+  results[0].status = locate_parts(blobs, plan[0]);
   if (!results[0].status.is_ok()) return results[0];
   {
     const std::lock_guard lock(blobs_mutex_);
@@ -90,25 +90,25 @@ PutResult Client::seal_parts(std::span<const std::shared_ptr<WritableBlob>> blob
       blobs_.erase(blob.get());
   }
   // Unlike create()'s blobs, whose view the user may keep, these are not made read-only: see decision 5.
-  seal_planned(planned, results, interrupt);
+  seal_plans(plan, results, interrupt);
   for (const auto& blob : blobs)
     blob->state_ = results[0].status.is_ok() ? WritableBlob::State::kSealed : WritableBlob::State::kDropped;
-  tidy_leases(interrupt);
+  return_unneeded_leases(interrupt);
   return results[0];
 }
 
-Status Client::place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, Planned& planned) {
+Status Client::locate_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, PutPlan& plan) {
   for (const auto& blob : blobs) {
     if (blob->state_ != WritableBlob::State::kOpen || blob->client_.get() != this || !blob->range_) {
       return {
           Code::kInvalidArgument,
-          "each part of an object is an open blob of this client, of more than 16 KiB: smaller ones travel in a put"};
+          "each part of an object must be an open blob of this client of more than 16 KiB: put smaller ones with put"};
     }
-    planned.seal.blobs.push_back({blob->range_->segment(), blob->range_->offset, blob->bytes_});
-    planned.ranges.push_back(*blob->range_);
+    plan.seal.blobs.push_back({blob->range_->segment(), blob->range_->offset, blob->bytes_});
+    plan.ranges.push_back(*blob->range_);
   }
-  for (const SourceBuffer& buffer : planned.item->buffers) {
-    SealBuffer& place = planned.seal.buffers.emplace_back(SealBuffer{kInlineBlob, 0, 0, 0});
+  for (const SourceBuffer& buffer : plan.item->buffers) {
+    SealBuffer& place = plan.seal.buffers.emplace_back(SealBuffer{kInlineBlob, 0, 0, 0});
     if (buffer.length == 0) continue;
     const auto* const data = static_cast<const std::byte*>(buffer.data);
     const auto holds = [&](const std::shared_ptr<WritableBlob>& blob) {
@@ -118,7 +118,7 @@ Status Client::place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs,
       const auto offset = static_cast<std::uint64_t>(data - (*found)->data_);
       if (buffer.length > (*found)->bytes_ - offset) {
         return {Code::kInvalidArgument, concat("a buffer of ", buffer.length, " bytes at ", offset,
-                                               " ends beyond its blob of ", (*found)->bytes_, " bytes")};
+                                               " exceeds its blob of ", (*found)->bytes_, " bytes")};
       }
       place = {kNewBlob | static_cast<std::uint32_t>(found - blobs.begin()), 0, offset, buffer.length};
       continue;
@@ -126,7 +126,7 @@ Status Client::place_parts(std::span<const std::shared_ptr<WritableBlob>> blobs,
     const auto range = pinned_->locate(buffer.data, buffer.length);
     if (!range) {
       return {Code::kInvalidArgument,
-              "a buffer lies neither in a blob of this call nor in an object that is pinned here"};
+              "a buffer is neither in a blob of this call nor in an object that is pinned here"};
     }
     place = {range->blob, range->generation, range->offset, buffer.length};
   }

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "daemon/keeper_link.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
@@ -26,28 +26,28 @@ namespace entrepot {
 void clear_address(int lock);
 // Whether the previous store was killed, from a lock file that we hold. False for an empty file, and for one written by
 // a version without the second line.
-[[nodiscard]] bool follows_killed_store(const std::string& socket_path);
+[[nodiscard]] bool predecessor_was_killed(const std::string& socket_path);
 
 // Error for a process that did not get the lock: says who has the address, and what to do about it.
-[[nodiscard]] Status address_is_taken(const std::string& socket_path, const Status& why);
+[[nodiscard]] Status address_in_use_error(const std::string& socket_path, const Status& why);
 
 // The daemon's check of its address, every two seconds.
 class AddressWatch {
  public:
   explicit AddressWatch(std::string socket_path) : path_(std::move(socket_path)) {}
 
-  [[nodiscard]] std::uint64_t next_look_ns() const { return next_look_ns_; }
+  [[nodiscard]] std::uint64_t next_check_ns() const { return next_check_ns_; }
   // Returns a new listening socket if the current one lost its name and could be bound to it again; otherwise none.
-  [[nodiscard]] UniqueFd look(KeeperLink& link);
+  [[nodiscard]] UniqueFd check(KeeperLink& link);
 
  private:
   [[nodiscard]] Status lock(KeeperLink& link);
   [[nodiscard]] Result<UniqueFd> listen_again(KeeperLink& link);
 
   std::string path_;
-  std::uint64_t next_look_ns_ = 0;
+  std::uint64_t next_check_ns_ = 0;
   std::uint32_t written_pid_ = 0;  // to the lock file
-  bool told_ = false;              // logged that the name is gone and cannot be recreated
+  bool failure_logged_ = false;    // logged that the name is gone and cannot be recreated
 };
 
 }  // namespace entrepot

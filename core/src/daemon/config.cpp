@@ -64,7 +64,7 @@ Status set_role(std::string_view text, DaemonConfig& config) {
   } else if (text == "candidate") {
     config.role = Role::kCandidate;
   } else {
-    return Status(Code::kInvalidArgument, concat("'", text, "' is not a role"));
+    return Status(Code::kInvalidArgument, concat("'", text, "' is not a valid role"));
   }
   return Status::ok();
 }
@@ -94,22 +94,24 @@ Status set_key_command(std::string_view text, DaemonConfig& config) {
 Status set_spill_path(std::string_view text, DaemonConfig& config) {
   if (text == "none") {
     if (!config.spill_paths.empty()) {
-      return Status(Code::kInvalidArgument, concat("'none' beside the folder ", config.spill_paths.front()));
+      return Status(Code::kInvalidArgument,
+                    concat("'none' cannot be combined with the folder ", config.spill_paths.front()));
     }
     config.spill = false;
     return Status::ok();
   }
-  if (!config.spill) return Status(Code::kInvalidArgument, concat("the folder '", text, "' beside 'none'"));
+  if (!config.spill)
+    return Status(Code::kInvalidArgument, concat("the folder '", text, "' cannot be combined with 'none'"));
   while (true) {
     const std::size_t comma = text.find(',');
     std::string path(text.substr(0, comma));
     if (!path.starts_with('/')) {
-      return Status(Code::kInvalidArgument, concat("'", path, "' is not an absolute path (nor 'none')"));
+      return Status(Code::kInvalidArgument, concat("'", path, "' is neither an absolute path nor 'none'"));
     }
     while (path.size() > 1 && path.ends_with('/'))
       path.pop_back();
     if (std::find(config.spill_paths.begin(), config.spill_paths.end(), path) != config.spill_paths.end()) {
-      return Status(Code::kInvalidArgument, concat("the folder '", path, "' is named twice"));
+      return Status(Code::kInvalidArgument, concat("the folder '", path, "' is listed twice"));
     }
     config.spill_paths.push_back(std::move(path));
     if (comma == std::string_view::npos) return Status::ok();
@@ -119,15 +121,15 @@ Status set_spill_path(std::string_view text, DaemonConfig& config) {
 
 // Less than a megabyte is taken for a mistake.
 Status set_spill_quota(std::string_view text, DaemonConfig& config) {
-  constexpr std::uint64_t kLeast = 1ULL << 20;
+  constexpr std::uint64_t kMin = 1ULL << 20;
   RETURN_IF_ERROR(set_to(config.spill_quota_bytes, text, parse_bytes));
-  if (config.spill_quota_bytes >= kLeast) return Status::ok();
-  return Status(Code::kInvalidArgument, concat("'", text, "' is below the least of ", format_bytes(kLeast),
-                                               "; --spill-path none spills nothing"));
+  if (config.spill_quota_bytes >= kMin) return Status::ok();
+  return Status(Code::kInvalidArgument, concat("'", text, "' is below the minimum of ", format_bytes(kMin),
+                                               "; to disable spilling, use --spill-path none"));
 }
 
 // Applies one setting; `internal` ones are not accepted in a file.
-std::optional<Status> apply(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
+std::optional<Status> set_option(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
   if (key == "address") return set_address(value, config);
   if (key == "size") return set_to(config.capacity_bytes, value, parse_bytes);
   if (key == "warm-bytes") return set_to(config.warm_bytes, value, parse_bytes);
@@ -151,9 +153,9 @@ std::optional<Status> apply(std::string_view key, std::string_view value, bool i
   if (key == "ready-fd") return set_small(value, config.ready_fd);
   if (key == "keeper-fd") return set_small(value, config.keeper_fd);
   if (key == "daemon-fd") return set_small(value, config.daemon_fd);
-  if (key == "estate-fd") return set_small(value, config.estate_fd);
+  if (key == "handover-fd") return set_small(value, config.handover_fd);
   if (key == "daemon-pid") return set_small(value, config.daemon_pid);
-  if (key == "follows-killed") return set_small(value, config.follows_killed);
+  if (key == "recovered-from-crash") return set_small(value, config.recovered_from_crash);
   if (key == "role") return set_role(value, config);
   return std::nullopt;
 }
@@ -178,24 +180,25 @@ Status read_file_into(const std::string& path, DaemonConfig& config) {
     if (line.empty() || line.front() == '#') continue;
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) {
-      return Status(Code::kInvalidArgument, concat(path, " line ", number, ": '", line, "' is not key = value"));
+      return Status(Code::kInvalidArgument,
+                    concat(path, " line ", number, ": '", line, "' is not of the form key = value"));
     }
     const std::string_view key = trimmed(line.substr(0, equals));
     std::string_view value = trimmed(line.substr(equals + 1));
     if (!value.empty() && value.front() == '"') {
       const std::size_t close = value.find('"', 1);
       if (close == std::string_view::npos) {
-        return Status(Code::kInvalidArgument, concat(path, " line ", number, ": the quote is not closed"));
+        return Status(Code::kInvalidArgument, concat(path, " line ", number, ": missing closing quote"));
       }
       value = value.substr(1, close - 1);
     } else {
       value = trimmed(value.substr(0, value.find('#')));
     }
-    const auto applied = apply(key, value, false, config);
+    const auto applied = set_option(key, value, false, config);
     if (!applied) {
       return Status(Code::kInvalidArgument,
                     concat(path, " line ", number, ": unknown setting '", key,
-                           "'; known are address, size, warm-bytes, give-back-after, idle-exit, default-ttl, "
+                           "'; known settings are address, size, warm-bytes, give-back-after, idle-exit, default-ttl, "
                            "spill-path, spill-quota, spill-reserve, spill-compression, spill-key-file, "
                            "spill-key-command and log-file"));
     }
@@ -210,7 +213,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
   if (text.ends_with("B") && !text.ends_with("iB")) {
     return Status(
         Code::kInvalidArgument,
-        concat("'", text, "': sizes are given in KiB, MiB, GiB or TiB, such as 4GiB, or in bytes without unit"));
+        concat("'", text, "': sizes are given in KiB, MiB, GiB or TiB, such as 4GiB, or in bytes without a unit"));
   }
   constexpr Units kUnits = {
       {{"", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}}};
@@ -259,12 +262,12 @@ Result<DaemonConfig> parse_config(const std::vector<std::string>& arguments) {
   }
   for (const auto& [key, value] : flags) {
     if (key == "config") continue;
-    const auto applied = apply(key, value, true, config);
+    const auto applied = set_option(key, value, true, config);
     if (!applied) return Status(Code::kInvalidArgument, concat("unknown flag --", key, "; see entrepotd --help"));
     if (!applied->is_ok()) return applied->with_context(concat("--", key));
   }
   if (config.socket_path.empty()) {
-    return Status(Code::kInvalidArgument, "where shall it listen? Give --address unix:///absolute/path");
+    return Status(Code::kInvalidArgument, "missing --address: specify where to listen, as unix:///absolute/path");
   }
   return config;
 }
@@ -295,27 +298,27 @@ std::vector<std::string> config_arguments(const DaemonConfig& config) {
 }
 
 std::string_view help_text() {
-  return R"(entrepotd: the daemon of an Entrepot store, in the foreground. Ends on SIGTERM or SIGINT; its objects go with it.
+  return R"(entrepotd: runs an Entrepot store in the foreground. On SIGTERM or SIGINT, exits and discards its objects.
 
-  --address unix:///PATH   where it listens (needed); the folder must be ours, the socket gets mode 0600
+  --address unix:///PATH   address to listen on (required); its folder must belong to the user; the socket is mode 0600
   --size SIZE              capacity, such as 4GiB (default: 30 % of memory, at most 16 GiB)
-  --warm-bytes SIZE        memory made ready ahead of demand (default: half of the capacity, at most 2.5 GiB)
-  --give-back-after TIME   free memory beyond that goes back to the machine when no put needed new memory for so long
-                           (default 30s; 0: never)
-  --idle-exit TIME         end after so long without client and object, such as 15min (default 0: never)
-  --default-ttl TIME       how long a session with a name lives after its last use (default 24h; 0: for ever)
-  --spill-path DIR         a folder on disk for what memory has no room for; several: again, or with commas between
-                           them; "none": a full store refuses instead (default: /var/tmp/entrepot-UID)
-  --spill-quota SIZE       how much of the disks it may use (default: four times the capacity, at most half of what
-                           the disks have free)
-  --spill-reserve SIZE     what stays free on each disk (default: 5 % of the disk, at least 1 GiB)
-  --spill-compression C    none, lz4, zstd or zstd:LEVEL (1 to 19), with the machine's liblz4 or libzstd (default none)
-  --spill-key-file FILE    encrypt what is spilled with the key in this file: 32 bytes or 64 hexadecimal digits, for its
-                           owner's eyes only (openssl rand -hex 32); with the machine's libcrypto
-  --spill-key-command CMD  the same with the key that this shell command prints, run at each start for 10 s at most
+  --warm-bytes SIZE        memory to warm ahead of demand (default: half of the capacity, at most 2.5 GiB)
+  --give-back-after TIME   return free memory beyond that to the machine after this long without a put that needed new
+                           memory (default: 30s; 0: never)
+  --idle-exit TIME         exit after this long without clients and objects, such as 15min (default: 0, never)
+  --default-ttl TIME       how long a named session lives after its last use (default: 24h; 0: forever)
+  --spill-path DIR         folder on disk for objects that do not fit in memory; several: repeat the flag, or separate
+                           them with commas; "none": a full store rejects puts instead (default: /var/tmp/entrepot-UID)
+  --spill-quota SIZE       disk space that spilled objects may use (default: four times the capacity, at most half of
+                           what the disks have free)
+  --spill-reserve SIZE     space to leave free on each disk (default: 5 % of the disk, at least 1 GiB)
+  --spill-compression C    none, lz4, zstd or zstd:LEVEL (1 to 19), with the machine's liblz4 or libzstd (default: none)
+  --spill-key-file FILE    encrypt spilled objects with the key in this file: 32 bytes or 64 hexadecimal digits,
+                           readable only by its owner (openssl rand -hex 32); uses the machine's libcrypto
+  --spill-key-command CMD  same, with the key that this shell command prints; it runs at each start, for at most 10 s
   --log-file PATH          append the log to this file (default: standard error)
-  --config FILE            the same settings as `key = value` lines; flags win
-  --ready-fd N             write a line to this descriptor when connections are accepted
+  --config FILE            read these settings from a file of `key = value` lines; flags take precedence
+  --ready-fd N             write a line to this descriptor once the store accepts connections
   --version, --help
 )";
 }

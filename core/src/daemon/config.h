@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "daemon/spill_codec.h"
+#include "spill/codec.h"
 
 namespace entrepot {
 
@@ -37,9 +37,9 @@ struct DaemonConfig {
   Role role = Role::kUser;
   int keeper_fd = -1;
   int daemon_fd = -1;
-  int estate_fd = -1;
+  int handover_fd = -1;
   std::int32_t daemon_pid = 0;
-  std::uint32_t follows_killed = 0;  // 1: the previous store was killed
+  std::uint32_t recovered_from_crash = 0;  // 1: the previous store was killed
 
   bool show_help = false;
   bool show_version = false;

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "daemon/server_state.h"
 #include "os/clock.h"
+#include "os/log.h"
 
 namespace entrepot {
 
@@ -16,7 +16,7 @@ Connection* ServerState::add_connection(UniqueFd socket, const os::PeerCredentia
   const Status watched =
       poller.add(connection->frames.fd(), watch_key(WatchKind::kConnection, connection->owner), true, false);
   if (!watched.is_ok()) {
-    log_error("a connection cannot be watched: ", watched.message());
+    log_error("cannot monitor a connection: ", watched.message());
     return nullptr;
   }
   Connection* raw = connection.get();
@@ -35,7 +35,7 @@ void ServerState::close_connection(std::uint64_t owner) {
   const std::unique_ptr<Connection> connection = std::move(found->second);
   connections.erase(found);
   waiting_ -= connection->waiting;
-  store.budget().give(BudgetItem::kBuffers, connection->counted);
+  store.budget().release(BudgetItem::kBuffers, connection->charged_bytes);
   poller.remove(connection->frames.fd());
   if (connection->client) store.disconnected(*connection->client, owner);
 }
@@ -46,7 +46,7 @@ void ServerState::update_watch(Connection& connection) {
   const Status changed =
       poller.change(connection.frames.fd(), watch_key(WatchKind::kConnection, connection.owner), true, wants);
   if (!changed.is_ok()) {
-    log_error("connection ", connection.owner, " cannot be watched: ", changed.message());
+    log_error("cannot monitor connection ", connection.owner, ": ", changed.message());
     connection.closing = true;
     return;
   }
@@ -58,46 +58,47 @@ void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t requ
   Connection* connection = find(owner);
   if (connection == nullptr || connection->closing) return;  // it has ended; nobody waits for this
   Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
-  count_buffers(*connection);
-  if (sent.is_ok()) sent = check_held(*connection);
+  charge_buffers(*connection);
+  if (sent.is_ok()) sent = check_buffer_limit(*connection);
   if (!sent.is_ok()) {
-    log_info("connection ", owner, " is closed: ", sent.message());
+    log_info("closing connection ", owner, ": ", sent.message());
     connection->closing = true;
     return;
   }
   update_watch(*connection);
 }
 
-void ServerState::count_buffers(Connection& connection) {
-  const std::uint64_t now = connection.frames.held_bytes();
-  if (now > connection.counted) {
-    store.budget().charge(BudgetItem::kBuffers, now - connection.counted);
+void ServerState::charge_buffers(Connection& connection) {
+  const std::uint64_t buffered_bytes = connection.frames.buffered_bytes();
+  if (buffered_bytes > connection.charged_bytes) {
+    store.budget().charge(BudgetItem::kBuffers, buffered_bytes - connection.charged_bytes);
   } else {
-    store.budget().give(BudgetItem::kBuffers, connection.counted - now);
+    store.budget().release(BudgetItem::kBuffers, connection.charged_bytes - buffered_bytes);
   }
-  connection.counted = now;
+  connection.charged_bytes = buffered_bytes;
 }
 
-Status ServerState::check_held(const Connection& connection) const {
-  if (connection.frames.held_bytes() <= kFairHeldBytes) return Status::ok();
-  std::uint64_t held = 0;
+Status ServerState::check_buffer_limit(const Connection& connection) const {
+  if (connection.frames.buffered_bytes() <= kFairBufferBytes) return Status::ok();
+  std::uint64_t buffered = 0;
   for (const auto& [owner, other] : connections)
-    held += other->frames.held_bytes();
-  const std::uint64_t limit = std::clamp(store.budget().limit_bytes() / 2, kMinHeldLimit, kMaxHeldLimit);
-  if (held <= limit) return Status::ok();
+    buffered += other->frames.buffered_bytes();
+  const std::uint64_t limit = std::clamp(store.budget().limit_bytes() / 2, kMinBufferLimit, kMaxBufferLimit);
+  if (buffered <= limit) return Status::ok();
   return Status(Code::kStoreFull,
-                concat("the connections hold ", format_bytes(held), " of requests that are not whole and answers that ",
-                       "are not read, this one ", format_bytes(connection.frames.held_bytes()), "; at most ",
-                       format_bytes(limit), " are kept: read the answers, or ask for less at once"),
+                concat("all connections together buffer ", format_bytes(buffered), " of incomplete requests and ",
+                       "unread responses, this one ", format_bytes(connection.frames.buffered_bytes()),
+                       "; the limit is ", format_bytes(limit), ": read the responses, or request less at once"),
                 true);
 }
 
 Status ServerState::begin_wait(Connection& connection, std::uint64_t cost) {
   const std::uint64_t mine = connection.waiting + cost;
   if (mine > kMaxWaiting || (mine > kFairWaiting && waiting_ + cost > kMaxWaitingOfAll)) {
-    return Status(Code::kStoreFull,
-                  "too many requests of this connection wait for an answer already: wait for fewer objects at once",
-                  true);
+    return Status(
+        Code::kStoreFull,
+        "too many requests of this connection are already waiting for a response: wait for fewer objects at once",
+        true);
   }
   connection.waiting = mine;
   waiting_ += cost;

@@ -4,15 +4,16 @@
 #include <csignal>
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "daemon/address.h"
 #include "daemon/takeover.h"
 #include "os/clock.h"
 #include "os/files.h"
+#include "os/log.h"
 #include "os/process.h"
 #include "os/program.h"
 #include "os/socket.h"
+#include "os/spawn.h"
 
 namespace entrepot {
 
@@ -21,7 +22,7 @@ namespace {
 constexpr std::uint64_t kGraceNs = 1'000'000'000;  // for a daemon that closed its channel to exit by itself
 constexpr std::uint64_t kEndNs = 5'000'000'000;    // the same, when the store ends
 constexpr std::uint64_t kWaitNs = 10'000'000'000;  // between two log lines about a daemon that does not exit
-constexpr std::uint64_t kLookMs = 20;              // polling interval for a process without a pidfd
+constexpr std::uint64_t kPollMs = 20;              // polling interval for a process without a pidfd
 constexpr int kChannelInChild = 3;
 constexpr int kReadyInChild = 4;
 constexpr std::uint64_t kChannelKey = 1;
@@ -38,8 +39,8 @@ Status Keeper::prepare() {
 }
 
 int Keeper::run_new(UniqueFd listening, UniqueFd address_lock) {
-  held_.emplace(HeldTag{HeldKind::kListenSocket, 0}, std::move(listening));
-  held_.emplace(HeldTag{HeldKind::kAddressLock, 0}, std::move(address_lock));
+  descriptors_.emplace(DescriptorTag{DescriptorKind::kListenSocket, 0}, std::move(listening));
+  descriptors_.emplace(DescriptorTag{DescriptorKind::kAddressLock, 0}, std::move(address_lock));
   Status status = prepare();
   if (status.is_ok()) status = start_daemon();
   if (!status.is_ok()) {
@@ -53,36 +54,36 @@ int Keeper::run_for_daemon(UniqueFd channel, std::int32_t daemon_pid) {
   os::outlive_parent();
   channel_ = KeeperChannel(std::move(channel));
   daemon_ = os::ProcessHandle::of_parent(daemon_pid);
-  whole_ = false;
+  has_all_descriptors_ = false;
   if (const Status status = prepare(); !status.is_ok()) {
     log_error("cannot take over: ", status.to_string());
     return 1;  // the daemon sees end-of-file and tries again
   }
   const auto pid = static_cast<std::uint64_t>(os::current_pid());
-  channel_.post(keeper_message(KeeperVerb::kRestored, {HeldKind::kListenSocket, pid}));
-  if (daemon_.gone() || !channel_.flush().is_ok()) {
-    log_error("daemon ", daemon_pid, ", which started this keeper, is gone");
+  channel_.post(keeper_message(KeeperMessageType::kRestored, {DescriptorKind::kListenSocket, pid}));
+  if (daemon_.has_exited() || !channel_.flush().is_ok()) {
+    log_error("daemon ", daemon_pid, ", which started this keeper, has exited");
     return 1;
   }
-  log_info("took over from a keeper that died, for daemon ", daemon_pid);
+  log_info("took over from a dead keeper, for daemon ", daemon_pid);
   return watch();
 }
 
-int Keeper::run_estate(UniqueFd list) {
-  Result<Estate> estate = take_estate(std::move(list));
-  Status status = estate.status();
+int Keeper::run_handover(UniqueFd list) {
+  Result<HandoverState> handover = read_handover(std::move(list));
+  Status status = handover.status();
   if (status.is_ok()) {
-    held_ = std::move(estate->held);
-    former_ = std::move(estate->former);
+    descriptors_ = std::move(handover->descriptors);
+    previous_program_ = std::move(handover->previous_program);
     status = prepare();
   }
   if (status.is_ok()) {
-    log_info("took over from another program, with ", held_.size(), " descriptors");
+    log_info("took over from another program, with ", descriptors_.size(), " descriptors");
     status = start_daemon();
   }
   if (!status.is_ok()) {
     log_error("cannot take over: ", status.to_string());
-    go_back();
+    roll_back();
     return end(1);
   }
   return watch();
@@ -92,37 +93,37 @@ int Keeper::watch() {
   while (true) {
     if (channel_.is_open()) {
       if (const Status watched = watch_daemon(); !watched.is_ok()) {
-        log_error("cannot watch the daemon: ", watched.to_string());
+        log_error("cannot monitor the daemon: ", watched.to_string());
         return end(1);
       }
       const std::int32_t daemon_pid = daemon_.pid();
-      if (goodbye_ || stopping_) return end(0);
-      if (!whole_) {
+      if (shutdown_announced_ || stopping_) return end(0);
+      if (!has_all_descriptors_) {
         // It must not remove the socket: another store may already use its name.
-        log_error("daemon ", daemon_pid, " died before it had handed its store over, so that is gone");
+        log_error("daemon ", daemon_pid, " died before handing over its store, which is lost");
         return 1;
       }
-      if (next_.valid()) {
-        hand_over(std::exchange(next_, UniqueFd()), true);
+      if (successor_program_.valid()) {
+        exec_program(std::exchange(successor_program_, UniqueFd()), true);
       } else {
-        log_warning("daemon ", daemon_pid, " died; ", held_.size(), " descriptors are kept");
-        if (os::monotonic_ns() - started_ns_ <= kYoungNs) go_back();
-        former_.reset();  // a program that has worked is kept
+        log_warning("daemon ", daemon_pid, " died; ", descriptors_.size(), " descriptors retained");
+        if (os::monotonic_ns() - started_ns_ <= kEarlyDeathNs) roll_back();
+        previous_program_.reset();  // a program that has worked is kept
       }
     }
     if (too_many_deaths()) {
-      log_error("the daemon died ", kMaxDeaths, " times, each within a second of its start, in ",
+      log_error("the daemon died ", kMaxDeaths, " times, each within a second of starting, in ",
                 kDeathWindowNs / 1'000'000'000ULL,
-                " s: giving up; what it held in memory is gone. The lines above say why it died");
+                " s: giving up; objects that were only in memory are lost. See the log lines above for the cause");
       return end(1);
     }
     // A signal ends the wait: whoever wants the store gone should not have to wait for a new daemon.
     const auto woken = os::wait_readable(signals_.get(), os::Deadline::after_ms(backoff_ms_));
-    if (woken.is_ok() && *woken) pass_signal();
+    if (woken.is_ok() && *woken) forward_signal();
     if (stopping_) return end(0);
     backoff_ms_ = std::min(backoff_ms_ * 2, kMaxBackoffMs);
     if (const Status started = start_daemon(); !started.is_ok()) {
-      log_error("cannot start the daemon again: ", started.to_string());
+      log_error("cannot restart the daemon: ", started.to_string());
       started_ns_ = os::monotonic_ns();  // counts as an early death, and is retried
     }
   }
@@ -140,48 +141,49 @@ Status Keeper::watch_daemon() {
       watches_write = !watches_write;
       RETURN_IF_ERROR(poller.change(channel_.fd(), kChannelKey, true, watches_write));
     }
-    const bool looks = daemon_.fd() < 0 || channel_.again_ns() != 0;
-    ASSIGN_OR_RETURN(const auto ready, poller.wait(looks ? os::Deadline::after_ms(kLookMs) : os::Deadline::never()));
+    const bool polls = daemon_.fd() < 0 || channel_.retry_at_ns() != 0;
+    ASSIGN_OR_RETURN(const auto ready, poller.wait(polls ? os::Deadline::after_ms(kPollMs) : os::Deadline::never()));
     if (!take_events(ready)) return end_daemon();
   }
 }
 
 bool Keeper::take_events(const std::vector<os::Ready>& ready) {
-  bool alive = daemon_.fd() >= 0 || !daemon_.gone();
-  for (const os::Ready& one : ready) {
-    if (one.key == kSignalKey) pass_signal();
-    if (one.key == kProcessKey) alive = false;
-    if (one.key == kChannelKey && (one.readable || one.hangup) && !take_messages()) alive = false;
+  bool alive = daemon_.fd() >= 0 || !daemon_.has_exited();
+  for (const os::Ready& event : ready) {
+    if (event.key == kSignalKey) forward_signal();
+    if (event.key == kProcessKey) alive = false;
+    if (event.key == kChannelKey && (event.readable || event.hangup) && !take_messages()) alive = false;
   }
-  tell_dropped_lines();
+  report_dropped_lines();
   return alive && send();
 }
 
 // A daemon whose channel closed exits within moments. Otherwise it is killed: it could continue, and nobody else may
 // have the store before it has ended.
 Status Keeper::end_daemon() {
-  const bool polite = goodbye_ || stopping_;
+  const bool polite = shutdown_announced_ || stopping_;
   const std::uint64_t began = os::monotonic_ns();
   std::uint64_t next_kill = began + (polite ? kEndNs : kGraceNs);
   bool killed = false;
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
   RETURN_IF_ERROR(poller.add(signals_.get(), kSignalKey, true, false));
   if (daemon_.fd() >= 0) RETURN_IF_ERROR(poller.add(daemon_.fd(), kProcessKey, true, false));
-  while (!daemon_.gone()) {
+  while (!daemon_.has_exited()) {
     const std::uint64_t now = os::monotonic_ns();
     if (now >= next_kill) {
       // Once killed, it executes nothing more: a store that ends anyway does not wait for pending disk I/O to release
       // it.
-      if (killed && (goodbye_ || stopping_)) break;
-      log_warning("daemon ", daemon_.pid(), killed ? " is killed, and not gone yet" : " does not end, so it is killed");
+      if (killed && (shutdown_announced_ || stopping_)) break;
+      log_warning("daemon ", daemon_.pid(),
+                  killed ? " was killed but has not exited yet" : " does not exit; killing it");
       if (const Status sent = daemon_.kill(); !sent.is_ok()) log_error(sent.to_string());
       killed = true;
       next_kill = now + kWaitNs;
     }
-    const std::uint64_t wait_ms = daemon_.fd() < 0 ? kLookMs : (next_kill - now) / 1'000'000 + 1;
+    const std::uint64_t wait_ms = daemon_.fd() < 0 ? kPollMs : (next_kill - now) / 1'000'000 + 1;
     ASSIGN_OR_RETURN(const auto ready, poller.wait(os::Deadline::after_ms(wait_ms)));
-    for (const os::Ready& one : ready) {
-      if (one.key == kSignalKey) pass_signal();
+    for (const os::Ready& event : ready) {
+      if (event.key == kSignalKey) forward_signal();
     }
   }
   static_cast<void>(take_messages());
@@ -197,7 +199,7 @@ Status Keeper::start_daemon() {
   spawn.argv = {"entrepotd", "--role=daemon", concat("--keeper-fd=", kChannelInChild)};
   spawn.fds = {{pair.second.get(), kChannelInChild}};
   spawn.ends_with_parent = true;
-  if (options_.follows_killed) spawn.argv.emplace_back("--follows-killed=1");
+  if (options_.recovered_from_crash) spawn.argv.emplace_back("--recovered-from-crash=1");
   if (options_.ready_fd >= 0) {
     spawn.argv.push_back(concat("--ready-fd=", kReadyInChild));
     spawn.fds.emplace_back(options_.ready_fd, kReadyInChild);
@@ -218,37 +220,37 @@ Status Keeper::start_daemon() {
 
 // Messages are queued and sent as the daemon reads them; if it dies meanwhile, watch() notices it like any other death.
 void Keeper::restore() {
-  for (const auto& [tag, fd] : held_)
-    channel_.post(keeper_message(KeeperVerb::kRestore, tag), fd.get());
-  const HeldTag own{HeldKind::kListenSocket, static_cast<std::uint64_t>(os::current_pid())};
-  channel_.post(keeper_message(KeeperVerb::kRestored, own));
-  told_dropped_lines_ = 0;
-  tell_dropped_lines();
+  for (const auto& [tag, fd] : descriptors_)
+    channel_.post(keeper_message(KeeperMessageType::kRestore, tag), fd.get());
+  const DescriptorTag own{DescriptorKind::kListenSocket, static_cast<std::uint64_t>(os::current_pid())};
+  channel_.post(keeper_message(KeeperMessageType::kRestored, own));
+  reported_dropped_lines_ = 0;
+  report_dropped_lines();
 }
 
 // Sent only when something else woke us: nobody waits for the figure.
-void Keeper::tell_dropped_lines() {
+void Keeper::report_dropped_lines() {
   const std::uint64_t dropped = log_lines_dropped();
-  if (dropped == told_dropped_lines_) return;
-  channel_.post(keeper_message(KeeperVerb::kLogDropped, {HeldKind::kListenSocket, dropped}));
-  told_dropped_lines_ = dropped;
+  if (dropped == reported_dropped_lines_) return;
+  channel_.post(keeper_message(KeeperMessageType::kLogDropped, {DescriptorKind::kListenSocket, dropped}));
+  reported_dropped_lines_ = dropped;
 }
 
 // Returns only on failure; then this program continues.
-void Keeper::hand_over(UniqueFd program, bool may_come_back) {
+void Keeper::exec_program(UniqueFd program, bool may_roll_back) {
   UniqueFd self;
-  if (may_come_back) {
+  if (may_roll_back) {
     if (Result<UniqueFd> opened = os::open_program("/proc/self/exe"); opened.is_ok()) self = opened.take();
   }
-  log_info("another program takes over, with ", held_.size(), " descriptors");
-  const Status failed = become(program, options_.daemon_arguments, held_, self);
-  log_error("the store goes on with the program that it had: ", failed.to_string());
+  log_info("handing over to another program, with ", descriptors_.size(), " descriptors");
+  const Status failed = exec_successor(program, options_.daemon_arguments, descriptors_, self);
+  log_error("the upgrade failed, and the store continues with its previous program: ", failed.to_string());
 }
 
-void Keeper::go_back() {
-  if (!former_.valid()) return;
-  log_error("the first daemon after an upgrade ended at once: back to the program before");
-  hand_over(std::exchange(former_, UniqueFd()), false);
+void Keeper::roll_back() {
+  if (!previous_program_.valid()) return;
+  log_error("the first daemon after an upgrade exited immediately: reverting to the previous program");
+  exec_program(std::exchange(previous_program_, UniqueFd()), false);
 }
 
 bool Keeper::take_messages() {
@@ -259,35 +261,35 @@ bool Keeper::take_messages() {
       if (received.code() != Code::kStoreUnavailable) log_error("channel: ", received.status().to_string());
       return false;
     }
-    take(received.take());
+    handle_message(received.take());
   }
 }
 
-void Keeper::take(ReceivedMessage received) {
-  const HeldTag tag = received.message.tag();
-  switch (received.message.verb) {
-    case KeeperVerb::kHold:
-      held_.insert_or_assign(tag, std::move(received.fd));
+void Keeper::handle_message(ReceivedMessage received) {
+  const DescriptorTag tag = received.message.tag();
+  switch (received.message.type) {
+    case KeeperMessageType::kHold:
+      descriptors_.insert_or_assign(tag, std::move(received.fd));
       return;
-    case KeeperVerb::kDrop:
-      held_.erase(tag);
+    case KeeperMessageType::kDrop:
+      descriptors_.erase(tag);
       return;
-    case KeeperVerb::kGoodbye:
-      goodbye_ = true;
+    case KeeperMessageType::kShutdown:
+      shutdown_announced_ = true;
       return;
-    case KeeperVerb::kUpgrade:
-      next_ = std::move(received.fd);
-      if (next_.valid()) channel_.post(keeper_message(KeeperVerb::kAck, tag));
+    case KeeperMessageType::kUpgrade:
+      successor_program_ = std::move(received.fd);
+      if (successor_program_.valid()) channel_.post(keeper_message(KeeperMessageType::kAck, tag));
       return;
-    case KeeperVerb::kRestored:
-      whole_ = true;
+    case KeeperMessageType::kRestored:
+      has_all_descriptors_ = true;
       return;
-    case KeeperVerb::kAck:
-    case KeeperVerb::kRestore:
-    case KeeperVerb::kLogDropped:
+    case KeeperMessageType::kAck:
+    case KeeperMessageType::kRestore:
+    case KeeperMessageType::kLogDropped:
       break;
   }
-  log_error("channel: the daemon sent verb ", received.message.verb, ", which is the keeper's");
+  log_error("channel: the daemon sent message type ", received.message.type, ", which only a keeper sends");
 }
 
 bool Keeper::send() {
@@ -297,41 +299,41 @@ bool Keeper::send() {
   return false;
 }
 
-void Keeper::pass_signal() {
+void Keeper::forward_signal() {
   while (true) {
     const auto signal = os::read_signal(signals_.get());
     if (!signal.is_ok() || *signal == 0) return;
     if (*signal == SIGCHLD) {
-      tell_stopped();
+      report_stopped();
       reap_children();
       continue;
     }
     if (*signal != SIGUSR2) stopping_ = true;
     if (!channel_.is_open()) continue;  // no daemon at the moment: watch() ends
     if (const Status sent = daemon_.send_signal(*signal == SIGUSR2 ? SIGUSR2 : SIGTERM); !sent.is_ok()) {
-      log_error("the signal cannot be passed on: ", sent.to_string());
+      log_error("cannot forward the signal: ", sent.to_string());
     }
   }
 }
 
 // Works only for our own child. It is left alone, but the log tells why nobody is answered.
-void Keeper::tell_stopped() {
+void Keeper::report_stopped() {
   const std::optional<bool> stopped = daemon_.pid() == 0 ? std::nullopt : os::newly_stopped(daemon_.pid());
   if (!stopped || *stopped == daemon_is_stopped_) return;
   daemon_is_stopped_ = *stopped;
   if (*stopped) {
     log_warning("daemon ", daemon_.pid(),
-                " is stopped (SIGSTOP, a debugger) and answers nobody until it goes on: kill ", "-CONT ",
+                " is stopped (SIGSTOP, a debugger) and does not respond until it is resumed: kill ", "-CONT ",
                 daemon_.pid());
   } else {
-    log_warning("daemon ", daemon_.pid(), " goes on, and answers again");
+    log_warning("daemon ", daemon_.pid(), " was resumed and responds again");
   }
 }
 
 // Reaps the daemon, if it is our child, and orphans, if this is a container's first process.
 void Keeper::reap_children() {
   while (const auto ended = os::reap()) {
-    if (ended->pid == daemon_.pid()) log_info("daemon ", ended->pid, " ended: ", ended->to_string());
+    if (ended->pid == daemon_.pid()) log_info("daemon ", ended->pid, " exited: ", ended->to_string());
   }
 }
 
@@ -340,7 +342,7 @@ bool Keeper::too_many_deaths() {
   std::erase_if(deaths_, [&](std::uint64_t at) { return now - at > kDeathWindowNs; });
   if (deaths_.empty()) backoff_ms_ = kMinBackoffMs;
   // A daemon that worked for a while did not die of what it adopted, so the next one may work as well.
-  if (now - started_ns_ > kYoungNs) {
+  if (now - started_ns_ > kEarlyDeathNs) {
     backoff_ms_ = kMinBackoffMs;
     return false;
   }
@@ -349,12 +351,12 @@ bool Keeper::too_many_deaths() {
 }
 
 int Keeper::end(int code) {
-  const auto lock = held_.find({HeldKind::kAddressLock, 0});
-  if (code == 0 && lock != held_.end()) clear_address(lock->second.get());
+  const auto lock = descriptors_.find({DescriptorKind::kAddressLock, 0});
+  if (code == 0 && lock != descriptors_.end()) clear_address(lock->second.get());
   if (const Status removed = os::remove_file(options_.socket_path); !removed.is_ok()) {
-    log_warning("the socket is left behind: ", removed.to_string());
+    log_warning("cannot remove the socket: ", removed.to_string());
   }
-  log_info("keeper ends with code ", code);
+  log_info("keeper exits with code ", code);
   return code;
 }
 

@@ -2,7 +2,7 @@
 //
 //   starting ──daemon spawned──▶ watching ──daemon ended, or its channel closed──▶ ending
 //
-//   ending ─┬─Goodbye, or a signal────────────────────────────────────────▶ exit code 0
+//   ending ─┬─Shutdown, or a signal───────────────────────────────────────▶ exit code 0
 //           ├─it had started this keeper, and had not sent everything yet─▶ exit code 1
 //           ├─Upgrade──▶ another program runs in this process─────────────▶ starting
 //           ├─too many early deaths in a short time───────────────────────▶ exit code 1
@@ -15,7 +15,7 @@
 // replaced, so that two never have the store; the store's lock (os/store_lock.h) enforces that.
 //
 // The keeper does as little as possible, so that as little as possible can kill it. It may be a container's first
-// process: it reaps orphans, and passes SIGTERM, SIGINT and SIGUSR2 on.
+// process: it reaps orphans, and forwards SIGTERM, SIGINT and SIGUSR2.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "daemon/keeper_channel.h"
 #include "os/events.h"
 #include "os/process_handle.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
 struct KeeperOptions {
   std::vector<std::string> daemon_arguments;  // for each daemon; without role and channel
   std::string socket_path;                    // removed on a clean shutdown
-  bool follows_killed = false;                // the previous store was killed; passed to the daemon
+  bool recovered_from_crash = false;          // the previous store was killed; passed to the daemon
   int ready_fd = -1;  // passed to the first daemon, which writes a line once it accepts connections
 };
 
@@ -48,11 +48,11 @@ class Keeper {
   // Started by a daemon whose keeper died: takes over the descriptors that the daemon sends. Returns the exit code.
   [[nodiscard]] int run_for_daemon(UniqueFd channel, std::int32_t daemon_pid);
   // Replaces a keeper of another build, which left a list of what it held (takeover.h). Returns the exit code.
-  [[nodiscard]] int run_estate(UniqueFd list);
+  [[nodiscard]] int run_handover(UniqueFd list);
 
  private:
   // A daemon that dies earlier may have died of what it adopted
-  static constexpr std::uint64_t kYoungNs = 1'000'000'000;
+  static constexpr std::uint64_t kEarlyDeathNs = 1'000'000'000;
   static constexpr std::uint32_t kMaxDeaths = 10;  // within kDeathWindowNs: then the keeper gives up
   static constexpr std::uint64_t kDeathWindowNs = 30'000'000'000ULL;
   static constexpr std::uint64_t kMinBackoffMs = 10;
@@ -66,31 +66,31 @@ class Keeper {
   [[nodiscard]] Status end_daemon();
   [[nodiscard]] Status start_daemon();
   void restore();
-  void tell_dropped_lines();
+  void report_dropped_lines();
   // Handles all pending messages; false at end-of-file, or after a message that daemons do not send.
   [[nodiscard]] bool take_messages();
-  void take(ReceivedMessage received);
+  void handle_message(ReceivedMessage received);
   [[nodiscard]] bool send();
-  void hand_over(UniqueFd program, bool may_come_back);
-  void go_back();
-  void pass_signal();
-  void tell_stopped();
+  void exec_program(UniqueFd program, bool may_roll_back);
+  void roll_back();
+  void forward_signal();
+  void report_stopped();
   void reap_children();
   [[nodiscard]] bool too_many_deaths();
   [[nodiscard]] int end(int code);
 
   KeeperOptions options_;
-  std::map<HeldTag, UniqueFd> held_;
-  UniqueFd next_;             // program that takes over when the daemon is gone
-  UniqueFd former_;           // previous program, until a daemon of this one has worked
-  KeeperChannel channel_;     // open until its daemon is known to have ended
-  os::ProcessHandle daemon_;  // most recent one
+  std::map<DescriptorTag, UniqueFd> descriptors_;
+  UniqueFd successor_program_;  // program that takes over when the daemon is gone
+  UniqueFd previous_program_;   // kept until a daemon of this program has worked
+  KeeperChannel channel_;       // open until its daemon is known to have ended
+  os::ProcessHandle daemon_;    // most recent one
   UniqueFd signals_;
-  bool whole_ = true;               // false while a daemon that started us has not sent all descriptors of its store
-  bool goodbye_ = false;            // the daemon announced a clean shutdown
-  bool stopping_ = false;           // we were told to end
-  bool daemon_is_stopped_ = false;  // as last reported
-  std::uint64_t told_dropped_lines_ = 0;  // of our log, reported to this daemon
+  bool has_all_descriptors_ = true;           // false until a daemon that started us has sent all of them
+  bool shutdown_announced_ = false;           // the daemon announced a clean shutdown
+  bool stopping_ = false;                     // by a signal
+  bool daemon_is_stopped_ = false;            // as last reported
+  std::uint64_t reported_dropped_lines_ = 0;  // of our log, reported to this daemon
   std::uint64_t backoff_ms_ = kMinBackoffMs;
   std::uint64_t started_ns_ = 0;       // start of the daemon
   std::vector<std::uint64_t> deaths_;  // monotonic times of recent early deaths

@@ -17,17 +17,17 @@ namespace {
 
 constexpr int kSendRoom = 4 << 20;  // bytes; a message takes about 800 in the kernel
 // Retry interval when the system has no room for descriptors, which it does not signal
-constexpr std::uint64_t kAgainNs = 100'000'000;
+constexpr std::uint64_t kRetryNs = 100'000'000;
 
 }  // namespace
 
 KeeperChannel::KeeperChannel(UniqueFd socket) : socket_(std::move(socket)) {
-  if (socket_.valid()) os::want_send_room(socket_.get(), kSendRoom);
+  if (socket_.valid()) os::request_send_buffer(socket_.get(), kSendRoom);
 }
 
 void KeeperChannel::close() {
   unsent_.clear();
-  again_ns_ = 0;
+  retry_at_ns_ = 0;
   socket_.reset();
 }
 
@@ -38,30 +38,30 @@ void KeeperChannel::post(const KeeperMessage& message, UniqueFd fd) {
   unsent_.push_back({message, number, std::move(fd)});
 }
 
-bool KeeperChannel::take_back(const HeldTag& tag) {
-  const auto found = std::find_if(unsent_.begin(), unsent_.end(), [&](const Unsent& one) {
-    return one.message.verb == KeeperVerb::kHold && one.message.tag() == tag;
+bool KeeperChannel::cancel_hold(const DescriptorTag& tag) {
+  const auto found = std::find_if(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
+    return unsent.message.type == KeeperMessageType::kHold && unsent.message.tag() == tag;
   });
   if (found == unsent_.end()) return false;
   unsent_.erase(found);
   return true;
 }
 
-bool KeeperChannel::is_unsent(const HeldTag& tag) const {
-  return std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& one) {
-    return one.message.verb == KeeperVerb::kHold && one.message.tag() == tag;
+bool KeeperChannel::is_unsent(const DescriptorTag& tag) const {
+  return std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
+    return unsent.message.type == KeeperMessageType::kHold && unsent.message.tag() == tag;
   });
 }
 
 Status KeeperChannel::flush() {
-  again_ns_ = 0;
+  retry_at_ns_ = 0;
   while (!unsent_.empty()) {
     const Unsent& next = unsent_.front();
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(&next.message);
     const std::span<const int> fds(&next.fd, next.fd >= 0 ? 1 : 0);
     const Result<os::IoResult> sent = os::send_some(socket_.get(), std::span(bytes, sizeof(KeeperMessage)), fds);
     if (sent.code() == Code::kStoreFull) {
-      again_ns_ = os::monotonic_ns() + kAgainNs;
+      retry_at_ns_ = os::monotonic_ns() + kRetryNs;
       return Status::ok();
     }
     if (!sent.is_ok()) return sent.status();
@@ -84,12 +84,12 @@ Result<ReceivedMessage> KeeperChannel::receive(os::Deadline deadline) {
   // A peer that ended before it had read everything causes one ECONNRESET before its last messages can be read.
   if (result.code() == Code::kStoreUnavailable) result = os::receive_some(socket_.get(), bytes, fds);
   if (!result.is_ok()) return result.status();
-  if (result->closed) return Status(Code::kStoreUnavailable, "the other of keeper and daemon is gone", true);
+  if (result->closed) return Status(Code::kStoreUnavailable, "peer process exited", true);
   if (result->would_block) return Status(Code::kTimeout, "no message between keeper and daemon yet", true);
-  if (result->fds_lost) return os::errno_status(EMFILE, "taking a descriptor from the other of keeper and daemon");
+  if (result->fds_lost) return os::errno_status(EMFILE, "receiving a descriptor from the peer process");
   if (result->bytes != sizeof(KeeperMessage) || received.message.magic != kKeeperMagic || fds.size() > 1) {
-    return Status(Code::kVersionMismatch,
-                  concat("a message of ", result->bytes, " bytes between keeper and daemon is not of this version"));
+    return Status(Code::kVersionMismatch, concat("a message of ", result->bytes,
+                                                 " bytes between keeper and daemon does not match this version"));
   }
   if (!fds.empty()) received.fd = std::move(fds.front());
   return received;

@@ -2,7 +2,7 @@
 //
 //   daemon -> keeper   Hold(tag) + fd
 //                      Drop(tag)
-//                      Goodbye: clean shutdown, end without starting a new daemon
+//                      Shutdown: clean shutdown, end without starting a new daemon
 //                      Upgrade(number) + fd of a program, answered by Ack(number): run it in place of the keeper when
 //                      the daemon is gone; Upgrade without fd cancels
 //                      Restored: a daemon that started its keeper has sent all descriptors of its store
@@ -21,12 +21,12 @@
 #include <deque>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
-enum class HeldKind : std::uint32_t {
+enum class DescriptorKind : std::uint32_t {
   kListenSocket = 1,
   kRegion = 2,       // number: RegionKind
   kSegment = 3,      // number: generation << 32 | segment
@@ -36,21 +36,21 @@ enum class HeldKind : std::uint32_t {
   kAddressLock = 7,  // address.h
 };
 
-struct HeldTag {
-  HeldKind kind = HeldKind::kListenSocket;
+struct DescriptorTag {
+  DescriptorKind kind = DescriptorKind::kListenSocket;
   std::uint64_t number = 0;
-  auto operator<=>(const HeldTag&) const = default;
+  auto operator<=>(const DescriptorTag&) const = default;
 };
 
-[[nodiscard]] constexpr HeldTag segment_tag(std::uint32_t segment, std::uint32_t generation) {
-  return {HeldKind::kSegment, (static_cast<std::uint64_t>(generation) << 32) | segment};
+[[nodiscard]] constexpr DescriptorTag segment_tag(std::uint32_t segment, std::uint32_t generation) {
+  return {DescriptorKind::kSegment, (static_cast<std::uint64_t>(generation) << 32) | segment};
 }
 
-enum class KeeperVerb : std::uint32_t {
+enum class KeeperMessageType : std::uint32_t {
   kHold = 1,
   kAck = 2,
   kDrop = 3,
-  kGoodbye = 4,
+  kShutdown = 4,
   kRestore = 5,
   kRestored = 6,
   kUpgrade = 7,
@@ -61,18 +61,18 @@ inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2"; a keeper
 
 struct KeeperMessage {
   std::uint32_t magic = kKeeperMagic;
-  KeeperVerb verb{};
-  HeldKind kind{};
+  KeeperMessageType type{};
+  DescriptorKind kind{};
   std::uint32_t reserved = 0;
   std::uint64_t number = 0;
 
-  [[nodiscard]] HeldTag tag() const { return {kind, number}; }
+  [[nodiscard]] DescriptorTag tag() const { return {kind, number}; }
 };
 static_assert(sizeof(KeeperMessage) == 24);
 
-[[nodiscard]] inline KeeperMessage keeper_message(KeeperVerb verb, const HeldTag& tag = {}) {
+[[nodiscard]] inline KeeperMessage keeper_message(KeeperMessageType type, const DescriptorTag& tag = {}) {
   KeeperMessage message;
-  message.verb = verb;
+  message.type = type;
   message.kind = tag.kind;
   message.number = tag.number;
   return message;
@@ -98,15 +98,15 @@ class KeeperChannel {
   void post(const KeeperMessage& message, int fd = -1);
   void post(const KeeperMessage& message, UniqueFd fd);
   // Removes an unsent Hold; false if there is none, i.e. it was sent or never posted.
-  [[nodiscard]] bool take_back(const HeldTag& tag);
+  [[nodiscard]] bool cancel_hold(const DescriptorTag& tag);
   // Sends as much as there is room for. On error, nothing can be sent any more.
   [[nodiscard]] Status flush();
   [[nodiscard]] bool all_sent() const { return unsent_.empty(); }
-  [[nodiscard]] bool is_unsent(const HeldTag& tag) const;  // whether its Hold is still queued
-  // wants_write(): flush when the socket is writable. again_ns(): flush at that time instead, because the system has no
-  // room for more descriptors in flight.
-  [[nodiscard]] bool wants_write() const { return !unsent_.empty() && again_ns_ == 0; }
-  [[nodiscard]] std::uint64_t again_ns() const { return again_ns_; }  // 0: no retry is scheduled
+  [[nodiscard]] bool is_unsent(const DescriptorTag& tag) const;  // whether its Hold is still queued
+  // wants_write(): flush when the socket is writable. retry_at_ns(): flush at that time instead, because the system has
+  // no room for more descriptors in flight.
+  [[nodiscard]] bool wants_write() const { return !unsent_.empty() && retry_at_ns_ == 0; }
+  [[nodiscard]] std::uint64_t retry_at_ns() const { return retry_at_ns_; }  // 0: no retry is scheduled
 
   // Does not wait. kTimeout: nothing pending. kStoreUnavailable: the other side closed its end, and everything it sent
   // was received. Other errors: the message is not of this version.
@@ -122,7 +122,7 @@ class KeeperChannel {
 
   UniqueFd socket_;
   std::deque<Unsent> unsent_;
-  std::uint64_t again_ns_ = 0;
+  std::uint64_t retry_at_ns_ = 0;
 };
 
 }  // namespace entrepot

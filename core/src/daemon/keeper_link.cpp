@@ -3,24 +3,25 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "os/clock.h"
+#include "os/log.h"
 #include "os/process.h"
 #include "os/socket.h"
+#include "os/spawn.h"
 
 namespace entrepot {
 
 namespace {
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
-constexpr std::uint64_t kKeeperGraceNs = kSecondNs;   // for a keeper whose channel broke to exit by itself
-constexpr std::uint64_t kStartNs = 10 * kSecondNs;    // for a new keeper to report that it is ready
-constexpr std::uint64_t kLoneTryNs = kSecondNs;       // between two attempts to start one
-constexpr std::uint64_t kKillTryNs = 10 * kSecondNs;  // between two tries to kill one
-constexpr std::uint64_t kLookNs = kSecondNs / 50;     // polling interval for a process without a pidfd
-constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;  // for the keeper to accept another program
-constexpr std::uint64_t kGoodbyeMs = 5'000;           // for the keeper's socket to accept the last message
+constexpr std::uint64_t kKeeperGraceNs = kSecondNs;     // for a keeper whose channel broke to exit by itself
+constexpr std::uint64_t kStartNs = 10 * kSecondNs;      // for a new keeper to report that it is ready
+constexpr std::uint64_t kAloneRetryNs = kSecondNs;      // between two attempts to start one
+constexpr std::uint64_t kKillRetryNs = 10 * kSecondNs;  // between two tries to kill one
+constexpr std::uint64_t kPollNs = kSecondNs / 50;       // polling interval for a process without a pidfd
+constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;    // for the keeper to accept another program
+constexpr std::uint64_t kShutdownSendMs = 5'000;        // for the keeper's socket to accept the last message
 constexpr int kChannelInKeeper = 3;
 constexpr std::uint64_t kKeeperChannelKey = 1;
 constexpr std::uint64_t kKeeperKey = 2;
@@ -32,20 +33,20 @@ Status KeeperLink::take_over() {
   poller_ = std::move(poller);
   while (true) {
     ASSIGN_OR_RETURN(ReceivedMessage received, channel_.receive(os::Deadline::never()));
-    if (received.message.verb == KeeperVerb::kRestored) {
+    if (received.message.type == KeeperMessageType::kRestored) {
       keeper_pid_ = static_cast<std::uint32_t>(received.message.number);
       break;
     }
-    if (received.message.verb != KeeperVerb::kRestore || !received.fd.valid()) {
+    if (received.message.type != KeeperMessageType::kRestore || !received.fd.valid()) {
       return Status(Code::kInternal,
-                    concat("the keeper sent verb ", received.message.verb, " instead of what it holds"));
+                    concat("the keeper sent message type ", received.message.type, " instead of its descriptors"));
     }
-    held_.insert_or_assign(received.message.tag(), std::move(received.fd));
+    descriptors_.insert_or_assign(received.message.tag(), std::move(received.fd));
   }
   keeper_ = os::ProcessHandle::of_parent(static_cast<std::int32_t>(keeper_pid_));
   RETURN_IF_ERROR(watch());
-  if (keeper_.gone()) {
-    log_warning("keeper ", keeper_pid_, " ended when it had sent what it held; starting another");
+  if (keeper_.has_exited()) {
+    log_warning("keeper ", keeper_pid_, " exited after sending its descriptors; starting another");
     keeper_ended();
   }
   return Status::ok();
@@ -57,41 +58,41 @@ Status KeeperLink::watch() {
   return keeper_.fd() < 0 ? Status::ok() : poller_->add(keeper_.fd(), kKeeperKey, true, false);
 }
 
-void KeeperLink::hold(const HeldTag& tag, UniqueFd fd) {
+void KeeperLink::hold(const DescriptorTag& tag, UniqueFd fd) {
   if (may_restore()) {
-    static_cast<void>(channel_.take_back(tag));  // of a descriptor that this one replaces
-    channel_.post(keeper_message(KeeperVerb::kHold, tag), fd.get());
+    static_cast<void>(channel_.cancel_hold(tag));  // of a descriptor that this one replaces
+    channel_.post(keeper_message(KeeperMessageType::kHold, tag), fd.get());
   }
-  held_.insert_or_assign(tag, std::move(fd));
+  descriptors_.insert_or_assign(tag, std::move(fd));
   send();
 }
 
-bool KeeperLink::is_safe(const HeldTag& tag) const {
+bool KeeperLink::is_held_by_keeper(const DescriptorTag& tag) const {
   // A keeper that is being filled, or does not exist, starts no daemon; one that is being ended still could.
   return (state_ != State::kLinked && state_ != State::kEnding) || !channel_.is_unsent(tag);
 }
 
-void KeeperLink::drop(const HeldTag& tag) {
-  if (!held_.contains(tag)) return;
-  if (may_restore() && !channel_.take_back(tag)) channel_.post(keeper_message(KeeperVerb::kDrop, tag));
-  held_.erase(tag);
+void KeeperLink::drop(const DescriptorTag& tag) {
+  if (!descriptors_.contains(tag)) return;
+  if (may_restore() && !channel_.cancel_hold(tag)) channel_.post(keeper_message(KeeperMessageType::kDrop, tag));
+  descriptors_.erase(tag);
   send();
 }
 
-int KeeperLink::fd(const HeldTag& tag) const {
-  const auto found = held_.find(tag);
-  return found == held_.end() ? -1 : found->second.get();
+int KeeperLink::fd(const DescriptorTag& tag) const {
+  const auto found = descriptors_.find(tag);
+  return found == descriptors_.end() ? -1 : found->second.get();
 }
 
 void KeeperLink::on_event() {
   const auto ready = poller_->wait(os::Deadline::after_ms(0));
-  if (!ready.is_ok()) return lose(ready.status());
+  if (!ready.is_ok()) return on_channel_lost(ready.status());
   // Its end first: earlier messages are then meaningless.
-  if (keeper_.gone() && state_ != State::kAlone) return keeper_ended();
-  for (const os::Ready& one : *ready) {
-    if (one.key != kKeeperChannelKey || !channel_.is_open()) continue;
-    if (one.writable) send();
-    if (one.readable || one.hangup) take_messages();
+  if (keeper_.has_exited() && state_ != State::kAlone) return keeper_ended();
+  for (const os::Ready& event : *ready) {
+    if (event.key != kKeeperChannelKey || !channel_.is_open()) continue;
+    if (event.writable) send();
+    if (event.readable || event.hangup) take_messages();
   }
 }
 
@@ -99,51 +100,51 @@ void KeeperLink::take_messages() {
   while (channel_.is_open() && state_ != State::kEnding) {
     const auto received = channel_.receive();
     if (received.code() == Code::kTimeout) return;
-    if (!received.is_ok()) return lose(received.status());
-    take(received->message);
+    if (!received.is_ok()) return on_channel_lost(received.status());
+    handle_message(received->message);
   }
 }
 
-void KeeperLink::take(const KeeperMessage& message) {
-  if (message.verb == KeeperVerb::kRestored && state_ == State::kStarting) return fill();
-  if (message.verb == KeeperVerb::kAck) {  // possibly for an upgrade that was given up
+void KeeperLink::handle_message(const KeeperMessage& message) {
+  if (message.type == KeeperMessageType::kRestored && state_ == State::kStarting) return fill();
+  if (message.type == KeeperMessageType::kAck) {  // possibly for an upgrade that was given up
     if (upgrade_ && upgrade_->number == message.number) finish_upgrade(Status::ok());
     return;
   }
-  if (message.verb == KeeperVerb::kLogDropped) {
+  if (message.type == KeeperMessageType::kLogDropped) {
     keeper_log_lines_dropped_ = message.number;
     return;
   }
-  log_error("the keeper sent verb ", message.verb, " although nothing was asked");
+  log_error("the keeper sent message type ", message.type, " unexpectedly");
 }
 
 void KeeperLink::send() {
   if (!takes_messages()) return;
   Status flushed = channel_.flush();
   if (flushed.is_ok() && state_ == State::kFilling && channel_.all_sent()) {
-    // Only now, so that what was published meanwhile is included; from here on is_safe() is checked for each.
+    // Only now, so that what was published meanwhile is included; from here on is_held_by_keeper() is checked for each.
     state_ = State::kLinked;
-    channel_.post(keeper_message(KeeperVerb::kRestored));
+    channel_.post(keeper_message(KeeperMessageType::kRestored));
     flushed = channel_.flush();
   }
-  if (!flushed.is_ok()) return lose(flushed);
+  if (!flushed.is_ok()) return on_channel_lost(flushed);
   if (channel_.wants_write() != watches_write_) {
     watches_write_ = channel_.wants_write();
     const Status changed = poller_->change(channel_.fd(), kKeeperChannelKey, true, watches_write_);
-    if (!changed.is_ok()) return lose(changed);
+    if (!changed.is_ok()) return on_channel_lost(changed);
   }
   const bool is_new = static_cast<std::int32_t>(keeper_pid_) != keeper_.pid();
   if (state_ == State::kLinked && is_new && channel_.all_sent()) {
     keeper_pid_ = static_cast<std::uint32_t>(keeper_.pid());
-    log_info("keeper ", keeper_pid_, " started, holds ", held_.size(), " descriptors");
+    log_info("keeper ", keeper_pid_, " started and holds ", descriptors_.size(), " descriptors");
   }
 }
 
 // The channel is unusable; the process may be alive, and is replaced only once it has ended.
-void KeeperLink::lose(const Status& why) {
+void KeeperLink::on_channel_lost(const Status& why) {
   if (state_ == State::kEnding || state_ == State::kAlone) return;
-  if (keeper_.gone()) return keeper_ended();
-  log_warning("keeper ", keeper_.pid(), " is lost (", why.message(), "): it is replaced when it has ended");
+  if (keeper_.has_exited()) return keeper_ended();
+  log_warning("lost contact with keeper ", keeper_.pid(), " (", why.message(), "): it is replaced when it exits");
   end_keeper(kKeeperGraceNs);
 }
 
@@ -155,7 +156,7 @@ void KeeperLink::end_keeper(std::uint64_t grace_ns) {
 
 void KeeperLink::keeper_ended() {
   const bool was_linked = state_ == State::kLinked || state_ == State::kEnding;
-  if (state_ == State::kLinked) log_warning("keeper ", keeper_.pid(), " is gone; starting another");
+  if (state_ == State::kLinked) log_warning("keeper ", keeper_.pid(), " exited; starting another");
   if (channel_.is_open()) poller_->remove(channel_.fd());
   if (keeper_.fd() >= 0) poller_->remove(keeper_.fd());
   channel_.close();
@@ -163,12 +164,12 @@ void KeeperLink::keeper_ended() {
   keeper_ = os::ProcessHandle();
   while (os::reap()) {  // it is our child if we started it after an earlier one died
   }
-  finish_upgrade(Status(Code::kStoreUnavailable, "the keeper, which would have taken over, is gone: try again", true));
+  finish_upgrade(Status(Code::kStoreUnavailable, "the keeper exited during the upgrade: try again", true));
   if (was_linked) return start_keeper();
-  log_error("the new keeper ended at once, so the store dies with this daemon until there is one");
+  log_error("the new keeper exited immediately; until another one runs, the store is lost if this daemon dies");
   keeper_pid_ = 0;
   state_ = State::kAlone;
-  state_until_ns_ = os::monotonic_ns() + kLoneTryNs;
+  state_until_ns_ = os::monotonic_ns() + kAloneRetryNs;
 }
 
 void KeeperLink::start_keeper() {
@@ -178,10 +179,10 @@ void KeeperLink::start_keeper() {
     state_until_ns_ = os::monotonic_ns() + kStartNs;
     return;
   }
-  log_error("no keeper can be started, so the store dies with this daemon: ", started.to_string());
+  log_error("cannot start a keeper, so the store is lost if this daemon dies: ", started.to_string());
   keeper_pid_ = 0;
   state_ = State::kAlone;
-  state_until_ns_ = os::monotonic_ns() + kLoneTryNs;
+  state_until_ns_ = os::monotonic_ns() + kAloneRetryNs;
 }
 
 Status KeeperLink::spawn_keeper() {
@@ -212,54 +213,56 @@ Status KeeperLink::spawn_keeper() {
 void KeeperLink::fill() {
   state_ = State::kFilling;
   state_until_ns_ = UINT64_MAX;
-  for (const auto& [tag, fd] : held_)
-    channel_.post(keeper_message(KeeperVerb::kHold, tag), fd.get());
+  for (const auto& [tag, fd] : descriptors_)
+    channel_.post(keeper_message(KeeperMessageType::kHold, tag), fd.get());
   send();
 }
 
 std::uint64_t KeeperLink::next_tick_ns() const {
   std::uint64_t next = state_until_ns_;
-  if (channel_.again_ns() != 0) next = std::min(next, channel_.again_ns());
+  if (channel_.retry_at_ns() != 0) next = std::min(next, channel_.retry_at_ns());
   if (upgrade_) next = std::min(next, upgrade_->until_ns);
-  if (keeper_.pid() != 0 && keeper_.fd() < 0) next = std::min(next, os::monotonic_ns() + kLookNs);
+  if (keeper_.pid() != 0 && keeper_.fd() < 0) next = std::min(next, os::monotonic_ns() + kPollNs);
   return next;
 }
 
 void KeeperLink::tick() {
   const std::uint64_t now = os::monotonic_ns();
-  if (state_ != State::kAlone && keeper_.fd() < 0 && keeper_.gone()) keeper_ended();
-  if (channel_.again_ns() != 0 && now >= channel_.again_ns()) send();
+  if (state_ != State::kAlone && keeper_.fd() < 0 && keeper_.has_exited()) keeper_ended();
+  if (channel_.retry_at_ns() != 0 && now >= channel_.retry_at_ns()) send();
   if (upgrade_ && now >= upgrade_->until_ns) {
-    if (takes_messages()) channel_.post(keeper_message(KeeperVerb::kUpgrade));  // without a program: cancels
+    if (takes_messages()) channel_.post(keeper_message(KeeperMessageType::kUpgrade));  // without a program: cancels
     send();
     finish_upgrade(Status(Code::kTimeout,
                           concat("the keeper (process ", keeper_pid_,
-                                 ") does not answer, so nothing was changed: is it "
-                                 "stopped? Try again when it runs"),
+                                 ") does not respond, so nothing was changed: it may be "
+                                 "stopped; try again when it runs"),
                           true));
   }
   if (now < state_until_ns_) return;
   state_until_ns_ = UINT64_MAX;
   if (state_ == State::kAlone) return start_keeper();
   if (state_ == State::kStarting) {
-    log_error("the new keeper (process ", keeper_.pid(), ") says nothing: it is ended, and another is started");
+    log_error("the new keeper (process ", keeper_.pid(), ") does not respond: terminating it and starting another");
     end_keeper(0);
     state_until_ns_ = UINT64_MAX;
   }
   if (state_ != State::kEnding) return;
   if (const Status killed = keeper_.kill(); !killed.is_ok()) {
-    log_error("keeper ", keeper_.pid(), " cannot be killed, and is not replaced before it ends: ", killed.to_string());
-    state_until_ns_ = now + kKillTryNs;
+    log_error("cannot kill keeper ", keeper_.pid(), ", so it is not replaced until it exits: ", killed.to_string());
+    state_until_ns_ = now + kKillRetryNs;
   }
 }
 
 void KeeperLink::upgrade(UniqueFd program, Done done) {
   if (state_ != State::kLinked) {
-    return done(Status(Code::kStoreUnavailable, "the store has no keeper just now, which would take over: try again"));
+    return done(
+        Status(Code::kStoreUnavailable, "the store currently has no keeper, which an upgrade needs: try again"));
   }
-  if (upgrade_) return done(Status(Code::kStoreUnavailable, "another upgrade is under way: try again", true));
+  if (upgrade_) return done(Status(Code::kStoreUnavailable, "another upgrade is in progress: try again", true));
   upgrade_ = Upgrade{next_upgrade_++, os::monotonic_ns() + kUpgradeNs, std::move(done)};
-  channel_.post(keeper_message(KeeperVerb::kUpgrade, {HeldKind::kListenSocket, upgrade_->number}), std::move(program));
+  channel_.post(keeper_message(KeeperMessageType::kUpgrade, {DescriptorKind::kListenSocket, upgrade_->number}),
+                std::move(program));
   send();
 }
 
@@ -270,19 +273,19 @@ void KeeperLink::finish_upgrade(const Status& status) {
   done(status);
 }
 
-void KeeperLink::goodbye() {
+void KeeperLink::send_shutdown() {
   if (!takes_messages()) return;
-  channel_.post(keeper_message(KeeperVerb::kGoodbye));
-  const auto deadline = os::Deadline::after_ms(kGoodbyeMs);
+  channel_.post(keeper_message(KeeperMessageType::kShutdown));
+  const auto deadline = os::Deadline::after_ms(kShutdownSendMs);
   Status sent = channel_.flush();
   while (sent.is_ok() && !channel_.all_sent()) {
     const auto writable = os::wait_writable(channel_.fd(), deadline);
     if (!writable.is_ok() || !*writable) break;
-    if (channel_.again_ns() != 0) os::pause_ms(1);
+    if (channel_.retry_at_ns() != 0) os::pause_ms(1);
     sent = channel_.flush();
   }
   if (channel_.all_sent()) return;
-  log_warning("the keeper did not hear that the store ends, so it is killed");
+  log_warning("the keeper did not receive the shutdown message; killing it");
   if (const Status killed = keeper_.kill(); !killed.is_ok()) log_error(killed.to_string());
 }
 

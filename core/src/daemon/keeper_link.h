@@ -12,7 +12,7 @@
 // for dead. A keeper is replaced only once it is known to have ended.
 //
 // Nothing here waits for the keeper. hold() sends, or queues what the keeper's socket has no room for; what lies in
-// held memory may be published, and a client served, once is_safe().
+// held memory may be published, and a client served, once is_held_by_keeper().
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "daemon/keeper_channel.h"
 #include "os/events.h"
 #include "os/process_handle.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
@@ -42,12 +42,12 @@ class KeeperLink {
   [[nodiscard]] Status take_over();
 
   // Takes the descriptor; fd(tag) returns it from now on.
-  void hold(const HeldTag& tag, UniqueFd fd);
+  void hold(const DescriptorTag& tag, UniqueFd fd);
   // Whether the next daemon will have it, as far as possible: without a keeper, there is nothing to wait for.
-  [[nodiscard]] bool is_safe(const HeldTag& tag) const;
-  void drop(const HeldTag& tag);
-  [[nodiscard]] int fd(const HeldTag& tag) const;  // -1: not held
-  [[nodiscard]] const std::map<HeldTag, UniqueFd>& all() const { return held_; }
+  [[nodiscard]] bool is_held_by_keeper(const DescriptorTag& tag) const;
+  void drop(const DescriptorTag& tag);
+  [[nodiscard]] int fd(const DescriptorTag& tag) const;  // -1: not held
+  [[nodiscard]] const std::map<DescriptorTag, UniqueFd>& all() const { return descriptors_; }
 
   // For a poller, never changes: call on_event() when readable, and tick() at next_tick_ns() (UINT64_MAX: never).
   [[nodiscard]] int event_fd() const { return poller_ ? poller_->fd() : -1; }
@@ -67,7 +67,7 @@ class KeeperLink {
   void upgrade(UniqueFd program, Done done);
 
   // Clean shutdown: the keeper ends too, and starts no daemon.
-  void goodbye();
+  void send_shutdown();
 
  private:
   enum class State : std::uint8_t { kLinked, kEnding, kStarting, kFilling, kAlone };
@@ -79,9 +79,9 @@ class KeeperLink {
 
   [[nodiscard]] Status watch();
   void take_messages();
-  void take(const KeeperMessage& message);
+  void handle_message(const KeeperMessage& message);
   void send();
-  void lose(const Status& why);
+  void on_channel_lost(const Status& why);
   void end_keeper(std::uint64_t grace_ns);
   void keeper_ended();
   void start_keeper();
@@ -99,7 +99,7 @@ class KeeperLink {
   bool watches_write_ = false;
   std::uint64_t state_until_ns_ = UINT64_MAX;  // ending: killed then; starting: given up then; alone: retried then
   std::vector<std::string> keeper_arguments_;
-  std::map<HeldTag, UniqueFd> held_;
+  std::map<DescriptorTag, UniqueFd> descriptors_;
   std::uint32_t keeper_pid_ = 0;
   std::uint64_t keeper_log_lines_dropped_ = 0;
   std::optional<Upgrade> upgrade_;

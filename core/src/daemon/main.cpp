@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "daemon/address.h"
 #include "daemon/config.h"
@@ -17,6 +16,7 @@
 #include "os/clock.h"
 #include "os/events.h"
 #include "os/files.h"
+#include "os/log.h"
 #include "os/process.h"
 #include "os/program.h"
 #include "os/socket.h"
@@ -31,23 +31,23 @@ constexpr int kStandardError = 2;
 
 // The exit code tells it too, so if nobody reads standard error, this waits for a second at most.
 int fail(const Status& status, int code) {
-  const auto writable = os::wait_writable(kStandardError, os::Deadline::after_ms(kLastLinesMs));
+  const auto writable = os::wait_writable(kStandardError, os::Deadline::after_ms(kFlushLimitMs));
   if (!writable.is_ok() || !*writable) return code;
-  [[maybe_unused]] const Status said = os::write_text(kStandardError, concat("entrepotd: ", status.message(), "\n"));
+  [[maybe_unused]] const Status ignored = os::write_text(kStandardError, concat("entrepotd: ", status.message(), "\n"));
   return code;
 }
 
 // Terminate handler: logs the reason, which would otherwise be lost in the background log, and aborts.
-[[noreturn]] void say_why_it_ends() {
+[[noreturn]] void log_and_abort() {
   std::string why = "no exception";
   try {
     if (std::current_exception()) std::rethrow_exception(std::current_exception());
   } catch (const std::exception& error) {
     why = error.what();
   } catch (...) {
-    why = "an exception of an unknown type";
+    why = "an exception of unknown type";
   }
-  log_error("this process ends itself (std::terminate): ", why);
+  log_error("aborting (std::terminate): ", why);
   flush_log();
   std::abort();
 }
@@ -67,16 +67,16 @@ int start_store(const DaemonConfig& config) {
   if (const Status fits = check_capacity(config); !fits.is_ok()) return fail(fits, kExitCannotStart);
   // If several start at once, one wins; the lock ends with the store.
   auto lock = os::lock_file(address_lock_path(config.socket_path));
-  if (!lock.is_ok()) return fail(address_is_taken(config.socket_path, lock.status()), kExitCannotStart);
+  if (!lock.is_ok()) return fail(address_in_use_error(config.socket_path, lock.status()), kExitCannotStart);
   // Keep the record of a killed store until there is a new store. If the file cannot be written, error messages are
   // less helpful or that record is lost, nothing worse.
-  const bool follows_killed = follows_killed_store(config.socket_path);
+  const bool recovered_from_crash = predecessor_was_killed(config.socket_path);
   const auto pid = static_cast<std::uint32_t>(os::current_pid());
-  static_cast<void>(write_address_owner(lock->get(), pid, follows_killed));
+  static_cast<void>(write_address_owner(lock->get(), pid, recovered_from_crash));
   auto listening = os::listen_unix(config.socket_path);
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
   // The address is ours now, so any user of our spill subdirectory is a stranger.
-  if (const Status usable = check_spill_door(os::system_file_io(), config); !usable.is_ok()) {
+  if (const Status usable = validate_spill_config(os::system_file_io(), config); !usable.is_ok()) {
     if (const Status removed = os::remove_file(config.socket_path); !removed.is_ok()) fail(removed, kExitCannotStart);
     return fail(usable, kExitCannotStart);
   }
@@ -86,7 +86,7 @@ int start_store(const DaemonConfig& config) {
     }
   }
   KeeperOptions options = keeper_options(config);
-  options.follows_killed = follows_killed;
+  options.recovered_from_crash = recovered_from_crash;
   return Keeper(std::move(options)).run_new(listening.take(), lock.take());
 }
 
@@ -106,17 +106,17 @@ int run(const std::vector<std::string>& arguments) {
   }
   os::raise_descriptor_limit();
   if (const Status ignored = os::ignore_sigxfsz(); !ignored.is_ok()) return fail(ignored, kExitCannotStart);
-  std::set_terminate(say_why_it_ends);
+  std::set_terminate(log_and_abort);
   log_in_background();
   switch (config->role) {
     case Role::kUser:
       return start_store(*config);
     case Role::kCandidate:
-      std::printf("%s\n", takeover_line().c_str());
+      std::printf("%s\n", candidate_reply().c_str());
       return 0;
     case Role::kKeeper:
-      os::name_process("entrepotd");  // a keeper run by descriptor would otherwise be named after the descriptor
-      if (config->estate_fd >= 0) return Keeper(keeper_options(*config)).run_estate(UniqueFd(config->estate_fd));
+      os::set_process_name("entrepotd");  // a keeper run by descriptor would otherwise be named after the descriptor
+      if (config->handover_fd >= 0) return Keeper(keeper_options(*config)).run_handover(UniqueFd(config->handover_fd));
       return Keeper(keeper_options(*config)).run_for_daemon(UniqueFd(config->daemon_fd), config->daemon_pid);
     case Role::kDaemon:
       break;

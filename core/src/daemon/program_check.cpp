@@ -16,7 +16,8 @@ Status ProgramCheck::open() {
 
 Status ProgramCheck::start(std::string path, std::vector<std::string> arguments, Done done) {
   if (done_) {
-    return Status(Code::kStoreUnavailable, "another program is being asked whether it can take this store over", true);
+    return Status(Code::kStoreUnavailable, "another program is already being checked for an upgrade of this store",
+                  true);
   }
   try {
     std::thread([shared = shared_, path = std::move(path), arguments = std::move(arguments)] {
@@ -28,7 +29,7 @@ Status ProgramCheck::start(std::string path, std::vector<std::string> arguments,
       os::signal_event(shared->event.get());
     }).detach();
   } catch (const std::system_error& error) {
-    return Status(Code::kStoreFull, concat("no thread can be had for an upgrade: ", error.what()), true);
+    return Status(Code::kStoreFull, concat("cannot start a thread for the upgrade: ", error.what()), true);
   }
   done_ = std::move(done);
   return Status::ok();

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "daemon/takeover.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 

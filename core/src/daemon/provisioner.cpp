@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "os/events.h"
+#include "os/log.h"
 #include "os/mapping.h"
 #include "os/memfd.h"
 #include "os/memory_info.h"
@@ -25,26 +25,26 @@ Status check_headroom(std::uint64_t bytes) {
   if (memory.headroom() >= bytes + reserve) return Status::ok();
   return Status(Code::kStoreFull,
                 concat("the machine has ", format_bytes(memory.headroom()), " left of ", format_bytes(memory.ceiling()),
-                       " and the store leaves ", format_bytes(reserve), " of it alone, so ", format_bytes(bytes),
-                       " more cannot be had: free memory, or give the store a smaller --size"),
+                       ", and the store keeps a reserve of ", format_bytes(reserve), " free, so ", format_bytes(bytes),
+                       " more cannot be allocated: free memory, or start the store with a smaller --size"),
                 true);
 }
 
 bool punch(std::uint32_t segment, int fd, std::uint64_t offset, std::uint64_t bytes) {
   const Status punched = os::punch(fd, offset, bytes);
-  if (!punched.is_ok()) log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
+  if (!punched.is_ok()) log_warning("segment ", segment, ": cannot release its pages: ", punched.message());
   return punched.is_ok();
 }
 
 }  // namespace
 
-Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on) {
+Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue) {
   ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));
   bool huge = bytes % os::kHugePageBytes == 0;
   bool populate = true;
   bool any_small = false;
   for (std::uint64_t done = 0; done < bytes;) {
-    if (!go_on()) return Status(Code::kTimeout, "provisioning was cancelled");
+    if (!should_continue()) return Status(Code::kTimeout, "provisioning was cancelled");
     const std::uint64_t step = std::min(huge ? kHugeStepBytes : kSmallStepBytes, bytes - done);
     RETURN_IF_ERROR(check_headroom(step));
     if (huge) {
@@ -99,7 +99,8 @@ void Provisioner::add(ProvisionJob job) {
 }
 
 void Provisioner::enqueue(ProvisionJob job, bool in_front) {
-  const auto first_patient = std::find_if(queue_.begin(), queue_.end(), [](const auto& one) { return !one.urgent; });
+  const auto first_patient =
+      std::find_if(queue_.begin(), queue_.end(), [](const auto& queued_job) { return !queued_job.urgent; });
   if (job.urgent) {
     queue_.insert(in_front ? queue_.begin() : first_patient, std::move(job));
   } else {
@@ -109,8 +110,8 @@ void Provisioner::enqueue(ProvisionJob job, bool in_front) {
 
 void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& one) {
-    return one.segment == segment && one.generation == generation;
+  const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& queued_job) {
+    return queued_job.segment == segment && queued_job.generation == generation;
   });
   if (queued != queue_.end()) {
     queue_.erase(queued);
@@ -119,40 +120,40 @@ void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
   }
 }
 
-void Provisioner::give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes) {
+void Provisioner::return_pages(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    unwanted_.push_back({segment, bytes, std::move(fd)});
+    to_punch_.push_back({segment, bytes, std::move(fd)});
   }
   changed_.notify_all();
 }
 
-bool Provisioner::punch_some() {
-  Unwanted one;
+bool Provisioner::punch_next_step() {
+  PendingPunch pending;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (unwanted_.empty()) return false;
-    one = std::move(unwanted_.front());
-    unwanted_.pop_front();
+    if (to_punch_.empty()) return false;
+    pending = std::move(to_punch_.front());
+    to_punch_.pop_front();
   }
-  const std::uint64_t piece = std::min(kHugeStepBytes, one.bytes - one.punched);
-  if (!punch(one.segment, one.fd.get(), one.punched, piece)) return true;
-  one.punched += piece;
-  if (one.punched == one.bytes) return true;
+  const std::uint64_t piece = std::min(kHugeStepBytes, pending.bytes - pending.punched);
+  if (!punch(pending.segment, pending.fd.get(), pending.punched, piece)) return true;
+  pending.punched += piece;
+  if (pending.punched == pending.bytes) return true;
   const std::lock_guard<std::mutex> lock(mutex_);
-  unwanted_.push_front(std::move(one));
+  to_punch_.push_front(std::move(pending));
   return true;
 }
 
 void Provisioner::make_room_for(const ProvisionJob& job) {
-  bool more = punch_some();
+  bool more = punch_next_step();
   if (job.urgent) {
     while (more && !check_headroom(kHugeStepBytes).is_ok())
-      more = punch_some();
+      more = punch_next_step();
     return;
   }
-  while (more && !urgent_waits() && !cancelled(job))
-    more = punch_some();
+  while (more && !has_urgent_job() && !cancelled(job))
+    more = punch_next_step();
 }
 
 std::vector<Provisioned> Provisioner::take_finished() {
@@ -163,11 +164,11 @@ std::vector<Provisioned> Provisioner::take_finished() {
 void Provisioner::run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); });
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !to_punch_.empty(); });
     if (stopping_) return;  // process exit returns everything
-    if (!unwanted_.empty() && (queue_.empty() || !queue_.front().urgent)) {
+    if (!to_punch_.empty() && (queue_.empty() || !queue_.front().urgent)) {
       lock.unlock();
-      punch_some();
+      punch_next_step();
       lock.lock();
       continue;
     }
@@ -191,24 +192,24 @@ void Provisioner::run() {
 
 std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
-  bool gives_way = false;
+  bool yields = false;
   const auto filled = fill_warm(job.fd.get(), job.bytes, [&] {
     make_room_for(job);
     if (cancelled(job)) return false;
-    gives_way = !job.urgent && urgent_waits();
-    return !gives_way;
+    yields = !job.urgent && has_urgent_job();
+    return !yields;
   });
   if (filled.is_ok()) {
     result.kind = *filled;
     return result;
   }
-  if (gives_way) return std::nullopt;
+  if (yields) return std::nullopt;
   result.status = filled.status();
   punch(job.segment, job.fd.get(), 0, job.bytes);
   return result;
 }
 
-bool Provisioner::urgent_waits() {
+bool Provisioner::has_urgent_job() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return !queue_.empty() && queue_.front().urgent;
 }

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 #include "shm/layout.h"
 
 namespace entrepot {
@@ -58,7 +58,7 @@ class Provisioner {
   // Returns all pages of a memfd to the machine; for a large one that takes longer than the event loop may block (0.15
   // s per GiB). Before each step of urgent work, as many pages are returned as the step takes, before all other work
   // all of them: so memory use never exceeds what it was.
-  void give_back(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes);
+  void return_pages(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes);
   [[nodiscard]] std::vector<Provisioned> take_finished();
 
  private:
@@ -67,14 +67,14 @@ class Provisioner {
   void run();
   [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: interrupted by urgent work
   [[nodiscard]] bool cancelled(const ProvisionJob& job);
-  [[nodiscard]] bool urgent_waits();
-  struct Unwanted {
+  [[nodiscard]] bool has_urgent_job();
+  struct PendingPunch {
     std::uint32_t segment = 0;
     std::uint64_t bytes = 0;
     UniqueFd fd;
     std::uint64_t punched = 0;
   };
-  bool punch_some();  // as much of the unwanted memory as a step fills; false: there was none
+  bool punch_next_step();  // as much of the unwanted memory as a step fills; false: there was none
   void make_room_for(const ProvisionJob& job);
   void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; position among jobs of the same urgency
 
@@ -83,14 +83,14 @@ class Provisioner {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones first
-  std::deque<Unwanted> unwanted_;      // guarded by mutex_; removed by the thread only
+  std::deque<PendingPunch> to_punch_;  // guarded by mutex_; removed by the thread only
   std::vector<Provisioned> finished_;  // guarded by mutex_
   std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
   bool stopping_ = false;              // guarded by mutex_
 };
 
-// Populates all pages of the memfd's mapping, in steps; calls `go_on` before each. Used by the thread, and directly by
-// tests. kStoreFull, with figures: the machine has no more to give.
-[[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& go_on);
+// Populates all pages of the memfd's mapping, in steps; calls `should_continue` before each. Used by the thread, and
+// directly by tests. kStoreFull, with figures: the machine has no more to give.
+[[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue);
 
 }  // namespace entrepot

@@ -25,15 +25,15 @@ class Request {
   [[nodiscard]] bool read(Body& body) {
     if (from_wire(frame_.body, body)) return true;
     state_.refuse(owner_, number_,
-                  Status(Code::kInvalidArgument, concat("a request of type ", frame_.header.type, " cannot be read")));
+                  Status(Code::kInvalidArgument, concat("a request of type ", frame_.header.type, " is malformed")));
     connection_.closing = true;
     return false;
   }
   [[nodiscard]] bool within_batch(std::size_t count) {
     if (count <= kMaxBatch) return true;
     state_.refuse(owner_, number_,
-                  Status(Code::kInvalidArgument,
-                         concat(count, " objects in one request are over the limit of ", kMaxBatch, ": send several")));
+                  Status(Code::kInvalidArgument, concat(count, " objects in one request exceed the limit of ",
+                                                        kMaxBatch, ": split the request")));
     return false;
   }
   // Validates text that is stored and shown. Lookups accept any bytes: an older store may have names that are not
@@ -45,7 +45,7 @@ class Request {
   }
   [[nodiscard]] static Status check_text(std::string_view what, std::string_view text);
   // Charges the cost of a request that may wait; its answer releases it.
-  [[nodiscard]] bool may_wait(std::uint64_t cost) {
+  [[nodiscard]] bool begin_waiting(std::uint64_t cost) {
     const Status room = state_.begin_wait(connection_, cost);
     if (!room.is_ok()) state_.refuse(owner_, number_, room);
     return room.is_ok();
@@ -75,7 +75,7 @@ class Request {
       state_.refuse(owner_, number_, name.status());
     }
   }
-  [[nodiscard]] Asker asker() const { return {*connection_.client, owner_}; }
+  [[nodiscard]] RequestOrigin origin() const { return {*connection_.client, owner_}; }
 
   void lease();
   void unlease();

@@ -36,17 +36,17 @@ SealSpec spec_of(const SealObject& object) {
 }  // namespace
 
 Status Request::check_text(std::string_view what, std::string_view text) {
-  const std::size_t end = utf8_end(text);
+  const std::size_t end = utf8_valid_length(text);
   if (end == text.size()) return Status::ok();
   return Status(Code::kInvalidArgument,
                 concat("the ", what, " '", to_utf8(text, kShownTextBytes), "' is not UTF-8: byte ", end, " is ",
-                       static_cast<std::uint8_t>(text[end]), ", which begins no character; encode it as UTF-8"));
+                       static_cast<std::uint8_t>(text[end]), ", which cannot start a character; encode it as UTF-8"));
 }
 
 void Request::lease() {
   LeaseRequest body;
-  if (!read(body) || !may_wait(kWaiterCost)) return;
-  state_.store.lease(asker(), body.min_bytes, body.want_bytes, body.timeout_ms,
+  if (!read(body) || !begin_waiting(kWaiterCost)) return;
+  state_.store.lease(origin(), body.min_bytes, body.want_bytes, body.timeout_ms,
                      [&state = state_, owner = owner_, number = number_](Result<LeaseGrant> granted) {
                        state.end_wait(owner, kWaiterCost);
                        if (!granted.is_ok()) return state.refuse(owner, number, granted.status());
@@ -114,16 +114,16 @@ void Request::lookup() {
   LookupRequest body;
   if (!read(body) || !within_batch(body.ids.size())) return;
   const std::uint64_t cost = kWaiterCost + body.ids.size();
-  if (!may_wait(cost)) return;
+  if (!begin_waiting(cost)) return;
   state_.store.lookup(
-      asker(), std::move(body.ids), body.timeout_ms, body.load_ms,
+      origin(), std::move(body.ids), body.timeout_ms, body.load_ms,
       [&state = state_, owner = owner_, number = number_, cost](const std::vector<LookupOutcome>& found) {
         state.end_wait(owner, cost);
         LookupReply reply;
         reply.results.reserve(found.size());
-        for (const LookupOutcome& one : found)
-          reply.results.push_back(
-              {one.code, one.slot, one.generation, static_cast<std::uint8_t>(one.resident ? 1 : 0), one.message});
+        for (const LookupOutcome& outcome : found)
+          reply.results.push_back({outcome.code, outcome.slot, outcome.generation,
+                                   static_cast<std::uint8_t>(outcome.resident ? 1 : 0), outcome.message});
         state.reply(owner, number, reply);
       });
 }
@@ -162,8 +162,8 @@ void Request::info() {
 
 void Request::wait_provisioned() {
   WaitRequest body;
-  if (!read(body) || !may_wait(kWaiterCost)) return;
-  state_.store.wait_provisioned(asker(), body.timeout_ms,
+  if (!read(body) || !begin_waiting(kWaiterCost)) return;
+  state_.store.wait_provisioned(origin(), body.timeout_ms,
                                 [&state = state_, owner = owner_, number = number_](const Status& done) {
                                   state.end_wait(owner, kWaiterCost);
                                   if (!done.is_ok()) return state.refuse(owner, number, done);
@@ -174,14 +174,14 @@ void Request::wait_provisioned() {
 void Request::grow_pins() {
   GrowPinsRequest body;
   if (!read(body)) return;
-  const Result<std::uint32_t> places = state_.grow_pins(*connection_.client, body.pins);
-  if (!places.is_ok()) return answer(places.status());
-  answer(GrowPinsReply{*places});
+  const Result<std::uint32_t> reserved_pins = state_.grow_pins(*connection_.client, body.pins);
+  if (!reserved_pins.is_ok()) return answer(reserved_pins.status());
+  answer(GrowPinsReply{*reserved_pins});
 }
 
 void Request::upgrade() {
   UpgradeRequest body;
-  if (!read(body) || !may_wait(kWaiterCost)) return;
+  if (!read(body) || !begin_waiting(kWaiterCost)) return;
   state_.upgrade(body.program, [&state = state_, owner = owner_, number = number_](const Result<std::string>& version) {
     state.end_wait(owner, kWaiterCost);
     if (!version.is_ok()) return state.refuse(owner, number, version.status());
@@ -208,7 +208,7 @@ void ServerState::handle(Connection& connection, Frame& frame) {
     case MessageType::kEvict:
       return request.evict();
     case MessageType::kReleased:
-      return store.released();
+      return store.rescan_pins();
     case MessageType::kOpenSession:
       return request.open_session();
     case MessageType::kCloseSession:
@@ -238,7 +238,7 @@ void ServerState::handle(Connection& connection, Frame& frame) {
     case MessageType::kInfo:
       return request.info();
     case MessageType::kStatus:
-      return request.answer(JsonReply{store.status_json(facts())});
+      return request.answer(JsonReply{store.status_json(daemon_status())});
     case MessageType::kWaitProvisioned:
       return request.wait_provisioned();
     case MessageType::kFork:
@@ -257,8 +257,8 @@ void ServerState::handle(Connection& connection, Frame& frame) {
       break;
   }
   refuse(connection.owner, frame.header.request,
-         Status(Code::kInvalidArgument, concat("a ready connection does not send type ", frame.header.type,
-                                               ": is the client of a newer version?")));
+         Status(Code::kInvalidArgument,
+                concat("unexpected message type ", frame.header.type, ": is the client newer than this daemon?")));
 }
 
 }  // namespace entrepot

@@ -43,8 +43,8 @@ void Request::define_set() {
   if (change.attributes.pack() != body.attributes) {
     return answer(
         Status(Code::kInvalidArgument,
-               concat("the attributes of the locality set have a number that this daemon does not know, or a ",
-                      "priority beyond ", kMinPriority, " to ", kMaxPriority)));
+               concat("the attributes of the locality set have a value that this daemon does not support, or a ",
+                      "priority outside the range ", kMinPriority, " to ", kMaxPriority)));
   }
   const Result<SetGrant> granted = state_.store.define_set(body.session, body.name, body.set, change);
   if (!granted.is_ok()) return answer(granted.status());
@@ -88,8 +88,8 @@ void Request::bind_name() {
 
 void Request::resolve_name() {
   NameRequest body;
-  if (!read(body) || !may_wait(kWaiterCost)) return;
-  state_.store.resolve_name(asker(), body.session, body.name, body.timeout_ms,
+  if (!read(body) || !begin_waiting(kWaiterCost)) return;
+  state_.store.resolve_name(origin(), body.session, body.name, body.timeout_ms,
                             [&state = state_, owner = owner_, number = number_](const Result<NameOutcome>& found) {
                               state.end_wait(owner, kWaiterCost);
                               if (!found.is_ok()) return state.refuse(owner, number, found.status());

@@ -2,21 +2,21 @@
 
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
+#include "os/log.h"
 #include "os/memfd.h"
 
 namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kMostPunchBytes = 4ULL << 20;  // per call in the event loop: less than a millisecond
+constexpr std::uint64_t kMaxPunchBytes = 4ULL << 20;  // per call in the event loop: less than a millisecond
 
 }  // namespace
 
 void SegmentFiles::provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
-  const Status begun = begin(segment, generation, bytes, urgent);
-  if (!begun.is_ok()) done_({segment, generation, MemoryKind::kUnknown, begun});
+  const Status started = begin(segment, generation, bytes, urgent);
+  if (!started.is_ok()) done_({segment, generation, MemoryKind::kUnknown, started});
 }
 
 Status SegmentFiles::begin(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
@@ -27,74 +27,75 @@ Status SegmentFiles::begin(std::uint32_t segment, std::uint32_t generation, std:
   return Status::ok();
 }
 
-Result<HeldTag> SegmentFiles::tag_of(std::uint32_t segment) const {
-  const auto found = link_.all().lower_bound({HeldKind::kSegment, 0});
-  for (auto it = found; it != link_.all().end() && it->first.kind == HeldKind::kSegment; ++it) {
+Result<DescriptorTag> SegmentFiles::tag_of(std::uint32_t segment) const {
+  const auto found = link_.all().lower_bound({DescriptorKind::kSegment, 0});
+  for (auto it = found; it != link_.all().end() && it->first.kind == DescriptorKind::kSegment; ++it) {
     if (static_cast<std::uint32_t>(it->first.number) == segment) return it->first;
   }
   return Status(Code::kInternal, concat("segment ", segment, " has no memory"));
 }
 
 Status SegmentFiles::punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
-  ASSIGN_OR_RETURN(const HeldTag tag, tag_of(segment));
+  ASSIGN_OR_RETURN(const DescriptorTag tag, tag_of(segment));
   return os::punch(link_.fd(tag), offset, bytes);
 }
 
 void SegmentFiles::drop(std::uint32_t segment, std::uint32_t generation) {
   provisioner_.cancel(segment, generation);
-  std::erase_if(finished_,
-                [&](const Provisioned& one) { return one.segment == segment && one.generation == generation; });
-  const HeldTag tag = segment_tag(segment, generation);
+  std::erase_if(finished_, [&](const Provisioned& provisioned) {
+    return provisioned.segment == segment && provisioned.generation == generation;
+  });
+  const DescriptorTag tag = segment_tag(segment, generation);
   const int fd = link_.fd(tag);
   if (fd < 0) return;
   // Punch it first: a closed memfd keeps its pages as long as somebody maps it.
   const auto bytes = os::file_bytes(fd);
   Status punched = bytes.status();
   if (bytes.is_ok()) {
-    auto own = *bytes > kMostPunchBytes ? os::duplicate(fd) : Result<UniqueFd>(UniqueFd());
+    auto own = *bytes > kMaxPunchBytes ? os::duplicate(fd) : Result<UniqueFd>(UniqueFd());
     if (own.is_ok() && own->valid()) {
-      provisioner_.give_back(segment, own.take(), *bytes);
+      provisioner_.return_pages(segment, own.take(), *bytes);
     } else {
       punched = os::punch(fd, 0, *bytes);
     }
   }
-  if (!punched.is_ok()) log_warning("segment ", segment, ": its pages cannot be given back: ", punched.message());
+  if (!punched.is_ok()) log_warning("segment ", segment, ": cannot release its pages: ", punched.message());
   link_.drop(tag);
 }
 
-MemorySource::Found SegmentFiles::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
-  Found found;
+MemorySource::Existing SegmentFiles::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
+  Existing found;
   const int fd = link_.fd(segment_tag(segment, generation));
   if (fd < 0) return found;
   const auto size = os::file_bytes(fd);
-  found.there = size.is_ok() && *size == bytes;
-  if (!found.there) return found;
+  found.exists = size.is_ok() && *size == bytes;
+  if (!found.exists) return found;
   auto holes = os::holes(fd, bytes);
   if (holes.is_ok()) {
     found.holes = holes.take();
   } else {
-    log_warning("segment ", segment, " counts as whole: ", holes.status().message());
+    log_warning("treating segment ", segment, " as fully allocated: ", holes.status().message());
   }
   return found;
 }
 
 void SegmentFiles::take_finished() {
-  for (Provisioned& one : provisioner_.take_finished())
-    finished_.push_back(std::move(one));
-  publish_safe();
+  for (Provisioned& provisioned : provisioner_.take_finished())
+    finished_.push_back(std::move(provisioned));
+  publish_ready();
 }
 
-void SegmentFiles::publish_safe() {
+void SegmentFiles::publish_ready() {
   // One by one: the callback may drop others.
   for (std::size_t i = 0; i < finished_.size();) {
-    const bool safe = link_.is_safe(segment_tag(finished_[i].segment, finished_[i].generation));
-    if (!safe && finished_[i].status.is_ok()) {
+    const bool held = link_.is_held_by_keeper(segment_tag(finished_[i].segment, finished_[i].generation));
+    if (!held && finished_[i].status.is_ok()) {
       i += 1;
       continue;
     }
-    const Provisioned one = std::move(finished_[i]);
+    const Provisioned provisioned = std::move(finished_[i]);
     finished_.erase(finished_.begin() + static_cast<std::ptrdiff_t>(i));
-    done_(one);
+    done_(provisioned);
     i = 0;
   }
 }

@@ -8,7 +8,7 @@
 
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
-#include "store/memory_source.h"
+#include "store/memory/memory_source.h"
 
 namespace entrepot {
 
@@ -24,12 +24,12 @@ class SegmentFiles : public MemorySource {
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
   [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
   void drop(std::uint32_t segment, std::uint32_t generation) override;
-  [[nodiscard]] Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
+  [[nodiscard]] Existing find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
 
   // Call when the provisioner's event was signalled.
   void take_finished();
   // Reports the segments that are ready and held by the keeper.
-  void publish_safe();
+  void publish_ready();
 
   // For clients: the memory itself, and a read-only descriptor of it.
   [[nodiscard]] Result<UniqueFd> writable(std::uint32_t segment, std::uint32_t generation) const;
@@ -37,7 +37,7 @@ class SegmentFiles : public MemorySource {
 
  private:
   [[nodiscard]] Status begin(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent);
-  [[nodiscard]] Result<HeldTag> tag_of(std::uint32_t segment) const;
+  [[nodiscard]] Result<DescriptorTag> tag_of(std::uint32_t segment) const;
 
   KeeperLink& link_;
   Provisioner& provisioner_;

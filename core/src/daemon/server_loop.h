@@ -6,25 +6,25 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "daemon/address.h"
 #include "daemon/provisioner.h"
 #include "daemon/server_state.h"
 #include "os/events.h"
 #include "os/spin.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
 // Constructed once the store is started or adopted.
 class ServerLoop {
  public:
-  // `cold` may be null; `spill_event` belongs to it.
-  ServerLoop(ServerState& state, Provisioner& provisioner, ColdStorage* cold, UniqueFd signals, int provisioner_event,
+  // `spill` may be null; `spill_event` belongs to it.
+  ServerLoop(ServerState& state, Provisioner& provisioner, SpillBackend* spill, UniqueFd signals, int provisioner_event,
              int spill_event)
       : state_(state),
         address_(state.config.socket_path),
         provisioner_(provisioner),
-        cold_(cold),
+        spill_(spill),
         signals_(std::move(signals)),
         provisioner_event_(provisioner_event),
         spill_event_(spill_event) {}
@@ -42,22 +42,22 @@ class ServerLoop {
   void read_from(Connection& connection);
   void read_more();
   void take_signals();
-  void housekeep();
+  void run_maintenance();
   [[nodiscard]] std::uint64_t next_wake_ns() const;
   [[nodiscard]] bool idle_for_long();
 
   ServerState& state_;
   AddressWatch address_;
   Provisioner& provisioner_;
-  ColdStorage* cold_;
+  SpillBackend* spill_;
   UniqueFd signals_;
   int provisioner_event_;
   int spill_event_;
   std::uint64_t idle_since_ns_ = 0;    // 0: not idle
   std::uint64_t accept_again_ns_ = 0;  // 0: the listening socket is being polled
   std::uint64_t accept_silent_until_ns_ = 0;
-  bool some_have_more_ = false;
-  bool answered_ = false;               // a request was handled since the last wait
+  bool has_buffered_frames_ = false;
+  bool handled_request_ = false;        // a request was handled since the last wait
   os::SpinGate after_request_{50'000};  // nanoseconds
 };
 

@@ -35,16 +35,16 @@ struct Connection {
   std::optional<std::uint32_t> client;  // set by Hello
   bool closing = false;                 // close after the current event
   bool watches_write = false;
-  bool has_more = false;      // complete frames are pending in its buffer
-  std::uint64_t waiting = 0;  // cost of its waiting requests: see ServerState::begin_wait
-  std::uint64_t counted = 0;  // bytes of its buffers that are charged to the budget
+  bool has_more = false;            // complete frames are pending in its buffer
+  std::uint64_t waiting = 0;        // cost of its waiting requests: see ServerState::begin_wait
+  std::uint64_t charged_bytes = 0;  // bytes of its buffers that are charged to the budget
 };
 
 // Limits on what clients may make the daemon remember. A connection below its fair share is served whatever the others
 // hold. The limit on all incomplete requests and unread answers is half of the store's size, within these bounds.
-inline constexpr std::uint64_t kMinHeldLimit = kMaxBodyBytes + (16U << 20);  // one request of any size, and small ones
-inline constexpr std::uint64_t kMaxHeldLimit = 256U << 20;
-inline constexpr std::uint64_t kFairHeldBytes = 1U << 20;    // per connection, always allowed
+inline constexpr std::uint64_t kMinBufferLimit = kMaxBodyBytes + (16U << 20);  // any one request, and small ones
+inline constexpr std::uint64_t kMaxBufferLimit = 256U << 20;
+inline constexpr std::uint64_t kFairBufferBytes = 1U << 20;  // per connection, always allowed
 inline constexpr std::uint64_t kWaiterCost = 64;             // per waiting request, plus 1 for each of its IDs
 inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // per connection
 inline constexpr std::uint64_t kMaxWaitingOfAll = 1U << 21;  // all connections
@@ -93,8 +93,8 @@ class ServerState {
   }
   void refuse(std::uint64_t owner, std::uint64_t request, const Status& status);
   // kStoreFull if this connection, or all of them, hold too much that their peers have not completed or read.
-  [[nodiscard]] Status check_held(const Connection& connection) const;
-  void count_buffers(Connection& connection);  // charges their current size to the budget
+  [[nodiscard]] Status check_buffer_limit(const Connection& connection) const;
+  void charge_buffers(Connection& connection);  // charges their current size to the budget
   // Charges a request that may wait, until end_wait() or the end of its connection. kStoreFull: too many are waiting.
   [[nodiscard]] Status begin_wait(Connection& connection, std::uint64_t cost);
   void end_wait(std::uint64_t owner, std::uint64_t cost);
@@ -119,7 +119,7 @@ class ServerState {
   using UpgradeDone = std::function<void(const Result<std::string>&)>;
   void upgrade(const std::string& path, UpgradeDone done);
   void upgrade_to_own_path();
-  [[nodiscard]] DaemonFacts facts() const;
+  [[nodiscard]] DaemonStatus daemon_status() const;
 
  private:
   struct Registration {
@@ -130,12 +130,12 @@ class ServerState {
   };
   [[nodiscard]] Status check_versions(const Connection& connection, const Hello& hello) const;
   [[nodiscard]] Result<Registration> register_client(const ClientIdentity& identity, std::uint32_t pins = 0);
-  [[nodiscard]] Status keep_client(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
-                                   Registration& registration);
+  [[nodiscard]] Status hold_client_descriptors(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
+                                               Registration& registration);
   [[nodiscard]] Status reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds);
   [[nodiscard]] std::uint64_t pin_table_memory(std::uint32_t client) const;  // as charged to the budget
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
-  void step_down();
+  void stop_for_upgrade();
 
   std::uint64_t next_owner_ = 1;
   std::uint64_t waiting_ = 0;  // of all connections

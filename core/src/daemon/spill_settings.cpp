@@ -4,11 +4,11 @@
 #include <set>
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
-#include "daemon/spill_key.h"
 #include "os/events.h"
 #include "os/files.h"
+#include "os/log.h"
+#include "spill/key.h"
 
 namespace entrepot {
 
@@ -17,17 +17,17 @@ namespace {
 constexpr std::uint64_t kQuotaOfCapacity = 4;
 constexpr std::uint64_t kQuotaShareOfFree = 2;
 constexpr std::uint64_t kReserveShareOfDisk = 20;
-constexpr std::uint64_t kLeastReserveBytes = 1ULL << 30;
-constexpr std::uint64_t kLeastQuotaBytes = 1ULL << 20;
+constexpr std::uint64_t kMinDiskReserveBytes = 1ULL << 30;
+constexpr std::uint64_t kMinQuotaBytes = 1ULL << 20;
 constexpr std::uint64_t kKeyCommandMs = 10'000;
 
-bool asks_for_key(const DaemonConfig& config) {
+bool has_key_option(const DaemonConfig& config) {
   return !config.spill_key_file.empty() || !config.spill_key_command.empty();
 }
 
 // Null: spilled data is not encrypted.
 Result<std::shared_ptr<SpillCipher>> open_cipher(const DaemonConfig& config) {
-  if (!asks_for_key(config)) return std::shared_ptr<SpillCipher>();
+  if (!has_key_option(config)) return std::shared_ptr<SpillCipher>();
   const bool from_file = !config.spill_key_file.empty();
   const auto key =
       from_file ? key_from_file(config.spill_key_file) : key_from_command(config.spill_key_command, kKeyCommandMs);
@@ -49,54 +49,55 @@ Result<SpillOptions> spill_options(os::FileIo& io, const DaemonConfig& config, s
   std::uint64_t free_bytes = 0;
   std::uint64_t smallest = UINT64_MAX;
   for (const std::string& folder : options.folders) {
-    const std::string there = os::file_exists(folder) ? folder : os::folder_of(folder);
-    if (!os::file_exists(there)) {
-      return Status(Code::kInvalidArgument, concat("spill folder ", folder, " cannot be made: ", there,
-                                                   " is not there; make it, or name another one"));
+    const std::string existing_folder = os::file_exists(folder) ? folder : os::folder_of(folder);
+    if (!os::file_exists(existing_folder)) {
+      return Status(Code::kInvalidArgument, concat("cannot create spill folder ", folder, ": ", existing_folder,
+                                                   " does not exist; create it or choose another folder"));
     }
-    const auto space = io.space(there);
+    const auto space = io.space(existing_folder);
     if (!space.is_ok()) return space.status().with_context(concat("spill folder ", folder));
     if (by_default && space->in_memory) {
-      return Status(Code::kInvalidArgument,
-                    concat("spill folder ", folder, " lies in memory itself; name one on a disk by --spill-path"));
+      return Status(
+          Code::kInvalidArgument,
+          concat("spill folder ", folder, " is on an in-memory file system; choose one on a disk with --spill-path"));
     }
     if (disks.insert(space->device).second) free_bytes += space->free_bytes;
     smallest = std::min(smallest, space->total_bytes);
   }
   options.limits.reserve_bytes = config.spill_reserve_bytes;
   if (config.spill_reserve_bytes == UINT64_MAX) {
-    options.limits.reserve_bytes = std::max(kLeastReserveBytes, smallest / kReserveShareOfDisk);
+    options.limits.reserve_bytes = std::max(kMinDiskReserveBytes, smallest / kReserveShareOfDisk);
   }
   options.limits.quota_bytes = config.spill_quota_bytes;
   if (config.spill_quota_bytes == UINT64_MAX) {
     options.limits.quota_bytes =
-        std::max(kLeastQuotaBytes, std::min(kQuotaOfCapacity * capacity_bytes, free_bytes / kQuotaShareOfFree));
+        std::max(kMinQuotaBytes, std::min(kQuotaOfCapacity * capacity_bytes, free_bytes / kQuotaShareOfFree));
   }
   return options;
 }
 
-Status check_spill_door(os::FileIo& io, const DaemonConfig& config) {
+Status validate_spill_config(os::FileIo& io, const DaemonConfig& config) {
   if (config.spill && config.spill_packing.codec != SpillCodec::kNone) {
     const auto packer = open_packer(config.spill_packing);
     if (!packer.is_ok()) return packer.status().with_context("--spill-compression");
   }
-  if (!config.spill || (config.spill_paths.empty() && !asks_for_key(config))) return Status::ok();
+  if (!config.spill || (config.spill_paths.empty() && !has_key_option(config))) return Status::ok();
   ASSIGN_OR_RETURN(SpillOptions options, spill_options(io, config, config.capacity_bytes));
   ASSIGN_OR_RETURN(options.cipher, open_cipher(config));
   options.threads = 0;
   ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
-  const SegmentMemory::Open none = [](std::uint32_t, std::uint32_t) -> Result<UniqueFd> {
-    return Status(Code::kInternal, "there is no segment at the door");
+  const SegmentMappings::Open none = [](std::uint32_t, std::uint32_t) -> Result<UniqueFd> {
+    return Status(Code::kInternal, "no segments during validation");
   };
   const auto opened = SpillFiles::open(io, options, none, event.get());
   return opened.is_ok() ? Status::ok() : opened.status();
 }
 
 std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config, std::uint64_t capacity_bytes,
-                                       const InstanceId& instance, SegmentMemory::Open segments, int event_fd,
-                                       std::string& why_not) {
+                                       const InstanceId& instance, SegmentMappings::Open segments, int event_fd,
+                                       std::string& disabled_reason) {
   if (!config.spill) {
-    why_not = "switched off by --spill-path none";
+    disabled_reason = "disabled by --spill-path none";
     return nullptr;
   }
   Result<std::unique_ptr<SpillFiles>> opened = Status(Code::kInternal, "not opened");
@@ -110,17 +111,17 @@ std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& confi
     opened = cipher.status();
   }
   if (!opened.is_ok()) {
-    why_not = opened.status().message();
-    log_warning("nothing is spilled: ", why_not);
+    disabled_reason = opened.status().message();
+    log_warning("spilling is off: ", disabled_reason);
     return nullptr;
   }
   for (const SpillFolder& folder : (*opened)->folders()) {
-    log_info("spills to ", folder.path, folder.direct ? "" : " (through the page cache: no direct I/O there)");
+    log_info("spilling to ", folder.path, folder.direct ? "" : " (through the page cache: no direct I/O there)");
   }
   if (options->cipher != nullptr) {
-    log_info("what is spilled is encrypted with the key ", to_hex(options->cipher->key_id()));
+    log_info("spilled objects are encrypted with key ", to_hex(options->cipher->key_id()));
   }
-  log_info("spill quota ", format_bytes(options->limits.quota_bytes), ", left free on each disk ",
+  log_info("spill quota ", format_bytes(options->limits.quota_bytes), ", reserve on each disk ",
            format_bytes(options->limits.reserve_bytes));
   return std::move(opened).value();
 }

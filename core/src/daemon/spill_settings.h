@@ -1,4 +1,4 @@
-// Cold storage from the configuration: fills in defaults and validates directories.
+// SpillFiles from the configuration: fills in defaults and validates directories.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 #include "daemon/config.h"
-#include "daemon/spill_files.h"
 #include "os/direct_io.h"
+#include "spill/spill_files.h"
 
 namespace entrepot {
 
@@ -20,11 +20,12 @@ namespace entrepot {
 
 // Runs in the foreground, before anything is started. Directories that the user named must work, otherwise
 // kAccessDenied and the like with the directory's name. An unusable default directory does not prevent the start.
-[[nodiscard]] Status check_spill_door(os::FileIo& io, const DaemonConfig& config);
+[[nodiscard]] Status validate_spill_config(os::FileIo& io, const DaemonConfig& config);
 
-// Null if spilling is off; `why_not` then says why, for people.
+// Null if spilling is off; `disabled_reason` then says why, for people.
 [[nodiscard]] std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config,
                                                      std::uint64_t capacity_bytes, const InstanceId& instance,
-                                                     SegmentMemory::Open segments, int event_fd, std::string& why_not);
+                                                     SegmentMappings::Open segments, int event_fd,
+                                                     std::string& disabled_reason);
 
 }  // namespace entrepot

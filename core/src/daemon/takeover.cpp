@@ -15,12 +15,12 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kSayMs = 5'000;  // for a program to report its formats
-constexpr std::uint64_t kMostSaid = 4096;
+constexpr std::uint64_t kProbeMs = 5'000;  // for a program to report its formats
+constexpr std::uint64_t kMaxProbeBytes = 4096;
 constexpr std::uint64_t kShebangBytes = 80;
 constexpr std::string_view kTakesOver = " takes over ";
 constexpr std::string_view kName = "entrepotd ";
-constexpr std::uint32_t kFormerProgram = 0;  // beside the HeldKinds in the list
+constexpr std::uint32_t kPreviousProgram = 0;  // beside the DescriptorKinds in the list
 
 std::string formats() {
   return concat("layout ", kLayoutVersion, " stamp ", AbiStamp::layout(kAbiStamp), " keeper ", kKeeperMagic);
@@ -35,86 +35,87 @@ Status check_binary(const std::string& path, const UniqueFd& program) {
   return Status(
       Code::kInvalidArgument,
       concat(path, " is ",
-             line.starts_with("#!") ? concat("a script (", to_utf8(line, kShebangBytes), ")")
-                                    : "no program in machine code (ELF)",
-             " and not the binary entrepotd: that is bin/entrepotd in the folder of the package entrepot (the "
+             line.starts_with("#!") ? concat("a script (", to_utf8(line, kShebangBytes), ")") : "not an ELF executable",
+             "; expected the entrepotd binary: bin/entrepotd in the folder of the package entrepot (the "
              "command that pip installs is a script)"));
 }
 
 }  // namespace
 
-std::string takeover_line() { return concat(kName, ENTREPOT_VERSION, kTakesOver, formats()); }
+std::string candidate_reply() { return concat(kName, ENTREPOT_VERSION, kTakesOver, formats()); }
 
 Result<Program> open_program(const std::string& path, const std::vector<std::string>& arguments) {
   if (!path.starts_with('/')) {
-    return Status(Code::kInvalidArgument, concat("'", path, "' is not an absolute path of a program"));
+    return Status(Code::kInvalidArgument, concat("'", path, "' is not the absolute path of a program"));
   }
   Program program;
   ASSIGN_OR_RETURN(program.fd, os::open_program(path));
-  std::vector<std::string> words = {"entrepotd", "--role=candidate"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> argv = {"entrepotd", "--role=candidate"};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
   RETURN_IF_ERROR(check_binary(path, program.fd));
-  const Result<std::string> said = os::output_of(program.fd, words, kMostSaid, os::Deadline::after_ms(kSayMs));
-  if (!said.is_ok()) return said.status().with_context(path);
-  const std::string line = said->substr(0, said->find('\n'));
+  const Result<std::string> reply =
+      os::capture_output(program.fd, argv, kMaxProbeBytes, os::Deadline::after_ms(kProbeMs));
+  if (!reply.is_ok()) return reply.status().with_context(path);
+  const std::string line = reply->substr(0, reply->find('\n'));
   const std::size_t between = line.find(kTakesOver);
   if (!line.starts_with(kName) || between == std::string::npos) {
     return Status(
         Code::kInvalidArgument,
-        concat(path, " does not know how to take this store over (it said '", line,
-               "'): it is no entrepotd, one older than upgrades in place, or one that does not know a setting "
+        concat(path, " cannot take over this store (it printed '", line,
+               "'): it is not an entrepotd, predates in-place upgrades, or does not support one of the settings "
                "of this store"));
   }
   program.version = line.substr(kName.size(), between - kName.size());
-  const std::string theirs = line.substr(between + kTakesOver.size());
-  if (theirs != formats()) {
+  const std::string their_formats = line.substr(between + kTakesOver.size());
+  if (their_formats != formats()) {
     return Status(Code::kVersionMismatch,
-                  concat(path, " is version ", program.version, " and keeps a store's memory in another format (",
-                         theirs, "; this store has ", formats(),
-                         "): it cannot take over what is in memory. Save what is needed (`entrepot save`), end this "
-                         "store and start the other"));
+                  concat(path, " is version ", program.version, " and uses another memory format (", their_formats,
+                         "; this store has ", formats(),
+                         "), so it cannot adopt the objects in memory. Save what you need (`entrepot save`), stop this "
+                         "store and start the new version"));
   }
   return program;
 }
 
-Status become(const UniqueFd& program, const std::vector<std::string>& arguments,
-              const std::map<HeldTag, UniqueFd>& held, const UniqueFd& former) {
+Status exec_successor(const UniqueFd& program, const std::vector<std::string>& arguments,
+                      const std::map<DescriptorTag, UniqueFd>& descriptors, const UniqueFd& previous_program) {
   std::string list;
-  std::vector<int> handed;
+  std::vector<int> inherited_fds;
   const auto add = [&](std::uint32_t kind, std::uint64_t number, int fd) {
     list += concat(kind, " ", number, " ", fd, "\n");
-    handed.push_back(fd);
+    inherited_fds.push_back(fd);
   };
-  for (const auto& [tag, fd] : held)
+  for (const auto& [tag, fd] : descriptors)
     add(static_cast<std::uint32_t>(tag.kind), tag.number, fd.get());
-  if (former.valid()) add(kFormerProgram, 0, former.get());
-  ASSIGN_OR_RETURN(const UniqueFd text, os::create_memfd("entrepot-estate", list.size()));
+  if (previous_program.valid()) add(kPreviousProgram, 0, previous_program.get());
+  ASSIGN_OR_RETURN(const UniqueFd text, os::create_memfd("entrepot-handover", list.size()));
   RETURN_IF_ERROR(os::write_text(text.get(), list));
-  handed.push_back(text.get());
-  std::vector<std::string> words = {"entrepotd", "--role=keeper", concat("--estate-fd=", text.get())};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  return os::run_in_place(program, words, handed);
+  inherited_fds.push_back(text.get());
+  std::vector<std::string> argv = {"entrepotd", "--role=keeper", concat("--handover-fd=", text.get())};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  return os::exec_in_place(program, argv, inherited_fds);
 }
 
-Result<Estate> take_estate(UniqueFd list) {
+Result<HandoverState> read_handover(UniqueFd list) {
   ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(list.get()));
   ASSIGN_OR_RETURN(const std::string text, os::read_file(concat("/proc/self/fd/", list.get()), bytes));
-  Estate estate;
+  HandoverState handover;
   std::istringstream lines(text);
   std::uint32_t kind = 0;
   std::uint64_t number = 0;
   int fd = -1;
   while (lines >> kind >> number >> fd) {
-    UniqueFd one(fd);
+    UniqueFd fd_owner(fd);
     RETURN_IF_ERROR(os::set_close_on_exec(fd, true));
-    if (kind == kFormerProgram) {
-      estate.former = std::move(one);
+    if (kind == kPreviousProgram) {
+      handover.previous_program = std::move(fd_owner);
     } else {
-      estate.held.insert_or_assign(HeldTag{static_cast<HeldKind>(kind), number}, std::move(one));
+      handover.descriptors.insert_or_assign(DescriptorTag{static_cast<DescriptorKind>(kind), number},
+                                            std::move(fd_owner));
     }
   }
-  if (!lines.eof()) return Status(Code::kInternal, concat("the list of what was handed over is damaged: ", text));
-  return estate;
+  if (!lines.eof()) return Status(Code::kInternal, concat("the handover list is damaged: ", text));
+  return handover;
 }
 
 }  // namespace entrepot

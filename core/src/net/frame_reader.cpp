@@ -12,20 +12,20 @@
 
 namespace entrepot {
 
-Result<FrameReader::Read> FrameReader::read(int socket, std::vector<Frame>& frames, std::size_t most) {
+Result<FrameReader::Read> FrameReader::read(int socket, std::vector<Frame>& frames, std::size_t max_frames) {
   Read read;
-  if (!waiting_.empty()) {
-    const std::vector<std::uint8_t> waiting = std::exchange(waiting_, {});
+  if (!unparsed_.empty()) {
+    const std::vector<std::uint8_t> waiting = std::exchange(unparsed_, {});
     std::span<const std::uint8_t> left(waiting);
-    RETURN_IF_ERROR(cut(left, frames, most));
-    waiting_.assign(left.begin(), left.end());
+    RETURN_IF_ERROR(split(left, frames, max_frames));
+    unparsed_.assign(left.begin(), left.end());
   }
-  if (frames.size() >= most || !waiting_.empty()) {
+  if (frames.size() >= max_frames || !unparsed_.empty()) {
     read.more = true;
     return read;
   }
   std::array<std::uint8_t, kReadBytes> fresh;  // uninitialized: clearing it would cost more than the read
-  std::span<std::uint8_t> room = room_in_body();
+  std::span<std::uint8_t> room = free_body_bytes();
   const bool is_body = !room.empty();
   if (!is_body) room = fresh;
   ASSIGN_OR_RETURN(const os::IoResult came, os::receive_some(socket, room, fds_));
@@ -41,28 +41,28 @@ Result<FrameReader::Read> FrameReader::read(int socket, std::vector<Frame>& fram
     return read;
   }
   std::span<const std::uint8_t> bytes = room.first(came.bytes);
-  RETURN_IF_ERROR(cut(bytes, frames, most));
-  waiting_.assign(bytes.begin(), bytes.end());
-  read.more = !waiting_.empty();
+  RETURN_IF_ERROR(split(bytes, frames, max_frames));
+  unparsed_.assign(bytes.begin(), bytes.end());
+  read.more = !unparsed_.empty();
   return read;
 }
 
 void FrameReader::refuse_descriptors() {
   fds_.clear();
-  most_fds_ = 0;
+  max_fds_ = 0;
 }
 
-Status no_place_for_descriptors() { return os::errno_status(EMFILE, "taking descriptors that were sent"); }
+Status descriptors_lost_error() { return os::errno_status(EMFILE, "receiving descriptors"); }
 
 Status FrameReader::check_fds() const {
-  if (fds_.size() <= most_fds_ && (most_fds_ > 0 || !fds_lost_)) return Status::ok();
-  return {Code::kInvalidArgument, most_fds_ == 0 ? std::string("descriptors come with a Hello only")
-                                                 : concat("more than ", most_fds_, " descriptors at once")};
+  if (fds_.size() <= max_fds_ && (max_fds_ > 0 || !fds_lost_)) return Status::ok();
+  return {Code::kInvalidArgument, max_fds_ == 0 ? std::string("only a Hello may carry descriptors")
+                                                : concat("more than ", max_fds_, " descriptors at once")};
 }
 
 // Consumes what it uses from the front of `bytes`.
-Status FrameReader::cut(std::span<const std::uint8_t>& bytes, std::vector<Frame>& frames, std::size_t most) {
-  while (!bytes.empty() && frames.size() < most) {
+Status FrameReader::split(std::span<const std::uint8_t>& bytes, std::vector<Frame>& frames, std::size_t max_frames) {
+  while (!bytes.empty() && frames.size() < max_frames) {
     if (header_bytes_ < sizeof(FrameHeader)) {
       const std::size_t taken = std::min(sizeof(FrameHeader) - header_bytes_, bytes.size());
       std::memcpy(header_.data() + header_bytes_, bytes.data(), taken);
@@ -84,16 +84,16 @@ Status FrameReader::cut(std::span<const std::uint8_t>& bytes, std::vector<Frame>
 Status FrameReader::check_header() const {
   const FrameHeader& header = part_.header;
   if (header.magic != kFrameMagic) {
-    return {Code::kInvalidArgument, concat("a frame begins with the number ", header.magic,
-                                           " instead of EPT1: is the peer an Entrepot program?")};
+    return {Code::kInvalidArgument,
+            concat("bad frame magic number ", header.magic, ", expected EPT1: is the peer an Entrepot program?")};
   }
   if (header.body_bytes > kMaxBodyBytes) {
-    return {Code::kInvalidArgument, concat("a frame of ", format_bytes(header.body_bytes), " is over the limit of ",
+    return {Code::kInvalidArgument, concat("a frame of ", format_bytes(header.body_bytes), " exceeds the limit of ",
                                            format_bytes(kMaxBodyBytes))};
   }
   if (header.fd_count > kMaxFds) {
     return {Code::kInvalidArgument,
-            concat("a frame with ", header.fd_count, " descriptors is over the limit of ", kMaxFds)};
+            concat("a frame with ", header.fd_count, " descriptors exceeds the limit of ", kMaxFds)};
   }
   return Status::ok();
 }
@@ -105,7 +105,7 @@ Status FrameReader::finish(std::vector<Frame>& frames) {
     fds_lost_ = false;
     fds_.clear();
   } else if (count > fds_.size()) {
-    return {Code::kInvalidArgument, concat("a frame announces ", count, " descriptors and ", fds_.size(), " came")};
+    return {Code::kInvalidArgument, concat("a frame declares ", count, " descriptors, but ", fds_.size(), " arrived")};
   }
   if (count > 0 && !fds_.empty()) {
     const auto last = fds_.begin() + static_cast<std::ptrdiff_t>(count);
@@ -118,7 +118,7 @@ Status FrameReader::finish(std::vector<Frame>& frames) {
 }
 
 // Where to read the rest of a partly received body, in its final place. Allocates as bytes arrive, not as announced.
-std::span<std::uint8_t> FrameReader::room_in_body() {
+std::span<std::uint8_t> FrameReader::free_body_bytes() {
   if (header_bytes_ < sizeof(FrameHeader)) return {};
   const std::size_t whole = part_.header.body_bytes;
   if (part_.body.size() == body_bytes_) {

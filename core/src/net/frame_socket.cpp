@@ -42,14 +42,14 @@ FrameSocket::Incoming FrameSocket::receive() {
 Status FrameSocket::send(MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
                          std::vector<UniqueFd> fds) {
   if (body.size() > kMaxBodyBytes) {
-    return Status(Code::kInvalidArgument, concat("an answer of ", format_bytes(body.size()), " is over the limit of ",
-                                                 format_bytes(kMaxBodyBytes), ": ask for less at once"));
+    return Status(Code::kInvalidArgument, concat("a response of ", format_bytes(body.size()), " exceeds the limit of ",
+                                                 format_bytes(kMaxBodyBytes), ": request less at once"));
   }
   Unsent unsent;
   unsent.bytes = frame_bytes(type, request, body, fds.size());
   unsent.fds = std::move(fds);
   if (unsent_bytes_ + unsent.bytes.size() > kMaxUnsentBytes) {
-    return Status(Code::kStoreFull, concat("the peer has not read ", format_bytes(unsent_bytes_), " of its answers"));
+    return Status(Code::kStoreFull, concat("the peer has not read ", format_bytes(unsent_bytes_), " of its responses"));
   }
   unsent_bytes_ += unsent.bytes.size();
   unsent_.push_back(std::move(unsent));

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "net/frame_reader.h"
 #include "net/protocol.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
@@ -46,7 +46,7 @@ class FrameSocket {
   // them could be the peer's own end of this connection, which then would never end.
   void refuse_descriptors() { reader_.refuse_descriptors(); }
   // Memory held for the peer: incomplete requests and unread answers.
-  [[nodiscard]] std::size_t held_bytes() const { return reader_.held_bytes() + unsent_bytes_; }
+  [[nodiscard]] std::size_t buffered_bytes() const { return reader_.buffered_bytes() + unsent_bytes_; }
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 

@@ -7,6 +7,6 @@
 #pragma once
 
 #include "net/frame.h"
-#include "net/greeting.h"
+#include "net/handshake.h"
 #include "net/object_messages.h"
 #include "net/session_messages.h"

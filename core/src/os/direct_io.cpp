@@ -69,7 +69,7 @@ Status move_fully(std::span<const IoPiece> pieces, std::uint64_t offset, std::st
     stuck = whole > done ? 0 : stuck + 1;
     if (stuck == kMaxStuck) {
       return Status(Code::kInternal,
-                    concat(what, " at ", offset + done, " makes no progress: ", total - done, " bytes are missing"));
+                    concat(what, " at ", offset + done, " makes no progress: ", total - done, " bytes remain"));
     }
     done = std::max(done, whole);
   }
@@ -86,7 +86,7 @@ Result<UniqueFd> FileIo::open(const std::string& path, FileUse use, bool direct)
   if (error == EINVAL && direct) {
     // Some kernels have already created the file by then.
     if (use == FileUse::kNew) RETURN_IF_ERROR(remove(path));
-    return Status(Code::kUnsupportedType, concat("no direct I/O to ", path));
+    return Status(Code::kUnsupportedType, concat("direct I/O is not supported for ", path));
   }
   return errno_status(error, concat("open of ", path));
 }
@@ -95,7 +95,7 @@ Status FileIo::preallocate(int fd, std::uint64_t bytes) {
   while (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno == EINTR) continue;
     if (errno == EOPNOTSUPP) return truncate(fd, bytes);  // a later write may then find the disk full
-    return errno_status(errno, concat("taking ", format_bytes(bytes), " of the disk"));
+    return errno_status(errno, concat("allocating ", format_bytes(bytes), " on the disk"));
   }
   return Status::ok();
 }
@@ -129,7 +129,7 @@ Result<std::uint64_t> FileIo::read_some(int fd, std::span<const IoPiece> pieces,
 
 Status FileIo::sync(int fd) {
   if (::fdatasync(fd) == 0) return Status::ok();
-  return errno_status(errno, "bringing a file to the disk");
+  return errno_status(errno, "syncing a file to disk");
 }
 
 Status FileIo::rename(const std::string& from, const std::string& to) {
@@ -145,7 +145,7 @@ Status FileIo::remove(const std::string& path) {
 Result<DiskSpace> FileIo::space(const std::string& folder) {
   struct statfs info{};
   while (::statfs(folder.c_str(), &info) != 0) {
-    if (errno != EINTR) return errno_status(errno, concat("asking for the free space of ", folder));
+    if (errno != EINTR) return errno_status(errno, concat("querying the free space of ", folder));
   }
   const auto block = static_cast<std::uint64_t>(info.f_bsize);
   DiskSpace space;

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/mapping.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 

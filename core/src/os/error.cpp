@@ -19,15 +19,16 @@ namespace {
 std::string explanation(int error) {
   switch (error) {
     case EFBIG:
-      return ": beyond the limit of file sizes (ulimit -f), or of the file system";
+      return ": exceeds the file size limit (ulimit -f), or that of the file system";
     case EMFILE: {
       rlimit limit{};
       ::getrlimit(RLIMIT_NOFILE, &limit);
-      return concat(": process ", ::getpid(), " (", program_invocation_short_name, ") has no descriptors left, of ",
-                    limit.rlim_cur, " (ulimit -n): have it close files and sockets, or start it with a higher limit");
+      return concat(": process ", ::getpid(), " (", program_invocation_short_name,
+                    ") has used all of its file descriptors, limit ", limit.rlim_cur,
+                    " (ulimit -n): close files and sockets in it, or start it with a higher limit");
     }
     case ENFILE:
-      return ": this machine has no descriptors left (/proc/sys/fs/file-max): end programs, or have it raised";
+      return ": this machine has no file descriptors left (/proc/sys/fs/file-max): stop programs, or raise the limit";
     default:
       return {};
   }
@@ -66,7 +67,7 @@ Status errno_status(int error, std::string_view what) {
   }
 }
 
-std::uint64_t used_up_descriptors(std::uint32_t pid) {
+std::uint64_t exhausted_descriptor_limit(std::uint32_t pid) {
   rlimit limit{};
   DIR* folder = ::opendir(concat("/proc/", pid, "/fd").c_str());
   if (folder == nullptr) return 0;

@@ -20,6 +20,6 @@ namespace entrepot::os {
 }
 
 // Soft limit of a process's descriptors if all are used up; 0 if some are left or we may not look.
-[[nodiscard]] std::uint64_t used_up_descriptors(std::uint32_t pid);
+[[nodiscard]] std::uint64_t exhausted_descriptor_limit(std::uint32_t pid);
 
 }  // namespace entrepot::os

@@ -98,7 +98,7 @@ Result<std::vector<Ready>> Poller::wait(Deadline deadline) {
 }
 
 Result<bool> wait_readable(int fd, Deadline deadline) { return wait_for(fd, POLLIN, deadline); }
-bool hung_up(int fd) {
+bool is_hung_up(int fd) {
   pollfd entry{fd, POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0;
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -40,7 +40,7 @@ class Poller {
 [[nodiscard]] Result<bool> wait_writable(int fd, Deadline deadline);
 
 // True if the peer of a socket has closed it or exited. Does not wait.
-[[nodiscard]] bool hung_up(int fd);
+[[nodiscard]] bool is_hung_up(int fd);
 
 // Eventfd that wakes a poller from another thread.
 [[nodiscard]] Result<UniqueFd> create_event_fd();

@@ -10,9 +10,9 @@
 #include <cerrno>
 
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "os/error.h"
 #include "os/process.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -32,17 +32,17 @@ Status make_parents(const std::string& path) {
     if (S_ISDIR(info.st_mode)) return Status::ok();
     return Status(Code::kInvalidArgument, concat(parent, " is not a folder"));
   }
-  if (errno != ENOENT) return errno_status(errno, concat("looking at the folder ", parent));
+  if (errno != ENOENT) return errno_status(errno, concat("stat of the folder ", parent));
   RETURN_IF_ERROR(make_parents(parent));
   if (::mkdir(parent.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    return errno_status(errno, concat("making the folder ", parent));
+    return errno_status(errno, concat("creating the folder ", parent));
   }
   return Status::ok();
 }
 
 Result<struct stat> stat_folder(const std::string& path) {
   struct stat info{};
-  if (::stat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
+  if (::stat(path.c_str(), &info) != 0) return errno_status(errno, concat("stat of the folder ", path));
   if (!S_ISDIR(info.st_mode)) return Status(Code::kInvalidArgument, concat(path, " is not a folder"));
   return info;
 }
@@ -58,7 +58,7 @@ Result<UniqueFd> lock_file(const std::string& path) {
   }
   // A previous holder may have removed the file; another process would then lock a different file of the same name.
   if (!is_file_at(fd.get(), path)) {
-    return Status(Code::kStoreUnavailable, concat(path, " was removed meanwhile"), true);
+    return Status(Code::kStoreUnavailable, concat(path, " was removed in the meantime"), true);
   }
   return fd;
 }
@@ -71,7 +71,7 @@ bool is_file_at(int fd, const std::string& path) {
 }
 
 Status replace_text(int fd, std::string_view text) {
-  if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) < 0) return errno_status(errno, "emptying a file");
+  if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) < 0) return errno_status(errno, "truncating a file");
   return write_text(fd, text);
 }
 
@@ -87,7 +87,7 @@ Status redirect_output(const std::string& path) {
     return errno_status(errno, concat("changing the flags of ", path));
   }
   for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
-    if (::dup2(fd.get(), output) < 0) return errno_status(errno, concat("redirection to ", path));
+    if (::dup2(fd.get(), output) < 0) return errno_status(errno, concat("redirecting output to ", path));
   }
   return Status::ok();
 }
@@ -111,37 +111,38 @@ std::string folder_of(const std::string& path) {
 }
 
 Status ensure_private_folder(const std::string& path) {
-  if (path.empty()) return Status(Code::kInvalidArgument, "the path of a folder is empty");
+  if (path.empty()) return Status(Code::kInvalidArgument, "the folder's path is empty");
   RETURN_IF_ERROR(make_parents(path));
   return ensure_private_subfolder(path);
 }
 
 Status ensure_private_subfolder(const std::string& path) {
-  if (path.empty()) return Status(Code::kInvalidArgument, "the path of a folder is empty");
+  if (path.empty()) return Status(Code::kInvalidArgument, "the folder's path is empty");
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
     if (errno == ENOENT) {
-      return Status(Code::kInvalidArgument, concat("the folder ", path, " cannot be made: ", folder_of(path),
-                                                   " is not there; make it, or name another one"));
+      return Status(Code::kInvalidArgument, concat("cannot create the folder ", path, ": ", folder_of(path),
+                                                   " does not exist; create it or choose another folder"));
     }
-    return errno_status(errno, concat("making the folder ", path));
+    return errno_status(errno, concat("creating the folder ", path));
   }
   // lstat, because a link planted in place of our directory would lead elsewhere.
   struct stat info{};
-  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at the folder ", path));
+  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("stat of the folder ", path));
   if (!S_ISDIR(info.st_mode)) {
     return Status(Code::kAccessDenied, concat(path, " is not a folder (a link is not accepted here); remove it"));
   }
   if (info.st_uid != current_uid()) {
-    return Status(Code::kAccessDenied, concat("the folder ", path, " belongs to user ", info.st_uid, ", not to us (",
-                                              current_uid(), "); choose another one"));
+    return Status(Code::kAccessDenied,
+                  concat("the folder ", path, " belongs to user ", info.st_uid, ", not to the current user (",
+                         current_uid(), "); choose another folder"));
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (info.st_mode & S_ISVTX) != 0) {
-    return Status(Code::kAccessDenied, concat("the folder ", path, " is everybody's (mode ", octal(info.st_mode),
-                                              "); name one of your own in it"));
+    return Status(Code::kAccessDenied, concat("the folder ", path, " is shared by all users (mode ",
+                                              octal(info.st_mode), "); choose your own folder inside it"));
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Status(Code::kAccessDenied, concat("others may write the folder ", path, " (mode ", octal(info.st_mode),
-                                              "); run: chmod 700 ", path));
+    return Status(Code::kAccessDenied, concat("other users can write to the folder ", path, " (mode ",
+                                              octal(info.st_mode), "); run: chmod 700 ", path));
   }
   return Status::ok();
 }
@@ -149,11 +150,12 @@ Status ensure_private_subfolder(const std::string& path) {
 Status check_folder_safe(const std::string& path) {
   ASSIGN_OR_RETURN(const struct stat info, stat_folder(path));
   if (info.st_uid != current_uid() && info.st_uid != 0) {
-    return Status(Code::kAccessDenied, concat("the folder ", path, " belongs to user ", info.st_uid, ", not to us (",
-                                              current_uid(), ") or root; choose another one"));
+    return Status(Code::kAccessDenied,
+                  concat("the folder ", path, " belongs to user ", info.st_uid, ", not to the current user (",
+                         current_uid(), ") or root; choose another folder"));
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (info.st_mode & S_ISVTX) == 0) {
-    return Status(Code::kAccessDenied, concat("others may replace files in the folder ", path, " (mode ",
+    return Status(Code::kAccessDenied, concat("other users can replace files in the folder ", path, " (mode ",
                                               octal(info.st_mode), "); run: chmod go-w ", path));
   }
   return Status::ok();
@@ -193,7 +195,7 @@ Status remove_folder(const std::string& path) {
 
 Result<std::uint64_t> modified_unix_ns(const std::string& path) {
   struct stat info{};
-  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("looking at ", path));
+  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("stat of ", path));
   return static_cast<std::uint64_t>(info.st_mtim.tv_sec) * 1'000'000'000ULL +
          static_cast<std::uint64_t>(info.st_mtim.tv_nsec);
 }

@@ -19,12 +19,12 @@ bool move_mapping(Mapping& mapping, std::byte* address) {
   return true;
 }
 
-BlockedSignals::BlockedSignals() : before_{} {
+BlockedSignals::BlockedSignals() : previous_mask_{} {
   sigset_t all{};
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  ::pthread_sigmask(SIG_SETMASK, &all, &previous_mask_);
 }
 
-BlockedSignals::~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+BlockedSignals::~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr); }
 
 }  // namespace entrepot::os

@@ -11,7 +11,7 @@ Result<std::shared_ptr<const Library>> Library::open(const std::string& name) {
   if (handle == nullptr) {
     const char* why = ::dlerror();
     return Status(Code::kStoreUnavailable,
-                  concat("the library ", name, " cannot be loaded: ", why != nullptr ? why : "unknown"));
+                  concat("cannot load the library ", name, ": ", why != nullptr ? why : "unknown"));
   }
   return std::shared_ptr<const Library>(new Library(handle));
 }

@@ -1,4 +1,4 @@
-#include "base/log.h"
+#include "os/log.h"
 
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ std::string formatted(LogLevel level, std::string_view text) {
 
 std::string dropped_line(std::uint64_t dropped, int error) {
   return formatted(LogLevel::kWarning,
-                   error == 0 ? concat(dropped, " lines of this log were dropped: what reads it did not keep up")
+                   error == 0 ? concat(dropped, " lines of this log were dropped: its reader did not keep up")
                               : concat(dropped, " lines of this log were dropped: writing them failed (",
                                        std::generic_category().message(error), ")"));
 }
@@ -93,7 +93,7 @@ void log_in_background() {
 bool flush_log() {
   os::LogWriter* const writer = g_writer.load(std::memory_order_acquire);
   return writer == nullptr ||
-         writer->flush(std::chrono::milliseconds(kLastLinesMs), std::chrono::milliseconds(kUnreadMs));
+         writer->flush(std::chrono::milliseconds(kFlushLimitMs), std::chrono::milliseconds(kStalledWriteMs));
 }
 
 std::uint64_t log_lines_dropped() {

@@ -86,17 +86,17 @@ class Output {
 
 }  // namespace
 
-LogWriter::State::State(int descriptor, std::size_t capacity_bytes, Note teller)
-    : fd(descriptor), capacity(capacity_bytes), note(std::move(teller)) {
+LogWriter::State::State(int descriptor, std::size_t capacity_bytes, DropReport make_report)
+    : fd(descriptor), capacity(capacity_bytes), drop_report(std::move(make_report)) {
   pending.reserve(capacity);
 }
 
-LogWriter::LogWriter(int fd, std::size_t capacity_bytes, Note note)
-    : state_(std::make_shared<State>(fd, capacity_bytes, std::move(note))) {}
+LogWriter::LogWriter(int fd, std::size_t capacity_bytes, DropReport drop_report)
+    : state_(std::make_shared<State>(fd, capacity_bytes, std::move(drop_report))) {}
 
 LogWriter::~LogWriter() {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->ending = true;
+  state_->stopping = true;
   state_->changed.notify_all();
 }
 
@@ -138,24 +138,24 @@ void LogWriter::run(const std::shared_ptr<State>& state) {
   batch.reserve(state->capacity);
   std::unique_lock<std::mutex> lock(state->mutex);
   while (true) {
-    state->changed.wait(lock, [&] { return state->ending || !state->pending.empty(); });
+    state->changed.wait(lock, [&] { return state->stopping || !state->pending.empty(); });
     if (state->pending.empty()) return;
     std::swap(batch, state->pending);
-    state->in_hand = true;
+    state->writing = true;
     state->progress.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
     lock.unlock();
     const std::uint64_t lost = output.write(batch);
     batch.clear();
     lock.lock();
     state->dropped += lost;
-    const std::uint64_t missing = state->dropped - state->told;
+    const std::uint64_t missing = state->dropped - state->reported;
     if (missing > 0) {
       lock.unlock();
-      const bool told = output.write(state->note(missing, output.take_error())) == 0;
+      const bool reported = output.write(state->drop_report(missing, output.take_error())) == 0;
       lock.lock();
-      if (told) state->told += missing;
+      if (reported) state->reported += missing;
     }
-    state->in_hand = false;
+    state->writing = false;
     if (state->pending.empty()) state->idle.notify_all();
   }
 }
@@ -163,9 +163,9 @@ void LogWriter::run(const std::shared_ptr<State>& state) {
 bool LogWriter::flush(std::chrono::milliseconds at_most, std::chrono::milliseconds unread_at_most) {
   std::unique_lock<std::mutex> lock(state_->mutex);
   const auto end = std::chrono::steady_clock::now() + at_most;
-  while (!state_->pending.empty() || state_->in_hand) {
+  while (!state_->pending.empty() || state_->writing) {
     const auto now = std::chrono::steady_clock::now();
-    const auto since = state_->in_hand ? state_->progress.load(std::memory_order_relaxed) : now;
+    const auto since = state_->writing ? state_->progress.load(std::memory_order_relaxed) : now;
     const auto until = std::min(end, since + unread_at_most);
     if (now >= until) return false;
     state_->idle.wait_until(lock, until);

@@ -1,7 +1,7 @@
 // LogWriter: queues lines for a descriptor that may be slow, full or unread, without ever blocking the caller.
 //
 // State of a line:
-//   added ──it fits──▶ pending ──the thread takes all──▶ in hand ──write(2)──▶ written
+//   added ──it fits──▶ pending ──the thread takes all──▶ writing ──write(2)──▶ written
 //     └─it does not──▶ dropped                              └──write error──▶ dropped
 // Dropped lines are counted, and reported in a line of their own as soon as one can be written again.
 //
@@ -24,11 +24,11 @@ namespace entrepot::os {
 class LogWriter {
  public:
   // Formats the line that reports `dropped` lines; `error` is the errno of the last failed write, or 0.
-  using Note = std::function<std::string(std::uint64_t dropped, int error)>;
+  using DropReport = std::function<std::string(std::uint64_t dropped, int error)>;
 
   // Writes to `fd`, which must stay open as long as the process. The thread starts with the first line. A forked child
   // has no such thread, so fork only to exec.
-  LogWriter(int fd, std::size_t capacity_bytes, Note note);
+  LogWriter(int fd, std::size_t capacity_bytes, DropReport drop_report);
   ~LogWriter();  // detaches from a thread that is stuck in a write
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
@@ -41,11 +41,11 @@ class LogWriter {
 
  private:
   struct State {
-    State(int descriptor, std::size_t capacity_bytes, Note teller);
+    State(int descriptor, std::size_t capacity_bytes, DropReport make_report);
 
     const int fd;
     const std::size_t capacity;
-    const Note note;
+    const DropReport drop_report;
     // When the thread began its last write. Atomic; read by any thread.
     std::atomic<std::chrono::steady_clock::time_point> progress{std::chrono::steady_clock::time_point{}};
 
@@ -53,11 +53,11 @@ class LogWriter {
     std::condition_variable changed;
     std::condition_variable idle;
     std::string pending;   // whole lines, at most `capacity` bytes (reserved)
-    bool in_hand = false;  // the thread holds lines that are not written yet
+    bool writing = false;  // the thread holds lines that are not written yet
     bool has_thread = false;
-    bool ending = false;
+    bool stopping = false;
     std::uint64_t dropped = 0;
-    std::uint64_t told = 0;  // the part of `dropped` already reported
+    std::uint64_t reported = 0;  // the part of `dropped` already reported
   };
 
   static void run(const std::shared_ptr<State>& state);

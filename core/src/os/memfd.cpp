@@ -36,7 +36,7 @@ Status call_fallocate(int fd, int mode, std::uint64_t offset, std::uint64_t byte
 
 Result<UniqueFd> create_memfd(const std::string& name, std::uint64_t bytes) {
   if (bytes == 0 || bytes > static_cast<std::uint64_t>(INT64_MAX)) {
-    return Status(Code::kInvalidArgument, concat("a memfd of ", bytes, " bytes cannot be made"));
+    return Status(Code::kInvalidArgument, concat("cannot create a memfd of ", bytes, " bytes"));
   }
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return errno_status(errno, concat("memfd_create of ", name));
@@ -52,11 +52,12 @@ Status check_sealed(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) {
     return Status(Code::kInvalidArgument,
-                  concat("descriptor ", fd, " is not a memfd; send the descriptor that the daemon gave"));
+                  concat("descriptor ", fd, " is not a memfd; send the descriptor that the daemon provided"));
   }
   if ((seals & kSeals) != kSeals) {
-    return Status(Code::kInvalidArgument, concat("memfd of descriptor ", fd, " has seals ", seals, ", needs ", kSeals,
-                                                 " (shrink, grow, seal); send the descriptor that the daemon gave"));
+    return Status(Code::kInvalidArgument,
+                  concat("memfd of descriptor ", fd, " has seals ", seals, ", needs ", kSeals,
+                         " (shrink, grow, seal); send the descriptor that the daemon provided"));
   }
   return Status::ok();
 }
@@ -64,7 +65,7 @@ Status check_sealed(int fd) {
 Result<UniqueFd> reopen_read_only(int fd) {
   const std::string path = concat("/proc/self/fd/", fd);
   UniqueFd copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!copy.valid()) return errno_status(errno, concat("re-opening ", path, " read-only (is /proc mounted?)"));
+  if (!copy.valid()) return errno_status(errno, concat("reopening ", path, " read-only (is /proc mounted?)"));
   return copy;
 }
 
@@ -93,7 +94,7 @@ Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> holes(int fd, std::
     if (hole < 0) return errno_status(errno, "looking for holes");
     if (static_cast<std::uint64_t>(hole) >= bytes) break;
     const off_t data = ::lseek(fd, hole, SEEK_DATA);
-    if (data < 0 && errno != ENXIO) return errno_status(errno, "looking for what follows a hole");
+    if (data < 0 && errno != ENXIO) return errno_status(errno, "looking for data after a hole");
     const std::uint64_t end = data < 0 ? bytes : std::min(static_cast<std::uint64_t>(data), bytes);
     found.emplace_back(static_cast<std::uint64_t>(hole), end - static_cast<std::uint64_t>(hole));
     at = end;
@@ -118,7 +119,7 @@ Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes) {
 
 Status punch(int fd, std::uint64_t offset, std::uint64_t bytes) {
   return call_fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes,
-                        "giving memory back (FALLOC_FL_PUNCH_HOLE)");
+                        "releasing memory (FALLOC_FL_PUNCH_HOLE)");
 }
 
 std::uint64_t page_bytes() {

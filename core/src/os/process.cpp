@@ -40,7 +40,7 @@ Result<UniqueFd> open_pidfd(pid_t pid) {
 }
 
 Status send_signal(pid_t pid, int signal) {
-  if (pid <= 0) return Status(Code::kInvalidArgument, concat("no process has the number ", pid));
+  if (pid <= 0) return Status(Code::kInvalidArgument, concat("invalid process ID ", pid));
   if (::kill(pid, signal) != 0 && errno != ESRCH) {
     return errno_status(errno, concat("sending signal ", signal, " to process ", pid));
   }
@@ -48,9 +48,9 @@ Status send_signal(pid_t pid, int signal) {
 }
 
 std::string ExitStatus::to_string() const {
-  if (!signalled) return concat("process ", pid, " ended with exit code ", code);
+  if (!signalled) return concat("process ", pid, " exited with code ", code);
   const char* name = ::strsignal(code);
-  return concat("process ", pid, " was ended by signal ", code, " (", name != nullptr ? name : "unknown", ")");
+  return concat("process ", pid, " was killed by signal ", code, " (", name != nullptr ? name : "unknown", ")");
 }
 
 std::optional<ExitStatus> reap(pid_t pid) {

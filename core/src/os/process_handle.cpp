@@ -14,6 +14,7 @@
 #include "os/error.h"
 #include "os/events.h"
 #include "os/files.h"
+#include "os/process.h"
 
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
@@ -23,7 +24,7 @@ namespace entrepot::os {
 
 namespace {
 
-constexpr std::uint64_t kLookMs = 5;    // polling interval for /proc
+constexpr std::uint64_t kPollMs = 5;    // polling interval for /proc
 constexpr int kFieldsBeforeStart = 19;  // in /proc/PID/stat, after the state
 
 // Start time of a running (or stopped) process; nullopt if it is gone or a zombie.
@@ -74,7 +75,7 @@ ProcessHandle ProcessHandle::by_number(pid_t pid) {
   return handle;
 }
 
-bool ProcessHandle::gone() const {
+bool ProcessHandle::has_exited() const {
   if (pid_ == 0) return true;
   if (!pidfd_.valid()) return start_time(pid_) != started_;
   const auto ended = wait_readable(pidfd_.get(), Deadline::after_ms(0));
@@ -82,7 +83,7 @@ bool ProcessHandle::gone() const {
 }
 
 Status ProcessHandle::send_signal(int signal) const {
-  if (gone()) return Status::ok();
+  if (has_exited()) return Status::ok();
   if (!pidfd_.valid()) return os::send_signal(pid_, signal);
   if (::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0) == 0 || errno == ESRCH) return Status::ok();
   return errno_status(errno, concat("sending signal ", signal, " to process ", pid_));
@@ -90,12 +91,12 @@ Status ProcessHandle::send_signal(int signal) const {
 
 Status ProcessHandle::kill() const { return send_signal(SIGKILL); }
 
-Result<bool> ProcessHandle::wait_gone(Deadline deadline) const {
+Result<bool> ProcessHandle::wait_exited(Deadline deadline) const {
   if (pid_ == 0) return true;
   if (pidfd_.valid()) return wait_readable(pidfd_.get(), deadline);
-  while (!gone()) {
+  while (!has_exited()) {
     if (deadline.passed()) return false;
-    pause_ms(kLookMs);
+    pause_ms(kPollMs);
   }
   return true;
 }

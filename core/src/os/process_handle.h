@@ -2,7 +2,7 @@
 // because a peer that does not respond may still be alive.
 //
 // Uses a pidfd, which keeps naming the process even if its number is reused. On kernels without pidfds it uses the
-// number and the start time from /proc; fd() is then -1, and gone() must be polled.
+// number and the start time from /proc; fd() is then -1, and has_exited() must be polled.
 #pragma once
 
 #include <sys/types.h>
@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
-#include "os/process.h"
+#include "os/spawn.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -28,12 +28,12 @@ class ProcessHandle {
   [[nodiscard]] static ProcessHandle by_number(pid_t pid);  // without a pidfd, for tests
 
   [[nodiscard]] pid_t pid() const { return pid_; }       // 0: no process
-  [[nodiscard]] int fd() const { return pidfd_.get(); }  // readable when it has exited; -1: poll gone()
+  [[nodiscard]] int fd() const { return pidfd_.get(); }  // readable when it has exited; -1: poll has_exited()
   // True if the process runs no more code and all its descriptors are closed; it may be a zombie.
-  [[nodiscard]] bool gone() const;
-  [[nodiscard]] Status send_signal(int signal) const;             // success if it is already gone
-  [[nodiscard]] Status kill() const;                              // SIGKILL, which also ends a stopped process
-  [[nodiscard]] Result<bool> wait_gone(Deadline deadline) const;  // false at the deadline
+  [[nodiscard]] bool has_exited() const;
+  [[nodiscard]] Status send_signal(int signal) const;               // success if it is already gone
+  [[nodiscard]] Status kill() const;                                // SIGKILL, which also ends a stopped process
+  [[nodiscard]] Result<bool> wait_exited(Deadline deadline) const;  // false at the deadline
 
  private:
   pid_t pid_ = 0;

@@ -11,11 +11,11 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "os/error.h"
 #include "os/events.h"
-#include "os/process.h"
+#include "os/log.h"
+#include "os/spawn.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX leaves the declaration to the program
 
@@ -30,10 +30,10 @@ Result<std::string> read_until_end(int fd, std::uint64_t limit, Deadline deadlin
   std::array<char, 1024> piece{};
   while (text.size() < limit) {
     ASSIGN_OR_RETURN(const bool readable, wait_readable(fd, deadline));
-    if (!readable) return Status(Code::kTimeout, "it said nothing, or went on, until the time was over");
+    if (!readable) return Status(Code::kTimeout, "program did not finish responding before the timeout");
     const ssize_t got = ::read(fd, piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_status(errno, "reading what a program writes");
+    if (got < 0) return errno_status(errno, "reading a program's output");
     if (got == 0) break;
     text.append(piece.data(), static_cast<std::size_t>(got));
   }
@@ -58,25 +58,25 @@ Result<UniqueFd> open_program(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return errno_status(errno, concat("opening the program ", path));
   struct stat info{};
-  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, concat("looking at ", path));
+  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, concat("stat of ", path));
   if (!S_ISREG(info.st_mode) || (info.st_mode & 0111U) == 0) {
-    return Status(Code::kInvalidArgument, concat(path, " is not a program"));
+    return Status(Code::kInvalidArgument, concat(path, " is not an executable file"));
   }
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
     return Status(Code::kAccessDenied, concat(path, " belongs to user ", info.st_uid,
-                                              ", who could change what it does: run a copy of your "
-                                              "own"));
+                                              ", who could modify it: run your own "
+                                              "copy"));
   }
   if ((info.st_mode & 0022U) != 0) {
-    return Status(Code::kAccessDenied, concat(path, " can be changed by others; run: chmod go-w ", path));
+    return Status(Code::kAccessDenied, concat(path, " is writable by other users; run: chmod go-w ", path));
   }
   return fd;
 }
 
-Result<std::string> output_of(const UniqueFd& program, const std::vector<std::string>& argv, std::uint64_t limit,
-                              Deadline deadline, bool with_children) {
+Result<std::string> capture_output(const UniqueFd& program, const std::vector<std::string>& argv, std::uint64_t limit,
+                                   Deadline deadline, bool with_children) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "creating a pipe");
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
   SpawnOptions spawning;
@@ -97,22 +97,23 @@ Result<std::string> output_of(const UniqueFd& program, const std::vector<std::st
   return text;
 }
 
-Status run_in_place(const UniqueFd& program, const std::vector<std::string>& argv, const std::vector<int>& handed) {
+Status exec_in_place(const UniqueFd& program, const std::vector<std::string>& argv,
+                     const std::vector<int>& inherited_fds) {
   std::vector<char*> words;
   for (const std::string& word : argv)
     words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   Status status;
-  for (const int fd : handed) {
+  for (const int fd : inherited_fds) {
     if (status.is_ok()) status = set_close_on_exec(fd, false);
   }
   if (status.is_ok()) {
     flush_log();  // the log's writer thread ends with this program
     const std::string path = path_of(program);
     ::execve(path.c_str(), words.data(), environ);
-    status = errno_status(errno, "running the program in place of this one");
+    status = errno_status(errno, "executing the new program");
   }
-  for (const int fd : handed) {
+  for (const int fd : inherited_fds) {
     const Status restored = set_close_on_exec(fd, true);
     if (!restored.is_ok()) return restored;
   }
@@ -126,6 +127,8 @@ Status set_close_on_exec(int fd, bool closes) {
   return Status::ok();
 }
 
-void name_process(const std::string& name) { [[maybe_unused]] const int named = ::prctl(PR_SET_NAME, name.c_str()); }
+void set_process_name(const std::string& name) {
+  [[maybe_unused]] const int named = ::prctl(PR_SET_NAME, name.c_str());
+}
 
 }  // namespace entrepot::os

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -18,16 +18,16 @@ namespace entrepot::os {
 // Runs the program (an executable file, not a script) and returns the first `limit` bytes of its standard output, until
 // it closes that. kTimeout at the deadline. The process has exited or was killed when this returns. `with_children`:
 // also kills its child processes; use only where no other thread reaps children.
-[[nodiscard]] Result<std::string> output_of(const UniqueFd& program, const std::vector<std::string>& argv,
-                                            std::uint64_t limit, Deadline deadline, bool with_children = false);
+[[nodiscard]] Result<std::string> capture_output(const UniqueFd& program, const std::vector<std::string>& argv,
+                                                 std::uint64_t limit, Deadline deadline, bool with_children = false);
 
-// Execs the program in this process. Descriptors 0, 1, 2 and those in `handed` stay open under the same numbers.
+// Execs the program in this process. Descriptors 0, 1, 2 and those in `inherited_fds` stay open under the same numbers.
 // Returns only on failure, with everything restored.
-[[nodiscard]] Status run_in_place(const UniqueFd& program, const std::vector<std::string>& argv,
-                                  const std::vector<int>& handed);
+[[nodiscard]] Status exec_in_place(const UniqueFd& program, const std::vector<std::string>& argv,
+                                   const std::vector<int>& inherited_fds);
 
 [[nodiscard]] Status set_close_on_exec(int fd, bool closes);
 
-void name_process(const std::string& name);  // as shown by ps and top
+void set_process_name(const std::string& name);  // as shown by ps and top
 
 }  // namespace entrepot::os

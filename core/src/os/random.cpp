@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/log.h"
 #include "os/error.h"
+#include "os/log.h"
 
 namespace entrepot::os {
 
@@ -15,7 +15,7 @@ void fill_random(std::span<std::uint8_t> out) {
     const ssize_t got = ::getrandom(out.data(), out.size(), 0);
     if (got < 0) {
       if (errno == EINTR) continue;
-      log_error(errno_status(errno, "the kernel gives no random bytes (getrandom)").message());
+      log_error(errno_status(errno, "cannot get random bytes (getrandom)").message());
       flush_log();
       std::abort();
     }

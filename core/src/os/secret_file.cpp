@@ -7,9 +7,9 @@
 #include <cerrno>
 
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "os/error.h"
 #include "os/process.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -17,15 +17,15 @@ Result<std::string> read_secret_file(const std::string& path, std::uint64_t limi
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // do not block on a FIFO
   if (!fd.valid()) return errno_status(errno, concat("opening ", path));
   struct stat info{};
-  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, concat("looking at ", path));
-  if (!S_ISREG(info.st_mode)) return Status(Code::kAccessDenied, concat(path, " is not a plain file"));
+  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, concat("stat of ", path));
+  if (!S_ISREG(info.st_mode)) return Status(Code::kAccessDenied, concat(path, " is not a regular file"));
   if (info.st_uid != current_uid() && info.st_uid != 0) {
-    return Status(Code::kAccessDenied,
-                  concat(path, " belongs to user ", info.st_uid, ", not to us (", current_uid(), ") nor to root"));
+    return Status(Code::kAccessDenied, concat(path, " belongs to user ", info.st_uid, ", not to the current user (",
+                                              current_uid(), ") or root"));
   }
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return Status(Code::kAccessDenied,
-                  concat("others than its owner may read or write ", path, "; run: chmod 600 ", path));
+                  concat("users other than its owner can read or write ", path, "; run: chmod 600 ", path));
   }
   std::string text(limit, '\0');
   std::size_t filled = 0;

@@ -22,9 +22,10 @@ Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path) || path.find('\0') != std::string::npos) {
-    return Status(Code::kInvalidArgument,
-                  concat("the socket path \"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ",
-                         sizeof(address.sun_path) - 1, ": choose a shorter folder"));
+    return Status(
+        Code::kInvalidArgument,
+        concat("the socket path \"", path, "\" has ", path.size(), " bytes; a unix socket's path can have 1 to ",
+               sizeof(address.sun_path) - 1, ": choose a folder with a shorter path"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -34,7 +35,7 @@ const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<co
 
 Result<UniqueFd> stream_socket(int flags) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
-  if (!fd.valid()) return errno_status(errno, "making a unix socket");
+  if (!fd.valid()) return errno_status(errno, "creating a unix socket");
   return fd;
 }
 
@@ -42,7 +43,7 @@ Result<UniqueFd> stream_socket(int flags) {
 Status clear_stale(const std::string& path, const sockaddr_un& address) {
   struct stat info{};
   if (::lstat(path.c_str(), &info) != 0) {
-    return errno == ENOENT ? Status::ok() : errno_status(errno, concat("looking at ", path));
+    return errno == ENOENT ? Status::ok() : errno_status(errno, concat("stat of ", path));
   }
   if (!S_ISSOCK(info.st_mode)) {
     return Status(Code::kInvalidArgument, concat(path, " exists and is not a socket; choose another address"));
@@ -52,8 +53,10 @@ Status clear_stale(const std::string& path, const sockaddr_un& address) {
   if (::connect(probe.get(), generic(address), sizeof(address)) == 0 || errno == EAGAIN) {
     return Status(Code::kStoreUnavailable, concat("another daemon is listening on ", path));
   }
-  if (errno != ECONNREFUSED && errno != ENOENT) return errno_status(errno, concat("trying the old socket ", path));
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return errno_status(errno, concat("removing the old ", path));
+  if (errno != ECONNREFUSED && errno != ENOENT)
+    return errno_status(errno, concat("probing the existing socket ", path));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    return errno_status(errno, concat("removing the stale socket ", path));
   return Status::ok();
 }
 
@@ -87,7 +90,8 @@ Result<UniqueFd> connect_unix(const std::string& path, Deadline deadline) {
     // A Unix socket connects at once, or returns EAGAIN while the listener's queue is full.
     if (errno != EAGAIN && errno != EINTR) return errno_status(errno, concat("connecting to ", path));
     if (deadline.passed()) {
-      return Status(Code::kTimeout, concat("connecting to ", path, " took too long: the daemon accepts nobody"), true);
+      return Status(Code::kTimeout,
+                    concat("connecting to ", path, " timed out: the daemon is not accepting connections"), true);
     }
     const timespec pause{0, 2'000'000};  // no event tells when the queue has space again
     ::nanosleep(&pause, nullptr);
@@ -110,7 +114,7 @@ Result<std::pair<UniqueFd, UniqueFd>> socket_pair(SocketKind kind) {
   return std::pair<UniqueFd, UniqueFd>(UniqueFd(fds[0]), UniqueFd(fds[1]));
 }
 
-void want_send_room(int socket, int bytes) {
+void request_send_buffer(int socket, int bytes) {
   // SO_SNDBUFFORCE exceeds the system's limit, but requires root.
   if (::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) == 0) return;
   [[maybe_unused]] const int set = ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
@@ -120,7 +124,7 @@ Result<PeerCredentials> peer_credentials(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return errno_status(errno, "asking who is at the other end (SO_PEERCRED)");
+    return errno_status(errno, "getting the peer's credentials (SO_PEERCRED)");
   }
   return PeerCredentials{static_cast<std::uint32_t>(credentials.pid), credentials.uid, credentials.gid};
 }
@@ -137,7 +141,7 @@ Status set_nonblocking(int fd, bool on) {
 Result<IoResult> send_some(int socket, std::span<const std::uint8_t> data, std::span<const int> fds) {
   if (fds.size() > kMaxFdsPerMessage) {
     return Status(Code::kInvalidArgument,
-                  concat(fds.size(), " descriptors in one message; ", kMaxFdsPerMessage, " are allowed"));
+                  concat(fds.size(), " descriptors in one message exceed the limit of ", kMaxFdsPerMessage));
   }
   alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(int) * kMaxFdsPerMessage)> ancillary{};
   iovec part{const_cast<std::uint8_t*>(data.data()), data.size()};
@@ -158,7 +162,7 @@ Result<IoResult> send_some(int socket, std::span<const std::uint8_t> data, std::
     if (sent >= 0) return IoResult{static_cast<std::size_t>(sent), false, false};
     if (errno == EAGAIN) return IoResult{0, true, false};
     if (errno == ETOOMANYREFS) {
-      return Status(Code::kStoreFull, "too many descriptors are on their way through unix sockets", true);
+      return Status(Code::kStoreFull, "too many descriptors are in flight in unix sockets", true);
     }
     if (errno != EINTR) return errno_status(errno, "sending");
   }
@@ -191,7 +195,7 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     if (fds.size() - before >= kMaxFdsPerMessage) {
       return Status(Code::kInvalidArgument,
-                    concat("a message came with more than ", kMaxFdsPerMessage, " descriptors"));
+                    concat("received a message with more than ", kMaxFdsPerMessage, " descriptors"));
     }
     result.fds_lost = true;  // they fit into the message, but not into our descriptor table
   }
@@ -204,7 +208,7 @@ Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const 
     ASSIGN_OR_RETURN(const IoResult moved, send_some(socket, data.first(piece), fds));
     if (moved.would_block) {
       ASSIGN_OR_RETURN(const bool ready, wait_writable(socket, deadline));
-      if (!ready) return Status(Code::kTimeout, "the other end does not take data", true);
+      if (!ready) return Status(Code::kTimeout, "the peer does not accept data", true);
       continue;
     }
     if (moved.bytes > 0) fds = {};
@@ -216,9 +220,9 @@ Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const 
 Status receive_all(int socket, std::span<std::uint8_t> data, std::vector<UniqueFd>& fds, Deadline deadline) {
   while (!data.empty()) {
     ASSIGN_OR_RETURN(const bool ready, wait_readable(socket, deadline));
-    if (!ready) return Status(Code::kTimeout, "the other end does not answer", true);
+    if (!ready) return Status(Code::kTimeout, "the peer does not respond", true);
     ASSIGN_OR_RETURN(const IoResult moved, receive_some(socket, data, fds));
-    if (moved.closed) return Status(Code::kStoreUnavailable, "the other end closed the connection", true);
+    if (moved.closed) return Status(Code::kStoreUnavailable, "the peer closed the connection", true);
     if (moved.fds_lost) return errno_status(EMFILE, "receiving descriptors");
     data = data.subspan(moved.bytes);
   }

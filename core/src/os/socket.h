@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 
@@ -31,7 +31,7 @@ enum class SocketKind : std::uint8_t { kStream, kSeqPacket };
 [[nodiscard]] Result<std::pair<UniqueFd, UniqueFd>> socket_pair(SocketKind kind);
 
 // Requests a send buffer of about `bytes`, if the system grants it. Best effort.
-void want_send_room(int socket, int bytes);
+void request_send_buffer(int socket, int bytes);
 
 struct PeerCredentials {
   std::uint32_t pid = 0;  // 0 if it is in a PID namespace that we cannot see

@@ -1,3 +1,5 @@
+#include "os/spawn.h"
+
 // fork and exec. Only async-signal-safe calls are made in between, because the parent may have threads.
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -80,7 +82,7 @@ void end_child(Child& child) {
   const pid_t pid = child.pid;
   const ProcessHandle handle(std::move(child));
   [[maybe_unused]] const Status killed = handle.kill();
-  [[maybe_unused]] const Result<bool> gone = handle.wait_gone(Deadline::after_ms(kEndMs));
+  [[maybe_unused]] const Result<bool> gone = handle.wait_exited(Deadline::after_ms(kEndMs));
   [[maybe_unused]] const auto reaped = reap(pid);
 }
 
@@ -94,8 +96,8 @@ Status wait_for_exec(Child& child, const UniqueFd& report, const SpawnOptions& o
       const pid_t pid = child.pid;
       end_child(child);
       return Status(Code::kTimeout,
-                    concat(what, ": process ", pid, " was not running the program after ", options.exec_wait_ms,
-                           " ms (is it stopped, or the machine overloaded?), so it was killed"),
+                    concat(what, ": process ", pid, " did not start the program within ", options.exec_wait_ms,
+                           " ms (is it stopped, or is the machine overloaded?) and was killed"),
                     true);
     }
     int error = 0;
@@ -135,7 +137,7 @@ Result<Child> spawn(const SpawnOptions& options) {
     plan.program_fd = program.get();
   }
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "creating a pipe");
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(::fcntl(ends[1], F_DUPFD_CLOEXEC, plan.highest + 1));
   ::close(ends[1]);

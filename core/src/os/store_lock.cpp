@@ -12,7 +12,7 @@ namespace entrepot::os {
 
 namespace {
 
-constexpr std::uint64_t kTryMs = 10;  // F_SETLKW has no timeout
+constexpr std::uint64_t kRetryMs = 10;  // F_SETLKW has no timeout
 
 struct flock whole_file() {
   struct flock range{};
@@ -32,13 +32,13 @@ Status take_store_lock(int fd, Deadline deadline) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN && errno != EACCES) return errno_status(errno, "locking the store");
     if (deadline.passed()) break;
-    pause_ms(kTryMs);
+    pause_ms(kRetryMs);
   }
   struct flock other = whole_file();
   const bool known = ::fcntl(fd, F_GETLK, &other) == 0 && other.l_type != F_UNLCK;
   return Status(Code::kTimeout,
-                concat("another daemon still has this store", known ? concat(" (process ", other.l_pid, ")") : "",
-                       ": it has to end first"),
+                concat("another daemon still holds this store", known ? concat(" (process ", other.l_pid, ")") : "",
+                       ": it must exit first"),
                 true);
 }
 

@@ -9,8 +9,8 @@
 #pragma once
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 

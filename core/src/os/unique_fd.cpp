@@ -1,4 +1,4 @@
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 #include <unistd.h>
 

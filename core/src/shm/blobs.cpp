@@ -36,7 +36,7 @@ BlobAdoption BlobWriter::adopt() {
   return found;
 }
 
-std::uint32_t BlobWriter::publish(std::uint32_t number, const BlobPlace& place, MemoryKind kind) {
+std::uint32_t BlobWriter::publish(std::uint32_t number, const BlobLocation& place, MemoryKind kind) {
   Blob& blob = table_.at(number);
   blob.offset = place.offset;
   blob.length = place.length;
@@ -57,7 +57,7 @@ void BlobWriter::mark_spilled(std::uint32_t blob) {
   table_.set_state(blob, static_cast<std::uint8_t>(BlobState::kSpilled));
 }
 
-void BlobWriter::publish_again(std::uint32_t number, const BlobPlace& place, MemoryKind kind) {
+void BlobWriter::publish_again(std::uint32_t number, const BlobLocation& place, MemoryKind kind) {
   Blob& blob = table_.at(number);
   blob.offset = place.offset;
   blob.segment = place.segment;
@@ -99,12 +99,12 @@ bool BlobWriter::is_sealed(std::uint32_t blob, std::uint32_t generation) const {
          static_cast<BlobState>(Word::state(table_.word(blob))) == BlobState::kSealed;
 }
 
-bool BlobWriter::is_there(std::uint32_t blob, std::uint32_t generation) const {
+bool BlobWriter::exists(std::uint32_t blob, std::uint32_t generation) const {
   if (!table_.is_live(blob, generation)) return false;
   return state(blob) == BlobState::kSealed || state(blob) == BlobState::kSpilled;
 }
 
-BlobPlace BlobWriter::place(std::uint32_t number) const {
+BlobLocation BlobWriter::place(std::uint32_t number) const {
   const Blob& blob = table_.at(number);
   return {blob.segment, blob.offset, blob.length, blob.segment_generation};
 }
@@ -114,14 +114,14 @@ BlobReader::BlobReader(const ControlView& view)
       blobs_(view.region(RegionKind::kBlobs).as<Blob>()),
       capacity_(static_cast<std::uint32_t>(view.region(RegionKind::kBlobs).capacity())) {}
 
-std::optional<BlobPlace> BlobReader::resolve(std::uint32_t number, std::uint32_t generation) const {
+std::optional<BlobLocation> BlobReader::resolve(std::uint32_t number, std::uint32_t generation) const {
   if (number >= capacity_ || number >= root_->blob_high_water.load(std::memory_order_acquire)) return std::nullopt;
   const Blob& blob = blobs_[number];
   const std::uint64_t word = blob.word.load(std::memory_order_acquire);
   if (static_cast<BlobState>(Word::state(word)) != BlobState::kSealed || Word::generation(word) != generation) {
     return std::nullopt;
   }
-  return BlobPlace{blob.segment, blob.offset, blob.length, blob.segment_generation};
+  return BlobLocation{blob.segment, blob.offset, blob.length, blob.segment_generation};
 }
 
 }  // namespace entrepot

@@ -21,7 +21,7 @@
 
 namespace entrepot {
 
-struct BlobPlace {
+struct BlobLocation {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -54,7 +54,7 @@ class BlobWriter {
   [[nodiscard]] Result<std::uint32_t> allocate() { return table_.allocate(); }
   void abandon(std::uint32_t blob) { table_.abandon(blob); }
   // Writes the fields, then the word (release). The count starts at 0. Returns the generation.
-  std::uint32_t publish(std::uint32_t blob, const BlobPlace& place, MemoryKind kind = MemoryKind::kUnknown);
+  std::uint32_t publish(std::uint32_t blob, const BlobLocation& place, MemoryKind kind = MemoryKind::kUnknown);
   void free(std::uint32_t blob);  // requires a count of 0: generation + 1 (or retired)
 
   // Sets the location of the copy on disk, which is never 0.
@@ -63,7 +63,7 @@ class BlobWriter {
   [[nodiscard]] std::uint64_t copy(std::uint32_t blob) const { return table_.at(blob).spill_location; }  // 0: none
   [[nodiscard]] BlobKey key(std::uint32_t blob) const { return {blob, generation(blob)}; }
   void mark_spilled(std::uint32_t blob);  // requires a copy; afterwards the caller returns its range to the pool
-  void publish_again(std::uint32_t blob, const BlobPlace& place, MemoryKind kind);  // keeps generation and length
+  void publish_again(std::uint32_t blob, const BlobLocation& place, MemoryKind kind);  // keeps generation and length
   std::uint32_t publish_spilled(std::uint32_t blob, std::uint64_t length, std::uint64_t location);
 
   void add_reference(std::uint32_t blob);
@@ -71,12 +71,12 @@ class BlobWriter {
   [[nodiscard]] std::uint32_t references(std::uint32_t blob) const;
 
   [[nodiscard]] bool is_sealed(std::uint32_t blob, std::uint32_t generation) const;
-  [[nodiscard]] bool is_there(std::uint32_t blob, std::uint32_t generation) const;  // sealed or spilled
+  [[nodiscard]] bool exists(std::uint32_t blob, std::uint32_t generation) const;  // sealed or spilled
   [[nodiscard]] bool is_resident(std::uint32_t blob) const { return state(blob) == BlobState::kSealed; }
   [[nodiscard]] BlobState state(std::uint32_t blob) const {
     return static_cast<BlobState>(Word::state(table_.word(blob)));
   }
-  [[nodiscard]] BlobPlace place(std::uint32_t blob) const;
+  [[nodiscard]] BlobLocation place(std::uint32_t blob) const;
   [[nodiscard]] std::uint32_t generation(std::uint32_t blob) const { return Word::generation(table_.word(blob)); }
   [[nodiscard]] const Blob& at(std::uint32_t blob) const { return table_.at(blob); }
   [[nodiscard]] std::uint32_t next_generation(std::uint32_t blob) const { return table_.next_generation(blob); }
@@ -96,7 +96,7 @@ class BlobReader {
   explicit BlobReader(const ControlView& view);
   // Returns the blob's location; nullopt if number or generation do not match, or it is not resident. Stable while an
   // object that references it is pinned.
-  [[nodiscard]] std::optional<BlobPlace> resolve(std::uint32_t blob, std::uint32_t generation) const;
+  [[nodiscard]] std::optional<BlobLocation> resolve(std::uint32_t blob, std::uint32_t generation) const;
 
  private:
   const Root* root_;

@@ -30,7 +30,8 @@ std::uint64_t small_capacity(RegionKind kind) {
   }
 }
 
-std::uint64_t wished(const std::map<RegionKind, std::uint64_t>& capacities, RegionKind kind, std::uint64_t otherwise) {
+std::uint64_t requested_capacity(const std::map<RegionKind, std::uint64_t>& capacities, RegionKind kind,
+                                 std::uint64_t otherwise) {
   const auto found = capacities.find(kind);
   return found == capacities.end() ? otherwise : found->second;
 }
@@ -50,8 +51,8 @@ Status check_mark(const Region& region, std::uint64_t mark, std::uint64_t entry_
     return Status::ok();
   }
   return Status(Code::kCorruptData, concat("the high-water mark of ", region_name(region.kind()), " is ", mark,
-                                           " with ", ensured, " bytes ensured, its capacity ", region.capacity(),
-                                           ": they do not fit together; start a new store"));
+                                           " with ", ensured, " bytes allocated and a capacity of ", region.capacity(),
+                                           ": these values are inconsistent; start a new store"));
 }
 
 // Checks the marks once, before anything uses them, because they bound every scan.
@@ -75,7 +76,7 @@ Result<ControlMemory> ControlMemory::create(const InstanceId& instance,
                                             const std::map<RegionKind, std::uint64_t>& capacities) {
   ControlMemory memory;
   for (const RegionKind kind : kAllRegions) {
-    ASSIGN_OR_RETURN(memory.region(kind), Region::create(kind, instance, wished(capacities, kind, 0)));
+    ASSIGN_OR_RETURN(memory.region(kind), Region::create(kind, instance, requested_capacity(capacities, kind, 0)));
   }
   RETURN_IF_ERROR(start_root(memory.region(RegionKind::kRoot)));
   return memory;
@@ -85,8 +86,9 @@ Result<ControlMemory> ControlMemory::create_private(const InstanceId& instance,
                                                     const std::map<RegionKind, std::uint64_t>& capacities) {
   ControlMemory memory;
   for (const RegionKind kind : kAllRegions) {
-    ASSIGN_OR_RETURN(memory.region(kind),
-                     Region::create_private(kind, instance, wished(capacities, kind, small_capacity(kind))));
+    ASSIGN_OR_RETURN(
+        memory.region(kind),
+        Region::create_private(kind, instance, requested_capacity(capacities, kind, small_capacity(kind))));
   }
   RETURN_IF_ERROR(start_root(memory.region(RegionKind::kRoot)));
   return memory;
@@ -98,8 +100,8 @@ Result<ControlMemory> ControlMemory::adopt(std::map<RegionKind, UniqueFd> fds) {
   for (const RegionKind kind : kAllRegions) {
     const auto found = fds.find(kind);
     if (found == fds.end() || !found->second.valid()) {
-      return Status(Code::kCorruptData, concat("the region ", region_name(kind), " is missing among the ", fds.size(),
-                                               " that were kept; the store cannot be taken over, start a new one"));
+      return Status(Code::kCorruptData, concat("region ", region_name(kind), " is missing from the ", fds.size(),
+                                               " descriptors of the store; it cannot be adopted, start a new store"));
     }
     ASSIGN_OR_RETURN(memory.region(kind), Region::adopt(std::move(found->second), kind, instance));
     instance = memory.region(kind).instance();
@@ -125,7 +127,7 @@ Result<ControlView> ControlView::attach(std::array<UniqueFd, 5> fds, const Insta
   return view;
 }
 
-Result<ControlView> ControlView::over(const ControlMemory& memory) {
+Result<ControlView> ControlView::from_memory(const ControlMemory& memory) {
   ControlView view;
   for (std::size_t i = 0; i < view.regions_.size(); ++i) {
     ASSIGN_OR_RETURN(view.regions_[i], memory.region(kClientRegions[i]).private_view());

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 #include "shm/region.h"
 
 namespace entrepot {
@@ -48,7 +48,7 @@ class ControlView {
  public:
   // `fds` in the order of kClientRegions.
   [[nodiscard]] static Result<ControlView> attach(std::array<UniqueFd, 5> fds, const InstanceId& instance);
-  [[nodiscard]] static Result<ControlView> over(const ControlMemory& memory);  // private memory, for tests
+  [[nodiscard]] static Result<ControlView> from_memory(const ControlMemory& memory);  // private memory, for tests
 
   [[nodiscard]] const Root& root() const { return *region(RegionKind::kRoot).as<Root>(); }
   [[nodiscard]] const Region& region(RegionKind kind) const { return regions_[static_cast<std::size_t>(kind) - 1]; }

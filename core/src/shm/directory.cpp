@@ -25,14 +25,14 @@ DirectoryAdoption DirectoryWriter::adopt() {
     const std::uint64_t word = slot.word.load(std::memory_order_acquire);
     const auto state = static_cast<ObjectState>(Word::state(word));
     if (state == ObjectState::kUnsealed) return false;
-    const bool whole = slot.crc == slot_crc(slot, Word::generation(word));
+    const bool is_intact = slot.crc == slot_crc(slot, Word::generation(word));
     const bool findable =
         state == ObjectState::kSealed || state == ObjectState::kEvicting || state == ObjectState::kSpilled;
-    if (whole && findable) {
+    if (is_intact && findable) {
       found.sealed.push_back(index);
-    } else if (whole && state == ObjectState::kDeleting) {
+    } else if (is_intact && state == ObjectState::kDeleting) {
       found.deleting.push_back(index);
-    } else if (whole && state == ObjectState::kDropped) {
+    } else if (is_intact && state == ObjectState::kDropped) {
       found.dropped.push_back(index);
     } else {
       // Not freed here: it may be pinned, and which blobs it references is unknown.
@@ -67,14 +67,14 @@ DirectoryReader::DirectoryReader(const ControlView& view)
       capacity_(static_cast<std::uint32_t>(view.region(RegionKind::kSlots).capacity())),
       index_(view) {}
 
-template <bool (*wanted)(std::uint64_t)>
-std::optional<Found> DirectoryReader::find_if(const IdBytes& id) const {
-  Found found;
+template <bool (*accepts)(std::uint64_t)>
+std::optional<SlotSnapshot> DirectoryReader::find_if(const IdBytes& id) const {
+  SlotSnapshot found;
   const auto match = [&](std::uint32_t number) {
     if (number >= capacity_) return false;
     const Slot& slot = slots_[number];
     found.word = slot.word.load(std::memory_order_acquire);
-    return wanted(found.word) && slot_id_equals(slot, id) && slot.word.load(std::memory_order_acquire) == found.word;
+    return accepts(found.word) && slot_id_equals(slot, id) && slot.word.load(std::memory_order_acquire) == found.word;
   };
   const std::optional<std::uint32_t> number = index_.probe(hash_id(id), match);
   if (!number) return std::nullopt;
@@ -82,28 +82,29 @@ std::optional<Found> DirectoryReader::find_if(const IdBytes& id) const {
   return found;
 }
 
-template <bool (*wanted)(std::uint64_t)>
-std::optional<Found> DirectoryReader::at_if(std::uint32_t number, std::uint32_t generation, const IdBytes& id) const {
+template <bool (*accepts)(std::uint64_t)>
+std::optional<SlotSnapshot> DirectoryReader::at_if(std::uint32_t number, std::uint32_t generation,
+                                                   const IdBytes& id) const {
   if (number >= capacity_ || number >= high_water()) return std::nullopt;
   const Slot& slot = slots_[number];
-  const Found found{number, slot.word.load(std::memory_order_acquire)};
-  if (!wanted(found.word) || found.generation() != generation || !slot_id_equals(slot, id) ||
+  const SlotSnapshot found{number, slot.word.load(std::memory_order_acquire)};
+  if (!accepts(found.word) || found.generation() != generation || !slot_id_equals(slot, id) ||
       slot.word.load(std::memory_order_acquire) != found.word) {
     return std::nullopt;
   }
   return found;
 }
 
-std::optional<Found> DirectoryReader::find(const IdBytes& id) const { return find_if<is_sealed>(id); }
+std::optional<SlotSnapshot> DirectoryReader::find(const IdBytes& id) const { return find_if<is_sealed>(id); }
 
-std::optional<Found> DirectoryReader::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const {
+std::optional<SlotSnapshot> DirectoryReader::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const {
   return at_if<is_sealed>(slot, generation, id);
 }
 
-std::optional<Found> DirectoryReader::find_existing(const IdBytes& id) const { return find_if<has_record>(id); }
+std::optional<SlotSnapshot> DirectoryReader::find_existing(const IdBytes& id) const { return find_if<has_record>(id); }
 
-std::optional<Found> DirectoryReader::existing_at(std::uint32_t slot, std::uint32_t generation,
-                                                  const IdBytes& id) const {
+std::optional<SlotSnapshot> DirectoryReader::existing_at(std::uint32_t slot, std::uint32_t generation,
+                                                         const IdBytes& id) const {
   return at_if<has_record>(slot, generation, id);
 }
 

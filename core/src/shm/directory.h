@@ -87,8 +87,8 @@ class DirectoryWriter {
   }
   // A lookup by ID returns the object, at once or after reloading it from disk.
   [[nodiscard]] bool is_findable(std::uint32_t slot) const {
-    const ObjectState now = state(slot);
-    return now == ObjectState::kSealed || now == ObjectState::kSpilled || now == ObjectState::kEvicting;
+    const ObjectState current = state(slot);
+    return current == ObjectState::kSealed || current == ObjectState::kSpilled || current == ObjectState::kEvicting;
   }
   [[nodiscard]] std::uint32_t generation(std::uint32_t slot) const { return Word::generation(table_.word(slot)); }
   [[nodiscard]] bool is_live(std::uint32_t slot, std::uint32_t generation) const {
@@ -105,7 +105,7 @@ class DirectoryWriter {
 };
 
 // A slot and the word read from it. Only a hint until a pin was published and recheck() returned true.
-struct Found {
+struct SlotSnapshot {
   std::uint32_t slot = 0;
   std::uint64_t word = 0;
   [[nodiscard]] std::uint32_t generation() const { return Word::generation(word); }
@@ -123,32 +123,33 @@ class DirectoryReader {
   explicit DirectoryReader(const ControlView& view);  // the view must outlive the reader
 
   // Returns the sealed object with this ID. Confirm a miss with the daemon: the table may be being rebuilt.
-  [[nodiscard]] std::optional<Found> find(const IdBytes& id) const;
+  [[nodiscard]] std::optional<SlotSnapshot> find(const IdBytes& id) const;
 
   // The same for a slot named in a daemon's answer: nullopt unless it is sealed and has that generation and ID.
-  [[nodiscard]] std::optional<Found> at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
+  [[nodiscard]] std::optional<SlotSnapshot> at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
 
   // The same for an object in memory or on disk, for reading only its record. Excludes `evicting`: in that state the
   // daemon scans the pins, and if it finds none it may drop the object including its record (see pins.h).
-  [[nodiscard]] std::optional<Found> find_existing(const IdBytes& id) const;
-  [[nodiscard]] std::optional<Found> existing_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
+  [[nodiscard]] std::optional<SlotSnapshot> find_existing(const IdBytes& id) const;
+  [[nodiscard]] std::optional<SlotSnapshot> existing_at(std::uint32_t slot, std::uint32_t generation,
+                                                        const IdBytes& id) const;
   // After pinning: true if the object's record may be read. Its payload may have moved meanwhile; its record has not. A
   // pin published after the daemon's scan sees `evicting` or a later state here; one published before was seen by the
   // scan.
-  [[nodiscard]] bool still_exists(const Found& found) const {
+  [[nodiscard]] bool still_exists(const SlotSnapshot& found) const {
     const std::uint64_t word = slots_[found.slot].word.load(std::memory_order_seq_cst);
     return Word::generation(word) == found.generation() && has_record(word);
   }
 
   // After pinning: true if the slot still has the generation and state of `found`. Sequentially consistent.
-  [[nodiscard]] bool recheck(const Found& found) const {
+  [[nodiscard]] bool recheck(const SlotSnapshot& found) const {
     return slots_[found.slot].word.load(std::memory_order_seq_cst) == found.word;
   }
 
   // Fields may be read only while pinned and rechecked.
   [[nodiscard]] const Slot& slot(std::uint32_t number) const { return slots_[number]; }
   // For a store without a running daemon: true if the slot holds an object that could be found.
-  [[nodiscard]] bool held_object(std::uint32_t number) const {
+  [[nodiscard]] bool had_object(std::uint32_t number) const {
     const std::uint64_t word = slots_[number].word.load(std::memory_order_acquire);
     return has_record(word) || static_cast<ObjectState>(Word::state(word)) == ObjectState::kEvicting;
   }
@@ -163,10 +164,11 @@ class DirectoryReader {
     return state == ObjectState::kSealed || state == ObjectState::kSpilled;
   }
   // Templates, so that the hot path inlines the comparison instead of calling it.
-  template <bool (*wanted)(std::uint64_t)>
-  [[nodiscard]] std::optional<Found> find_if(const IdBytes& id) const;
-  template <bool (*wanted)(std::uint64_t)>
-  [[nodiscard]] std::optional<Found> at_if(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) const;
+  template <bool (*accepts)(std::uint64_t)>
+  [[nodiscard]] std::optional<SlotSnapshot> find_if(const IdBytes& id) const;
+  template <bool (*accepts)(std::uint64_t)>
+  [[nodiscard]] std::optional<SlotSnapshot> at_if(std::uint32_t slot, std::uint32_t generation,
+                                                  const IdBytes& id) const;
 
   const Root* root_;
   const Slot* slots_;

@@ -147,7 +147,7 @@ class EntryTable {
     if (mark >= region_->capacity()) {
       return Status(Code::kStoreFull,
                     concat("all ", region_->capacity(), " ", region_name(region_->kind()), " are in use (", retired_,
-                           " retired); delete objects or sessions that nobody needs"));
+                           " retired); delete unneeded objects or sessions"));
     }
     std::uint64_t next = mark + kGrowBytes / sizeof(T);
     if (next > region_->capacity()) next = region_->capacity();

@@ -13,7 +13,8 @@ namespace {
 constexpr int kMaxCandidates = 16;
 
 // Aligned start of `bytes` within the extent, if they fit.
-std::optional<std::uint64_t> fit(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes, std::uint64_t align) {
+std::optional<std::uint64_t> aligned_offset_in(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes,
+                                               std::uint64_t align) {
   const std::uint64_t start = round_up(offset, align);
   if (start - offset > length || length - (start - offset) < bytes) return std::nullopt;
   return start;
@@ -45,7 +46,7 @@ std::optional<std::uint64_t> ExtentAllocator::allocate(std::uint64_t bytes, std:
   if (bytes == 0 || bytes > free_bytes_) return std::nullopt;
   int candidates = 0;
   for (auto at = by_length_.lower_bound({bytes, 0}); at != by_length_.end(); ++at) {
-    if (const auto start = fit(at->second, at->first, bytes, align)) {
+    if (const auto start = aligned_offset_in(at->second, at->first, bytes, align)) {
       take(by_offset_.find(at->second), *start, bytes);
       return start;
     }
@@ -60,19 +61,19 @@ std::optional<std::uint64_t> ExtentAllocator::allocate(std::uint64_t bytes, std:
 }
 
 std::optional<std::pair<std::uint64_t, std::uint64_t>> ExtentAllocator::allocate_up_to(std::uint64_t bytes,
-                                                                                       std::uint64_t least,
+                                                                                       std::uint64_t min_bytes,
                                                                                        std::uint64_t align) {
-  if (least == 0 || bytes < least) return std::nullopt;
+  if (min_bytes == 0 || bytes < min_bytes) return std::nullopt;
   bytes = round_up(bytes, align);
-  least = round_up(least, align);
+  min_bytes = round_up(min_bytes, align);
   if (const auto start = allocate(bytes, align)) return std::pair{*start, bytes};
   int candidates = 0;
-  for (auto at = by_length_.rbegin(); at != by_length_.rend() && at->first >= least; ++at) {
+  for (auto at = by_length_.rbegin(); at != by_length_.rend() && at->first >= min_bytes; ++at) {
     const std::uint64_t start = round_up(at->second, align);
     const std::uint64_t skipped = start - at->second;
     if (skipped < at->first) {
       const std::uint64_t length = (at->first - skipped) & ~(align - 1);
-      if (length >= least) {
+      if (length >= min_bytes) {
         take(by_offset_.find(at->second), start, length);
         return std::pair{start, length};
       }
@@ -85,12 +86,12 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> ExtentAllocator::allocate
 Status ExtentAllocator::free(std::uint64_t offset, std::uint64_t bytes) {
   if (bytes == 0) return Status::ok();
   if (offset > bytes_ || bytes > bytes_ - offset) {
-    return Status(Code::kInternal, concat("freeing ", bytes, " bytes at ", offset, " of a range of ", bytes_));
+    return Status(Code::kInternal, concat("cannot free ", bytes, " bytes at ", offset, " of a range of ", bytes_));
   }
   auto next = by_offset_.lower_bound(offset);
   if (next != by_offset_.end() && next->first < offset + bytes) {
-    return Status(Code::kInternal, concat("freeing ", bytes, " bytes at ", offset, ": ", next->second, " at ",
-                                          next->first, " are free already"));
+    return Status(Code::kInternal, concat("cannot free ", bytes, " bytes at ", offset, ": ", next->second, " bytes at ",
+                                          next->first, " are already free"));
   }
   std::uint64_t first = offset;
   std::uint64_t end = offset + bytes;
@@ -98,8 +99,8 @@ Status ExtentAllocator::free(std::uint64_t offset, std::uint64_t bytes) {
     const auto previous = std::prev(next);
     const std::uint64_t previous_end = previous->first + previous->second;
     if (previous_end > offset) {
-      return Status(Code::kInternal, concat("freeing ", bytes, " bytes at ", offset, ": ", previous->second, " at ",
-                                            previous->first, " are free already"));
+      return Status(Code::kInternal, concat("cannot free ", bytes, " bytes at ", offset, ": ", previous->second,
+                                            " bytes at ", previous->first, " are already free"));
     }
     if (previous_end == offset) {
       first = previous->first;
@@ -119,7 +120,7 @@ Status ExtentAllocator::reserve(std::uint64_t offset, std::uint64_t bytes) {
   if (bytes == 0) return Status::ok();
   if (!is_free(offset, bytes)) {
     return Status(Code::kCorruptData, concat(bytes, " bytes at ", offset, " of a range of ", bytes_,
-                                             " are not free: two owners claim them, or they lie beyond the end"));
+                                             " are not free: they have two owners or are out of range"));
   }
   take(std::prev(by_offset_.upper_bound(offset)), offset, bytes);
   return Status::ok();

@@ -25,10 +25,10 @@ class ExtentAllocator {
   // Returns an offset that is a multiple of `align` (a power of two), or nullopt. `bytes` > 0.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, std::uint64_t align = 1);
 
-  // Allocates as much of the largest free extent as possible: up to `bytes` and at least `least` (both > 0), for leases
-  // that take what is available. Returns (offset, length); length is a multiple of `align`.
+  // Allocates as much of the largest free extent as possible: up to `bytes` and at least `min_bytes` (both > 0), for
+  // leases that take what is available. Returns (offset, length); length is a multiple of `align`.
   [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> allocate_up_to(std::uint64_t bytes,
-                                                                                      std::uint64_t least,
+                                                                                      std::uint64_t min_bytes,
                                                                                       std::uint64_t align = 1);
 
   // Frees any part of an allocated range. kInternal, with nothing changed, if some of it is free already or out of

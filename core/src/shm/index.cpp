@@ -78,8 +78,8 @@ std::uint32_t IndexWriter::smallest_log2(std::uint64_t objects) const {
 // Prepares an empty, unpublished table with pages, in the area not used by the published table.
 Status IndexWriter::open_table(std::uint32_t log2, std::uint64_t& word) {
   if (log2 < kIndexMinLog2 || log2 > max_log2_) {
-    return Status(Code::kStoreFull, concat("the index cannot have 2^", log2, " entries; 2^", kIndexMinLog2, " to 2^",
-                                           max_log2_, " are possible. Delete objects that nobody needs"));
+    return Status(Code::kStoreFull, concat("the index cannot have 2^", log2, " entries: the allowed range is 2^",
+                                           kIndexMinLog2, " to 2^", max_log2_, "; delete unneeded objects"));
   }
   const std::uint64_t published = root_->index_word.load(std::memory_order_relaxed);
   const std::uint32_t area = IndexWord::log2(published) == 0 ? 0 : 1 - IndexWord::area(published);
@@ -117,12 +117,12 @@ Status IndexWriter::reset(std::uint32_t expected) {
 void IndexWriter::put(Entry* table, std::uint64_t mask, std::uint64_t entry, std::uint64_t home) {
   std::uint64_t at = home & mask;
   while (true) {
-    const std::uint32_t there = IndexEntry::slot_plus_one(table[at].load(std::memory_order_relaxed));
-    if (there == IndexEntry::kTombstone) {
+    const std::uint32_t existing = IndexEntry::slot_plus_one(table[at].load(std::memory_order_relaxed));
+    if (existing == IndexEntry::kTombstone) {
       --tombstones_;
       break;
     }
-    if (there == 0) break;
+    if (existing == 0) break;
     at = (at + 1) & mask;
   }
   table[at].store(entry, std::memory_order_release);
@@ -155,8 +155,8 @@ Status IndexWriter::prepare() {
     const std::uint32_t target = smallest_log2(live_ + 1);
     Status rebuilt;
     if (live_ + 2 > (1ULL << max_log2_)) {
-      rebuilt = Status(Code::kStoreFull, concat("the index of 2^", max_log2_, " entries holds ", live_,
-                                                " objects and is full; delete objects that nobody needs"));
+      rebuilt = Status(Code::kStoreFull, concat("the index is full: of 2^", max_log2_, " entries, it uses ", live_,
+                                                "; delete unneeded objects"));
     } else if (target != log2_ || tombstones_ * 8 > entries) {
       rebuilt = rebuild(target);
     }
@@ -177,12 +177,12 @@ Status IndexWriter::insert(const IdBytes& id, std::uint32_t slot) {
 std::optional<std::uint64_t> IndexWriter::position_of(const IdBytes& id, std::uint32_t slot) const {
   if (log2_ == 0) return std::nullopt;
   const std::uint64_t hash = hash_id(id);
-  const std::uint64_t wanted = IndexEntry::make(slot, tag_of(hash));
+  const std::uint64_t expected_entry = IndexEntry::make(slot, tag_of(hash));
   const std::uint64_t mask = (1ULL << log2_) - 1;
   const Entry* entries = table(word_);
   for (std::uint64_t i = 0, at = hash & mask; i <= mask; ++i, at = (at + 1) & mask) {
     const std::uint64_t entry = entries[at].load(std::memory_order_relaxed);
-    if (entry == wanted) return at;
+    if (entry == expected_entry) return at;
     if (IndexEntry::slot_plus_one(entry) == 0) return std::nullopt;
   }
   return std::nullopt;

@@ -111,7 +111,7 @@ class IndexReader {
       for (std::uint64_t i = 0; i <= mask; ++i, at = (at + 1) & mask) {
         std::uint64_t entry = table[at].load(std::memory_order_acquire);
         if (IndexEntry::slot_plus_one(entry) == 0) break;
-        for (int look = 0; look < kLooks; ++look) {
+        for (int retry = 0; retry < kEntryRetries; ++retry) {
           const std::uint32_t slot_plus_one = IndexEntry::slot_plus_one(entry);
           if (slot_plus_one == 0 || slot_plus_one == IndexEntry::kTombstone || IndexEntry::tag(entry) != tag) break;
           // The slot's pages exist: the mark is raised before the first entry names a slot.
@@ -132,8 +132,8 @@ class IndexReader {
 
  private:
   using Entry = std::atomic<std::uint64_t>;
-  static constexpr int kAttempts = 4;  // retries when the table is replaced during a probe
-  static constexpr int kLooks = 4;     // retries when an entry changes while it is read
+  static constexpr int kAttempts = 4;      // retries when the table is replaced during a probe
+  static constexpr int kEntryRetries = 4;  // retries when an entry changes while it is read
 
   const Root* root_;
   const Entry* entries_;

@@ -149,7 +149,7 @@ inline constexpr std::uint32_t kReleasesWanted = 1;  // clients report removed p
 inline constexpr std::uint32_t kLeasesWanted = 2;    // memory is short: clients should return idle leases
 
 // Bits of Root.flags.
-inline constexpr std::uint32_t kRootFollowsKilled = 1;  // keeper and daemon of an earlier store here died together
+inline constexpr std::uint32_t kRootRecoveredFromCrash = 1;  // keeper and daemon of an earlier store here died together
 // Objects were on disk only while a daemon ran without a spill directory; the next daemon that has one restores them.
 inline constexpr std::uint32_t kRootLeftOnDisk = 1U << 16;
 
@@ -162,7 +162,7 @@ struct Root {
   std::atomic<std::uint32_t> slot_high_water;  // slots below it have pages
   std::atomic<std::uint32_t> blob_high_water;  // blobs below it have pages
   std::atomic<std::uint32_t> segment_high_water;
-  std::atomic<std::uint32_t> flags;              // kRootFollowsKilled, kRootLeftOnDisk
+  std::atomic<std::uint32_t> flags;              // kRootRecoveredFromCrash, kRootLeftOnDisk
   std::atomic<std::uint64_t> record_high_water;  // bytes of the record arena that have pages
   std::atomic<std::uint64_t> capacity_bytes;
   std::atomic<std::uint64_t> generation_seed;
@@ -221,26 +221,28 @@ struct SlotHints {
   bool pinned = false;
   bool dead = false;
   std::uint32_t consumers = 0;
-  bool made_again = false;
+  bool recomputed = false;
   std::uint16_t recompute = 0;
   [[nodiscard]] static constexpr SlotHints of(std::uint64_t word) {
     SlotHints hints;
     hints.priority = static_cast<std::int8_t>(static_cast<std::uint8_t>(word & 0xffU));
     hints.pinned = (word & 0x100U) != 0;
     hints.dead = (word & 0x200U) != 0;
-    hints.made_again = (word & 0x400U) != 0;
+    hints.recomputed = (word & 0x400U) != 0;
     hints.recompute = static_cast<std::uint16_t>((word >> 16) & 0xffffU);
     hints.consumers = static_cast<std::uint32_t>(word >> 32);
     return hints;
   }
   [[nodiscard]] constexpr std::uint64_t word() const {
     return (static_cast<std::uint64_t>(consumers) << 32) | (static_cast<std::uint64_t>(recompute) << 16) |
-           (made_again ? 0x400U : 0U) | (dead ? 0x200U : 0U) | (pinned ? 0x100U : 0U) |
+           (recomputed ? 0x400U : 0U) | (dead ? 0x200U : 0U) | (pinned ? 0x100U : 0U) |
            static_cast<std::uint8_t>(priority);
   }
   // The recompute cost that the pager may use. 0 for objects dropped before, so that two values that do not fit in
   // memory together are not recomputed in turn forever.
-  [[nodiscard]] constexpr std::uint16_t may_drop() const { return made_again ? std::uint16_t{0} : recompute; }
+  [[nodiscard]] constexpr std::uint16_t drop_recompute_code() const {
+    return recomputed ? std::uint16_t{0} : recompute;
+  }
 };
 
 // ---- blobs --------------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ namespace entrepot {
 enum class Durability : std::uint8_t { kWriteBack = 0, kWriteThrough = 1 };
 
 // How the set is read. Unknown: inferred from the reads.
-enum class Reading : std::uint8_t { kUnknown = 0, kOnce = 1, kSequential = 2, kLoopSequential = 3, kRandom = 4 };
+enum class ReadPattern : std::uint8_t { kUnknown = 0, kOnce = 1, kSequential = 2, kLoopSequential = 3, kRandom = 4 };
 
 // How the set is written: all at once, appended to, or replaced in places.
-enum class Writing : std::uint8_t { kOnce = 0, kAppend = 1, kRandom = 2 };
+enum class WritePattern : std::uint8_t { kOnce = 0, kAppend = 1, kRandom = 2 };
 
 // How long the objects are needed: until their session ends, until `consumers` have consumed each, or forever.
 enum class Lifetime : std::uint8_t { kJob = 0, kConsumers = 1, kForever = 2 };
@@ -31,8 +31,8 @@ inline constexpr int kMaxPriority = 8;
 
 struct SetAttributes {
   Durability durability = Durability::kWriteBack;
-  Reading reading = Reading::kUnknown;
-  Writing writing = Writing::kOnce;
+  ReadPattern reading = ReadPattern::kUnknown;
+  WritePattern writing = WritePattern::kOnce;
   Lifetime lifetime = Lifetime::kJob;
   Operation operation = Operation::kNone;
   Replacement replacement = Replacement::kDataAware;
@@ -49,14 +49,14 @@ struct SetAttributes {
   }
   // Invalid numbers become the defaults.
   [[nodiscard]] static constexpr SetAttributes unpack(std::uint64_t word) {
-    const auto field = [word](int at, std::uint64_t most) {
+    const auto field = [word](int at, std::uint64_t max_value) {
       const std::uint64_t value = (word >> at) & 0xfU;
-      return static_cast<std::uint8_t>(value <= most ? value : 0);
+      return static_cast<std::uint8_t>(value <= max_value ? value : 0);
     };
     SetAttributes result;
     result.durability = static_cast<Durability>(field(0, 1));
-    result.reading = static_cast<Reading>(field(4, 4));
-    result.writing = static_cast<Writing>(field(8, 2));
+    result.reading = static_cast<ReadPattern>(field(4, 4));
+    result.writing = static_cast<WritePattern>(field(8, 2));
     result.lifetime = static_cast<Lifetime>(field(12, 2));
     result.operation = static_cast<Operation>(field(16, 2));
     result.replacement = static_cast<Replacement>(field(20, 2));
@@ -70,11 +70,11 @@ struct SetAttributes {
 // Recompute cost in 16 bits, so that it fits into a word that changes by one store. 0: cannot be recomputed, as far as
 // declared; otherwise (code - 1) / 1024 is log2 of the cost in microseconds, in steps of 0.07 %.
 struct RecomputeCode {
-  static constexpr std::uint64_t kCannotNs = ~0ULL;
+  static constexpr std::uint64_t kNotRecomputableNs = ~0ULL;
   static constexpr double kSteps = 1024;
 
   [[nodiscard]] static std::uint16_t of_ns(std::uint64_t ns) {
-    if (ns == kCannotNs) return 0;
+    if (ns == kNotRecomputableNs) return 0;
     const double microseconds = std::max(static_cast<double>(ns) * 1e-3, 1.0);
     return static_cast<std::uint16_t>(std::min(1 + std::round(kSteps * std::log2(microseconds)), 65535.0));
   }

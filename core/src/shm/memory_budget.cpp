@@ -23,13 +23,13 @@ bool MemoryBudget::fits(BudgetItem item, std::uint64_t bytes) const {
   return from_limit == 0 || from_limit <= free_bytes();
 }
 
-Status MemoryBudget::take(BudgetItem item, std::uint64_t bytes) {
-  if (!fits(item, bytes) && make_room_) static_cast<void>(make_room_(bytes));
+Status MemoryBudget::reserve(BudgetItem item, std::uint64_t bytes) {
+  if (!fits(item, bytes) && reclaim_) static_cast<void>(reclaim_(bytes));
   if (!fits(item, bytes)) {
     return Status(Code::kStoreFull,
-                  concat("no room for ", format_bytes(bytes), " of ", budget_item_name(item), ": the store may take ",
-                         format_bytes(limit_), " and has ", describe(),
-                         ". Delete objects that nobody needs, or start the daemon with a larger --size"),
+                  concat("no room for ", format_bytes(bytes), " of ", budget_item_name(item),
+                         ": the store is limited to ", format_bytes(limit_), " and uses ", describe(),
+                         ". Delete unneeded objects, or start the daemon with a larger --size"),
                   true);
   }
   charge(item, bytes);
@@ -38,7 +38,7 @@ Status MemoryBudget::take(BudgetItem item, std::uint64_t bytes) {
 
 void MemoryBudget::charge(BudgetItem item, std::uint64_t bytes) { add(item, bytes); }
 
-void MemoryBudget::give(BudgetItem item, std::uint64_t bytes) { add(item, -std::min(bytes, granted(item))); }
+void MemoryBudget::release(BudgetItem item, std::uint64_t bytes) { add(item, -std::min(bytes, granted(item))); }
 
 // `bytes` may be negative, modulo 2^64.
 void MemoryBudget::add(BudgetItem item, std::uint64_t bytes) {

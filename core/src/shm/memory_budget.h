@@ -44,13 +44,13 @@ class MemoryBudget {
   // Enforces the limit from now on. A store that starts or recovers is not refused memory that it already uses.
   void enforce() { enforced_ = true; }
   // Sets the callback for a shortage: it should free unused memory until free_bytes() reaches `bytes`.
-  void on_short(std::function<bool(std::uint64_t bytes)> make_room) { make_room_ = std::move(make_room); }
+  void on_shortage(std::function<bool(std::uint64_t bytes)> reclaim) { reclaim_ = std::move(reclaim); }
 
   // Grants the bytes, or returns kStoreFull and changes nothing.
-  [[nodiscard]] Status take(BudgetItem item, std::uint64_t bytes);
+  [[nodiscard]] Status reserve(BudgetItem item, std::uint64_t bytes);
   // Charges memory that is already in use, or can no longer be refused.
   void charge(BudgetItem item, std::uint64_t bytes);
-  void give(BudgetItem item, std::uint64_t bytes);
+  void release(BudgetItem item, std::uint64_t bytes);
 
   [[nodiscard]] std::uint64_t limit_bytes() const { return limit_; }
   [[nodiscard]] std::uint64_t free_bytes() const;
@@ -71,7 +71,7 @@ class MemoryBudget {
   std::array<std::uint64_t, kBudgetItems> granted_{};
   std::uint64_t large_ = 0;  // items paid from the limit only
   std::uint64_t small_ = 0;  // items paid from the margin first
-  std::function<bool(std::uint64_t)> make_room_;
+  std::function<bool(std::uint64_t)> reclaim_;
 };
 
 }  // namespace entrepot

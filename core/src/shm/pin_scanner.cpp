@@ -49,34 +49,34 @@ class VictimSet {
 }  // namespace
 
 std::uint32_t PinScanner::bounded_high_water(const Table& table) {
-  return std::min(table.header->high_water.load(std::memory_order_seq_cst), table.places);
+  return std::min(table.header->high_water.load(std::memory_order_seq_cst), table.reserved_pins);
 }
 
 Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
   RETURN_IF_ERROR(os::check_sealed(fd).with_context(concat("pin table of client ", client)));
   ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(fd));
   if (capacity > kMaxPinsPerClient || bytes < pin_table_bytes(capacity)) {
-    return Status(Code::kInvalidArgument, concat("pin table of client ", client, " has ", bytes, " bytes, its ",
+    return Status(Code::kInvalidArgument, concat("pin table of client ", client, " has ", bytes, " bytes, but its ",
                                                  capacity, " pins need ", pin_table_bytes(capacity)));
   }
-  if (has(client)) return Status(Code::kInternal, concat("client ", client, " has a pin table already"));
+  if (has(client)) return Status(Code::kInternal, concat("client ", client, " already has a pin table"));
   Table table;
   ASSIGN_OR_RETURN(table.mapping, os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadOnly));
-  ASSIGN_OR_RETURN(const std::uint64_t there, os::resident_bytes(fd));
+  ASSIGN_OR_RETURN(const std::uint64_t present_bytes, os::resident_bytes(fd));
   table.client = client;
   table.capacity = capacity;
-  table.places = pin_places(there, capacity);  // as far as it has grown, under any daemon
+  table.reserved_pins = pins_fitting(present_bytes, capacity);  // as far as it has grown, under any daemon
   const std::byte* memory = table.mapping.data();
   add(std::move(table), memory);
   return Status::ok();
 }
 
 Status PinScanner::add_private(std::uint32_t client, const PinTable& source) {
-  if (has(client)) return Status(Code::kInternal, concat("client ", client, " has a pin table already"));
+  if (has(client)) return Status(Code::kInternal, concat("client ", client, " already has a pin table"));
   Table table;
   table.client = client;
   table.capacity = source.capacity();
-  table.places = source.places();
+  table.reserved_pins = source.reserved_pins();
   add(std::move(table), source.memory());
   return Status::ok();
 }
@@ -98,16 +98,16 @@ bool PinScanner::is_unreadable(std::uint32_t client) const {
   return std::find(unreadable_.begin(), unreadable_.end(), client) != unreadable_.end();
 }
 
-void PinScanner::grow(std::uint32_t client, std::uint32_t places) {
+void PinScanner::grow(std::uint32_t client, std::uint32_t reserved_pins) {
   for (Table& table : tables_) {
-    if (table.client == client) table.places = std::clamp(places, table.places, table.capacity);
+    if (table.client == client) table.reserved_pins = std::clamp(reserved_pins, table.reserved_pins, table.capacity);
   }
 }
 
-std::uint32_t PinScanner::places(std::uint32_t client) const {
+std::uint32_t PinScanner::reserved_pins(std::uint32_t client) const {
   const auto found =
       std::find_if(tables_.begin(), tables_.end(), [client](const Table& table) { return table.client == client; });
-  return found == tables_.end() ? 0 : found->places;
+  return found == tables_.end() ? 0 : found->reserved_pins;
 }
 
 void PinScanner::remove(std::uint32_t client) {

@@ -13,7 +13,7 @@ namespace {
 Status check_capacity(std::uint32_t capacity) {
   if (capacity >= 1 && capacity <= kMaxPinsPerClient) return Status::ok();
   return Status(Code::kInvalidArgument,
-                concat("a pin table of ", capacity, " pins cannot be made; 1 to ", kMaxPinsPerClient, " are possible"));
+                concat("invalid pin table capacity of ", capacity, ": it must be 1 to ", kMaxPinsPerClient, " pins"));
 }
 
 void write_header(std::byte* memory, std::uint32_t capacity) {
@@ -25,24 +25,24 @@ void write_header(std::byte* memory, std::uint32_t capacity) {
 
 }  // namespace
 
-std::uint64_t pin_memory_bytes(std::uint32_t places, std::uint32_t capacity) {
+std::uint64_t pin_memory_bytes(std::uint32_t reserved_pins, std::uint32_t capacity) {
   const std::uint64_t page = os::page_bytes();
-  const std::uint64_t wanted = std::max(kPinTableFirstBytes, pin_table_bytes(std::min(places, capacity)));
+  const std::uint64_t wanted = std::max(kPinTableFirstBytes, pin_table_bytes(std::min(reserved_pins, capacity)));
   return std::min((wanted + page - 1) / page * page, pin_table_bytes(capacity));
 }
 
-Result<std::uint32_t> grow_pin_table(int fd, std::uint32_t capacity, std::uint32_t places) {
+Result<std::uint32_t> grow_pin_table(int fd, std::uint32_t capacity, std::uint32_t reserved_pins) {
   RETURN_IF_ERROR(check_capacity(capacity));
-  const std::uint64_t bytes = pin_memory_bytes(places, capacity);
+  const std::uint64_t bytes = pin_memory_bytes(reserved_pins, capacity);
   RETURN_IF_ERROR(os::reserve(fd, 0, bytes).with_context("no memory for a client's pin table"));
-  return pin_places(bytes, capacity);
+  return pins_fitting(bytes, capacity);
 }
 
-Result<UniqueFd> create_pin_table(std::uint32_t capacity, std::uint32_t places) {
+Result<UniqueFd> create_pin_table(std::uint32_t capacity, std::uint32_t reserved_pins) {
   RETURN_IF_ERROR(check_capacity(capacity));
   const std::uint64_t bytes = pin_table_bytes(capacity);
   ASSIGN_OR_RETURN(UniqueFd fd, os::create_memfd("entrepot-pins", bytes));
-  RETURN_IF_ERROR(grow_pin_table(fd.get(), capacity, places));
+  RETURN_IF_ERROR(grow_pin_table(fd.get(), capacity, reserved_pins));
   ASSIGN_OR_RETURN(const os::Mapping mapping, os::Mapping::map(fd.get(), 0, bytes, os::Access::kReadWrite));
   write_header(mapping.data(), capacity);
   return fd;
@@ -52,35 +52,37 @@ Result<PinTable> PinTable::attach(UniqueFd fd) {
   RETURN_IF_ERROR(os::check_sealed(fd.get()).with_context("pin table"));
   ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(fd.get()));
   if (bytes < sizeof(PinTableHeader)) {
-    return Status(Code::kInvalidArgument, concat("pin table: ", bytes, " bytes do not hold its header"));
+    return Status(Code::kInvalidArgument, concat("pin table: ", bytes, " bytes are too few for the header"));
   }
   ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd.get(), 0, bytes, os::Access::kReadWrite));
   const auto* header = reinterpret_cast<const PinTableHeader*>(mapping.data());
   if (header->magic != kPinTableMagic) {
-    return Status(Code::kCorruptData, "pin table: its first bytes are not those of a pin table; connect again");
+    return Status(Code::kCorruptData, "pin table: bad magic number; connect again");
   }
   if (header->layout_version != kLayoutVersion) {
-    return Status(Code::kVersionMismatch,
-                  concat("pin table of layout version ", header->layout_version, ", this build knows version ",
-                         kLayoutVersion, "; use the same version of Entrepot as the daemon"));
+    return Status(Code::kVersionMismatch, concat("the pin table has layout version ", header->layout_version,
+                                                 ", but this build supports version ", kLayoutVersion,
+                                                 "; use the same version of Entrepot as the daemon"));
   }
   const std::uint32_t capacity = header->capacity;
   RETURN_IF_ERROR(check_capacity(capacity));
   if (bytes < pin_table_bytes(capacity)) {
-    return Status(Code::kInvalidArgument, concat("pin table is cut off: ", bytes, " bytes, its ", capacity,
-                                                 " pins need ", pin_table_bytes(capacity)));
+    return Status(Code::kInvalidArgument, concat("the pin table is truncated: it has ", bytes, " bytes, but its ",
+                                                 capacity, " pins need ", pin_table_bytes(capacity)));
   }
-  return over(std::move(fd), std::move(mapping), capacity, pin_places(pin_memory_bytes(0, capacity), capacity));
+  return from_memory(std::move(fd), std::move(mapping), capacity,
+                     pins_fitting(pin_memory_bytes(0, capacity), capacity));
 }
 
 Result<PinTable> PinTable::create_private(std::uint32_t capacity) {
   RETURN_IF_ERROR(check_capacity(capacity));
   ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::anonymous(pin_table_bytes(capacity)));
   write_header(mapping.data(), capacity);
-  return over(UniqueFd(), std::move(mapping), capacity, capacity);
+  return from_memory(UniqueFd(), std::move(mapping), capacity, capacity);
 }
 
-Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity, std::uint32_t places) {
+Result<PinTable> PinTable::from_memory(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity,
+                                       std::uint32_t reserved_pins) {
   PinTable table;
   // Mapped, not allocated: pages are committed as positions are used.
   ASSIGN_OR_RETURN(table.next_mapping_, os::Mapping::anonymous(sizeof(std::atomic<std::uint32_t>) * capacity));
@@ -91,7 +93,7 @@ Result<PinTable> PinTable::over(UniqueFd fd, os::Mapping mapping, std::uint32_t 
   table.next_ = reinterpret_cast<std::atomic<std::uint32_t>*>(table.next_mapping_.data());
   table.capacity_ = capacity;
   table.state_ = std::make_unique<State>();
-  table.state_->places.store(places, std::memory_order_relaxed);
+  table.state_->reserved_pins.store(reserved_pins, std::memory_order_relaxed);
   return table;
 }
 
@@ -108,16 +110,17 @@ std::uint32_t PinTable::take_position() {
     }
   }
   std::uint32_t fresh = state_->fresh.load(std::memory_order_relaxed);
-  while (fresh < state_->places.load(std::memory_order_acquire)) {
+  while (fresh < state_->reserved_pins.load(std::memory_order_acquire)) {
     if (state_->fresh.compare_exchange_weak(fresh, fresh + 1, std::memory_order_relaxed)) return fresh;
   }
   return kNoPosition;
 }
 
-void PinTable::grow_to(std::uint32_t places) {
-  places = std::min(places, capacity_);
-  std::uint32_t known = state_->places.load(std::memory_order_relaxed);
-  while (known < places && !state_->places.compare_exchange_weak(known, places, std::memory_order_acq_rel)) {
+void PinTable::grow_to(std::uint32_t reserved_pins) {
+  reserved_pins = std::min(reserved_pins, capacity_);
+  std::uint32_t known = state_->reserved_pins.load(std::memory_order_relaxed);
+  while (known < reserved_pins &&
+         !state_->reserved_pins.compare_exchange_weak(known, reserved_pins, std::memory_order_acq_rel)) {
   }
 }
 
@@ -149,7 +152,7 @@ void PinTable::unpin(std::uint32_t position) {
 }
 
 std::uint64_t PinTable::pin_at(std::uint32_t position) const {
-  return position < places() ? pins_[position].load(std::memory_order_relaxed) : 0;
+  return position < reserved_pins() ? pins_[position].load(std::memory_order_relaxed) : 0;
 }
 
 std::uint32_t PinTable::in_use() const {
@@ -162,16 +165,16 @@ std::uint32_t PinTable::in_use() const {
 
 Status PinTable::full_error() const {
   return Status(Code::kStoreFull,
-                concat("this process holds ", in_use(), " different objects of the store, its table has ", capacity_,
-                       " places; drop values that are no longer needed"));
+                concat("this process holds ", in_use(), " different objects of the store, and its pin table has ",
+                       capacity_, " entries; release values that are no longer needed"));
 }
 
 Status PinTable::copy_from(const PinTable& source, std::span<const std::uint32_t> positions) {
-  const std::uint32_t used = std::min(source.state_->fresh.load(std::memory_order_acquire), places());
+  const std::uint32_t used = std::min(source.state_->fresh.load(std::memory_order_acquire), reserved_pins());
   if (const auto last = std::max_element(positions.begin(), positions.end());
       last != positions.end() && *last >= used) {
     return Status(Code::kInvalidArgument,
-                  concat("a pin table of ", places(), " places cannot take over one that uses ", *last + 1));
+                  concat("a pin table of ", reserved_pins(), " entries cannot replace one that uses ", *last + 1));
   }
   header()->high_water.store(used, std::memory_order_seq_cst);
   state_->fresh.store(used, std::memory_order_relaxed);

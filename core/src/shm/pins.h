@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/mapping.h"
+#include "os/unique_fd.h"
 #include "shm/layout.h"
 
 namespace entrepot {
@@ -34,19 +34,19 @@ namespace entrepot {
   return sizeof(PinTableHeader) + 8ULL * kAccessRing + 8ULL * capacity;
 }
 // Number of pins that fit into this much memory of a table.
-[[nodiscard]] constexpr std::uint32_t pin_places(std::uint64_t bytes, std::uint32_t capacity) {
-  const std::uint64_t places = bytes <= pin_table_bytes(0) ? 0 : (bytes - pin_table_bytes(0)) / 8;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(places, capacity));
+[[nodiscard]] constexpr std::uint32_t pins_fitting(std::uint64_t bytes, std::uint32_t capacity) {
+  const std::uint64_t reserved_pins = bytes <= pin_table_bytes(0) ? 0 : (bytes - pin_table_bytes(0)) / 8;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(reserved_pins, capacity));
 }
-// Memory of a table of `capacity` pins with at least `places` of them, in whole pages, at most the full table.
-[[nodiscard]] std::uint64_t pin_memory_bytes(std::uint32_t places, std::uint32_t capacity);
+// Memory of a table of `capacity` pins with at least `reserved_pins` of them, in whole pages, at most the full table.
+[[nodiscard]] std::uint64_t pin_memory_bytes(std::uint32_t reserved_pins, std::uint32_t capacity);
 
 // Creates a pin table: a sealed memfd with its header written, whose descriptor the daemon sends to the client. Its
 // size is that of `capacity` pins, 1 to kMaxPinsPerClient, else kInvalidArgument; memory is reserved for at least the
-// first `places`. The rest is a hole, which neither side touches before grow_pin_table.
-[[nodiscard]] Result<UniqueFd> create_pin_table(std::uint32_t capacity, std::uint32_t places = 0);
-// Reserves memory for at least `places` pins and returns the new number. kStoreFull: there is no memory.
-[[nodiscard]] Result<std::uint32_t> grow_pin_table(int fd, std::uint32_t capacity, std::uint32_t places);
+// first `reserved_pins`. The rest is a hole, which neither side touches before grow_pin_table.
+[[nodiscard]] Result<UniqueFd> create_pin_table(std::uint32_t capacity, std::uint32_t reserved_pins = 0);
+// Reserves memory for at least `reserved_pins` pins and returns the new number. kStoreFull: there is no memory.
+[[nodiscard]] Result<std::uint32_t> grow_pin_table(int fd, std::uint32_t capacity, std::uint32_t reserved_pins);
 
 // The client's side. Any number of threads pin and unpin concurrently without locks; free positions form a private
 // stack.
@@ -66,7 +66,7 @@ class PinTable {
   void unpin(std::uint32_t position);
 
   // Notes a get of the object, for eviction. Entries may be lost if several threads do so at once.
-  void note(std::uint32_t slot, std::uint32_t generation) {
+  void record_access(std::uint32_t slot, std::uint32_t generation) {
     const std::uint32_t at = header()->accesses.load(std::memory_order_relaxed);
     ring_[at % kAccessRing].store(Pin::make(slot, generation), std::memory_order_relaxed);
     header()->accesses.store(at + 1, std::memory_order_relaxed);
@@ -75,8 +75,8 @@ class PinTable {
   [[nodiscard]] std::uint64_t pin_at(std::uint32_t position) const;
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   // Number of pins that the table has memory for. More after the daemon has granted them.
-  [[nodiscard]] std::uint32_t places() const { return state_->places.load(std::memory_order_acquire); }
-  void grow_to(std::uint32_t places);          // bounded by the capacity; never shrinks
+  [[nodiscard]] std::uint32_t reserved_pins() const { return state_->reserved_pins.load(std::memory_order_acquire); }
+  void grow_to(std::uint32_t reserved_pins);   // bounded by the capacity; never shrinks
   [[nodiscard]] std::uint32_t in_use() const;  // counts the pins; for status and messages
   [[nodiscard]] Status full_error() const;     // kStoreFull naming the capacity and the remedy
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -93,10 +93,11 @@ class PinTable {
   struct State {
     std::atomic<std::uint64_t> top{0};    // free stack: low 32 position + 1, high 32 a tag against ABA
     std::atomic<std::uint32_t> fresh{0};  // positions from here on were never used
-    std::atomic<std::uint32_t> places{0};
+    std::atomic<std::uint32_t> reserved_pins{0};
   };
 
-  static Result<PinTable> over(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity, std::uint32_t places);
+  static Result<PinTable> from_memory(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity,
+                                      std::uint32_t reserved_pins);
   [[nodiscard]] std::uint32_t take_position();
   void give_position(std::uint32_t position);
   [[nodiscard]] PinTableHeader* header() const { return reinterpret_cast<PinTableHeader*>(mapping_.data()); }
@@ -133,8 +134,8 @@ class PinScanner {
   // Registers a client whose table cannot be read. It may pin anything, so until it is gone or its table is added,
   // every scan reports every victim as pinned.
   void add_unreadable(std::uint32_t client);
-  void grow(std::uint32_t client, std::uint32_t places);           // the result of grow_pin_table
-  [[nodiscard]] std::uint32_t places(std::uint32_t client) const;  // 0: no table
+  void grow(std::uint32_t client, std::uint32_t reserved_pins);           // the result of grow_pin_table
+  [[nodiscard]] std::uint32_t reserved_pins(std::uint32_t client) const;  // 0: no table
   [[nodiscard]] bool is_unreadable(std::uint32_t client) const;
   void remove(std::uint32_t client);  // ignores its pins from now on; unknown clients are ignored
   [[nodiscard]] bool has(std::uint32_t client) const;
@@ -181,7 +182,7 @@ class PinScanner {
   struct Table {
     std::uint32_t client = 0;
     std::uint32_t capacity = 0;
-    std::uint32_t places = 0;
+    std::uint32_t reserved_pins = 0;
     std::uint32_t drained = 0;  // value of PinTableHeader::accesses at the last drain
     const PinTableHeader* header = nullptr;
     const std::atomic<std::uint64_t>* pins = nullptr;

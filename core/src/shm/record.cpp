@@ -34,7 +34,7 @@ std::uint32_t crc_of(std::span<const std::byte> record) {
 }
 
 Status corrupt(const std::string& what) {
-  return Status(Code::kCorruptData, concat("record: ", what, "; the object is lost, produce it again"));
+  return Status(Code::kCorruptData, concat("record: ", what, "; the object is lost, recompute it"));
 }
 
 bool lists(std::span<const BlobRef> blobs, const BufferRef& buffer) {
@@ -47,13 +47,14 @@ bool lists(std::span<const BlobRef> blobs, const BufferRef& buffer) {
 
 Result<std::uint32_t> record_bytes(const RecordParts& parts) {
   if (parts.payload.size() > kInlineMaxBytes) {
-    return Status(Code::kInvalidArgument, concat("an inline payload of ", parts.payload.size(), " bytes; at most ",
-                                                 kInlineMaxBytes, " fit, put more into a blob"));
+    return Status(Code::kInvalidArgument,
+                  concat("an inline payload of ", parts.payload.size(), " bytes exceeds the limit of ", kInlineMaxBytes,
+                         "; store larger payloads in a blob"));
   }
   const std::uint64_t total = shape_of(parts).total;
   if (total > UINT32_MAX) {
-    return Status(Code::kInvalidArgument, concat("metadata of ", total, " bytes; at most ", UINT32_MAX,
-                                                 " fit, split the value into several objects"));
+    return Status(Code::kInvalidArgument, concat("metadata of ", total, " bytes exceeds the limit of ", UINT32_MAX,
+                                                 "; split the value into several objects"));
   }
   return static_cast<std::uint32_t>(total);
 }
@@ -61,18 +62,18 @@ Result<std::uint32_t> record_bytes(const RecordParts& parts) {
 Status build_record(const RecordParts& parts, std::span<std::byte> out) {
   ASSIGN_OR_RETURN(const std::uint32_t total, record_bytes(parts));
   if (out.size() != total) {
-    return Status(Code::kInternal, concat("a record of ", total, " bytes was to be built in ", out.size()));
+    return Status(Code::kInternal, concat("a record of ", total, " bytes does not fit in a buffer of ", out.size()));
   }
   for (std::size_t i = 0; i < parts.buffers.size(); ++i) {
     const BufferRef& buffer = parts.buffers[i];
     if (buffer.blob == kInlineBlob) {
       if (buffer.offset > parts.payload.size() || buffer.length > parts.payload.size() - buffer.offset) {
-        return Status(Code::kInvalidArgument, concat("buffer ", i, " takes ", buffer.length, " bytes at ",
-                                                     buffer.offset, " of an inline payload of ", parts.payload.size()));
+        return Status(Code::kInvalidArgument, concat("buffer ", i, " of ", buffer.length, " bytes at ", buffer.offset,
+                                                     " exceeds the inline payload of ", parts.payload.size()));
       }
     } else if (!lists(parts.blobs, buffer)) {
-      return Status(Code::kInvalidArgument, concat("buffer ", i, " lies in blob ", buffer.blob, " (generation ",
-                                                   buffer.generation, "), which the object does not count on"));
+      return Status(Code::kInvalidArgument, concat("buffer ", i, " is in blob ", buffer.blob, " (generation ",
+                                                   buffer.generation, "), which the object does not reference"));
     }
   }
   const Shape shape = shape_of(parts);
@@ -101,35 +102,37 @@ Status build_record(const RecordParts& parts, std::span<std::byte> out) {
 }
 
 Result<RecordView> RecordView::parse(std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(RecordHeader)) return corrupt(concat(bytes.size(), " bytes do not hold its header"));
+  if (bytes.size() < sizeof(RecordHeader)) return corrupt(concat(bytes.size(), " bytes are too few for the header"));
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(RecordHeader) != 0 ||
       reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(BufferRef) != 0) {
-    return corrupt("it does not begin at a multiple of 8");
+    return corrupt("it is not aligned to 8 bytes");
   }
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.magic != kRecordMagic) return corrupt(concat("its magic number is ", header.magic));
+  if (header.magic != kRecordMagic) return corrupt(concat("bad magic number ", header.magic));
   if (header.version != kRecordVersion) {
-    return Status(Code::kVersionMismatch, concat("record of version ", header.version, ", this build knows version ",
-                                                 kRecordVersion, "; use the version of Entrepot that wrote it"));
+    return Status(Code::kVersionMismatch,
+                  concat("the record has version ", header.version, ", but this build supports version ",
+                         kRecordVersion, "; use the version of Entrepot that wrote it"));
   }
   if (header.total_bytes != bytes.size()) {
-    return corrupt(concat("it says that it has ", header.total_bytes, " bytes, there are ", bytes.size()));
+    return corrupt(concat("its header declares ", header.total_bytes, " bytes, but there are ", bytes.size()));
   }
   const std::uint64_t blobs_offset = sizeof(RecordHeader) + std::uint64_t{header.buffer_count} * sizeof(BufferRef);
   const std::uint64_t refs_end = blobs_offset + std::uint64_t{header.blob_count} * sizeof(BlobRef);
   if (refs_end > bytes.size()) {
-    return corrupt(concat(header.buffer_count, " buffers and ", header.blob_count, " blobs do not fit into ",
+    return corrupt(concat(header.buffer_count, " buffers and ", header.blob_count, " blobs do not fit in ",
                           bytes.size(), " bytes"));
   }
   const auto inside = [&](std::uint64_t offset, std::uint64_t length) {
     return offset >= refs_end && offset <= bytes.size() && length <= bytes.size() - offset;
   };
   if (!inside(header.tree_offset, header.tree_bytes)) {
-    return corrupt(concat("its tree (", header.tree_bytes, " bytes at ", header.tree_offset, ") lies outside"));
+    return corrupt(concat("its tree (", header.tree_bytes, " bytes at ", header.tree_offset, ") is out of range"));
   }
   if (!inside(header.inline_offset, header.inline_bytes)) {
-    return corrupt(concat("its payload (", header.inline_bytes, " bytes at ", header.inline_offset, ") lies outside"));
+    return corrupt(
+        concat("its payload (", header.inline_bytes, " bytes at ", header.inline_offset, ") is out of range"));
   }
   RecordView view;
   view.bytes_ = bytes;
@@ -140,7 +143,7 @@ Result<RecordView> RecordView::parse(std::span<const std::byte> bytes) {
   for (const BufferRef& buffer : view.buffers_) {
     if (buffer.blob != kInlineBlob) continue;
     if (buffer.offset > view.payload_.size() || buffer.length > view.payload_.size() - buffer.offset) {
-      return corrupt(concat("a buffer (", buffer.length, " bytes at ", buffer.offset, ") lies outside the payload of ",
+      return corrupt(concat("a buffer (", buffer.length, " bytes at ", buffer.offset, ") is outside the payload of ",
                             view.payload_.size(), " bytes"));
     }
   }
@@ -151,7 +154,7 @@ Status RecordView::check_crc() const {
   RecordHeader header;
   std::memcpy(&header, bytes_.data(), sizeof(header));
   if (header.crc == crc_of(bytes_)) return Status::ok();
-  return corrupt(concat("its checksum is ", crc_of(bytes_), ", it should be ", header.crc));
+  return corrupt(concat("checksum mismatch: computed ", crc_of(bytes_), ", expected ", header.crc));
 }
 
 }  // namespace entrepot

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/align.h"
-#include "base/log.h"
 #include "base/text.h"
+#include "os/log.h"
 #include "os/memfd.h"
 
 namespace entrepot {
@@ -14,7 +14,7 @@ namespace {
 
 Status outside(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
   return Status(Code::kCorruptData, concat("a record of ", bytes, " bytes at ", offset,
-                                           " does not lie in the record arena, which has ", mark, " bytes"));
+                                           " is outside the record arena, which has ", mark, " bytes"));
 }
 
 bool within(std::uint64_t offset, std::uint32_t bytes, std::uint64_t mark) {
@@ -29,37 +29,38 @@ RecordArena::RecordArena(ControlMemory& memory) : region_(&memory.region(RegionK
 }
 
 Result<std::uint64_t> RecordArena::allocate(std::uint32_t bytes) {
-  if (bytes == 0) return Status(Code::kInternal, "a record of 0 bytes was asked for");
-  const std::uint64_t wanted = round_up(bytes, kRecordAlign);
-  std::optional<std::uint64_t> offset = extents_.allocate(wanted, kRecordAlign);
+  if (bytes == 0) return Status(Code::kInternal, "a record cannot have 0 bytes");
+  const std::uint64_t rounded_bytes = round_up(bytes, kRecordAlign);
+  std::optional<std::uint64_t> offset = extents_.allocate(rounded_bytes, kRecordAlign);
   if (!offset) {
     const std::uint64_t mark = extents_.bytes();
-    const std::uint64_t step = std::max(wanted, kGrowBytes);
-    if (wanted > region_->capacity() - mark) {
+    const std::uint64_t step = std::max(rounded_bytes, kGrowBytes);
+    if (rounded_bytes > region_->capacity() - mark) {
       return Status(Code::kStoreFull, concat("the record arena of ", format_bytes(region_->capacity()),
-                                             " is full; delete objects that nobody needs"));
+                                             " is full; delete unneeded objects"));
     }
-    const std::uint64_t most = region_->capacity() / kRecordAlign * kRecordAlign;
-    std::uint64_t target = std::min(mark + step, most);
+    const std::uint64_t max_bytes = region_->capacity() / kRecordAlign * kRecordAlign;
+    std::uint64_t target = std::min(mark + step, max_bytes);
     if (!region_->ensure(target).is_ok()) {
       const std::uint64_t page = os::page_bytes();
-      target = std::min((mark + wanted + page - 1) / page * page, most);
+      target = std::min((mark + rounded_bytes + page - 1) / page * page, max_bytes);
       RETURN_IF_ERROR(region_->ensure(target));
     }
     root_->record_high_water.store(target, std::memory_order_release);
     extents_.grow(target);
     holes_.grow(target);
-    offset = extents_.allocate(wanted, kRecordAlign);
-    if (!offset) return Status(Code::kInternal, concat("no place for a record of ", wanted, " bytes after growing"));
+    offset = extents_.allocate(rounded_bytes, kRecordAlign);
+    if (!offset)
+      return Status(Code::kInternal, concat("no room for a record of ", rounded_bytes, " bytes after growing"));
   }
   // Reserve pages that trim() returned, before anything is written.
-  if (holes_.used_bytes() > 0 && !holes_.is_free(*offset, wanted)) {
+  if (holes_.used_bytes() > 0 && !holes_.is_free(*offset, rounded_bytes)) {
     const std::uint64_t page = os::page_bytes();
     const std::uint64_t first = *offset / page * page;
-    const std::uint64_t end = std::min(round_up(*offset + wanted, page), holes_.bytes());
-    const Status ensured = region_->ensure_range(*offset, wanted);
+    const std::uint64_t end = std::min(round_up(*offset + rounded_bytes, page), holes_.bytes());
+    const Status ensured = region_->ensure_range(*offset, rounded_bytes);
     if (!ensured.is_ok()) {
-      RETURN_IF_ERROR(extents_.free(*offset, wanted));
+      RETURN_IF_ERROR(extents_.free(*offset, rounded_bytes));
       return ensured;
     }
     for (std::uint64_t at = first; at < end; at += page) {
@@ -107,7 +108,7 @@ void RecordArena::withhold() {
   }
 }
 
-void RecordArena::give_back() {
+void RecordArena::release_withheld() {
   for (const auto& [offset, length] : std::exchange(withheld_, {})) {
     const Status freed = extents_.free(offset, length);
     if (!freed.is_ok()) log_error("record arena: ", freed.to_string());
@@ -124,10 +125,10 @@ Result<std::uint64_t> RecordArena::trim() {
   });
   std::uint64_t punched = 0;
   for (const auto& [offset, length] : ranges) {
-    std::uint64_t there = offset;
-    while (there < offset + length && !holes_.is_free(there, page))
-      there += page;
-    if (there == offset + length) continue;  // already returned
+    std::uint64_t unpunched_from = offset;
+    while (unpunched_from < offset + length && !holes_.is_free(unpunched_from, page))
+      unpunched_from += page;
+    if (unpunched_from == offset + length) continue;  // already returned
     RETURN_IF_ERROR(region_->discard_range(offset, length));
     for (std::uint64_t at = offset; at < offset + length; at += page) {
       if (!holes_.is_free(at, page)) continue;

@@ -32,10 +32,10 @@ class RecordArena {
   [[nodiscard]] Result<RecordView> view(std::uint64_t offset, std::uint32_t bytes) const;
   [[nodiscard]] std::span<std::byte> span(std::uint64_t offset, std::uint32_t bytes);
 
-  // Withholds all space that is now free until give_back(), because readers may still use it. At most once, after an
-  // adoption.
+  // Withholds all space that is now free until release_withheld(), because readers may still use it. At most once,
+  // after an adoption.
   void withhold();
-  void give_back();
+  void release_withheld();
 
   // Returns the pages under large free extents to the system; they are reserved again on allocation. Returns the number
   // of bytes punched.

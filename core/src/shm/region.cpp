@@ -55,14 +55,14 @@ void write_header(std::byte* base, RegionKind kind, const InstanceId& instance, 
 
 Status corrupt(RegionKind kind, const std::string& what) {
   return Status(Code::kCorruptData,
-                concat("region ", region_name(kind), ": ", what, "; it cannot be used, start a new store"));
+                concat("region ", region_name(kind), ": ", what, "; the region is unusable, start a new store"));
 }
 
 Result<std::uint64_t> bytes_for(RegionKind kind, std::uint64_t capacity) {
   const std::uint64_t entry = region_entry_bytes(kind);
   if (capacity == 0 || capacity > region_default_capacity(kind)) {
-    return Status(Code::kInvalidArgument, concat("region ", region_name(kind), " cannot have ", capacity,
-                                                 " entries; 1 to ", region_default_capacity(kind), " are possible"));
+    return Status(Code::kInvalidArgument, concat("region ", region_name(kind), " cannot have a capacity of ", capacity,
+                                                 " entries: it must be 1 to ", region_default_capacity(kind)));
   }
   return capacity * entry;
 }
@@ -206,7 +206,7 @@ Result<Region> Region::open(UniqueFd fd, RegionKind kind, const std::optional<In
   RETURN_IF_ERROR(os::check_sealed(fd.get()).with_context(concat("region ", region_name(kind))));
   ASSIGN_OR_RETURN(const std::uint64_t size, os::file_bytes(fd.get()));
   if (size < kRegionHeaderBytes) {
-    return corrupt(kind, concat("it is cut off: ", size, " bytes do not hold its header of ", kRegionHeaderBytes));
+    return corrupt(kind, concat("truncated: ", size, " bytes are too few for the header of ", kRegionHeaderBytes));
   }
   Region region;
   ASSIGN_OR_RETURN(region.mapping_, os::Mapping::map(fd.get(), 0, size, access));
@@ -219,26 +219,27 @@ Result<Region> Region::open(UniqueFd fd, RegionKind kind, const std::optional<In
 // Checks magic and versions first: in another layout, even the checksum may be somewhere else.
 Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance) {
   const RegionHeader found = *header();
-  if (found.magic != kRegionMagic) return corrupt(kind, "its first bytes are not those of a region");
+  if (found.magic != kRegionMagic) return corrupt(kind, "bad magic number");
   if (found.layout_version != kLayoutVersion) {
     return Status(Code::kVersionMismatch,
                   concat("region ", region_name(kind), " has layout version ", found.layout_version,
-                         ", this build knows version ", kLayoutVersion,
+                         ", but this build supports version ", kLayoutVersion,
                          "; use the version of Entrepot that started the daemon, or restart the daemon"));
   }
   if (AbiStamp::layout(found.abi_stamp) != AbiStamp::layout(kAbiStamp)) {
-    return Status(Code::kVersionMismatch,
-                  concat("region ", region_name(kind), " was written by a build with layout stamp ",
-                         AbiStamp::layout(found.abi_stamp), ", this build has ", AbiStamp::layout(kAbiStamp),
-                         " under the same layout version; build both from the same sources"));
+    return Status(
+        Code::kVersionMismatch,
+        concat("region ", region_name(kind), " was written by a build with layout stamp ",
+               AbiStamp::layout(found.abi_stamp), ", but the stamp of this build is ", AbiStamp::layout(kAbiStamp),
+               ", although the layout version is the same; build both from the same sources"));
   }
-  if (found.crc != header_crc(found)) return corrupt(kind, "the checksum of its header does not fit");
-  if (found.kind != kind) return corrupt(kind, concat("it is of kind ", found.kind, ", not ", kind));
+  if (found.crc != header_crc(found)) return corrupt(kind, "header checksum mismatch");
+  if (found.kind != kind) return corrupt(kind, concat("its kind is ", found.kind, ", not ", kind));
   const Result<std::uint64_t> bytes = bytes_for(kind, found.capacity);
   if (!bytes.is_ok()) return corrupt(kind, bytes.status().message());
   if (file_bytes < kRegionHeaderBytes + *bytes) {
-    return corrupt(kind, concat("it is cut off: its header promises ", *bytes, " bytes of entries, the file has ",
-                                file_bytes, " in all"));
+    return corrupt(kind, concat("truncated: its header declares ", *bytes, " bytes of entries, but the file has ",
+                                file_bytes, " bytes in total"));
   }
   if (instance && found.instance != *instance) {
     return Status(Code::kInvalidReference,
@@ -252,7 +253,7 @@ Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optio
 
 Result<UniqueFd> Region::read_only_fd() const {
   if (!fd_.valid()) {
-    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " lies in private memory"));
+    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " is in private memory"));
   }
   return os::reopen_read_only(fd_.get());
 }
@@ -267,7 +268,7 @@ Status Region::ensure(std::uint64_t bytes) {
   return Status::ok();
 }
 
-void Region::count_in(MemoryBudget& budget) {
+void Region::charge_to(MemoryBudget& budget) {
   budget_ = &budget;
   budget.charge(item_of(kind()), resident_bytes());
 }
@@ -288,28 +289,29 @@ std::uint64_t Region::missing_bytes(std::uint64_t offset, std::uint64_t bytes) c
   return missing;
 }
 
-void Region::mark_pages(std::uint64_t offset, std::uint64_t bytes, bool there) {
+void Region::mark_pages(std::uint64_t offset, std::uint64_t bytes, bool resident) {
   const std::uint64_t page = os::page_bytes();
   // A partly used page counts as used, and a partly discarded one stays.
-  const std::uint64_t first = there ? offset / page : (offset + page - 1) / page;
-  const std::uint64_t end = there ? (offset + bytes + page - 1) / page : (offset + bytes) / page;
+  const std::uint64_t first = resident ? offset / page : (offset + page - 1) / page;
+  const std::uint64_t end = resident ? (offset + bytes + page - 1) / page : (offset + bytes) / page;
   if (pages_.size() < end) pages_.resize(end);
   for (std::uint64_t at = first; at < end; ++at) {
-    if (pages_[at] == there) continue;
-    pages_[at] = there;
-    private_bytes_ += there ? page : -page;
+    if (pages_[at] == resident) continue;
+    pages_[at] = resident;
+    private_bytes_ += resident ? page : -page;
   }
 }
 
 Status Region::ensure_range(std::uint64_t offset, std::uint64_t bytes) {
   if (offset > entries_bytes_ || bytes > entries_bytes_ - offset) {
-    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " has ", entries_bytes_,
-                                                 " bytes of entries; ", bytes, " at ", offset, " lie beyond"));
+    return Status(Code::kInvalidArgument,
+                  concat("region ", region_name(kind()), " has ", entries_bytes_, " bytes of entries; ", bytes,
+                         " bytes at ", offset, " are out of range"));
   }
   if (bytes == 0) return Status::ok();
   const BudgetItem item = item_of(kind());
   const std::uint64_t missing = missing_bytes(offset, bytes);
-  if (budget_ != nullptr) RETURN_IF_ERROR(budget_->take(item, missing));
+  if (budget_ != nullptr) RETURN_IF_ERROR(budget_->reserve(item, missing));
   const std::uint64_t before = resident_bytes();
   Status reserved;
   if (fd_.valid()) {
@@ -321,25 +323,26 @@ Status Region::ensure_range(std::uint64_t offset, std::uint64_t bytes) {
   if (budget_ != nullptr) {  // replace the granted amount by the actual one
     const std::uint64_t after = resident_bytes();
     budget_->charge(item, after - std::min(after, before));
-    budget_->give(item, missing);
+    budget_->release(item, missing);
   }
   return reserved;
 }
 
 Status Region::discard_range(std::uint64_t offset, std::uint64_t bytes) {
   if (offset > entries_bytes_ || bytes > entries_bytes_ - offset) {
-    return Status(Code::kInvalidArgument, concat("region ", region_name(kind()), " has ", entries_bytes_,
-                                                 " bytes of entries; ", bytes, " at ", offset, " lie beyond"));
+    return Status(Code::kInvalidArgument,
+                  concat("region ", region_name(kind()), " has ", entries_bytes_, " bytes of entries; ", bytes,
+                         " bytes at ", offset, " are out of range"));
   }
   const std::uint64_t before = resident_bytes();
   if (fd_.valid()) {
     const Status punched = os::punch(fd_.get(), kRegionHeaderBytes + offset, bytes);
     const std::uint64_t after = resident_bytes();
-    if (budget_ != nullptr) budget_->give(item_of(kind()), before - std::min(before, after));
+    if (budget_ != nullptr) budget_->release(item_of(kind()), before - std::min(before, after));
     return punched;
   }
   mark_pages(offset, bytes, false);
-  if (budget_ != nullptr) budget_->give(item_of(kind()), before - resident_bytes());
+  if (budget_ != nullptr) budget_->release(item_of(kind()), before - resident_bytes());
   // Word by word and atomically, because readers may still read; equivalent to what the kernel does for a memfd.
   std::byte* at = entries() + offset;
   for (std::uint64_t i = 0; i + 8 <= bytes; i += 8) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "os/mapping.h"
+#include "os/unique_fd.h"
 #include "shm/layout.h"
 #include "shm/memory_budget.h"
 
@@ -60,7 +60,7 @@ class Region {
   [[nodiscard]] Result<UniqueFd> read_only_fd() const;
 
   // Charges its memory to the budget, and asks the budget before it grows. The budget must outlive the last growth.
-  void count_in(MemoryBudget& budget);
+  void charge_to(MemoryBudget& budget);
   [[nodiscard]] std::uint64_t resident_bytes() const;  // existing pages, including the header's
 
   // Reserves pages for the first `bytes` of the entries (invariant: memory is reserved before it is used). Remembers
@@ -76,7 +76,7 @@ class Region {
   static Result<Region> open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,
                              os::Access access);
   [[nodiscard]] std::uint64_t missing_bytes(std::uint64_t offset, std::uint64_t bytes) const;  // upper bound
-  void mark_pages(std::uint64_t offset, std::uint64_t bytes, bool there);
+  void mark_pages(std::uint64_t offset, std::uint64_t bytes, bool resident);
   Status check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance);
 
   UniqueFd fd_;

@@ -28,9 +28,9 @@ SegmentAdoption SegmentTable::adopt() {
   SegmentAdoption found;
   table_.adopt([&](std::uint32_t index, const Segment& segment) {
     const std::uint32_t generation = Word::generation(segment.word.load(std::memory_order_acquire));
-    const bool known = state(index) <= SegmentState::kQuarantined;
-    const bool whole = known && segment.crc == segment_crc(segment, generation);
-    (whole ? found.live : found.damaged).push_back(index);
+    const bool has_valid_state = state(index) <= SegmentState::kQuarantined;
+    const bool is_intact = has_valid_state && segment.crc == segment_crc(segment, generation);
+    (is_intact ? found.live : found.damaged).push_back(index);
     return true;
   });
   return found;
@@ -39,7 +39,7 @@ SegmentAdoption SegmentTable::adopt() {
 Result<std::uint32_t> SegmentTable::add(std::uint64_t bytes) {
   if (bytes == 0 || bytes % os::page_bytes() != 0) {
     return Status(Code::kInvalidArgument,
-                  concat("a segment of ", bytes, " bytes; it must be a multiple of ", os::page_bytes()));
+                  concat("invalid segment size of ", bytes, " bytes: it must be a multiple of ", os::page_bytes()));
   }
   ASSIGN_OR_RETURN(const std::uint32_t index, table_.allocate());
   Segment& segment = table_.at(index);
@@ -87,8 +87,8 @@ SegmentTable::Leases SegmentTable::leases(std::uint32_t segment) const {
   if (word == 0) return {};
   const std::uint64_t first = word & kLeaseMask;
   const std::uint64_t end = (word >> kLeaseBits) & kLeaseMask;
-  const bool whole = word == with_check(word & ((1ULL << 2 * kLeaseBits) - 1), generation(segment));
-  if (!whole || end == kLeaseMask) return {0, bytes(segment)};
+  const bool is_intact = word == with_check(word & ((1ULL << 2 * kLeaseBits) - 1), generation(segment));
+  if (!is_intact || end == kLeaseMask) return {0, bytes(segment)};
   return {first * kLeaseUnit, std::min(end * kLeaseUnit, bytes(segment))};
 }
 

@@ -2,7 +2,7 @@
 //
 // Single-threaded: guarded by the daemon's thread. The control memory, memory source and clock passed to it must
 // outlive it. Requests that may wait are answered through a callback, immediately or later, exactly once unless their
-// owner is cancelled. Call settle() after every request, and tick() at next_deadline_ns().
+// owner is cancelled. Call run_pending() after every request, and tick() at next_deadline_ns().
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 #include <vector>
 
 #include "shm/control.h"
-#include "store/clients.h"
-#include "store/memory_source.h"
-#include "store/names.h"
-#include "store/objects.h"
-#include "store/pager.h"
-#include "store/segment_pool.h"
-#include "store/sessions.h"
+#include "store/memory/memory_source.h"
+#include "store/memory/segment_pool.h"
+#include "store/object/object_table.h"
+#include "store/paging/pager.h"
+#include "store/pending_requests.h"
+#include "store/session/client_table.h"
+#include "store/session/name_table.h"
+#include "store/session/session_table.h"
 #include "store/types.h"
-#include "store/waiters.h"
 
 namespace entrepot {
 
@@ -43,7 +43,7 @@ struct ListQuery {
   std::uint32_t limit = 1000;
 };
 
-struct DaemonFacts {  // facts that only the process around the store knows
+struct DaemonStatus {  // facts that only the process around the store knows
   std::uint32_t pid = 0;
   std::uint32_t keeper_pid = 0;
   std::string program;  // path
@@ -53,9 +53,9 @@ struct DaemonFacts {  // facts that only the process around the store knows
 
 class Store {
  public:
-  // If `cold` is null, a full store refuses requests instead of spilling.
+  // If `spill` is null, a full store refuses requests instead of spilling.
   Store(ControlMemory& memory, MemorySource& source, const Clock& clock, StoreOptions options,
-        ColdStorage* cold = nullptr);
+        SpillBackend* spill = nullptr);
 
   // Call one of these once, first: start_fresh() for an empty store, the adopt functions for an earlier daemon's
   // memory. Pin tables are added after adopt_clients() and before adopt_rest(), so that no pin is missed.
@@ -69,17 +69,17 @@ class Store {
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
   [[nodiscard]] PinScanner& pins() { return pins_; }
   // kStoreFull if the maximum number of clients, or of forked ones, for a store of this size is reached.
-  [[nodiscard]] Status may_register(bool forked) const;
+  [[nodiscard]] Status check_client_limit(bool forked) const;
   // Reserves memory for a client, evicting objects if necessary. kStoreFull.
-  [[nodiscard]] Status take_for_client(std::uint64_t bytes);
+  [[nodiscard]] Status reserve_for_client(std::uint64_t bytes);
   // kAccessDenied unless the token is the client's. `leases` null: the client does not report its leases.
-  [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<HeldLease>* leases);
+  [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<ReportedLease>* leases);
   void disconnected(std::uint32_t client, std::uint64_t owner);  // leases are returned, pins stay
-  void died(std::uint32_t client);                               // releases everything the client held
+  void client_died(std::uint32_t client);                        // releases everything the client held
   [[nodiscard]] const ClientTable& clients() const { return clients_; }
 
   // --- requests
-  void lease(const Asker& asker, std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint64_t timeout_ms,
+  void lease(const RequestOrigin& origin, std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint64_t timeout_ms,
              LeaseDone done);
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
@@ -87,12 +87,12 @@ class Store {
   // Answers once all are sealed, or at the timeout. `load_ms` 0 leaves spilled objects where they are; otherwise they
   // are reloaded, and a lookup of a single object waits that long for it (for several, the answer says which are still
   // loading).
-  void lookup(const Asker& asker, std::vector<IdBytes> ids, std::uint64_t timeout_ms, std::uint64_t load_ms,
+  void lookup(const RequestOrigin& origin, std::vector<IdBytes> ids, std::uint64_t timeout_ms, std::uint64_t load_ms,
               LookupDone done);
   // Evicts objects from memory, in the background if they must be written first. result[i]: status of ids[i].
   [[nodiscard]] std::vector<Status> evict(std::span<const IdBytes> ids);
   [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
-  void released() { rescan(); }
+  void rescan_pins() { rescan(); }
   // Returns the session's handle. The connection keeps it open until disconnected() or close_session().
   [[nodiscard]] Result<std::uint32_t> open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
                                                    const SessionLimits* limits);
@@ -103,15 +103,15 @@ class Store {
   [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
   // As remove_session(), unless a connection has the session open or (if the time is not 0) it was used after that
   // time. Atomic: nobody can open it in between. kObjectNotFound if there is no such session.
-  struct Unused {
+  struct RemoveUnusedResult {
     bool removed = false;
     std::uint32_t opened_by = 0;
   };
-  [[nodiscard]] Result<Unused> remove_unused_session(std::string_view scope, std::string_view name,
-                                                     std::uint64_t last_used_unix_ns);
+  [[nodiscard]] Result<RemoveUnusedResult> remove_unused_session(std::string_view scope, std::string_view name,
+                                                                 std::uint64_t last_used_unix_ns);
   [[nodiscard]] Result<NameOutcome> bind_name(std::uint32_t session, std::string_view name, const IdBytes& id,
                                               bool replace);
-  void resolve_name(const Asker& asker, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
+  void resolve_name(const RequestOrigin& origin, std::uint32_t session, std::string_view name, std::uint64_t timeout_ms,
                     NameDone done);
   [[nodiscard]] Status unbind_name(std::uint32_t session, std::string_view name);
   // --- sets, hints and consumers, in store_sets.cpp
@@ -125,17 +125,17 @@ class Store {
   // object that is already gone. kInvalidArgument if its consumers are not counted, or `consumer` is empty.
   [[nodiscard]] std::vector<Result<std::uint32_t>> consumed(std::span<const IdBytes> ids, std::string_view consumer);
   [[nodiscard]] Result<std::string> sets_json(std::uint32_t session) const;
-  void wait_provisioned(const Asker& asker, std::uint64_t timeout_ms, ProvisionDone done);
+  void wait_provisioned(const RequestOrigin& origin, std::uint64_t timeout_ms, ProvisionDone done);
   [[nodiscard]] Result<std::string> list_json(const ListQuery& query) const;
   [[nodiscard]] Result<std::string> info_json(const IdBytes& id) const;
   [[nodiscard]] std::string sessions_json() const;
-  [[nodiscard]] std::string status_json(const DaemonFacts& facts) const;
+  [[nodiscard]] std::string status_json(const DaemonStatus& daemon_status) const;
 
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
-  void take_cold_completions() { pager_.take_completions(); }
-  void settle();  // runs pending work: answers leases that now fit, tops up warm memory
-  void tick();    // deadlines, rescans, expiry
+  void take_spill_completions() { pager_.take_completions(); }
+  void run_pending();  // runs pending work: answers leases that now fit, tops up warm memory
+  void tick();         // deadlines, rescans, expiry
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
   [[nodiscard]] bool is_idle() const { return objects_.count() == 0 && clients_.all().empty(); }
 
@@ -145,7 +145,7 @@ class Store {
   [[nodiscard]] Pager& pager() { return pager_; }
   [[nodiscard]] const SessionTable& sessions() const { return sessions_; }
   [[nodiscard]] const NameTable& names() const { return names_; }
-  [[nodiscard]] std::uint32_t counted_consumptions() const { return consumptions_.live(); }
+  [[nodiscard]] std::uint32_t counted_consumptions() const { return consumers_.live(); }
   [[nodiscard]] const StoreOptions& options() const { return options_; }
   [[nodiscard]] MemoryBudget& budget() { return budget_; }
   [[nodiscard]] const MemoryBudget& budget() const { return budget_; }
@@ -160,37 +160,37 @@ class Store {
   void notify_changed(const IdBytes& id);
   void expire();
   void sessions_changed();
-  void recover_cold();
-  [[nodiscard]] bool recover_one(const ColdObject& object, ObjectTable::RecoveredBlobs& known);
-  void recover_left_on_disk();
-  [[nodiscard]] bool follows_killed() const;
-  [[nodiscard]] std::string what_was_lost() const;  // appended to "not found"; usually empty
-  void note_names(const IdBytes& id);
-  [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(LeaseWaiter& waiter);
+  void recover_spilled();
+  [[nodiscard]] bool recover_object(const SpilledObject& object, ObjectTable::RecoveredBlobs& adopted_blobs);
+  void recover_orphaned_copies();
+  [[nodiscard]] bool recovered_from_crash() const;
+  [[nodiscard]] std::string describe_lost() const;  // appended to "not found"; usually empty
+  void record_names(const IdBytes& id);
+  [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(PendingLease& request);
   void notify_named(std::uint32_t session, std::string_view name);
-  void put_off_calm();
-  void watch_surplus();
-  void put_off_surplus();
-  void drop_surplus();
+  void extend_write_burst();
+  void track_surplus();
+  void postpone_surplus_release();
+  void release_surplus();
   void set_memory_wanted();
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
-  [[nodiscard]] std::vector<LookupOutcome> look(const std::vector<IdBytes>& ids);
-  [[nodiscard]] Status store_full(const LeaseWaiter& waiter) const;
+  [[nodiscard]] std::vector<LookupOutcome> lookup_now(const std::vector<IdBytes>& ids);
+  [[nodiscard]] Status store_full_error(const PendingLease& request) const;
   // Whether the lease would fit if everything evictable left: now, once other clients' pins go, or never.
-  enum class Room : std::uint8_t { kNow, kLater, kNever };
-  [[nodiscard]] Room room_for(const LeaseWaiter& waiter, Pager::Immovable& immovable) const;
-  [[nodiscard]] Status never_fits(const LeaseWaiter& waiter, const Pager::Immovable& immovable) const;
-  [[nodiscard]] std::string describe_holders(const Tried& tried) const;
+  enum class Fit : std::uint8_t { kNow, kLater, kNever };
+  [[nodiscard]] Fit fits_after_eviction(const PendingLease& request, Pager::Immovable& immovable) const;
+  [[nodiscard]] Status never_fits_error(const PendingLease& request, const Pager::Immovable& immovable) const;
+  [[nodiscard]] std::string describe_holders(const Remedies& remedies) const;
   void object_json(class JsonWriter& json, std::uint32_t slot) const;
   void write_explanation(class JsonWriter& json, std::uint32_t slot) const;
   void write_set(class JsonWriter& json, std::uint32_t slot) const;
   void write_budget(class JsonWriter& json) const;
   [[nodiscard]] Result<std::uint32_t> consume(const IdBytes& id, std::string_view consumer);
-  void all_have_had(std::uint32_t slot);
-  void end_what_all_have_had();
-  [[nodiscard]] Status hint_one(const IdBytes& id, const HintSpec& hint);
+  void on_fully_consumed(std::uint32_t slot);
+  void delete_fully_consumed();
+  [[nodiscard]] Status apply_hint(const IdBytes& id, const HintSpec& hint);
   void drop_sets(std::uint32_t session);
-  void know_sets();  // passes them to the pager
+  void sync_locality_sets();  // passes them to the pager
 
   ControlMemory* memory_;
   const Clock* clock_;
@@ -198,27 +198,27 @@ class Store {
   MemoryBudget budget_;
   RecordArena records_;
   SessionTable sessions_;
-  SetTable sets_;
-  ConsumptionTable consumptions_;
+  LocalitySetTable sets_;
+  ConsumerTable consumers_;
   NameTable names_;
   ClientTable clients_;
   PinScanner pins_;
   SegmentPool pool_;
   ObjectTable objects_;
   Pager pager_;
-  Waiters waiters_;
-  ColdStorage* cold_;
+  PendingRequests pending_;
+  SpillBackend* spill_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> opened_;  // by owner: session handles
   AdoptionReport adoption_;
   std::uint64_t started_ns_ = 0;
   std::uint64_t next_rescan_ns_ = 0;
   std::uint64_t next_expiry_ns_ = 0;
-  std::uint64_t next_warming_ns_ = 0;
-  std::uint64_t next_surplus_ns_ = 0;  // 0: nothing to give back
-  std::uint64_t seen_taken_ = 0;       // of the pool's segment counters
-  std::uint64_t seen_freed_ = 0;
-  std::uint64_t calm_from_ns_ = 0;    // 0: no large value is being written
-  std::uint64_t calm_latest_ns_ = 0;  // upper bound of calm_from_ns_, if that is not 0
+  std::uint64_t next_provision_retry_ns_ = 0;
+  std::uint64_t next_surplus_ns_ = 0;      // 0: nothing to give back
+  std::uint64_t last_segments_taken_ = 0;  // of the pool's segment counters
+  std::uint64_t last_segments_freed_ = 0;
+  std::uint64_t burst_until_ns_ = 0;  // 0: no large value is being written
+  std::uint64_t burst_limit_ns_ = 0;  // upper bound of burst_until_ns_, if that is not 0
 };
 
 }  // namespace entrepot

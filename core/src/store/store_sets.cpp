@@ -1,41 +1,41 @@
 // Requests about locality sets, hints and consumers.
 #include <algorithm>
 
-#include "store/json.h"
+#include "store/status/json_writer.h"
 #include "store/store.h"
 
 namespace entrepot {
 namespace {
 
-Status not_there(const IdBytes& id) {
+Status not_found_error(const IdBytes& id) {
   return {Code::kObjectNotFound, concat("object ", to_hex(id), " is not in the store")};
 }
 
 const char* name_of(Durability value) { return value == Durability::kWriteThrough ? "write_through" : "write_back"; }
 
-const char* name_of(Reading value) {
+const char* name_of(ReadPattern value) {
   switch (value) {
-    case Reading::kOnce:
+    case ReadPattern::kOnce:
       return "once";
-    case Reading::kSequential:
+    case ReadPattern::kSequential:
       return "sequential";
-    case Reading::kLoopSequential:
+    case ReadPattern::kLoopSequential:
       return "loop_sequential";
-    case Reading::kRandom:
+    case ReadPattern::kRandom:
       return "random";
-    case Reading::kUnknown:
+    case ReadPattern::kUnknown:
       break;
   }
   return "unknown";
 }
 
-const char* name_of(Writing value) {
+const char* name_of(WritePattern value) {
   switch (value) {
-    case Writing::kAppend:
+    case WritePattern::kAppend:
       return "append";
-    case Writing::kRandom:
+    case WritePattern::kRandom:
       return "random";
-    case Writing::kOnce:
+    case WritePattern::kOnce:
       break;
   }
   return "once";
@@ -81,18 +81,18 @@ const char* name_of(Replacement value) {
 
 Result<SetGrant> Store::define_set(std::uint32_t session, std::string_view name, std::uint32_t set,
                                    const SetChange& change) {
-  ASSIGN_OR_RETURN(const std::uint32_t its_session, sessions_.index_of(session));
+  ASSIGN_OR_RETURN(const std::uint32_t session_index, sessions_.index_of(session));
   std::string text(name);
   if (set != 0) {
-    ASSIGN_OR_RETURN(const std::uint32_t known, sets_.index_of(set, its_session));
-    text = sets_.name(known);
+    ASSIGN_OR_RETURN(const std::uint32_t set_index, sets_.index_of(set, session_index));
+    text = sets_.name(set_index);
   }
-  ASSIGN_OR_RETURN(const std::uint32_t index, sets_.define(its_session, text, change));
-  pager_.define_set(sets_.policy_number(its_session, sets_.field_of(index)), sets_.attributes(index));
+  ASSIGN_OR_RETURN(const std::uint32_t index, sets_.define(session_index, text, change));
+  pager_.define_set(sets_.policy_number(session_index, sets_.field_of(index)), sets_.attributes(index));
   return SetGrant{sets_.handle(index), sets_.attributes(index)};
 }
 
-void Store::know_sets() {
+void Store::sync_locality_sets() {
   for (const std::uint32_t session : sessions_.live()) {
     for (const std::uint32_t index : sets_.of_session(session))
       pager_.define_set(sets_.policy_number(session, sets_.field_of(index)), sets_.attributes(index));
@@ -110,16 +110,16 @@ std::vector<Status> Store::hint(std::span<const IdBytes> ids, const HintSpec& hi
   std::vector<Status> results;
   results.reserve(ids.size());
   for (const IdBytes& id : ids)
-    results.push_back(hint_one(id, hint));
+    results.push_back(apply_hint(id, hint));
   return results;
 }
 
-Status Store::hint_one(const IdBytes& id, const HintSpec& hint) {
+Status Store::apply_hint(const IdBytes& id, const HintSpec& hint) {
   const auto slot = objects_.find(id);
-  if (!slot) return not_there(id);
+  if (!slot) return not_found_error(id);
   if ((hint.fields & kHintPriority) != 0 && (hint.priority < kMinPriority || hint.priority > kMaxPriority)) {
-    return {Code::kInvalidArgument, concat("a priority of ", static_cast<int>(hint.priority),
-                                           " is not possible: choose one from ", kMinPriority, " to ", kMaxPriority)};
+    return {Code::kInvalidArgument, concat("invalid priority ", static_cast<int>(hint.priority), ": choose one from ",
+                                           kMinPriority, " to ", kMaxPriority)};
   }
   SlotHints hints = objects_.directory().hints(*slot);
   if ((hint.fields & kHintSet) != 0) {
@@ -150,23 +150,23 @@ std::vector<Result<std::uint32_t>> Store::consumed(std::span<const IdBytes> ids,
 Result<std::uint32_t> Store::consume(const IdBytes& id, std::string_view consumer) {
   if (consumer.empty()) {
     return Status(Code::kInvalidArgument,
-                  "a consumer needs a key of its own, the same when it is run again: the task's name, say");
+                  "a consumer needs a unique key that stays the same when it reruns, such as the task's name");
   }
   const auto slot = objects_.find(id);
   if (!slot) return 0U;  // its last consumer was rerun
   const SlotHints hints = objects_.directory().hints(*slot);
   if (hints.consumers == 0) {
-    return Status(Code::kInvalidArgument, concat("nobody counts the consumers of object ", to_hex(id),
-                                                 ": put it with their number, or into a set that says it"));
+    return Status(Code::kInvalidArgument, concat("no number of consumers was set for object ", to_hex(id),
+                                                 ": put it with one, or into a set that defines one"));
   }
-  ASSIGN_OR_RETURN(const std::uint32_t had,
-                   consumptions_.record(*slot, objects_.directory().generation(*slot), consumer));
-  if (had < hints.consumers) return hints.consumers - had;
-  all_have_had(*slot);
+  ASSIGN_OR_RETURN(const std::uint32_t consumed_count,
+                   consumers_.record(*slot, objects_.directory().generation(*slot), consumer));
+  if (consumed_count < hints.consumers) return hints.consumers - consumed_count;
+  on_fully_consumed(*slot);
   return 0U;
 }
 
-void Store::all_have_had(std::uint32_t slot) {
+void Store::on_fully_consumed(std::uint32_t slot) {
   const Slot& entry = objects_.directory().at(slot);
   if (sessions_.deletes_consumed(entry.session)) {
     const IdBytes id = entry.id;
@@ -181,10 +181,10 @@ void Store::all_have_had(std::uint32_t slot) {
 }
 
 // Completes what a daemon left undone that died after counting the last consumer.
-void Store::end_what_all_have_had() {
-  for (const std::uint32_t slot : consumptions_.slots()) {
+void Store::delete_fully_consumed() {
+  for (const std::uint32_t slot : consumers_.slots()) {
     const SlotHints hints = objects_.directory().hints(slot);
-    if (hints.consumers != 0 && consumptions_.count(slot) >= hints.consumers) all_have_had(slot);
+    if (hints.consumers != 0 && consumers_.count(slot) >= hints.consumers) on_fully_consumed(slot);
   }
 }
 
@@ -200,14 +200,14 @@ void Store::write_set(JsonWriter& json, std::uint32_t slot) const {
   const Slot& entry = objects_.directory().at(slot);
   const SlotHints hints = objects_.directory().hints(slot);
   const std::uint32_t* set = sets_.find_field(entry.session, entry.locality_set);
-  const std::uint32_t had = consumptions_.count(slot);
+  const std::uint32_t consumed_count = consumers_.count(slot);
   json.field("locality_set", set == nullptr ? std::string_view() : sets_.name(*set))
       .field("priority", hints.priority)
       .field("user_pinned", hints.pinned)
       .field("consumers", hints.consumers)
-      .field("consumers_left", hints.consumers > had ? hints.consumers - had : 0)
+      .field("consumers_left", hints.consumers > consumed_count ? hints.consumers - consumed_count : 0)
       .field("dead", hints.dead)
-      .field("made_again", hints.made_again)
+      .field("made_again", hints.recomputed)
       .key("recompute_seconds");
   if (hints.recompute != 0) {
     json.value(RecomputeCode::seconds(hints.recompute));
@@ -217,17 +217,17 @@ void Store::write_set(JsonWriter& json, std::uint32_t slot) const {
 }
 
 Result<std::string> Store::sets_json(std::uint32_t session) const {
-  ASSIGN_OR_RETURN(const std::uint32_t its_session, sessions_.index_of(session));
+  ASSIGN_OR_RETURN(const std::uint32_t session_index, sessions_.index_of(session));
   struct Use {
     std::uint64_t objects = 0;
     std::uint64_t bytes = 0;
   };
   std::map<std::uint32_t, Use> use;  // by policy number
-  for (const std::uint32_t slot : sessions_.slots_of(its_session)) {
+  for (const std::uint32_t slot : sessions_.slots_of(session_index)) {
     const Slot& entry = objects_.directory().at(slot);
-    Use& its = use[sets_.policy_number(its_session, entry.locality_set)];
-    ++its.objects;
-    its.bytes += entry.payload_bytes;
+    Use& set_use = use[sets_.policy_number(session_index, entry.locality_set)];
+    ++set_use.objects;
+    set_use.bytes += entry.payload_bytes;
   }
   JsonWriter json;
   json.open_object().key("sets").open_array();
@@ -249,10 +249,10 @@ Result<std::string> Store::sets_json(std::uint32_t session) const {
         .field("nbytes", use[number].bytes)
         .close_object();
   };
-  if (sets_.find(its_session, "") == nullptr) write(0, "", {}, sets_.policy_number(its_session, 0));
-  for (const std::uint32_t index : sets_.of_session(its_session)) {
+  if (sets_.find(session_index, "") == nullptr) write(0, "", {}, sets_.policy_number(session_index, 0));
+  for (const std::uint32_t index : sets_.of_session(session_index)) {
     write(sets_.handle(index), sets_.name(index), sets_.attributes(index),
-          sets_.policy_number(its_session, sets_.field_of(index)));
+          sets_.policy_number(session_index, sets_.field_of(index)));
   }
   json.close_array().close_object();
   return json.take();

@@ -27,12 +27,12 @@ struct StoreOptions {
   std::uint64_t warm_bytes = 0;                   // kept warm ahead of demand
   std::uint64_t give_back_after_seconds = 30;     // free memory beyond warm_bytes; 0: never
   std::uint64_t default_ttl_seconds = 24 * 3600;  // of named sessions
-  // With cold storage: when memory without a copy on disk exceeds the high mark, copies are written in the background
-  // until it is below the low mark. Percent of the capacity.
+  // With a spill backend: when memory without a copy on disk exceeds the high mark, copies are written in the
+  // background until it is below the low mark. Percent of the capacity.
   std::uint32_t spill_high_percent = 80;
   std::uint32_t spill_low_percent = 70;
-  bool follows_killed = false;  // the previous store's keeper and daemon were both killed
-  std::string no_spill_why;     // without cold storage: the reason
+  bool recovered_from_crash = false;  // the previous store's keeper and daemon were both killed
+  std::string no_spill_reason;        // without a spill backend: the reason
   std::string host;
   std::string version;
 };
@@ -93,7 +93,7 @@ struct LeaseGrant {
   bool first = false;  // the client has no writable descriptor of this segment yet
 };
 
-struct HeldLease {
+struct ReportedLease {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
   std::uint64_t offset = 0;
@@ -106,8 +106,8 @@ struct HintSpec {
   std::uint8_t fields = 0;
   std::int8_t priority = 0;
   bool pinned = false;
-  std::uint32_t locality_set = 0;                         // handle; 0: the session's default one
-  std::uint64_t recompute_ns = RecomputeCode::kCannotNs;  // time to recompute it
+  std::uint32_t locality_set = 0;                                  // handle; 0: the session's default one
+  std::uint64_t recompute_ns = RecomputeCode::kNotRecomputableNs;  // time to recompute it
 };
 
 struct SetGrant {
@@ -121,7 +121,7 @@ struct NameOutcome {
 };
 
 // Origin of a request. Waiting requests are dropped together with their owner.
-struct Asker {
+struct RequestOrigin {
   std::uint32_t client = 0;
   std::uint64_t owner = 0;  // the connection
 };

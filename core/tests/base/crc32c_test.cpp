@@ -19,15 +19,15 @@ std::vector<std::uint8_t> random_bytes(std::size_t count) {
 }
 
 // Every implementation that this CPU supports, and crc32c() itself.
-std::vector<Crc32cWay> all_ways() {
-  const std::span<const Crc32cWay> found = crc32c_ways();
-  std::vector<Crc32cWay> ways(found.begin(), found.end());
-  ways.push_back({"crc32c()", &crc32c});
-  return ways;
+std::vector<Crc32cImplementation> all_ways() {
+  const std::span<const Crc32cImplementation> found = crc32c_implementations();
+  std::vector<Crc32cImplementation> implementations(found.begin(), found.end());
+  implementations.push_back({"crc32c()", &crc32c});
+  return implementations;
 }
 
 std::uint32_t by_table(const void* data, std::size_t bytes, std::uint32_t seed) {
-  return crc32c_ways().back().sum(data, bytes, seed);
+  return crc32c_implementations().back().sum(data, bytes, seed);
 }
 
 // RFC 3720, appendix B.4.
@@ -36,7 +36,7 @@ TEST(Crc32c, KnownValues) {
   const std::vector<std::uint8_t> ones(32, 0xff);
   std::vector<std::uint8_t> counting(32);
   std::iota(counting.begin(), counting.end(), std::uint8_t{0});
-  for (const Crc32cWay& way : all_ways()) {
+  for (const Crc32cImplementation& way : all_ways()) {
     EXPECT_EQ(way.sum(zeros.data(), zeros.size(), 0), 0x8a9136aaU) << way.name;
     EXPECT_EQ(way.sum(ones.data(), ones.size(), 0), 0x62a8ab43U) << way.name;
     EXPECT_EQ(way.sum(counting.data(), counting.size(), 0), 0x46dd794eU) << way.name;
@@ -46,7 +46,7 @@ TEST(Crc32c, KnownValues) {
 
 TEST(Crc32c, AllWaysAgreeOnLengthsAndAlignments) {
   const std::vector<std::uint8_t> data = random_bytes(3000);
-  for (const Crc32cWay& way : all_ways()) {
+  for (const Crc32cImplementation& way : all_ways()) {
     for (std::size_t start = 0; start < 8; ++start) {
       for (std::size_t length = 0; length + start <= data.size(); length += 7) {
         ASSERT_EQ(way.sum(data.data() + start, length, 0), by_table(data.data() + start, length, 0))
@@ -58,7 +58,7 @@ TEST(Crc32c, AllWaysAgreeOnLengthsAndAlignments) {
 
 TEST(Crc32c, LargeDataIsSummedInPartsWithTheSameResult) {
   const std::vector<std::uint8_t> data = random_bytes(100'000);
-  for (const Crc32cWay& way : all_ways()) {
+  for (const Crc32cImplementation& way : all_ways()) {
     for (const std::size_t parts : {1, 2, 5}) {
       for (const std::size_t more : {0, 1, 7, 8, 255, 256, 4095, 12287}) {
         for (const std::size_t start : {0, 1, 5}) {
@@ -94,11 +94,11 @@ TEST(Crc32c, EverySingleBitMatters) {
 }
 
 TEST(Crc32c, NamesItsWays) {
-  for (const Crc32cWay& way : crc32c_ways()) {
+  for (const Crc32cImplementation& way : crc32c_implementations()) {
     const std::string_view name = way.name;
     EXPECT_TRUE(name == "vpclmulqdq" || name == "sse4.2" || name == "armv8" || name == "table") << name;
   }
-  EXPECT_EQ(crc32c_ways().back().name, "table");
+  EXPECT_EQ(crc32c_implementations().back().name, "table");
 }
 
 }  // namespace

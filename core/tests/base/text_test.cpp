@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/log.h"
+#include "os/log.h"
 
 namespace entrepot {
 namespace {

@@ -10,10 +10,10 @@ namespace {
 TEST(Utf8, EveryLengthOfCharacterIsText) {
   for (const std::string text : {"", "plain", "\x7f", "\xc2\x80", "gr\xc3\xbc\xc3\x9f", "\xe2\x82\xac", "\xed\x9f\xbf",
                                  "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
-    EXPECT_EQ(utf8_end(text), text.size()) << text;
+    EXPECT_EQ(utf8_valid_length(text), text.size()) << text;
     EXPECT_EQ(to_utf8(text, 100), text);
   }
-  EXPECT_EQ(utf8_end(std::string("a\0b", 3)), 3U);
+  EXPECT_EQ(utf8_valid_length(std::string("a\0b", 3)), 3U);
 }
 
 TEST(Utf8, WhatIsNoneIsFoundAndReplaced) {
@@ -34,7 +34,7 @@ TEST(Utf8, WhatIsNoneIsFoundAndReplaced) {
            Case{"\xf4\x90\x80\x80", 0, "????"},  // beyond U+10FFFF
            Case{"\xc3\xbc\xfe", 2, "\xc3\xbc?"},
        }) {
-    EXPECT_EQ(utf8_end(bad.text), bad.end) << bad.shown;
+    EXPECT_EQ(utf8_valid_length(bad.text), bad.end) << bad.shown;
     EXPECT_EQ(to_utf8(bad.text, 100), bad.shown);
   }
 }

@@ -57,7 +57,7 @@ TEST(Client, BuffersStartAtCacheLinesAndLargeOnesAtPages) {
   const PutItem item = item_of(session, {pattern(1001, 1), pattern(20'001, 2), pattern(70'001, 3), pattern(65'536, 4)});
   ASSERT_TRUE(put_one(*client, item).status.is_ok());
   const auto object = get_one(*client, item.id).take();
-  for (const BufferPlace& place : object->buffers()) {
+  for (const BufferView& place : object->buffers()) {
     const std::uint64_t align = place.length >= kOwnPagesBytes ? 4096 : 64;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(place.data) % align, 0U) << place.length;
   }
@@ -381,7 +381,7 @@ std::vector<std::string> churn(const std::vector<std::shared_ptr<Client>>& clien
           continue;
         }
         for (std::size_t i = 0; i < 2; ++i) {
-          const BufferPlace& place = (*object)->buffers()[i];
+          const BufferView& place = (*object)->buffers()[i];
           if (place.length != value[i].size() ||
               (place.length != 0 && std::memcmp(place.data, value[i].data(), place.length) != 0)) {
             report(concat("thread ", number, " turn ", turn, ": buffer ", i, " differs"));

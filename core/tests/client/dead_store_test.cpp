@@ -13,7 +13,7 @@
 namespace entrepot::testing {
 namespace {
 
-using Life = ReconnectingClient::Life;
+using Attachment = ReconnectingClient::Attachment;
 
 void replace(StoreProcess& store) {
   const auto ender = connect(store);
@@ -26,27 +26,28 @@ TEST(DeadStore, ThreadsThatNoticeAtOnceBeginOneLife) {
   StoreProcess store;
   std::atomic<int> told = 0;
   ReconnectingClient::Hooks hooks;
-  hooks.succeeded = [&](const ReconnectingClient::Succession& said) {
-    EXPECT_NE(said.before, said.after);
+  hooks.replaced = [&](const ReconnectingClient::StoreReplacement& replacement) {
+    EXPECT_NE(replacement.before, replacement.after);
     told += 1;
   };
   ConnectOptions options;
   options.path = store.path();
-  const auto layer = ReconnectingClient::connect(options, hooks, {}).take();
-  const auto session = layer->run(
-      {}, [&](const Life& life) { return layer->open_session(life, "scope", "", std::nullopt, std::nullopt, {}); });
+  const auto reconnecting_client = ReconnectingClient::connect(options, hooks, {}).take();
+  const auto session = reconnecting_client->run({}, [&](const Attachment& attachment) {
+    return reconnecting_client->open_session(attachment, "scope", "", std::nullopt, std::nullopt, {});
+  });
   ASSERT_TRUE(session.is_ok());
-  const std::weak_ptr<Client> first = layer->life()->client;
+  const std::weak_ptr<Client> first = reconnecting_client->attachment()->client;
   replace(store);
   std::vector<std::thread> threads;
   for (std::uint32_t i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
       PutItem item = item_of(0, {pattern(100'000, i)});
       item.session_handle = *session;
-      const PutResult result = layer->run({}, [&](const Life& life) -> PutResult {
-        Status aimed = layer->aim(life, std::span(&item, 1), {});
-        if (!aimed.is_ok()) return {.status = std::move(aimed)};
-        return put_one(*life.client, item);
+      const PutResult result = reconnecting_client->run({}, [&](const Attachment& attachment) -> PutResult {
+        Status resolved = reconnecting_client->resolve_handles(attachment, std::span(&item, 1), {});
+        if (!resolved.is_ok()) return {.status = std::move(resolved)};
+        return put_one(*attachment.client, item);
       });
       EXPECT_TRUE(result.status.is_ok()) << result.status.to_string();
     });
@@ -54,7 +55,7 @@ TEST(DeadStore, ThreadsThatNoticeAtOnceBeginOneLife) {
   for (std::thread& thread : threads)
     thread.join();
   EXPECT_EQ(told, 1);
-  EXPECT_EQ(layer->life()->number, 1U);
+  EXPECT_EQ(reconnecting_client->attachment()->number, 1U);
   EXPECT_TRUE(first.expired());
   const auto probe = connect(store);
   EXPECT_EQ(number(*probe, "objects"), 8U);

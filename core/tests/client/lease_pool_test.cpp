@@ -68,8 +68,8 @@ class FakeLeases : public Rpc {
     return frame;
   }
   void post(MessageType) override {}
-  std::shared_ptr<Connection> link() override { return nullptr; }
-  Status replace_link(const std::shared_ptr<Connection>&, const Interrupt&) override { return Status::ok(); }
+  std::shared_ptr<Connection> current_connection() override { return nullptr; }
+  Status wait_reconnected(const std::shared_ptr<Connection>&, const Interrupt&) override { return Status::ok(); }
 
   void start_again() { next_ = 0; }  // leases its memory again from the start
   void replace_segment() {           // by another of the same number
@@ -173,7 +173,7 @@ TEST(LeasePool, OnlyWholeGranulesGoBackAndTheRestIsUsedAgain) {
   auto kept = pool.allocate((1U << 20) + 100, 64, 0, 0, {});
   ASSERT_TRUE(kept.is_ok());
   pool.return_idle({});
-  EXPECT_FALSE(pool.has_idle()) << "or the janitor would never end";
+  EXPECT_FALSE(pool.has_idle()) << "or the idle lease timer would never end";
   EXPECT_EQ(daemon.returned, kFirstLeaseBytes - (1U << 20) - kReturnGranule);
   auto crumb = pool.allocate(1000, 64, 0, 0, {});
   ASSERT_TRUE(crumb.is_ok());
@@ -206,7 +206,7 @@ TEST(LeasePool, TellsWhatItHoldsOnReconnect) {
   auto used = pool.allocate(1U << 20, 4096, 0, 0, {});
   ASSERT_TRUE(used.is_ok());
   std::uint64_t bytes = 0;
-  for (const HeldRange& held : pool.snapshot_for_reconnect()) {
+  for (const ReportedRange& held : pool.snapshot_for_reconnect()) {
     EXPECT_EQ(held.segment, 5U);
     EXPECT_EQ(held.segment_generation, 1U);
     bytes += held.length;
@@ -218,8 +218,8 @@ TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
   FakeLeases daemon;
   LeasePool pool(daemon);
   std::vector<LeasedRange> apart;
-  static_assert(kSegmentBytes == 2 * 64 * std::uint64_t{kMaxHeldRanges});  // all of which this test uses
-  for (std::uint32_t i = 0; i + 1 < kMaxHeldRanges; ++i) {
+  static_assert(kSegmentBytes == 2 * 64 * std::uint64_t{kMaxReportedRanges});  // all of which this test uses
+  for (std::uint32_t i = 0; i + 1 < kMaxReportedRanges; ++i) {
     auto freed = pool.allocate(64, 64, 0, 0, {});
     auto sealed = pool.allocate(64, 64, 0, 0, {});
     ASSERT_TRUE(freed.is_ok() && sealed.is_ok());
@@ -231,9 +231,9 @@ TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
   ASSERT_TRUE(used.is_ok() && used_too.is_ok());
   for (const LeasedRange& range : apart)
     pool.give_back(range);
-  const std::vector<HeldRange> told = pool.snapshot_for_reconnect();
-  EXPECT_EQ(told.size(), kMaxHeldRanges);
-  EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const HeldRange& range) {
+  const std::vector<ReportedRange> told = pool.snapshot_for_reconnect();
+  EXPECT_EQ(told.size(), kMaxReportedRanges);
+  EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const ReportedRange& range) {
     return range.segment == used->segment() && range.offset == used->offset;
   })) << "what is being written is always told";
 }
@@ -267,7 +267,7 @@ TEST(LeasePool, ASegmentReplacedBeforeItsReturnIsAnsweredIsLeased) {
   EXPECT_EQ(range->memory->generation, former->memory->generation + 1);
   std::memset(range->data(), 1, range->length);
   std::uint64_t held = 0;
-  for (const HeldRange& one : pool.snapshot_for_reconnect()) {
+  for (const ReportedRange& one : pool.snapshot_for_reconnect()) {
     EXPECT_EQ(one.segment_generation, range->memory->generation);
     held += one.length;
   }

@@ -41,7 +41,7 @@ bool is_right(Client& client, const Kept& one) {
   EXPECT_TRUE(object.is_ok()) << one.seed << ": " << object.status().to_string();
   if (!object.is_ok()) return false;
   const auto expected = pattern(kValueBytes + one.seed, one.seed);
-  const BufferPlace& found = (*object)->buffers()[0];
+  const BufferView& found = (*object)->buffers()[0];
   return found.length == expected.size() && std::memcmp(found.data, expected.data(), expected.size()) == 0;
 }
 
@@ -156,15 +156,15 @@ TEST(Spill, AFullDiskIsStoreFullWithTheReasonAndNothingIsLost) {
 }
 
 int start_with(const Scratch& folder, const std::string& spill, std::string& said) {
-  return run_to_end({"--address=unix://" + folder.path("s.sock"), "--size=64MiB", "--spill-path=" + spill}, folder,
-                    said);
+  return run_until_exit({"--address=unix://" + folder.path("s.sock"), "--size=64MiB", "--spill-path=" + spill}, folder,
+                        said);
 }
 
-TEST(SpillDoor, AFolderThatWasNamedAndCannotBeUsedIsRefused) {
+TEST(SpillConfigValidation, AFolderThatWasNamedAndCannotBeUsedIsRefused) {
   const Scratch folder;
   std::string said;
   EXPECT_EQ(start_with(folder, folder.path("none/there"), said), 1);
-  EXPECT_NE(said.find(folder.path("none") + " is not there"), std::string::npos) << said;
+  EXPECT_NE(said.find(folder.path("none") + " does not exist"), std::string::npos) << said;
   EXPECT_FALSE(fs::exists(folder.path("s.sock")));
   fs::create_directory(folder.path("open"));
   fs::permissions(folder.path("open"), fs::perms::all);
@@ -181,17 +181,17 @@ TEST(SpillDoor, AFolderThatWasNamedAndCannotBeUsedIsRefused) {
   EXPECT_NE(said.find("absolute"), std::string::npos) << said;
 }
 
-TEST(SpillDoor, TooLittleRoomIsSaidWithTheFigures) {
+TEST(SpillConfigValidation, TooLittleRoomIsSaidWithTheFigures) {
   const Scratch folder;
   std::string said;
-  EXPECT_EQ(run_to_end({"--address=unix://" + folder.path("s.sock"), "--size=64MiB", "--spill-path=" + folder.path("a"),
-                        "--spill-reserve=1000TiB"},
-                       folder, said),
+  EXPECT_EQ(run_until_exit({"--address=unix://" + folder.path("s.sock"), "--size=64MiB",
+                            "--spill-path=" + folder.path("a"), "--spill-reserve=1000TiB"},
+                           folder, said),
             1);
   EXPECT_NE(said.find("--spill-reserve"), std::string::npos) << said;
 }
 
-TEST(SpillDoor, AManifestOfANewerFormatIsRefusedWithBothVersions) {
+TEST(SpillConfigValidation, AManifestOfANewerFormatIsRefusedWithBothVersions) {
   const Scratch disk;
   StoreProcess store({"--size=64MiB", "--warm-bytes=8MiB", "--spill-path=" + disk.path("a")});
   {
@@ -216,8 +216,8 @@ TEST(SpillDoor, AManifestOfANewerFormatIsRefusedWithBothVersions) {
     file.put(7);
   }
   std::string said;
-  EXPECT_EQ(run_to_end({"--address=unix://" + store.path(), "--size=64MiB", "--spill-path=" + disk.path("a")},
-                       store.folder(), said),
+  EXPECT_EQ(run_until_exit({"--address=unix://" + store.path(), "--size=64MiB", "--spill-path=" + disk.path("a")},
+                           store.folder(), said),
             1);
   EXPECT_NE(said.find("format 7"), std::string::npos) << said;
   EXPECT_NE(said.find("format 2"), std::string::npos) << said;

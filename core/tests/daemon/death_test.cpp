@@ -84,7 +84,7 @@ TEST(Death, AKilledKeeperIsReplacedAndThenTheDaemonMayDieToo) {
   ASSERT_TRUE(client.seal_inline(kB, "b").is_ok());
   EXPECT_TRUE(eventually([&] {
     const std::uint64_t now = json_number(client.status(), "keeper_pid");
-    return now != keeper && now != 0 && process_is_there(now);
+    return now != keeper && now != 0 && process_exists(now);
   }));
   store.kill(client.identity.daemon_pid);
   RawClient back(store.path());
@@ -197,7 +197,7 @@ TEST(Death, AKeeperEndedBySignalEndsTheStoreCleanly) {
   ASSERT_TRUE(exit.is_ok());
   EXPECT_EQ(exit->code, 0);
   EXPECT_FALSE(exit->signalled);
-  EXPECT_FALSE(process_is_there(daemon));
+  EXPECT_FALSE(process_exists(daemon));
   EXPECT_NE(::access(store.path().c_str(), F_OK), 0);
 }
 

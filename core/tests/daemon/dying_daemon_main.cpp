@@ -12,12 +12,12 @@ int main(int argc, char** argv) {
   const auto config = entrepot::parse_config(std::vector<std::string>(argv + 1, argv + argc));
   if (!config.is_ok()) return 2;
   if (config->role == entrepot::Role::kCandidate) {
-    std::printf("%s\n", entrepot::takeover_line().c_str());
+    std::printf("%s\n", entrepot::candidate_reply().c_str());
     return 0;
   }
   if (config->role == entrepot::Role::kDaemon) return 1;
   entrepot::KeeperOptions options;
   options.daemon_arguments = config_arguments(*config);
   options.socket_path = config->socket_path;
-  return entrepot::Keeper(std::move(options)).run_estate(entrepot::UniqueFd(config->estate_fd));
+  return entrepot::Keeper(std::move(options)).run_handover(entrepot::UniqueFd(config->handover_fd));
 }

@@ -12,7 +12,9 @@ namespace entrepot {
 namespace {
 
 os::Deadline soon() { return os::Deadline::after_ms(20'000); }
-KeeperMessage hold(std::uint64_t client) { return keeper_message(KeeperVerb::kHold, {HeldKind::kPinTable, client}); }
+KeeperMessage hold(std::uint64_t client) {
+  return keeper_message(KeeperMessageType::kHold, {DescriptorKind::kPinTable, client});
+}
 
 struct Channel : ::testing::Test {
   Channel() {
@@ -38,9 +40,9 @@ struct Channel : ::testing::Test {
 };
 
 TEST_F(Channel, CarriesMessagesWithTheirDescriptor) {
-  const HeldTag tag = segment_tag(7, 9);
-  one.post(keeper_message(KeeperVerb::kHold, tag), memory.get());
-  one.post(keeper_message(KeeperVerb::kGoodbye));
+  const DescriptorTag tag = segment_tag(7, 9);
+  one.post(keeper_message(KeeperMessageType::kHold, tag), memory.get());
+  one.post(keeper_message(KeeperMessageType::kShutdown));
   EXPECT_TRUE(one.is_unsent(tag));
   EXPECT_EQ(other.receive().code(), Code::kTimeout);
   ASSERT_TRUE(one.flush().is_ok());
@@ -48,13 +50,13 @@ TEST_F(Channel, CarriesMessagesWithTheirDescriptor) {
   EXPECT_FALSE(one.is_unsent(tag));
   const auto first = other.receive(soon());
   ASSERT_TRUE(first.is_ok());
-  EXPECT_EQ(first->message.verb, KeeperVerb::kHold);
+  EXPECT_EQ(first->message.type, KeeperMessageType::kHold);
   EXPECT_EQ(first->message.tag(), tag);
   ASSERT_TRUE(first->fd.valid());
   EXPECT_TRUE(*os::same_file(first->fd.get(), memory.get()));
   const auto second = other.receive(soon());
   ASSERT_TRUE(second.is_ok());
-  EXPECT_EQ(second->message.verb, KeeperVerb::kGoodbye);
+  EXPECT_EQ(second->message.type, KeeperMessageType::kShutdown);
   EXPECT_FALSE(second->fd.valid());
 }
 
@@ -73,7 +75,7 @@ TEST_F(Channel, TellsSilenceFromDeathFromAnotherVersion) {
 TEST_F(Channel, NeverWaitsForAPeerThatReceivesNothing) {
   const std::uint64_t posted = fill();
   EXPECT_GT(posted, 100U) << "a stopped keeper is met with the first clients";
-  const HeldTag last{HeldKind::kPinTable, posted - 1};
+  const DescriptorTag last{DescriptorKind::kPinTable, posted - 1};
   EXPECT_TRUE(one.is_unsent(last));
   EXPECT_TRUE(one.wants_write());
   // They are sent once there is space, in order and without loss.
@@ -90,15 +92,15 @@ TEST_F(Channel, NeverWaitsForAPeerThatReceivesNothing) {
 
 TEST_F(Channel, WhatIsNotSentCanBeTakenBack) {
   const std::uint64_t posted = fill();
-  EXPECT_TRUE(one.take_back({HeldKind::kPinTable, posted - 1}));
+  EXPECT_TRUE(one.cancel_hold({DescriptorKind::kPinTable, posted - 1}));
   EXPECT_TRUE(one.all_sent());
-  EXPECT_FALSE(one.take_back({HeldKind::kPinTable, posted - 1}));
-  EXPECT_FALSE(one.take_back({HeldKind::kPinTable, 0})) << "it was sent";
+  EXPECT_FALSE(one.cancel_hold({DescriptorKind::kPinTable, posted - 1}));
+  EXPECT_FALSE(one.cancel_hold({DescriptorKind::kPinTable, 0})) << "it was sent";
 }
 
 TEST_F(Channel, WhatWasSentIsReceivedAfterTheSendersDeathThoughItHadNotReadAll) {
   // The receiver's end then reports ECONNRESET before the messages that are queued in it.
-  other.post(keeper_message(KeeperVerb::kAck));
+  other.post(keeper_message(KeeperMessageType::kAck));
   ASSERT_TRUE(other.flush().is_ok());
   for (std::uint64_t number = 0; number < 3; ++number)
     one.post(hold(number), memory.get());
@@ -115,7 +117,7 @@ TEST_F(Channel, WhatWasSentIsReceivedAfterTheSendersDeathThoughItHadNotReadAll) 
 
 TEST_F(Channel, ADescriptorThatIsGivenAwayIsClosedWhenItWasSent) {
   auto pair = os::socket_pair(os::SocketKind::kStream).take();
-  one.post(keeper_message(KeeperVerb::kUpgrade), std::move(pair.first));
+  one.post(keeper_message(KeeperMessageType::kUpgrade), std::move(pair.first));
   ASSERT_TRUE(one.flush().is_ok());
   ASSERT_TRUE(other.receive(soon()).is_ok());  // and dropped: no copy is left
   std::array<std::uint8_t, 1> byte{};

@@ -78,7 +78,7 @@ TEST(Provisioner, GivesBackWhatIsUnwantedBeforeItGoesOn) {
   Provisioner provisioner;
   ASSERT_TRUE(provisioner.start(event->get()).is_ok());
   provisioner.add({1, 1, kLarge, false, os::duplicate(large.get()).take()});
-  provisioner.give_back(2, os::duplicate(unwanted.get()).take(), 8 * kMiB);
+  provisioner.return_pages(2, os::duplicate(unwanted.get()).take(), 8 * kMiB);
   const auto deadline = os::Deadline::after_ms(60'000);
   while (*os::resident_bytes(unwanted.get()) != 0) {
     ASSERT_FALSE(deadline.passed());
@@ -98,7 +98,7 @@ TEST(Provisioner, UrgentWorkWaitsForNoMoreToBeGivenBackThanItTakes) {
     const UniqueFd unwanted = memory(kUnwanted);
     ASSERT_TRUE(os::reserve(unwanted.get(), 0, kUnwanted).is_ok());
     Provisioner provisioner;
-    provisioner.give_back(2, os::duplicate(unwanted.get()).take(), kUnwanted);
+    provisioner.return_pages(2, os::duplicate(unwanted.get()).take(), kUnwanted);
     provisioner.add({1, 1, 4 * kMiB, true, memory(4 * kMiB)});
     ASSERT_TRUE(provisioner.start(event->get()).is_ok());
     const auto deadline = os::Deadline::after_ms(60'000);

@@ -31,7 +31,7 @@ TEST(Service, HelloTellsWhoAnswers) {
   EXPECT_EQ(client.identity.incarnation, 1U);
   EXPECT_EQ(client.identity.shared_between_users, 0U);
   EXPECT_NE(client.identity.token, 0U);
-  EXPECT_TRUE(process_is_there(client.identity.daemon_pid));
+  EXPECT_TRUE(process_exists(client.identity.daemon_pid));
 }
 
 TEST(Service, BytesGoFromOneClientToAnotherThroughSharedMemory) {
@@ -179,7 +179,7 @@ TEST(Service, ShutdownEndsBothProcessesAndRemovesTheSocket) {
   const auto exit = store.wait_exit();
   ASSERT_TRUE(exit.is_ok());
   EXPECT_EQ(exit->code, 0) << exit->to_string();
-  EXPECT_FALSE(process_is_there(daemon));
+  EXPECT_FALSE(process_exists(daemon));
   EXPECT_NE(::access(store.path().c_str(), F_OK), 0);
 }
 
@@ -191,7 +191,7 @@ TEST(Service, AnIdleStoreEndsByItselfButNotWithAnObjectInIt) {
   }
   const os::Deadline deadline = os::Deadline::after_ms(2500);
   EXPECT_TRUE(eventually([&] { return deadline.passed(); }));
-  EXPECT_TRUE(process_is_there(static_cast<std::uint64_t>(store.first_pid())));
+  EXPECT_TRUE(process_exists(static_cast<std::uint64_t>(store.first_pid())));
   {
     RawClient client = store.client();
     EXPECT_TRUE(client.remove(kA));

@@ -41,7 +41,7 @@ std::uint64_t json_number(const std::string& json, const std::string& key) {
   return std::strtoull(json.c_str() + at + key.size() + 3, nullptr, 10);
 }
 
-bool process_is_there(std::uint64_t pid) {
+bool process_exists(std::uint64_t pid) {
   const Result<std::string> stat = os::read_file("/proc/" + std::to_string(pid) + "/stat");
   if (!stat.is_ok()) return false;
   const std::size_t end = stat->rfind(')');
@@ -81,7 +81,7 @@ Status RawClient::come_back(RawClient& former) {
   Hello hello;
   hello.token = former.identity.token;
   hello.client = former.identity.client;
-  hello.leases_known = 1;
+  hello.reports_leases = 1;
   RETURN_IF_ERROR(say_hello(hello, former.pin_table.get()));
   pin_table = std::move(former.pin_table);
   liveness = std::move(former.liveness);
@@ -102,7 +102,7 @@ std::uint64_t RawClient::post(MessageType type, std::span<const std::uint8_t> bo
   return sent.is_ok() ? header.request : 0;
 }
 
-bool RawClient::hung_up() const {
+bool RawClient::is_hung_up() const {
   pollfd event{socket_.get(), POLLIN, 0};
   if (::poll(&event, 1, 0) <= 0) return false;
   std::array<std::uint8_t, 65536> bytes{};
@@ -247,17 +247,17 @@ StoreProcess::~StoreProcess() {
         EXPECT_TRUE(eventually([&] {
           while (os::reap(child_.pid)) {
           }
-          return !process_is_there(pid);
+          return !process_exists(pid);
         })) << key;
       }
     }
   }
-  if (!ended_ && process_is_there(static_cast<std::uint64_t>(child_.pid))) {
+  if (!ended_ && process_exists(static_cast<std::uint64_t>(child_.pid))) {
     EXPECT_TRUE(os::send_signal(child_.pid, SIGKILL).is_ok());
   }
   (void)eventually([&] {
     (void)os::reap(child_.pid);
-    return !process_is_there(static_cast<std::uint64_t>(child_.pid));
+    return !process_exists(static_cast<std::uint64_t>(child_.pid));
   });
 }
 
@@ -287,7 +287,7 @@ void StoreProcess::kill(std::uint32_t pid) {
   ASSERT_TRUE(os::send_signal(static_cast<pid_t>(pid), SIGKILL).is_ok());
   EXPECT_TRUE(eventually([&] {
     if (static_cast<std::int32_t>(pid) == child_.pid && os::reap(child_.pid)) ended_ = true;
-    return !process_is_there(pid);
+    return !process_exists(pid);
   }));
 }
 
@@ -299,7 +299,7 @@ Result<os::ExitStatus> StoreProcess::wait_exit() {
   return *status;
 }
 
-int run_to_end(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said) {
+int run_until_exit(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said) {
   // Standard error goes through a shell redirection, like a user's.
   os::SpawnOptions spawn;
   spawn.program = "/bin/sh";

@@ -9,12 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "net/protocol.h"
 #include "os/clock.h"
 #include "os/mapping.h"
 #include "os/process.h"
 #include "os/scratch.h"
+#include "os/spawn.h"
+#include "os/unique_fd.h"
 #include "shm/pins.h"
 
 namespace entrepot::testing {
@@ -27,7 +28,7 @@ inline constexpr IdBytes kB = {2};
 
 // Number that follows `"key":` in JSON text; UINT64_MAX if there is none.
 [[nodiscard]] std::uint64_t json_number(const std::string& json, const std::string& key);
-[[nodiscard]] bool process_is_there(std::uint64_t pid);
+[[nodiscard]] bool process_exists(std::uint64_t pid);
 
 struct Answer {
   Status status;
@@ -70,8 +71,8 @@ class RawClient {
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   void hang_up() { socket_.reset(); }
-  [[nodiscard]] bool hung_up() const;  // the store has closed the connection; discards unread data
-  void die() { *this = RawClient(); }  // closes the liveness socket too
+  [[nodiscard]] bool is_hung_up() const;  // the store has closed the connection; discards unread data
+  void die() { *this = RawClient(); }     // closes the liveness socket too
 
   HelloReply identity;
   std::vector<UniqueFd> regions;
@@ -116,6 +117,6 @@ class StoreProcess {
 };
 
 // Runs entrepotd to its end, with its standard error in `said`. Returns its exit code.
-[[nodiscard]] int run_to_end(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said);
+[[nodiscard]] int run_until_exit(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said);
 
 }  // namespace entrepot::testing

@@ -101,7 +101,7 @@ TEST(Upgrade, ASignalTakesWhatWasInstalledInPlace) {
   fs::rename(place + ".new", place);
   EXPECT_EQ(program_of(former), place + " (deleted)");
   ASSERT_TRUE(os::send_signal(store.first_pid(), SIGUSR2).is_ok());
-  ASSERT_TRUE(eventually([&] { return !process_is_there(former); })) << store.log();
+  ASSERT_TRUE(eventually([&] { return !process_exists(former); })) << store.log();
   EXPECT_EQ(program_of(store.daemon_pid()), place) << store.log();
   EXPECT_EQ(store.client().lookup(kA).code, Code::kOk);
 }
@@ -152,11 +152,11 @@ TEST(Upgrade, WhatCannotTakeOverIsRefusedAndNothingChanges) {
   EXPECT_EQ(refusal(text).code(), Code::kInvalidArgument);
   const Status scripted = refusal(script);
   EXPECT_EQ(scripted.code(), Code::kInvalidArgument);
-  EXPECT_NE(scripted.message().find(script + " is a script (#!/bin/sh) and not the binary entrepotd"),
+  EXPECT_NE(scripted.message().find(script + " is a script (#!/bin/sh); expected the entrepotd binary"),
             std::string::npos)
       << scripted.message();
   fs::permissions(text, fs::perms::owner_all);
-  EXPECT_NE(refusal(text).message().find("no program in machine code"), std::string::npos);
+  EXPECT_NE(refusal(text).message().find("not an ELF executable"), std::string::npos);
   EXPECT_EQ(refusal("/bin/true").code(), Code::kInvalidArgument);
   EXPECT_EQ(refusal(open).code(), Code::kAccessDenied);
   const Status other = refusal(OTHER_FORMATS_PATH);
@@ -178,7 +178,7 @@ TEST(Upgrade, AProgramWhoseDaemonEndsAtOnceIsGivenUp) {
   EXPECT_EQ(program_of(store.daemon_pid()), ENTREPOTD_PATH);
   EXPECT_EQ(program_of(store.keeper_pid()), ENTREPOTD_PATH);
   EXPECT_EQ(after.lookup(kA).code, Code::kOk);
-  EXPECT_NE(store.log().find("back to the program before"), std::string::npos);
+  EXPECT_NE(store.log().find("reverting to the previous program"), std::string::npos);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ InstanceId numbered_instance(std::uint8_t number) {
 
 FakeStore::FakeStore(const std::map<RegionKind, std::uint64_t>& capacities)
     : memory(require(ControlMemory::create_private(numbered_instance(1), capacities))),
-      view(require(ControlView::over(memory))),
+      view(require(ControlView::from_memory(memory))),
       directory(memory),
       index(memory),
       reader(view) {

@@ -62,7 +62,7 @@ struct Reader : ::testing::Test {
       EXPECT_EQ(frames[i].header.request, i);
       EXPECT_EQ(frames[i].body, body_of(sizes[i]));
     }
-    EXPECT_EQ(reader.held_bytes(), 0U);
+    EXPECT_EQ(reader.buffered_bytes(), 0U);
     EXPECT_FALSE(reader.is_inside());
     frames.clear();
   }
@@ -143,11 +143,11 @@ TEST_F(Reader, HoldsWhatCameAndNotWhatIsAnnounced) {
   write({reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)});
   read_all();
   EXPECT_TRUE(reader.is_inside());
-  EXPECT_LE(reader.held_bytes(), FrameReader::kReadBytes);
+  EXPECT_LE(reader.buffered_bytes(), FrameReader::kReadBytes);
   write(Bytes(100'000));
   read_all();
-  EXPECT_GE(reader.held_bytes(), 100'000U);
-  EXPECT_LE(reader.held_bytes(), 2 * (100'000U + FrameReader::kReadBytes));
+  EXPECT_GE(reader.buffered_bytes(), 100'000U);
+  EXPECT_LE(reader.buffered_bytes(), 2 * (100'000U + FrameReader::kReadBytes));
 }
 
 TEST_F(Reader, MoreThanOneCallTakesWaitsForTheNext) {

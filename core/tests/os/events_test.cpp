@@ -7,7 +7,7 @@
 
 #include "os/process.h"
 #include "os/socket.h"
-#include "os/soon.h"
+#include "os/test_deadline.h"
 
 namespace entrepot::os {
 namespace {
@@ -31,19 +31,19 @@ TEST(Poller, TellsWhoIsReadyForWhat) {
   EXPECT_TRUE(poller.wait(Deadline::after_ms(1))->empty());
   const std::array<std::uint8_t, 1> byte{1};
   ASSERT_TRUE(send_some(b.get(), byte).is_ok());
-  std::vector<Ready> ready = poller.wait(soon()).take();
+  std::vector<Ready> ready = poller.wait(test_deadline()).take();
   ASSERT_EQ(ready.size(), 1U);
   EXPECT_EQ(ready[0].key, 11U);
   EXPECT_TRUE(ready[0].readable);
   EXPECT_FALSE(ready[0].writable);
   ASSERT_TRUE(poller.change(a.get(), 12, false, true).is_ok());
-  ready = poller.wait(soon()).take();
+  ready = poller.wait(test_deadline()).take();
   ASSERT_EQ(ready.size(), 1U);
   EXPECT_EQ(ready[0].key, 12U);
   EXPECT_TRUE(ready[0].writable);
   ASSERT_TRUE(poller.change(a.get(), 13, false, false).is_ok());
   b.reset();
-  ready = poller.wait(soon()).take();
+  ready = poller.wait(test_deadline()).take();
   ASSERT_EQ(ready.size(), 1U);
   EXPECT_TRUE(ready[0].hangup);
   poller.remove(a.get());
@@ -55,7 +55,7 @@ TEST(Events, EventFdWakesAPollerFromAnotherThread) {
   const UniqueFd event = create_event_fd().take();
   ASSERT_TRUE(poller.add(event.get(), 1, true, false).is_ok());
   std::thread waker([&] { signal_event(event.get()); });
-  EXPECT_EQ(poller.wait(soon())->size(), 1U);
+  EXPECT_EQ(poller.wait(test_deadline())->size(), 1U);
   waker.join();
   clear_event(event.get());
   clear_event(event.get());  // clearing an unset event does not block
@@ -66,7 +66,7 @@ TEST(Events, TimerFiresRepeatsAndStops) {
   const UniqueFd timer = create_timer_fd().take();
   ASSERT_TRUE(set_timer(timer.get(), 1, 1).is_ok());
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(*wait_readable(timer.get(), soon()));
+    ASSERT_TRUE(*wait_readable(timer.get(), test_deadline()));
     clear_timer(timer.get());
   }
   ASSERT_TRUE(set_timer(timer.get(), 0).is_ok());
@@ -78,7 +78,7 @@ TEST(Events, SignalsComeThroughTheDescriptor) {
   const UniqueFd signals = create_signal_fd({SIGUSR1}).take();
   EXPECT_EQ(*read_signal(signals.get()), 0);
   ASSERT_TRUE(send_signal(current_pid(), SIGUSR1).is_ok());
-  ASSERT_TRUE(*wait_readable(signals.get(), soon()));
+  ASSERT_TRUE(*wait_readable(signals.get(), test_deadline()));
   EXPECT_EQ(*read_signal(signals.get()), SIGUSR1);
 }
 

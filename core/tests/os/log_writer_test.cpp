@@ -10,9 +10,9 @@
 #include <string>
 
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "os/clock.h"
 #include "os/events.h"
+#include "os/unique_fd.h"
 
 namespace entrepot::os {
 namespace {

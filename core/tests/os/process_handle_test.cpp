@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "os/fork.h"
+#include "os/process.h"
 #include "os/socket.h"
-#include "os/soon.h"
+#include "os/test_deadline.h"
 
 namespace entrepot::os {
 namespace {
@@ -58,13 +59,13 @@ TEST_P(Handle, AStoppedProcessIsNotGoneAndIsEndedForCertain) {
   const ProcessHandle handle = of(child.pid());
   EXPECT_EQ(handle.pid(), child.pid());
   child.stop();
-  EXPECT_FALSE(handle.gone());
-  EXPECT_FALSE(*handle.wait_gone(Deadline::after_ms(20)));
+  EXPECT_FALSE(handle.has_exited());
+  EXPECT_FALSE(*handle.wait_exited(Deadline::after_ms(20)));
   ASSERT_TRUE(handle.kill().is_ok());
-  EXPECT_TRUE(*handle.wait_gone(soon()));
-  EXPECT_TRUE(handle.gone()) << "a zombie runs nothing any more";
+  EXPECT_TRUE(*handle.wait_exited(test_deadline()));
+  EXPECT_TRUE(handle.has_exited()) << "a zombie runs nothing any more";
   child.end();
-  EXPECT_TRUE(handle.gone());
+  EXPECT_TRUE(handle.has_exited());
   EXPECT_TRUE(handle.kill().is_ok()) << "gone already is as good";
 }
 
@@ -73,25 +74,26 @@ TEST_P(Handle, AProcessThatIsReapedIsNobodys) {
   if (pid == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
   const ProcessHandle handle = of(pid);
-  EXPECT_TRUE(handle.gone());
-  EXPECT_TRUE(*handle.wait_gone(Deadline::after_ms(0)));
+  EXPECT_TRUE(handle.has_exited());
+  EXPECT_TRUE(*handle.wait_exited(Deadline::after_ms(0)));
 }
 
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutPidfds, Handle, ::testing::Bool());
 
 TEST(ProcessHandle, OfNobodyIsGone) {
   const ProcessHandle nobody;
-  EXPECT_TRUE(nobody.gone());
+  EXPECT_TRUE(nobody.has_exited());
   EXPECT_TRUE(nobody.send_signal(SIGTERM).is_ok());
   EXPECT_EQ(nobody.fd(), -1);
 }
 
 TEST(ProcessHandle, TheParentIsFoundAndNoOtherTakenForIt) {
   EXPECT_EQ(ProcessHandle::of_parent(::getppid()).pid(), ::getppid());
-  EXPECT_FALSE(ProcessHandle::of_parent(::getppid()).gone());
+  EXPECT_FALSE(ProcessHandle::of_parent(::getppid()).has_exited());
   const Forked stranger;
-  EXPECT_TRUE(ProcessHandle::of_parent(stranger.pid()).gone()) << "it is no parent of ours, whatever it was before";
-  EXPECT_TRUE(ProcessHandle::of_parent(0).gone());
+  EXPECT_TRUE(ProcessHandle::of_parent(stranger.pid()).has_exited())
+      << "it is no parent of ours, whatever it was before";
+  EXPECT_TRUE(ProcessHandle::of_parent(0).has_exited());
 }
 
 bool stop_after_fork = false;  // each child stops itself before it can exec
@@ -125,9 +127,9 @@ TEST(Spawn, AChildThatIsNotWaitedForHoldsNobodyUp) {
   stop_after_fork = false;
   ASSERT_TRUE(child.is_ok()) << child.status().to_string();
   const ProcessHandle handle(child.take());
-  EXPECT_FALSE(handle.gone());
+  EXPECT_FALSE(handle.has_exited());
   ASSERT_TRUE(handle.kill().is_ok());
-  EXPECT_TRUE(*handle.wait_gone(soon()));
+  EXPECT_TRUE(*handle.wait_exited(test_deadline()));
   EXPECT_TRUE(reap(handle.pid()).has_value());
 }
 
@@ -148,7 +150,7 @@ TEST(Spawn, AChildEndsWithItsParentUntilItOutlivesIt) {
   // The other end is held by the parent and its stopped child, so end-of-file means that both are gone.
   std::array<std::uint8_t, 1> byte{};
   std::vector<UniqueFd> fds;
-  EXPECT_EQ(receive_all(ours.get(), byte, fds, soon()).code(), Code::kStoreUnavailable);
+  EXPECT_EQ(receive_all(ours.get(), byte, fds, test_deadline()).code(), Code::kStoreUnavailable);
 }
 
 TEST(Spawn, AProgramIsRunByItsDescriptorWhateverLiesAtItsPath) {
@@ -163,7 +165,7 @@ TEST(Spawn, AProgramIsRunByItsDescriptorWhateverLiesAtItsPath) {
   theirs.reset();
   std::array<std::uint8_t, 2> text{};
   std::vector<UniqueFd> fds;
-  EXPECT_TRUE(receive_all(ours.get(), text, fds, soon()).is_ok());
+  EXPECT_TRUE(receive_all(ours.get(), text, fds, test_deadline()).is_ok());
   EXPECT_EQ(text[0], 'x');
   ::waitpid(child.pid, nullptr, 0);
 }

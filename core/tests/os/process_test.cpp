@@ -9,7 +9,8 @@
 #include "base/text.h"
 #include "os/events.h"
 #include "os/socket.h"
-#include "os/soon.h"
+#include "os/spawn.h"
+#include "os/test_deadline.h"
 
 namespace entrepot::os {
 namespace {
@@ -24,9 +25,9 @@ SpawnOptions shell(const std::string& script) {
 // Waits for `child` to exit and reaps it.
 ExitStatus wait_end(const Child& child) {
   if (child.pidfd.valid()) {
-    EXPECT_TRUE(*wait_readable(child.pidfd.get(), soon()));
+    EXPECT_TRUE(*wait_readable(child.pidfd.get(), test_deadline()));
   }
-  const Deadline watchdog = soon();
+  const Deadline watchdog = test_deadline();
   while (!watchdog.passed()) {
     if (const auto status = reap(child.pid)) return *status;
     ::usleep(500);  // only needed where the kernel has no pidfds
@@ -40,7 +41,7 @@ std::string read_to_end(int fd) {
   std::array<std::uint8_t, 256> piece{};
   std::vector<UniqueFd> fds;
   while (true) {
-    EXPECT_TRUE(*wait_readable(fd, soon()));
+    EXPECT_TRUE(*wait_readable(fd, test_deadline()));
     const Result<IoResult> got = receive_some(fd, piece, fds);
     if (!got.is_ok() || got->bytes == 0) return text;
     text.append(reinterpret_cast<const char*>(piece.data()), got->bytes);

@@ -11,7 +11,7 @@
 #include "os/memfd.h"
 #include "os/process.h"
 #include "os/scratch.h"
-#include "os/soon.h"
+#include "os/test_deadline.h"
 
 namespace entrepot::os {
 namespace {
@@ -26,8 +26,8 @@ TEST(Socket, ListenConnectAccept) {
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777U, 0600U);
   EXPECT_FALSE(accept_unix(listening.get())->valid());
-  const UniqueFd client = connect_unix(path, soon()).take();
-  ASSERT_TRUE(*wait_readable(listening.get(), soon()));
+  const UniqueFd client = connect_unix(path, test_deadline()).take();
+  ASSERT_TRUE(*wait_readable(listening.get(), test_deadline()));
   const UniqueFd server = accept_unix(listening.get()).take();
   ASSERT_TRUE(server.valid());
   const PeerCredentials peer = peer_credentials(server.get()).take();
@@ -45,7 +45,7 @@ TEST(Socket, SecondListenerIsRefusedAndStaleSocketReplaced) {
     EXPECT_NE(second.status().message().find(path), std::string::npos);
   }
   // The socket file still exists, but nobody listens.
-  EXPECT_EQ(connect_unix(path, soon()).code(), Code::kStoreUnavailable);
+  EXPECT_EQ(connect_unix(path, test_deadline()).code(), Code::kStoreUnavailable);
   EXPECT_TRUE(listen_unix(path).is_ok());
 }
 
@@ -54,8 +54,8 @@ TEST(Socket, OddPathsAreRefused) {
   scratch.write("file", "x");
   EXPECT_EQ(listen_unix(scratch.path("file")).code(), Code::kInvalidArgument);
   EXPECT_EQ(listen_unix(scratch.path(std::string(200, 'a'))).code(), Code::kInvalidArgument);
-  EXPECT_EQ(connect_unix("", soon()).code(), Code::kInvalidArgument);
-  EXPECT_EQ(connect_unix(scratch.path("nobody"), soon()).code(), Code::kStoreUnavailable);
+  EXPECT_EQ(connect_unix("", test_deadline()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(connect_unix(scratch.path("nobody"), test_deadline()).code(), Code::kStoreUnavailable);
 }
 
 TEST(Socket, DescriptorsTravelWithTheFirstByte) {
@@ -64,10 +64,10 @@ TEST(Socket, DescriptorsTravelWithTheFirstByte) {
   const UniqueFd second = create_memfd("second", 4096).take();
   const std::array<std::uint8_t, 5> data{1, 2, 3, 4, 5};
   const std::array<int, 2> fds{first.get(), second.get()};
-  ASSERT_TRUE(send_all(a.get(), data, fds, soon()).is_ok());
+  ASSERT_TRUE(send_all(a.get(), data, fds, test_deadline()).is_ok());
   std::array<std::uint8_t, 5> back{};
   std::vector<UniqueFd> came;
-  ASSERT_TRUE(receive_all(b.get(), back, came, soon()).is_ok());
+  ASSERT_TRUE(receive_all(b.get(), back, came, test_deadline()).is_ok());
   EXPECT_EQ(back, data);
   ASSERT_EQ(came.size(), 2U);
   EXPECT_TRUE(*same_file(came[0].get(), first.get()));
@@ -78,10 +78,10 @@ TEST(Socket, LargeTransfersArriveWhole) {
   auto [a, b] = socket_pair(SocketKind::kStream).take();
   std::vector<std::uint8_t> data(3U << 20);
   std::iota(data.begin(), data.end(), std::uint8_t{0});
-  std::thread sender([&] { EXPECT_TRUE(send_all(a.get(), data, {}, soon()).is_ok()); });
+  std::thread sender([&] { EXPECT_TRUE(send_all(a.get(), data, {}, test_deadline()).is_ok()); });
   std::vector<std::uint8_t> back(data.size());
   std::vector<UniqueFd> fds;
-  EXPECT_TRUE(receive_all(b.get(), back, fds, soon()).is_ok());
+  EXPECT_TRUE(receive_all(b.get(), back, fds, test_deadline()).is_ok());
   sender.join();
   EXPECT_EQ(back, data);
 }
@@ -106,8 +106,8 @@ TEST(Socket, EndOfFileTimeoutAndBrokenPipeAreToldApart) {
   EXPECT_TRUE(receive_some(b.get(), data, fds)->would_block);
   a.reset();
   EXPECT_TRUE(receive_some(b.get(), data, fds)->closed);
-  EXPECT_EQ(receive_all(b.get(), data, fds, soon()).code(), Code::kStoreUnavailable);
-  EXPECT_EQ(send_all(b.get(), data, {}, soon()).code(), Code::kStoreUnavailable);  // and no SIGPIPE
+  EXPECT_EQ(receive_all(b.get(), data, fds, test_deadline()).code(), Code::kStoreUnavailable);
+  EXPECT_EQ(send_all(b.get(), data, {}, test_deadline()).code(), Code::kStoreUnavailable);  // and no SIGPIPE
 }
 
 TEST(Socket, AReaderThatNeverReadsEndsInTimeout) {

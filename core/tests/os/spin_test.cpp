@@ -5,7 +5,7 @@
 namespace entrepot::os {
 namespace {
 
-constexpr std::uint64_t kMostNs = 20'000;
+constexpr std::uint64_t kMaxNs = 20'000;
 
 TEST(SpinGate, PollsUntilItIsReady) {
   if (cpu_count() < 2) GTEST_SKIP() << "with one CPU there is no polling";
@@ -17,7 +17,7 @@ TEST(SpinGate, PollsUntilItIsReady) {
 
 TEST(SpinGate, StopsWhenItDoesNotPayAndTriesAgainNowAndThen) {
   if (cpu_count() < 2) GTEST_SKIP() << "with one CPU there is no polling";
-  SpinGate gate(kMostNs);
+  SpinGate gate(kMaxNs);
   const auto tries = [&](int polls, bool outcome) {
     int tried = 0;
     for (int i = 0; i < polls; ++i) {
@@ -42,7 +42,7 @@ TEST(SpinGate, StopsWhenItDoesNotPayAndTriesAgainNowAndThen) {
 
 TEST(SpinGate, OneFailureInManySuccessesChangesNothing) {
   if (cpu_count() < 2) GTEST_SKIP() << "with one CPU there is no polling";
-  SpinGate gate(kMostNs);
+  SpinGate gate(kMaxNs);
   for (int i = 0; i < 200; ++i) {
     bool called = false;
     const bool works = i % 20 != 19;

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "base/text.h"
-#include "os/process.h"
 #include "os/process_handle.h"
-#include "os/soon.h"
+#include "os/spawn.h"
+#include "os/test_deadline.h"
 
 namespace entrepot::os {
 namespace {
@@ -35,7 +35,7 @@ class Holder {
     EXPECT_EQ(::pipe(ends.data()), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
-      if (!take_store_lock(fd, soon()).is_ok()) ::_exit(1);
+      if (!take_store_lock(fd, test_deadline()).is_ok()) ::_exit(1);
       then();
       [[maybe_unused]] const ssize_t said = ::write(ends[1], "x", 1);
       while (true)
@@ -72,7 +72,7 @@ TEST(StoreLock, OneProcessHasItUntilItEnds) {
   EXPECT_EQ(refused.code(), Code::kTimeout);
   EXPECT_NE(refused.message().find(concat("process ", holder.pid())), std::string::npos) << refused.message();
   holder.end();
-  EXPECT_TRUE(take_store_lock(lock.get(), soon()).is_ok());
+  EXPECT_TRUE(take_store_lock(lock.get(), test_deadline()).is_ok());
   EXPECT_FALSE(is_free(lock.get())) << "now we have it, and no child of ours";
 }
 
@@ -93,7 +93,7 @@ TEST(StoreLock, NoForkOfTheHolderCarriesItNotEvenOneThatNeverCameToExec) {
     ASSERT_EQ(::read(ends[0], &orphan, sizeof(orphan)), static_cast<ssize_t>(sizeof(orphan)));
     EXPECT_FALSE(is_free(lock.get()));
   }
-  EXPECT_FALSE(ProcessHandle::open(orphan).gone());
+  EXPECT_FALSE(ProcessHandle::open(orphan).has_exited());
   EXPECT_TRUE(is_free(lock.get())) << "the holder's child keeps it";
   EXPECT_TRUE(ProcessHandle::open(orphan).kill().is_ok());
   ::close(ends[0]);

@@ -63,7 +63,7 @@ TEST(Adoption, SealedObjectsAreFoundAgain) {
   const ControlView view = ControlView::attach(old.client_fds().take(), numbered_instance(1)).take();
   const DirectoryReader reader(view);
   for (std::uint64_t i = 0; i < 5000; ++i) {
-    const std::optional<Found> at = reader.find(numbered_id(i));
+    const std::optional<SlotSnapshot> at = reader.find(numbered_id(i));
     ASSERT_TRUE(at.has_value()) << i;
     EXPECT_EQ(at->slot, slots[i]);
     EXPECT_EQ(read_record(view, reader.slot(at->slot))->tree(), "tree of " + std::to_string(i));

@@ -16,7 +16,7 @@ TEST(Blobs, PublishedPlacesAreResolvedByNumberAndGeneration) {
   const std::uint32_t blob = writer.allocate().take();
   EXPECT_FALSE(reader.resolve(blob, 1).has_value());
   EXPECT_EQ(writer.publish(blob, {3, 4096, 100, 9}), 1U);
-  const std::optional<BlobPlace> place = reader.resolve(blob, 1);
+  const std::optional<BlobLocation> place = reader.resolve(blob, 1);
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->segment, 3U);
   EXPECT_EQ(place->offset, 4096U);

@@ -23,7 +23,7 @@ TEST(Directory, PublishedFieldsAreReadBack) {
                           .locality_set = 8};
   store.directory.publish_sealed(slot, fields, MemoryKind::kHugePages);
   ASSERT_TRUE(store.index.insert(fields.id, slot).is_ok());
-  const std::optional<Found> found = store.reader.find(fields.id);
+  const std::optional<SlotSnapshot> found = store.reader.find(fields.id);
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->generation(), 1U);
   EXPECT_EQ(found->kind(), MemoryKind::kHugePages);
@@ -41,7 +41,7 @@ TEST(Directory, PublishedFieldsAreReadBack) {
 TEST(Directory, ADeletingObjectIsNotFoundAndFailsTheRecheck) {
   FakeStore store;
   const std::uint32_t slot = store.seal(numbered_id(1));
-  const Found found = *store.reader.find(numbered_id(1));
+  const SlotSnapshot found = *store.reader.find(numbered_id(1));
   EXPECT_TRUE(store.reader.recheck(found));
   EXPECT_EQ(store.directory.mark_deleting(slot), found.word);
   EXPECT_FALSE(store.reader.recheck(found));
@@ -74,7 +74,7 @@ TEST(Directory, NothingOfAnObjectIsReadWhileItIsEvicting) {
   // freed.
   FakeStore store;
   const std::uint32_t slot = store.seal(numbered_id(1));
-  const Found before = *store.reader.find_existing(numbered_id(1));
+  const SlotSnapshot before = *store.reader.find_existing(numbered_id(1));
   store.directory.mark_evicting(slot);
   EXPECT_FALSE(store.reader.recheck(before));
   EXPECT_FALSE(store.reader.still_exists(before));
@@ -88,7 +88,7 @@ TEST(Directory, NothingOfAnObjectIsReadWhileItIsEvicting) {
 TEST(Directory, ASlotReusedByAnotherIdIsNotMistaken) {
   FakeStore store;
   const std::uint32_t slot = store.seal(numbered_id(1));
-  const Found old = *store.reader.find(numbered_id(1));
+  const SlotSnapshot old = *store.reader.find(numbered_id(1));
   store.directory.mark_deleting(slot);
   store.directory.free(slot);
   // The index still has the first ID's entry, but the slot now holds another object.

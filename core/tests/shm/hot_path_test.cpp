@@ -67,7 +67,7 @@ struct Store {
   std::uint64_t get_all() {
     std::uint64_t right = 0;
     for (std::uint64_t i = 0; i < kObjects; ++i) {
-      const std::optional<Found> found = reader.find(numbered_id(i));
+      const std::optional<SlotSnapshot> found = reader.find(numbered_id(i));
       if (!found) continue;
       const std::uint32_t position = pins.pin(found->slot, found->generation());
       if (position == PinTable::kNoPosition) continue;
@@ -75,7 +75,7 @@ struct Store {
         const Result<RecordView> record = read_record(view, reader.slot(found->slot));
         if (record.is_ok()) {
           const BufferRef& buffer = record->buffers()[0];
-          const std::optional<BlobPlace> place = blob_reader.resolve(buffer.blob, buffer.generation);
+          const std::optional<BlobLocation> place = blob_reader.resolve(buffer.blob, buffer.generation);
           if (place && place->offset == i * 64) ++right;
         }
       }

@@ -217,7 +217,7 @@ TEST(Index, AgreesWithAMapInRandomHistories) {
       }
       const std::uint64_t probe = random() % universe;
       const auto expected = model.find(probe);
-      const std::optional<Found> found = store.reader.find(numbered_id(probe));
+      const std::optional<SlotSnapshot> found = store.reader.find(numbered_id(probe));
       ASSERT_EQ(found.has_value(), expected != model.end()) << probe;
       if (found) {
         ASSERT_EQ(found->slot, expected->second);

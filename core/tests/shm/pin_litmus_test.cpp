@@ -99,11 +99,11 @@ struct Outcome {
 };
 
 // ---- reader process
-std::optional<Found> look(const DirectoryReader& reader, Variant variant) {
+std::optional<SlotSnapshot> look(const DirectoryReader& reader, Variant variant) {
   return is_of_records(variant) ? reader.find_existing(numbered_id(1)) : reader.find(numbered_id(1));
 }
 
-bool look_again(const DirectoryReader& reader, const Found& found, Variant variant) {
+bool look_again(const DirectoryReader& reader, const SlotSnapshot& found, Variant variant) {
   if (variant == Variant::kWithoutRecheck) return true;
   if (variant == Variant::kRecordWhileEvicting) {
     const std::uint64_t word = reader.slot(found.slot).word.load(std::memory_order_seq_cst);
@@ -121,7 +121,7 @@ void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant
   Dice dice(12345);
   for (std::uint64_t round = 1; await(stage.round, round, stage, watchdog); ++round) {
     pause_for(dice.below(24));
-    const std::optional<Found> found = look(reader, variant);
+    const std::optional<SlotSnapshot> found = look(reader, variant);
     if (found) {
       if (dice.below(4) == 0) pause_for(dice.below(32));
       std::uint32_t position = 0;

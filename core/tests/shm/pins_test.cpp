@@ -148,8 +148,8 @@ TEST(Pins, ATableHasMemoryForItsFirstPinsAndGrowsOnRequest) {
   PinTable table = attach(fd);
   PinScanner scanner;
   ASSERT_TRUE(scanner.add(1, fd.get(), kMaxPinsPerClient).is_ok());
-  const std::uint32_t first = table.places();
-  EXPECT_EQ(scanner.places(1), first);
+  const std::uint32_t first = table.reserved_pins();
+  EXPECT_EQ(scanner.reserved_pins(1), first);
   EXPECT_GE(first, 1000U);
   for (std::uint32_t i = 0; i < first; ++i)
     ASSERT_NE(table.pin(i, 1), PinTable::kNoPosition);
@@ -167,7 +167,7 @@ TEST(Pins, ATableHasMemoryForItsFirstPinsAndGrowsOnRequest) {
   // The next daemon finds the table at its grown size.
   PinScanner next;
   ASSERT_TRUE(next.add(1, fd.get(), kMaxPinsPerClient).is_ok());
-  EXPECT_EQ(next.places(1), grown);
+  EXPECT_EQ(next.reserved_pins(1), grown);
   EXPECT_EQ(next.scan(victim)[0], 1);
   EXPECT_EQ(grow_pin_table(fd.get(), kMaxPinsPerClient, kMaxPinsPerClient).take(), kMaxPinsPerClient);
 }
@@ -241,14 +241,14 @@ TEST(Accesses, ADrainSeesWhatWasNotedSinceTheLastOneInOrder) {
   const UniqueFd one = create_pin_table(8).take();
   PinTable first = attach(one);
   PinTable second = PinTable::create_private(3).take();
-  first.note(77, 1);  // not seen: noted before the daemon knows the table
+  first.record_access(77, 1);  // not seen: noted before the daemon knows the table
   PinScanner scanner;
   ASSERT_TRUE(scanner.add(1, one.get(), 8).is_ok());
   ASSERT_TRUE(scanner.add_private(2, second).is_ok());
   EXPECT_TRUE(drain(scanner).empty());
-  first.note(0, 1);
-  first.note(5, 0xffff'ffffU);
-  second.note(9, 3);
+  first.record_access(0, 1);
+  first.record_access(5, 0xffff'ffffU);
+  second.record_access(9, 3);
   EXPECT_EQ(drain(scanner), (Noted{{1, {0, 1}}, {1, {5, 0xffff'ffffU}}, {2, {9, 3}}}));
   EXPECT_TRUE(drain(scanner).empty());
   // Accesses are stored before the pins and do not touch them.
@@ -261,7 +261,7 @@ TEST(Accesses, OfMoreThanTheRingHoldsTheLatestAreSeen) {
   PinScanner scanner;
   ASSERT_TRUE(scanner.add_private(1, table).is_ok());
   for (std::uint32_t i = 0; i < kAccessRing + 10; ++i)
-    table.note(i, 1);
+    table.record_access(i, 1);
   const Noted noted = drain(scanner);
   ASSERT_EQ(noted.size(), kAccessRing);
   EXPECT_EQ(noted.front().second.slot, 10U);

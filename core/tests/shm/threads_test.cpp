@@ -37,7 +37,7 @@ void read_until_stopped(Shared& shared, PinTable& table, std::uint32_t seed) {
   std::uint64_t refused = 0;
   while (!shared.stop.load(std::memory_order_relaxed)) {
     const std::uint64_t number = random() % kObjects;
-    const std::optional<Found> found = shared.store.reader.find(numbered_id(number));
+    const std::optional<SlotSnapshot> found = shared.store.reader.find(numbered_id(number));
     if (!found) continue;
     const std::uint32_t position = table.pin(found->slot, found->generation());
     if (position == PinTable::kNoPosition) {

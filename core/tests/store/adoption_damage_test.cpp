@@ -69,7 +69,7 @@ class DamageUnderAPin : public ::testing::TestWithParam<const char*> {
   }
   // Fills all available memory. Returns whether any of it overlaps that of A.
   bool is_written_over(const SealSpec& spec, std::uint64_t record_offset, std::uint64_t record_bytes) {
-    static const std::vector<HeldLease> kNone;
+    static const std::vector<ReportedLease> kNone;
     EXPECT_TRUE(h.store->reconnect(writer, h.store->clients().find(writer)->token, &kNone).is_ok());
     bool over = false;
     for (int i = 0; i < 12; ++i) {
@@ -111,7 +111,7 @@ TEST_P(DamageUnderAPin, KeepsWhatIsReadUntilItIsLetGo) {
     EXPECT_EQ(h.store->objects().is_withholding(), pinned);
     EXPECT_EQ(is_written_over(spec, offset, bytes), !pinned) << "not pinned, it is the control";
     if (pinned) h.pins(reader).unpin(position);
-    h.store->released();
+    h.store->rescan_pins();
     EXPECT_FALSE(h.store->objects().is_withholding());
     EXPECT_FALSE(h.store->objects().waits_for_pins());
     ASSERT_TRUE(h.store->remove_session("scope", "").is_ok());
@@ -162,7 +162,7 @@ TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
   h.expect_no_leak();
 }
 
-// A daemon without cold storage, for example because it got no key, continues without the objects on disk.
+// A daemon without a spill backend, for example because it got no key, continues without the objects on disk.
 TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   Harness h(64 * kMiB, 0, true);
   const auto client = h.add_client();
@@ -179,7 +179,7 @@ TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   ASSERT_FALSE(h.is_resident(kA) || h.is_resident(kB));
 
   h.spills = false;
-  h.options.no_spill_why = "there is no key";
+  h.options.no_spill_reason = "there is no key";
   EXPECT_EQ(h.restart().objects.lost, 2U);
   const LookupOutcome left = h.store->objects().lookup(kA);
   EXPECT_EQ(left.code, Code::kObjectLost);
@@ -187,14 +187,14 @@ TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   EXPECT_NE(left.message.find("there is no key"), std::string::npos) << left.message;
   EXPECT_EQ(left.message.find("damaged"), std::string::npos) << left.message;
   ASSERT_TRUE(h.seal(client, h.inline_spec(kB, session, "anew")).status.is_ok());
-  h.restart();  // and the one after it has no cold storage either
+  h.restart();  // and the one after it has no spill backend either
 
   h.spills = true;
   EXPECT_EQ(h.restart().objects.lost, 0U);
   EXPECT_EQ(h.get(kA).code, Code::kOk);
   EXPECT_EQ(h.generation(kA), generation);
   EXPECT_TRUE(h.is_resident(kB)) << "what was made anew counts";
-  EXPECT_EQ(h.cold.copies.size(), 1U);
+  EXPECT_EQ(h.spill.copies.size(), 1U);
   const auto info = h.store->info_json(kA);
   ASSERT_TRUE(info.is_ok());
   EXPECT_NE(info->find("\"a\""), std::string::npos) << *info;
@@ -213,7 +213,7 @@ TEST(AdoptionWithoutColdStorage, ACopyThatIsGoneIsSaidToBeGone) {
   const std::vector<IdBytes> one{kA};
   (void)h.store->evict(one);
   h.run_io();
-  h.cold.copies.clear();
+  h.spill.copies.clear();
   EXPECT_EQ(h.restart().objects.lost, 1U);
   const LookupOutcome lost = h.store->objects().lookup(kA);
   EXPECT_EQ(lost.code, Code::kObjectLost);

@@ -16,18 +16,18 @@ std::uint64_t sum_of(const MemoryBudget& budget) {
 TEST(Budget, WhatIsRefusedChangesNothingAndSaysWhoHasWhat) {
   MemoryBudget budget(8 * kMiB);
   budget.enforce();
-  ASSERT_TRUE(budget.take(BudgetItem::kSegments, 6 * kMiB).is_ok());
-  ASSERT_TRUE(budget.take(BudgetItem::kSlots, kMiB).is_ok());
-  const Status refused = budget.take(BudgetItem::kRecords, kMiB + 1);
+  ASSERT_TRUE(budget.reserve(BudgetItem::kSegments, 6 * kMiB).is_ok());
+  ASSERT_TRUE(budget.reserve(BudgetItem::kSlots, kMiB).is_ok());
+  const Status refused = budget.reserve(BudgetItem::kRecords, kMiB + 1);
   EXPECT_EQ(refused.code(), Code::kStoreFull);
   EXPECT_TRUE(refused.retryable());
-  for (const char* part : {"of records", "may take 8 MiB", "segments 6 MiB", "slots 1 MiB", "larger --size"})
+  for (const char* part : {"of records", "limited to 8 MiB", "segments 6 MiB", "slots 1 MiB", "larger --size"})
     EXPECT_NE(refused.message().find(part), std::string::npos) << part << " in: " << refused.message();
   EXPECT_EQ(budget.granted(), 7 * kMiB);
   EXPECT_EQ(budget.free_bytes(), kMiB);
-  ASSERT_TRUE(budget.take(BudgetItem::kRecords, kMiB).is_ok());
+  ASSERT_TRUE(budget.reserve(BudgetItem::kRecords, kMiB).is_ok());
   EXPECT_EQ(budget.free_bytes(), 0U);
-  budget.give(BudgetItem::kSegments, 2 * kMiB);
+  budget.release(BudgetItem::kSegments, 2 * kMiB);
   EXPECT_EQ(budget.free_bytes(), 2 * kMiB);
   EXPECT_EQ(budget.granted(), sum_of(budget));
 }
@@ -35,12 +35,13 @@ TEST(Budget, WhatIsRefusedChangesNothingAndSaysWhoHasWhat) {
 TEST(Budget, WhatClientsCostIsPaidFromTheMarginFirst) {
   MemoryBudget budget(8 * kMiB);
   budget.enforce();
-  ASSERT_TRUE(budget.take(BudgetItem::kSegments, 8 * kMiB).is_ok());
-  ASSERT_TRUE(budget.take(BudgetItem::kPinTables, MemoryBudget::kMarginBytes).is_ok()) << "a full store lets them in";
-  EXPECT_EQ(budget.take(BudgetItem::kPinTables, 1).code(), Code::kStoreFull);
+  ASSERT_TRUE(budget.reserve(BudgetItem::kSegments, 8 * kMiB).is_ok());
+  ASSERT_TRUE(budget.reserve(BudgetItem::kPinTables, MemoryBudget::kMarginBytes).is_ok())
+      << "a full store lets them in";
+  EXPECT_EQ(budget.reserve(BudgetItem::kPinTables, 1).code(), Code::kStoreFull);
   EXPECT_LE(budget.granted(), 10 * kMiB);
-  budget.give(BudgetItem::kSegments, kMiB);
-  ASSERT_TRUE(budget.take(BudgetItem::kPinTables, kMiB).is_ok());
+  budget.release(BudgetItem::kSegments, kMiB);
+  ASSERT_TRUE(budget.reserve(BudgetItem::kPinTables, kMiB).is_ok());
   EXPECT_EQ(budget.free_bytes(), 0U);
 }
 
@@ -49,19 +50,19 @@ TEST(Budget, WhatNobodyUsesIsGivenBackBeforeAnythingIsRefused) {
   budget.enforce();
   budget.charge(BudgetItem::kSegments, 8 * kMiB);
   std::uint64_t asked = 0;
-  budget.on_short([&](std::uint64_t bytes) {
+  budget.on_shortage([&](std::uint64_t bytes) {
     asked = bytes;
-    budget.give(BudgetItem::kSegments, 2 * kMiB);
+    budget.release(BudgetItem::kSegments, 2 * kMiB);
     return true;
   });
-  EXPECT_TRUE(budget.take(BudgetItem::kNames, kMiB).is_ok());
+  EXPECT_TRUE(budget.reserve(BudgetItem::kNames, kMiB).is_ok());
   EXPECT_EQ(asked, kMiB);
 }
 
 class FullStore : public ::testing::Test {
  protected:
   void fill() { h.store->budget().charge(BudgetItem::kSegments, taken = h.store->budget().free_bytes()); }
-  void make_free() { h.store->budget().give(BudgetItem::kSegments, taken); }
+  void make_free() { h.store->budget().release(BudgetItem::kSegments, taken); }
 
   Harness h{16 * kMiB};
   std::uint32_t client = h.add_client();
@@ -143,7 +144,7 @@ TEST_F(FullStore, WhoeverTakesOverCountsTheSame) {
     if (item == BudgetItem::kIndex) continue;
     EXPECT_EQ(h.store->budget().granted(item), before[i]) << budget_item_name(item);
   }
-  static const std::vector<HeldLease> kNone;
+  static const std::vector<ReportedLease> kNone;
   ASSERT_TRUE(h.store->reconnect(client, h.store->clients().find(client)->token, &kNone).is_ok());
   h.expect_no_leak();
 }

@@ -49,7 +49,7 @@ class Drops : public ::testing::Test {
     return got ? got->code() : Code::kInternal;
   }
   [[nodiscard]] Code code(std::uint64_t number) const { return h.store->objects().lookup(numbered_id(number)).code; }
-  [[nodiscard]] std::uint64_t drops() const { return h.store->pager().figures().dropped; }
+  [[nodiscard]] std::uint64_t drops() const { return h.store->pager().stats().dropped; }
 
   Harness h;
   std::uint32_t client = h.add_client();
@@ -73,9 +73,9 @@ TEST_F(Drops, TheCheapGoAndTheDearAreWritten) {
   EXPECT_EQ(code(2), Code::kOk);
   EXPECT_EQ(code(3), Code::kOk);
   EXPECT_FALSE(h.is_resident(numbered_id(2)) || h.is_resident(numbered_id(3)));
-  EXPECT_EQ(h.cold.used(), 4 * kMiB) << "nothing was written of what was dropped";
+  EXPECT_EQ(h.spill.used(), 4 * kMiB) << "nothing was written of what was dropped";
   EXPECT_EQ(drops(), 2U);
-  EXPECT_EQ(h.store->pager().figures().dropped_bytes, 4 * kMiB);
+  EXPECT_EQ(h.store->pager().stats().dropped_bytes, 4 * kMiB);
   EXPECT_EQ(h.store->objects().count(), 2U);
   EXPECT_EQ(h.store->objects().dropped(), 2U);
   EXPECT_TRUE(h.get(numbered_id(2)).resident);
@@ -93,7 +93,7 @@ TEST_F(Drops, WhatIsDroppedSaysSoUntilItIsMadeAgainAndIsNotDroppedTwice) {
     SCOPED_TRACE(life);
     const LookupOutcome gone = h.get(kA);
     EXPECT_EQ(gone.code, Code::kObjectDropped);
-    EXPECT_NE(gone.message.find("making it again (0.001 s"), std::string::npos) << gone.message;
+    EXPECT_NE(gone.message.find("recomputing it (0.001 s"), std::string::npos) << gone.message;
     EXPECT_EQ(h.store->info_json(kA).code(), Code::kObjectDropped);
     EXPECT_EQ(h.store->names().names_of(kA), std::vector<std::string>{"features"}) << "who knows its name is told too";
     EXPECT_EQ(hint(1, kCheap).code(), Code::kObjectNotFound);
@@ -109,7 +109,7 @@ TEST_F(Drops, WhatIsDroppedSaysSoUntilItIsMadeAgainAndIsNotDroppedTwice) {
     EXPECT_EQ(code(1), Code::kOk);
     h.restart();
   }
-  EXPECT_EQ(h.cold.used(), 2 * kMiB);
+  EXPECT_EQ(h.spill.used(), 2 * kMiB);
   // Rewriting it in a retry does not change that.
   put(1, 2 * kMiB, "", true);
   ASSERT_TRUE(hint(1, kCheap).is_ok());
@@ -125,9 +125,9 @@ TEST_F(Drops, WhatIsDroppedSaysSoUntilItIsMadeAgainAndIsNotDroppedTwice) {
 
 TEST_F(Drops, FromTheScanOfThePinsOnNobodyReadsItsRecord) {
   put_again(1, kCheap);
-  const ControlView view = ControlView::over(h.memory).take();
+  const ControlView view = ControlView::from_memory(h.memory).take();
   const DirectoryReader reader(view);
-  const Found before = reader.find_existing(kA).value();
+  const SlotSnapshot before = reader.find_existing(kA).value();
   int steps = 0;
   sync_hook = [&](std::string_view place) {
     if (!place.starts_with("drop.")) return;
@@ -176,10 +176,10 @@ TEST_F(Drops, WhatIsReadKeptSharedWrittenOrTakenBackIsNotDropped) {
   const std::uint32_t blob = h.store->objects().blobs_of(*h.store->objects().find(numbered_id(3)))[0];
   shares.buffers = {{blob, h.store->objects().blobs().generation(blob), 0, 100}};
   ASSERT_TRUE(h.seal(client, shares).status.is_ok());
-  h.cold.at_once = false;
+  h.spill.at_once = false;
   const std::array<IdBytes, 1> fourth = {numbered_id(4)};
   ASSERT_TRUE(h.store->evict(fourth)[0].is_ok());  // its copy is being written
-  ASSERT_TRUE(hint(5, RecomputeCode::kCannotNs).is_ok());
+  ASSERT_TRUE(hint(5, RecomputeCode::kNotRecomputableNs).is_ok());
   EXPECT_TRUE(h.store->pager().reclaim(32 * kMiB, Pager::Purpose::kNew));
   EXPECT_EQ(code(6), Code::kObjectDropped) << "the control";
   EXPECT_EQ(drops(), 1U);
@@ -215,12 +215,12 @@ TEST_F(Drops, NothingIsWrittenAheadOfWhatWouldBeDropped) {
   for (std::uint64_t number = 1; number <= 14; ++number)
     put_again(number, kCheap);  // 28 of 32 MiB: above the mark at which background writes start
   h.run_io();
-  EXPECT_EQ(h.cold.used(), 0U);
+  EXPECT_EQ(h.spill.used(), 0U);
   for (std::uint64_t number = 1; number <= 14; ++number)
     ASSERT_TRUE(hint(number, kDear).is_ok());
   h.clock.advance_ms(100);
   h.run_io();
-  EXPECT_GT(h.cold.used(), 4 * kMiB) << "the control";
+  EXPECT_GT(h.spill.used(), 4 * kMiB) << "the control";
   h.expect_no_leak();
 }
 
@@ -229,14 +229,14 @@ TEST_F(Drops, AStreamOfCheapValuesNeverTouchesTheDisk) {
     put_again(number, kCheap);
     h.clock.advance_ms(10);
   }
-  EXPECT_EQ(h.cold.used(), 0U);
+  EXPECT_EQ(h.spill.used(), 0U);
   EXPECT_GE(drops(), 48U);
   EXPECT_EQ(h.store->objects().count() + h.store->objects().dropped(), 64U);
   h.expect_no_leak();
 }
 
 TEST_F(Drops, WhereNothingCanBeWrittenTheDearGoBeforeAValueDoesNotFit) {
-  h.cold.write_failure = Status(Code::kStoreFull, "the disk is full", true);
+  h.spill.write_failure = Status(Code::kStoreFull, "the disk is full", true);
   for (std::uint64_t number = 1; number <= 14; ++number)
     put(number);
   ASSERT_TRUE(hint(5, kDear).is_ok());
@@ -246,8 +246,8 @@ TEST_F(Drops, WhereNothingCanBeWrittenTheDearGoBeforeAValueDoesNotFit) {
   EXPECT_EQ(lease(8 * kMiB), Code::kOk);
   EXPECT_GE(drops(), 2U);
   EXPECT_EQ(code(1), Code::kOk);
-  EXPECT_EQ(h.cold.used(), 0U);
-  h.cold.write_failure = Status();
+  EXPECT_EQ(h.spill.used(), 0U);
+  h.spill.write_failure = Status();
   h.run_io();
   h.expect_no_leak();
 }
@@ -258,13 +258,13 @@ TEST_F(DropsWithoutDisk, OnlyWhatCanBeMadeAgainGoes) {
   EXPECT_EQ(h.lease_error(client, 8 * kMiB).code(), Code::kStoreFull);
   ASSERT_TRUE(hint(3, kDear).is_ok());
   ASSERT_TRUE(hint(4, kDear).is_ok());
-  ASSERT_TRUE(hint(4, RecomputeCode::kCannotNs).is_ok());  // revoked
+  ASSERT_TRUE(hint(4, RecomputeCode::kNotRecomputableNs).is_ok());  // revoked
   const auto position = h.pin(client, numbered_id(3));
   EXPECT_EQ(h.lease_error(client, 8 * kMiB).code(), Code::kStoreFull);
   h.pins(client).unpin(position);
-  EXPECT_NE(h.store->info_json(numbered_id(3))->find("can be made again"), std::string::npos);
+  EXPECT_NE(h.store->info_json(numbered_id(3))->find("can be recomputed"), std::string::npos);
   h.restart();
-  static const std::vector<HeldLease> kNone;
+  static const std::vector<ReportedLease> kNone;
   ASSERT_TRUE(h.store->reconnect(client, h.store->clients().find(client)->token, &kNone).is_ok());
   for (int i = 0; i < 2; ++i)  // there is memory for only one without dropping
     EXPECT_GE(h.lease(client, 2 * kMiB).length, 2 * kMiB);
@@ -275,21 +275,21 @@ TEST_F(DropsWithoutDisk, OnlyWhatCanBeMadeAgainGoes) {
 }
 
 TEST(RecomputeCodes, KeepTheirTimeToATenthOfAPercent) {
-  EXPECT_EQ(RecomputeCode::of_ns(RecomputeCode::kCannotNs), 0U);
+  EXPECT_EQ(RecomputeCode::of_ns(RecomputeCode::kNotRecomputableNs), 0U);
   EXPECT_EQ(RecomputeCode::of_ns(0), 1U);
   for (double ns = 1000; ns < 1e18; ns *= 1.7) {
     const double seconds = RecomputeCode::seconds(RecomputeCode::of_ns(static_cast<std::uint64_t>(ns)));
     EXPECT_NEAR(seconds * 1e9 / ns, 1, 1e-3) << ns;
   }
-  EXPECT_GT(RecomputeCode::seconds(RecomputeCode::of_ns(RecomputeCode::kCannotNs - 1)), 1e10);
+  EXPECT_GT(RecomputeCode::seconds(RecomputeCode::of_ns(RecomputeCode::kNotRecomputableNs - 1)), 1e10);
   SlotHints hints;
   hints.priority = -8;
   hints.recompute = 0xfffe;
-  hints.made_again = true;
+  hints.recomputed = true;
   hints.consumers = 0xffff'ffff;
   EXPECT_EQ(SlotHints::of(hints.word()).word(), hints.word());
   EXPECT_EQ(SlotHints::of(hints.word()).recompute, 0xfffe);
-  EXPECT_EQ(hints.may_drop(), 0) << "not a second time";
+  EXPECT_EQ(hints.drop_recompute_code(), 0) << "not a second time";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "store/eviction.h"
+#include "store/eviction/eviction_policy.h"
 
 namespace entrepot {
 namespace {
@@ -80,8 +80,8 @@ class Naive {
       }
       const Set& set = sets.at(object.set);
       const SetAttributes& its = attributes(set);
-      const Reading reading = its.reading == Reading::kUnknown ? set.pattern.reading() : its.reading;
-      const std::uint64_t rank = newest_goes_first(its, reading, object.was_read) ? ~object.used : object.used;
+      const ReadPattern reading = its.reading == ReadPattern::kUnknown ? set.pattern.reading() : its.reading;
+      const std::uint64_t rank = evicts_newest_first(its, reading, object.was_read) ? ~object.used : object.used;
       const auto key = std::tuple(object.set, object.was_read, object.clean, object.priority);
       const auto [it, fresh] = firsts.try_emplace(key, rank, slot);
       if (!fresh && rank < it->second.first) it->second = {rank, slot};
@@ -93,7 +93,7 @@ class Naive {
       const Set& set = sets.at(object.set);
       const SetAttributes& its = attributes(set);
       CostInput input{&its,
-                      its.reading == Reading::kUnknown ? set.pattern.reading() : its.reading,
+                      its.reading == ReadPattern::kUnknown ? set.pattern.reading() : its.reading,
                       set.pattern.period_ns(),
                       now_ns - set.first_ns,
                       object.bytes,
@@ -103,7 +103,7 @@ class Naive {
                       object.clean,
                       object.priority};
       if (its.replacement != Replacement::kDataAware) {
-        input.reading = its.replacement == Replacement::kMru ? Reading::kLoopSequential : Reading::kRandom;
+        input.reading = its.replacement == Replacement::kMru ? ReadPattern::kLoopSequential : ReadPattern::kRandom;
         input.period_ns = 0;
         input.was_read = input.clean = true;
         input.bytes = 1U << 20;
@@ -118,8 +118,8 @@ class Naive {
 SetAttributes any_attributes(std::mt19937& random) {
   SetAttributes attributes;
   attributes.durability = static_cast<Durability>(random() % 2);
-  attributes.reading = static_cast<Reading>(random() % 5);
-  attributes.writing = static_cast<Writing>(random() % 3);
+  attributes.reading = static_cast<ReadPattern>(random() % 5);
+  attributes.writing = static_cast<WritePattern>(random() % 3);
   attributes.lifetime = static_cast<Lifetime>(random() % 3);
   attributes.operation = static_cast<Operation>(random() % 3);
   attributes.replacement = static_cast<Replacement>(random() % 3);

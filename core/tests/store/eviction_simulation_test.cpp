@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "store/eviction.h"
+#include "store/eviction/eviction_policy.h"
 #include "store/units.h"
 
 namespace entrepot {
@@ -96,7 +96,7 @@ double ratio(std::uint64_t lru, std::uint64_t ours) {
 }
 
 // Puts `count` objects, twice what memory holds, then runs `passes` scans.
-Simulation scan(Replacement everywhere, Reading declared, std::uint32_t count, int passes) {
+Simulation scan(Replacement everywhere, ReadPattern declared, std::uint32_t count, int passes) {
   Simulation simulation(everywhere, count / 2 * kMiB);
   SetAttributes attributes;
   attributes.reading = declared;
@@ -113,8 +113,8 @@ Simulation scan(Replacement everywhere, Reading declared, std::uint32_t count, i
 
 TEST(EvictionSimulation, ADeclaredLoopOverTwiceTheMemoryMovesLittleMoreThanHalfOfLru) {
   for (const std::uint32_t count : {8U, 200U, 2000U}) {
-    const auto lru = scan(Replacement::kLru, Reading::kLoopSequential, count, 10);
-    const auto ours = scan(Replacement::kDataAware, Reading::kLoopSequential, count, 10);
+    const auto lru = scan(Replacement::kLru, ReadPattern::kLoopSequential, count, 10);
+    const auto ours = scan(Replacement::kDataAware, ReadPattern::kLoopSequential, count, 10);
     std::printf("loop of %u, declared: LRU %llu, data-aware %llu MiB: %.2f\n", count,
                 static_cast<unsigned long long>(lru.moved() / kMiB),
                 static_cast<unsigned long long>(ours.moved() / kMiB), ratio(lru.moved(), ours.moved()));
@@ -124,8 +124,8 @@ TEST(EvictionSimulation, ADeclaredLoopOverTwiceTheMemoryMovesLittleMoreThanHalfO
 
 TEST(EvictionSimulation, ALoopIsRecognisedWithoutBeingDeclared) {
   for (const std::uint32_t count : {8U, 200U, 2000U}) {
-    const auto lru = scan(Replacement::kLru, Reading::kUnknown, count, 10);
-    const auto ours = scan(Replacement::kDataAware, Reading::kUnknown, count, 10);
+    const auto lru = scan(Replacement::kLru, ReadPattern::kUnknown, count, 10);
+    const auto ours = scan(Replacement::kDataAware, ReadPattern::kUnknown, count, 10);
     std::printf("loop of %u, inferred: LRU %llu, data-aware %llu MiB: %.2f\n", count,
                 static_cast<unsigned long long>(lru.moved() / kMiB),
                 static_cast<unsigned long long>(ours.moved() / kMiB), ratio(lru.moved(), ours.moved()));
@@ -164,7 +164,7 @@ TEST(EvictionSimulation, RandomAccessIsNotWorseThanLru) {
 
 // 100 hot objects read at random, while a stream of three times the memory passes, each object read once.
 TEST(EvictionSimulation, AStreamReadOnceDoesNotPushOutTheHotSet) {
-  for (const Reading declared : {Reading::kOnce, Reading::kUnknown}) {
+  for (const ReadPattern declared : {ReadPattern::kOnce, ReadPattern::kUnknown}) {
     std::uint64_t moved[2] = {};
     std::uint64_t reread[2] = {};
     int at = 0;
@@ -186,9 +186,9 @@ TEST(EvictionSimulation, AStreamReadOnceDoesNotPushOutTheHotSet) {
       moved[at++] = simulation.moved();
     }
     std::printf("stream %s: LRU reads back %llu, data-aware %llu MiB; moved %llu and %llu\n",
-                declared == Reading::kOnce ? "declared" : "inferred", static_cast<unsigned long long>(reread[0] / kMiB),
-                static_cast<unsigned long long>(reread[1] / kMiB), static_cast<unsigned long long>(moved[0] / kMiB),
-                static_cast<unsigned long long>(moved[1] / kMiB));
+                declared == ReadPattern::kOnce ? "declared" : "inferred",
+                static_cast<unsigned long long>(reread[0] / kMiB), static_cast<unsigned long long>(reread[1] / kMiB),
+                static_cast<unsigned long long>(moved[0] / kMiB), static_cast<unsigned long long>(moved[1] / kMiB));
     EXPECT_GT(reread[0], 500 * kMiB);  // control: LRU does lose the hot set
     EXPECT_LT(reread[1], reread[0] / 5);
     EXPECT_LT(moved[1], moved[0]);
@@ -204,11 +204,11 @@ TEST(EvictionSimulation, MixedSetsTogetherMoveLessThanLru) {
       Simulation simulation(everywhere, 400 * kMiB);
       if (declare) {
         SetAttributes attributes;
-        attributes.reading = Reading::kLoopSequential;
+        attributes.reading = ReadPattern::kLoopSequential;
         simulation.policy().define(1, attributes);
-        attributes.reading = Reading::kRandom;
+        attributes.reading = ReadPattern::kRandom;
         simulation.policy().define(2, attributes);
-        attributes.reading = Reading::kOnce;
+        attributes.reading = ReadPattern::kOnce;
         simulation.policy().define(3, attributes);
       }
       std::vector<std::uint32_t> loop;

@@ -1,9 +1,9 @@
 // The eviction policy on its own: order of victims.
-#include "store/eviction.h"
+#include "store/eviction/eviction_policy.h"
 
 #include <gtest/gtest.h>
 
-#include "store/transfer_rate.h"
+#include "store/paging/transfer_rate.h"
 #include "store/units.h"
 
 #include <vector>
@@ -59,13 +59,13 @@ TEST(EvictionLru, UnknownSlotsAreIgnored) {
   policy.move(7, 1);
   policy.forget(7);
   EXPECT_FALSE(policy.is_admitted(7));
-  EXPECT_FALSE(policy.explain(7, 1).known);
+  EXPECT_FALSE(policy.explain(7, 1).is_resident);
   EXPECT_EQ(policy.size(), 0U);
 }
 
 // ---- data-aware ----
 
-SetAttributes read_as(Reading reading) {
+SetAttributes read_as(ReadPattern reading) {
   SetAttributes attributes;
   attributes.reading = reading;
   return attributes;
@@ -95,7 +95,7 @@ TEST(EvictionOrder, WhatIsWrittenThroughOwesNoWriting) {
 
 TEST(EvictionOrder, LoopsLoseTheNewestReadAndKeepWhatIsStillToCome) {
   EvictionPolicy policy;
-  policy.define(1, read_as(Reading::kLoopSequential));
+  policy.define(1, read_as(ReadPattern::kLoopSequential));
   for (std::uint32_t slot = 0; slot < 5; ++slot) {
     policy.admit(slot, 1, kMiB, (slot + 1) * kSecond);
     policy.set_clean(slot, true);
@@ -112,7 +112,7 @@ TEST(EvictionOrder, LoopsLoseTheNewestReadAndKeepWhatIsStillToCome) {
 
 TEST(EvictionOrder, AStreamLosesWhatWasReadFirstAndOfTheRestTheLast) {
   EvictionPolicy policy;
-  policy.define(1, read_as(Reading::kOnce));
+  policy.define(1, read_as(ReadPattern::kOnce));
   for (std::uint32_t slot = 0; slot < 5; ++slot) {
     policy.admit(slot, 1, kMiB, (slot + 1) * kSecond);
     policy.set_clean(slot, true);
@@ -154,7 +154,7 @@ TEST(EvictionOrder, ASetMayBeLruOrMruWhateverIsClean) {
     EvictionPolicy policy;
     SetAttributes attributes;
     attributes.replacement = replacement;
-    attributes.reading = Reading::kOnce;
+    attributes.reading = ReadPattern::kOnce;
     policy.define(1, attributes);
     for (std::uint32_t slot = 0; slot < 6; ++slot) {
       policy.admit(slot, 1, (slot + 1) * kMiB, (slot + 1) * kSecond);
@@ -169,17 +169,17 @@ TEST(EvictionOrder, ASetMayBeLruOrMruWhateverIsClean) {
 
 TEST(EvictionOrder, AnUndefinedSetFollowsTheDefaultOne) {
   EvictionPolicy policy;
-  policy.define(0, read_as(Reading::kOnce));
-  EXPECT_EQ(policy.reading(9), Reading::kOnce);
-  policy.define(9, read_as(Reading::kRandom));
-  EXPECT_EQ(policy.reading(9), Reading::kRandom);
+  policy.define(0, read_as(ReadPattern::kOnce));
+  EXPECT_EQ(policy.reading(9), ReadPattern::kOnce);
+  policy.define(9, read_as(ReadPattern::kRandom));
+  EXPECT_EQ(policy.reading(9), ReadPattern::kRandom);
   policy.undefine(9);
-  EXPECT_EQ(policy.reading(9), Reading::kOnce);
+  EXPECT_EQ(policy.reading(9), ReadPattern::kOnce);
 }
 
 TEST(EvictionOrder, MovingToAnotherSetChangesThePlace) {
   EvictionPolicy policy;
-  policy.define(1, read_as(Reading::kOnce));
+  policy.define(1, read_as(ReadPattern::kOnce));
   policy.admit(0, 0, kMiB, 1 * kSecond);
   policy.admit(1, 0, kMiB, 2 * kSecond);
   policy.touch(1, 3 * kSecond);
@@ -194,11 +194,11 @@ TEST(EvictionOrder, ExplanationsSayWhy) {
   policy.admit(1, 0, kMiB, 2 * kSecond);
   policy.touch(1, 3 * kSecond);
   const Explanation second = policy.explain(1, 7 * kSecond);
-  EXPECT_TRUE(second.known);
+  EXPECT_TRUE(second.is_resident);
   EXPECT_EQ(second.rank, 1U);
   EXPECT_EQ(second.bytes_before, kMiB);
   EXPECT_DOUBLE_EQ(second.idle_seconds, 4);
-  EXPECT_NE(second.text.find("1 objects of 1 MiB leave memory before it"), std::string::npos) << second.text;
+  EXPECT_NE(second.text.find("1 objects of 1 MiB are evicted before it"), std::string::npos) << second.text;
   EXPECT_NE(second.text.find("last read 4 s ago"), std::string::npos) << second.text;
   policy.set_dead(1, true);
   EXPECT_EQ(policy.explain(1, 7 * kSecond).rank, 0U);
@@ -208,7 +208,7 @@ TEST(EvictionOrder, ExplanationsSayWhy) {
   for (std::uint32_t slot = 10; slot < 10 + 11'000; ++slot)
     policy.admit(slot, 0, kMiB, 1 * kSecond);
   policy.set_priority(0, 8);
-  EXPECT_TRUE(policy.explain(0, 7 * kSecond).rank_is_least);
+  EXPECT_TRUE(policy.explain(0, 7 * kSecond).rank_is_lower_bound);
 }
 
 // ---- recomputable objects ----
@@ -218,10 +218,10 @@ TEST(EvictionDrops, IsTheCheaperOfTheTwoWaysOut) {
   struct Row {
     const char* what;
     double recompute_ms;  // 0: unknown
-    bool drops;
+    bool would_drop;
     bool clean = false;
     std::uint64_t read_at_s = 0;  // 0: never
-    Reading reading = Reading::kUnknown;
+    ReadPattern reading = ReadPattern::kUnknown;
     double disk_ns_per_byte = 1;
     Durability durability = Durability::kWriteBack;
     Lifetime lifetime = Lifetime::kJob;
@@ -236,12 +236,12 @@ TEST(EvictionDrops, IsTheCheaperOfTheTwoWaysOut) {
       {"there is a copy already", 0.001, false, true},
       {"read ten times as often as it would be written", 1.8, true, false, 90},
       {"too dear to be made again ten times", 2, false, false, 90},
-      {"read for the last time", 3'600'000, true, false, 90, Reading::kOnce},
-      {"a slow disk", 200, true, false, 0, Reading::kUnknown, 100},
-      {"a slow disk, and dear", 300, false, false, 0, Reading::kUnknown, 100},
-      {"written anyway", 0.001, false, false, 0, Reading::kUnknown, 1, Durability::kWriteThrough},
-      {"kept for ever", 0.001, false, false, 0, Reading::kUnknown, 1, Durability::kWriteBack, Lifetime::kForever},
-      {"ranked by recency alone", 1, true, false, 0, Reading::kUnknown, 1, Durability::kWriteBack, Lifetime::kJob,
+      {"read for the last time", 3'600'000, true, false, 90, ReadPattern::kOnce},
+      {"a slow disk", 200, true, false, 0, ReadPattern::kUnknown, 100},
+      {"a slow disk, and dear", 300, false, false, 0, ReadPattern::kUnknown, 100},
+      {"written anyway", 0.001, false, false, 0, ReadPattern::kUnknown, 1, Durability::kWriteThrough},
+      {"kept for ever", 0.001, false, false, 0, ReadPattern::kUnknown, 1, Durability::kWriteBack, Lifetime::kForever},
+      {"ranked by recency alone", 1, true, false, 0, ReadPattern::kUnknown, 1, Durability::kWriteBack, Lifetime::kJob,
        Replacement::kLru},
   };
   for (const Row& row : rows) {
@@ -261,8 +261,8 @@ TEST(EvictionDrops, IsTheCheaperOfTheTwoWaysOut) {
     if (row.recompute_ms > 0) {
       policy.set_recompute(0, RecomputeCode::of_ns(static_cast<std::uint64_t>(row.recompute_ms * 1e6)));
     }
-    EXPECT_EQ(policy.is_cheaper_dropped(0, 101 * kSecond), row.drops);
-    EXPECT_EQ(policy.explain(0, 101 * kSecond).drops, row.drops);
+    EXPECT_EQ(policy.is_cheaper_to_drop(0, 101 * kSecond), row.would_drop);
+    EXPECT_EQ(policy.explain(0, 101 * kSecond).would_drop, row.would_drop);
   }
 }
 
@@ -274,7 +274,7 @@ TEST(EvictionDrops, WhatIsCheapToMakeAgainGoesFirst) {
   policy.set_recompute(1, RecomputeCode::of_ns(1'000'000'000));  // dearer than the disk: ranked by the disk
   EXPECT_EQ(all_victims(policy, 5 * kSecond)[0], 2U);
   policy.set_recompute(2, 0);
-  EXPECT_FALSE(policy.is_cheaper_dropped(2, 5 * kSecond));
+  EXPECT_FALSE(policy.is_cheaper_to_drop(2, 5 * kSecond));
   EXPECT_EQ(all_victims(policy, 5 * kSecond), (Slots{0, 1, 2}));
 }
 
@@ -297,7 +297,7 @@ TEST(TransferRates, AreThoseOfTheTimeInWhichAnythingMoves) {
 
 // ---- inferred patterns ----
 
-Reading after(const Slots& touches, std::uint32_t readers = 1) {
+ReadPattern after(const Slots& touches, std::uint32_t readers = 1) {
   AccessPattern pattern;
   std::uint64_t now_ns = kSecond;
   for (std::size_t i = 0; i < touches.size(); ++i)
@@ -306,13 +306,13 @@ Reading after(const Slots& touches, std::uint32_t readers = 1) {
 }
 
 TEST(AccessPatterns, ScansLoopsAndRandomReadsAreToldApart) {
-  EXPECT_EQ(after({}), Reading::kUnknown);
-  EXPECT_EQ(after({3, 4, 5}), Reading::kUnknown);
-  EXPECT_EQ(after({3, 4, 9, 12, 13, 20}), Reading::kSequential);
-  EXPECT_EQ(after({3, 4, 9, 12, 13, 20, 3, 4}), Reading::kLoopSequential);
-  EXPECT_EQ(after({1, 2, 3, 4, 1, 2, 3, 4, 1, 2}), Reading::kLoopSequential);
-  EXPECT_EQ(after({9, 2, 7, 1, 8, 3, 6}), Reading::kRandom);
-  EXPECT_EQ(after({3, 4, 9, 12, 13, 20, 14, 2, 11, 5, 19, 4, 7}), Reading::kRandom);
+  EXPECT_EQ(after({}), ReadPattern::kUnknown);
+  EXPECT_EQ(after({3, 4, 5}), ReadPattern::kUnknown);
+  EXPECT_EQ(after({3, 4, 9, 12, 13, 20}), ReadPattern::kSequential);
+  EXPECT_EQ(after({3, 4, 9, 12, 13, 20, 3, 4}), ReadPattern::kLoopSequential);
+  EXPECT_EQ(after({1, 2, 3, 4, 1, 2, 3, 4, 1, 2}), ReadPattern::kLoopSequential);
+  EXPECT_EQ(after({9, 2, 7, 1, 8, 3, 6}), ReadPattern::kRandom);
+  EXPECT_EQ(after({3, 4, 9, 12, 13, 20, 14, 2, 11, 5, 19, 4, 7}), ReadPattern::kRandom);
 }
 
 TEST(AccessPatterns, TwoReadersSideBySideAreTwoScans) {
@@ -321,18 +321,18 @@ TEST(AccessPatterns, TwoReadersSideBySideAreTwoScans) {
     touches.push_back(i);
     touches.push_back(i + 30);
   }
-  EXPECT_EQ(after(touches, 2), Reading::kSequential);
-  EXPECT_EQ(after(touches, 1), Reading::kRandom);  // control
+  EXPECT_EQ(after(touches, 2), ReadPattern::kSequential);
+  EXPECT_EQ(after(touches, 1), ReadPattern::kRandom);  // control
 }
 
 TEST(AccessPatterns, AnotherReaderThatBeginsAnewIsThenNextPassAndThePeriodIsMeasured) {
   AccessPattern pattern;
   for (std::uint32_t i = 0; i < 10; ++i)
     pattern.touch(100 + i, 1, (i + 1) * kSecond);
-  EXPECT_EQ(pattern.reading(), Reading::kSequential);
+  EXPECT_EQ(pattern.reading(), ReadPattern::kSequential);
   for (std::uint32_t i = 0; i < 10; ++i)
     pattern.touch(100 + i, 2, (i + 21) * kSecond);
-  EXPECT_EQ(pattern.reading(), Reading::kLoopSequential);
+  EXPECT_EQ(pattern.reading(), ReadPattern::kLoopSequential);
   EXPECT_EQ(pattern.period_ns(), 20 * kSecond);
 }
 

@@ -63,17 +63,17 @@ void FakeSource::drop(std::uint32_t segment, std::uint32_t generation) {
   holes.erase({segment, generation});
 }
 
-MemorySource::Found FakeSource::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
+MemorySource::Existing FakeSource::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
   const auto it = there.find({segment, generation});
   const auto its = holes.find({segment, generation});
-  Found found{it != there.end() && it->second == bytes, {}};
+  Existing found{it != there.end() && it->second == bytes, {}};
   if (its != holes.end()) found.holes.assign(its->second.begin(), its->second.end());
   return found;
 }
 
-// ---- FakeCold ----
+// ---- FakeSpillBackend ----
 
-Status FakeCold::write(std::uint64_t ticket, const BlobKey& blob, const BlobPlace& from) {
+Status FakeSpillBackend::write(std::uint64_t ticket, const BlobKey& blob, const BlobLocation& from) {
   if (used() + from.length > quota) return Status(Code::kStoreFull, "the quota is used up", true);
   const SpillLocation location = next_++;
   copies[location] = {blob, from.length};
@@ -82,7 +82,7 @@ Status FakeCold::write(std::uint64_t ticket, const BlobKey& blob, const BlobPlac
   return Status::ok();
 }
 
-Status FakeCold::read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobPlace& to) {
+Status FakeSpillBackend::read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobLocation& to) {
   const auto it = copies.find(from);
   EXPECT_TRUE(it != copies.end() && it->second.key == blob && it->second.length == to.length);
   waiting.push_back({ticket, true, blob, to.length, from});
@@ -90,7 +90,7 @@ Status FakeCold::read(std::uint64_t ticket, const BlobKey& blob, SpillLocation f
   return Status::ok();
 }
 
-void FakeCold::release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {
+void FakeSpillBackend::release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {
   const auto it = copies.find(copy);
   ASSERT_TRUE(it != copies.end()) << "released twice";
   EXPECT_TRUE(it->second.key == blob && it->second.length == length);
@@ -99,7 +99,7 @@ void FakeCold::release(const BlobKey& blob, SpillLocation copy, std::uint64_t le
   copies.erase(it);
 }
 
-void FakeCold::finish_all() {
+void FakeSpillBackend::finish_all() {
   for (const Job& job : std::exchange(waiting, {})) {
     const Status& status = job.is_read ? read_failure : write_failure;
     if (!job.is_read && !status.is_ok()) copies.erase(job.location);
@@ -107,7 +107,7 @@ void FakeCold::finish_all() {
   }
 }
 
-void FakeCold::daemon_died() {
+void FakeSpillBackend::daemon_died() {
   for (const Job& job : std::exchange(waiting, {})) {
     if (!job.is_read) copies.erase(job.location);
   }
@@ -116,9 +116,9 @@ void FakeCold::daemon_died() {
     copy.adopted = false;
 }
 
-std::vector<SpillCompletion> FakeCold::take_completions() { return std::exchange(done_, {}); }
+std::vector<SpillCompletion> FakeSpillBackend::take_completions() { return std::exchange(done_, {}); }
 
-Status FakeCold::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {
+Status FakeSpillBackend::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) {
   const auto it = copies.find(copy);
   if (it == copies.end() || it->second.key != blob || it->second.length != length) {
     return Status(Code::kObjectLost, "there is no such copy");
@@ -127,7 +127,7 @@ Status FakeCold::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t le
   return Status::ok();
 }
 
-Result<SpillLocation> FakeCold::rebind(const ColdBlob& old, const BlobKey& now) {
+Result<SpillLocation> FakeSpillBackend::rebind(const SpilledBlob& old, const BlobKey& now) {
   const Status adopted = adopt(old.key, old.location, old.length);
   if (!adopted.is_ok()) return adopted;
   copies.erase(old.location);
@@ -136,59 +136,59 @@ Result<SpillLocation> FakeCold::rebind(const ColdBlob& old, const BlobKey& now) 
   return location;
 }
 
-void FakeCold::adopt_end() {
+void FakeSpillBackend::adopt_end() {
   std::erase_if(copies, [](const auto& entry) { return !entry.second.adopted; });
 }
 
-void FakeCold::remember(const ColdObject& object) {
-  for (const ColdBlob& blob : object.blobs) {
+void FakeSpillBackend::remember(const SpilledObject& object) {
+  for (const SpilledBlob& blob : object.blobs) {
     const auto it = copies.find(blob.location);
     EXPECT_TRUE(it != copies.end() && it->second.key == blob.key && it->second.length == blob.length);
   }
   manifest[object.id] = object;
 }
 
-void FakeCold::forget(const IdBytes& id, std::uint32_t generation) {
+void FakeSpillBackend::forget(const IdBytes& id, std::uint32_t generation) {
   const auto it = manifest.find(id);
   if (it != manifest.end() && it->second.generation == generation) manifest.erase(it);
 }
 
-std::vector<ColdObject> FakeCold::recover() {
-  std::vector<ColdObject> objects;
+std::vector<SpilledObject> FakeSpillBackend::recover() {
+  std::vector<SpilledObject> objects;
   for (const auto& [id, object] : std::exchange(manifest, {}))
     objects.push_back(object);
   return objects;
 }
 
-void FakeCold::discard_all() {
+void FakeSpillBackend::discard_all() {
   copies.clear();
   manifest.clear();
 }
 
-std::uint64_t FakeCold::used() const {
+std::uint64_t FakeSpillBackend::used() const {
   std::uint64_t bytes = 0;
   for (const auto& [location, copy] : copies)
     bytes += copy.length;
   return bytes;
 }
 
-ColdFigures FakeCold::figures() const {
-  ColdFigures figures;
-  figures.used_bytes = used();
-  figures.quota_bytes = quota;
-  return figures;
+SpillStats FakeSpillBackend::stats() const {
+  SpillStats stats;
+  stats.used_bytes = used();
+  stats.quota_bytes = quota;
+  return stats;
 }
 
 // ---- Harness ----
 
 void Harness::run_io() {
   for (int turn = 0; turn < 10'000; ++turn) {
-    const auto before = store->pager().figures().loads + store->pager().figures().evictions + cold.used();
-    cold.finish_all();
-    store->take_cold_completions();
-    store->settle();
-    const auto after = store->pager().figures().loads + store->pager().figures().evictions + cold.used();
-    if (before == after && cold.waiting.empty() && !store->pager().is_working()) return;
+    const auto before = store->pager().stats().loads + store->pager().stats().evictions + spill.used();
+    spill.finish_all();
+    store->take_spill_completions();
+    store->run_pending();
+    const auto after = store->pager().stats().loads + store->pager().stats().evictions + spill.used();
+    if (before == after && spill.waiting.empty() && !store->pager().has_io_in_progress()) return;
   }
   ADD_FAILURE() << "I/O without end";
 }
@@ -211,7 +211,7 @@ Harness::Harness(std::uint64_t capacity, std::uint64_t warm, bool with_cold)
   options.warm_bytes = warm;
   options.host = "host";
   options.version = "1";
-  store = std::make_unique<Store>(memory, source, clock, options, spills ? &cold : nullptr);
+  store = std::make_unique<Store>(memory, source, clock, options, spills ? &spill : nullptr);
   source.store = store.get();
   const Status status = store->start_fresh();
   EXPECT_TRUE(status.is_ok()) << status.to_string();
@@ -230,7 +230,7 @@ std::uint32_t Harness::add_client(const std::string& label) {
 
 void Harness::kill(std::uint32_t client) {
   store->disconnected(client, client + 100);
-  store->died(client);
+  store->client_died(client);
   tables_.erase(client);
 }
 
@@ -298,9 +298,9 @@ void Harness::begin_anew() {
   tables_.clear();
   source.waiting.clear();
   source.there.clear();
-  cold.daemon_died();
+  spill.daemon_died();
   memory = make_memory();
-  store = std::make_unique<Store>(memory, source, clock, options, spills ? &cold : nullptr);
+  store = std::make_unique<Store>(memory, source, clock, options, spills ? &spill : nullptr);
   source.store = store.get();
   const Status status = store->start_fresh();
   EXPECT_TRUE(status.is_ok()) << status.to_string();
@@ -309,8 +309,8 @@ void Harness::begin_anew() {
 AdoptionReport Harness::restart() {
   sync_hook = {};
   source.waiting.clear();
-  cold.daemon_died();
-  store = std::make_unique<Store>(memory, source, clock, options, spills ? &cold : nullptr);
+  spill.daemon_died();
+  store = std::make_unique<Store>(memory, source, clock, options, spills ? &spill : nullptr);
   source.store = store.get();
   store->adopt_clients();
   std::vector<std::uint32_t> gone;
@@ -324,7 +324,7 @@ AdoptionReport Harness::restart() {
   const Result<AdoptionReport> report = store->adopt_rest();
   EXPECT_TRUE(report.is_ok()) << report.status().to_string();
   for (const std::uint32_t client : gone)
-    store->died(client);
+    store->client_died(client);
   return report.is_ok() ? *report : AdoptionReport{};
 }
 
@@ -339,10 +339,10 @@ void Harness::expect_no_leak() {
     clients.push_back(client);
   for (const std::uint32_t client : clients)
     kill(client);
-  store->released();
+  store->rescan_pins();
   if (spills) run_io();
-  EXPECT_EQ(cold.copies.size(), 0U);
-  EXPECT_EQ(cold.manifest.size(), 0U);
+  EXPECT_EQ(spill.copies.size(), 0U);
+  EXPECT_EQ(spill.manifest.size(), 0U);
   EXPECT_EQ(store->objects().clean_bytes(), 0U);
   EXPECT_EQ(store->objects().spilled_bytes(), 0U);
   EXPECT_EQ(store->objects().count(), 0U);

@@ -46,7 +46,7 @@ class FakeSource : public MemorySource {
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
   [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
   void drop(std::uint32_t segment, std::uint32_t generation) override;
-  [[nodiscard]] Found find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
+  [[nodiscard]] Existing find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
   void finish_all();  // completes pending jobs if not at_once
   [[nodiscard]] std::uint64_t in_use() const;
 
@@ -61,8 +61,8 @@ class FakeSource : public MemorySource {
   std::uint64_t punched = 0;
 };
 
-// Cold storage without bytes: records which copy is where, and does its I/O immediately or when the test says so.
-class FakeCold : public ColdStorage {
+// Spill backend without bytes: records which copy is where, and does its I/O immediately or when the test says so.
+class FakeSpillBackend : public SpillBackend {
  public:
   struct Copy {
     BlobKey key;
@@ -78,19 +78,19 @@ class FakeCold : public ColdStorage {
     SpillLocation location = 0;
   };
 
-  Status write(std::uint64_t ticket, const BlobKey& blob, const BlobPlace& from) override;
-  Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobPlace& to) override;
+  Status write(std::uint64_t ticket, const BlobKey& blob, const BlobLocation& from) override;
+  Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobLocation& to) override;
   void release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;
   std::vector<SpillCompletion> take_completions() override;
   Status adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;
-  Result<SpillLocation> rebind(const ColdBlob& old, const BlobKey& now) override;
+  Result<SpillLocation> rebind(const SpilledBlob& old, const BlobKey& now) override;
   void adopt_end() override;
-  void remember(const ColdObject& object) override;
+  void remember(const SpilledObject& object) override;
   void forget(const IdBytes& id, std::uint32_t generation) override;
-  std::vector<ColdObject> recover() override;
-  bool had_former() const override { return !manifest.empty(); }
+  std::vector<SpilledObject> recover() override;
+  bool has_predecessor() const override { return !manifest.empty(); }
   void discard_all() override;
-  [[nodiscard]] ColdFigures figures() const override;
+  [[nodiscard]] SpillStats stats() const override;
 
   void finish_all();   // completes pending jobs, successfully or with `failure`
   void daemon_died();  // its pending I/O is lost; copies remain
@@ -102,7 +102,7 @@ class FakeCold : public ColdStorage {
   Status read_failure;
   std::vector<Job> waiting;
   std::map<SpillLocation, Copy> copies;
-  std::map<IdBytes, ColdObject> manifest;
+  std::map<IdBytes, SpilledObject> manifest;
 
  private:
   std::vector<SpillCompletion> done_;
@@ -132,7 +132,7 @@ class Harness {
   [[nodiscard]] std::uint32_t generation(const IdBytes& id) const { return store->objects().lookup(id).generation; }
   std::uint32_t pin(std::uint32_t client, const IdBytes& id);  // returns the position
 
-  // Processes completions of cold storage and their consequences until nothing more happens.
+  // Processes completions of the spill backend and their consequences until nothing more happens.
   void run_io();
   [[nodiscard]] bool is_resident(const IdBytes& id) const { return store->objects().lookup(id).resident; }
   // Like a client's get: waits for a load.
@@ -148,7 +148,7 @@ class Harness {
 
   FakeClock clock;
   FakeSource source;
-  FakeCold cold;
+  FakeSpillBackend spill;
   bool spills = false;
   ControlMemory memory;
   StoreOptions options;

@@ -87,7 +87,7 @@ TEST(LifeCycle, ReplacePublishesANewGenerationAndFreesTheOldOneAfterItsPin) {
   EXPECT_TRUE(h.seal(client, next).status.is_ok());
   EXPECT_EQ(h.generation(id), after);
   h.pins(client).unpin(position);
-  h.store->released();
+  h.store->rescan_pins();
   EXPECT_EQ(h.store->objects().deferred(), 0U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 128 * kKiB);
   h.expect_no_leak();
@@ -99,12 +99,12 @@ TEST(LifeCycle, DeletedWhilePinnedIsGoneAtOnceAndItsMemoryIsNotReused) {
   const auto session = h.open();
   const IdBytes id = numbered_id(1);
   ASSERT_TRUE(h.seal(client, h.blob_spec(client, id, session, kMiB)).status.is_ok());
-  const BlobPlace place = h.store->objects().blobs().place(0);
+  const BlobLocation place = h.store->objects().blobs().place(0);
   const std::uint32_t position = h.pin(client, id);
   EXPECT_TRUE(h.remove(id));
   EXPECT_FALSE(h.has(id));
   EXPECT_EQ(h.memory.root().memory_wanted.load(), 0U);
-  h.store->settle();
+  h.store->run_pending();
   EXPECT_EQ(h.memory.root().memory_wanted.load(), kReleasesWanted);
   // Lease all available memory: the pinned range is never part of it.
   std::vector<LeaseGrant> grants;
@@ -194,7 +194,7 @@ TEST(LifeCycle, ManySmallObjectsFillTheStoreAndTheMessageSaysSo) {
   h.expect_no_leak();
 }
 
-TEST(FollowsKilled, IsSaidWithoutColdStorageAndForAsLongAsTheStoreLives) {
+TEST(RecoveredFromCrash, IsSaidWithoutColdStorageAndForAsLongAsTheStoreLives) {
   Harness h;
   const auto message = [&] {
     std::optional<std::vector<LookupOutcome>> got;
@@ -202,12 +202,12 @@ TEST(FollowsKilled, IsSaidWithoutColdStorageAndForAsLongAsTheStoreLives) {
     return got ? got->at(0).message : "no answer";
   };
   EXPECT_EQ(message(), "");
-  h.options.follows_killed = true;
+  h.options.recovered_from_crash = true;
   h.begin_anew();
   for (int daemon = 0; daemon < 2; ++daemon) {
     EXPECT_NE(h.store->status_json({}).find("\"follows_killed_store\":true"), std::string::npos);
     EXPECT_NE(message().find("whose keeper and daemon were killed"), std::string::npos) << message();
-    h.options.follows_killed = false;  // as for a later daemon of the same store
+    h.options.recovered_from_crash = false;  // as for a later daemon of the same store
     h.restart();
   }
   h.begin_anew();

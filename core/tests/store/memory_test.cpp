@@ -205,7 +205,7 @@ TEST(StoreFull, ALeaseThatWaitsGetsWhatAnotherDeletes) {
   EXPECT_FALSE(got.has_value());
   EXPECT_EQ(h.memory.root().memory_wanted.load(), kReleasesWanted | kLeasesWanted);
   EXPECT_TRUE(h.remove(numbered_id(1)));
-  h.store->settle();
+  h.store->run_pending();
   ASSERT_TRUE(got.has_value());
   EXPECT_TRUE(got->is_ok()) << got->status().to_string();
   EXPECT_EQ(h.memory.root().memory_wanted.load(), 0U);
@@ -239,7 +239,7 @@ TEST(StoreFull, HolesAreWorthALeaseInOnePiece) {
     ASSERT_TRUE(h.seal(a, h.blob_spec(a, numbered_id(number), session, kMiB)).status.is_ok());
   for (std::uint32_t number = 1; number <= 28; number += 2)
     EXPECT_TRUE(h.remove(numbered_id(number)));
-  h.store->settle();
+  h.store->run_pending();
   EXPECT_LT(h.store->pool().largest_extent(), 8 * kMiB);
   const std::uint64_t most = h.store->pool().largest_lease();
   EXPECT_GE(most, 14 * kMiB);
@@ -260,7 +260,7 @@ TEST(Warming, TopsUpToItsTargetAndLeasesWaitForMemoryUnderWay) {
   EXPECT_FALSE(got.has_value());
   for (int round = 0; round < 32 && !warm; ++round) {
     h.source.finish_all();
-    h.store->settle();
+    h.store->run_pending();
   }
   EXPECT_TRUE(warm);
   ASSERT_TRUE(got && got->is_ok());
@@ -277,7 +277,7 @@ TEST(Warming, KeepsOneSegmentForALargeValueAndMakesItAgain) {
   const auto made = [&] {  // number of segments after warming is done and copies have finished
     h.clock.advance_ms(1'000);
     for (int round = 0; round < 32; ++round)
-      h.store->settle();
+      h.store->run_pending();
     return h.source.there.size();
   };
   const std::size_t before = made();
@@ -300,7 +300,7 @@ TEST(Warming, AGoneAskersMemoryIsForAnybody) {
   h.store->lease({a, 7}, kMiB, kMiB, 60'000, [&](const Result<LeaseGrant>&) { FAIL() << "its connection is gone"; });
   h.store->disconnected(a, 7);
   h.source.finish_all();
-  h.store->settle();
+  h.store->run_pending();
   const LeaseGrant grant = h.lease(b, kMiB);
   EXPECT_GE(grant.length, kMiB);
   h.source.at_once = true;
@@ -316,10 +316,10 @@ TEST(Reconnect, LeasesAreWhatTheClientSaysItHolds) {
   const std::uint64_t token = h.store->clients().find(a)->token;
   EXPECT_TRUE(h.store->clients().find(a)->quarantined);
   EXPECT_EQ(h.store->reconnect(a, token + 1, nullptr).code(), Code::kAccessDenied);
-  const std::vector<HeldLease> held = {{grant.segment, grant.generation, grant.offset, grant.length},
-                                       {grant.segment, grant.generation + 1, grant.offset, grant.length},
-                                       {999, 1, 0, 64 * kKiB},
-                                       {grant.segment, grant.generation, UINT64_MAX - 10, 64 * kKiB}};
+  const std::vector<ReportedLease> held = {{grant.segment, grant.generation, grant.offset, grant.length},
+                                           {grant.segment, grant.generation + 1, grant.offset, grant.length},
+                                           {999, 1, 0, 64 * kKiB},
+                                           {grant.segment, grant.generation, UINT64_MAX - 10, 64 * kKiB}};
   EXPECT_TRUE(h.store->reconnect(a, token, &held).is_ok());
   EXPECT_EQ(h.store->pool().leased_bytes(), grant.length);
   SealSpec spec = h.inline_spec(numbered_id(1), h.open(), "");

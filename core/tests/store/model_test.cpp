@@ -79,23 +79,23 @@ class Model {
     const IdBytes id = numbered_id(pick(40));
     HintSpec spec;
     spec.fields = kHintRecompute;
-    spec.recompute_ns = pick(4) == 0 ? RecomputeCode::kCannotNs : pick(2) == 0 ? 1000 : 3'600'000'000'000;
+    spec.recompute_ns = pick(4) == 0 ? RecomputeCode::kNotRecomputableNs : pick(2) == 0 ? 1000 : 3'600'000'000'000;
     const Status said = h_.store->hint(std::span(&id, 1), spec)[0];
     ASSERT_EQ(said.is_ok(), known_.contains(id)) << said.to_string();
     if (!said.is_ok()) return;
-    if (spec.recompute_ns == RecomputeCode::kCannotNs) {
+    if (spec.recompute_ns == RecomputeCode::kNotRecomputableNs) {
       droppable_.erase(id);
     } else {
       droppable_[id] = known_[id].generation;
     }
   }
 
-  // Operations that only a store with cold storage supports.
+  // Operations that only a store with a spill backend supports.
   void page() {
     const std::vector<IdBytes> ids = {numbered_id(pick(40)), numbered_id(pick(40))};
     switch (pick(4)) {
       case 0:
-        h_.cold.at_once = pick(2) == 0;
+        h_.spill.at_once = pick(2) == 0;
         for (const Status& status : h_.store->evict(ids)) {
           ASSERT_TRUE(status.is_ok() || status.code() == Code::kObjectNotFound ||
                       status.code() == Code::kObjectDropped || status.code() == Code::kInvalidArgument)
@@ -198,7 +198,7 @@ class Model {
     const std::uint32_t at = pick(static_cast<std::uint32_t>(held_.size()));
     h_.pins(held_[at].client).unpin(held_[at].position);
     held_.erase(held_.begin() + at);
-    if (pick(2) == 0) h_.store->released();
+    if (pick(2) == 0) h_.store->rescan_pins();
   }
 
   void remove_session() {
@@ -224,7 +224,7 @@ class Model {
     const AdoptionReport report = h_.restart();
     ASSERT_EQ(report.objects.lost, 0U);
     ASSERT_EQ(report.lost_segments, 0U);
-    static const std::vector<HeldLease> kNone;
+    static const std::vector<ReportedLease> kNone;
     for (const std::uint32_t client : clients_) {
       ASSERT_TRUE(h_.store->reconnect(client, h_.store->clients().find(client)->token, &kNone).is_ok());
     }
@@ -280,7 +280,7 @@ class Model {
     const BlobWriter& blobs = h_.store->objects().blobs();
     for (std::uint32_t blob = 0; blob < blobs.size(); ++blob) {
       if (!blobs.is_sealed(blob, blobs.generation(blob))) continue;
-      const BlobPlace place = blobs.place(blob);
+      const BlobLocation place = blobs.place(blob);
       const std::uint64_t extent = blob_extent_bytes(place.offset, place.length);
       ASSERT_TRUE(h_.store->pool().is_live(place.segment));
       ASSERT_LE(place.offset + place.length, h_.store->pool().bytes(place.segment));

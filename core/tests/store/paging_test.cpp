@@ -71,7 +71,7 @@ TEST_F(Paging, AWishMovesOutAndBackAndKeepsTheGeneration) {
   const LookupOutcome back = h.get(kA);
   EXPECT_TRUE(back.resident);
   EXPECT_EQ(back.generation, generation);
-  EXPECT_EQ(h.cold.used(), kMiB) << "the copy stays, so that leaving again costs nothing";
+  EXPECT_EQ(h.spill.used(), kMiB) << "the copy stays, so that leaving again costs nothing";
   EXPECT_TRUE(h.store->evict(ids)[0].is_ok());
   EXPECT_FALSE(h.is_resident(kA));
   h.expect_no_leak();
@@ -116,15 +116,15 @@ TEST_F(Paging, ABlobThatSeveralShareGoesWithAllOfThemOrNotAtAll) {
 }
 
 TEST_F(Paging, AFailedWriteLosesNothingAndIsTriedAgain) {
-  h.cold.write_failure = Status(Code::kStoreFull, "the disk is full", true);
+  h.spill.write_failure = Status(Code::kStoreFull, "the disk is full", true);
   for (std::uint64_t i = 0; i < 14; ++i)
     put(i, 2 * kMiB);
   EXPECT_EQ(patient_lease(8 * kMiB).code(), Code::kStoreFull);
-  EXPECT_EQ(h.cold.used(), 0U);
+  EXPECT_EQ(h.spill.used(), 0U);
   for (std::uint64_t i = 0; i < 14; ++i)
     EXPECT_TRUE(h.is_resident(numbered_id(i)));
   h.run_io();
-  h.cold.write_failure = Status();
+  h.spill.write_failure = Status();
   h.clock.advance_ms(2000);
   const Result<LeaseGrant> got = patient_lease(8 * kMiB);
   EXPECT_TRUE(got.is_ok()) << got.status().to_string();
@@ -132,7 +132,7 @@ TEST_F(Paging, AFailedWriteLosesNothingAndIsTriedAgain) {
 }
 
 TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
-  h.cold.quota = 8 * kMiB;
+  h.spill.quota = 8 * kMiB;
   std::uint64_t count = 0;
   while (true) {
     const Result<LeaseGrant> got = patient_lease(2 * kMiB);
@@ -149,7 +149,7 @@ TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
     ++count;
   }
   EXPECT_GE(count, 16U);
-  EXPECT_LE(h.cold.used(), 8 * kMiB);
+  EXPECT_LE(h.spill.used(), 8 * kMiB);
   EXPECT_GT(h.store->objects().spilled_bytes(), 0U);
   for (std::uint64_t i = 0; i < count; ++i) {
     h.clock.advance_ms(1300);
@@ -160,7 +160,7 @@ TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
 }
 
 TEST_F(Paging, WhatCannotBeWrittenAnyMoreDoesNotKeepOthersFromComingBack) {
-  h.cold.quota = 24 * kMiB;
+  h.spill.quota = 24 * kMiB;
   for (std::uint64_t i = 0; i < 24; ++i)  // more than the quota, less than memory and quota together
     put_patiently(i, 2 * kMiB);
   for (int round = 0; round < 2; ++round) {
@@ -180,9 +180,9 @@ TEST_F(Paging, ADamagedCopyIsALostObjectAndNoOther) {
   const std::vector<IdBytes> ids = {kA, kB};
   (void)h.store->evict(ids);
   h.run_io();
-  h.cold.read_failure = Status(Code::kCorruptData, "a checksum does not fit");
+  h.spill.read_failure = Status(Code::kCorruptData, "a checksum does not fit");
   EXPECT_EQ(h.get(kA).code, Code::kObjectLost);
-  h.cold.read_failure = Status();
+  h.spill.read_failure = Status();
   EXPECT_EQ(h.get(kA).code, Code::kObjectLost);
   EXPECT_TRUE(h.get(kB).resident);
   put(1, kMiB);  // it can be recomputed
@@ -195,12 +195,12 @@ TEST_F(Paging, AReadErrorIsToldAndTheObjectStaysWhereItIs) {
   const std::vector<IdBytes> ids = {kA};
   (void)h.store->evict(ids);
   h.run_io();
-  h.cold.read_failure = Status(Code::kInternal, "the disk does not answer");
+  h.spill.read_failure = Status(Code::kInternal, "the disk does not answer");
   const LookupOutcome got = h.get(kA);
   EXPECT_EQ(got.code, Code::kInternal);
   EXPECT_NE(got.message.find("the disk does not answer"), std::string::npos);
   EXPECT_EQ(h.store->pool().blob_bytes(), 0U);
-  h.cold.read_failure = Status();
+  h.spill.read_failure = Status();
   EXPECT_TRUE(h.get(kA).resident);
   h.expect_no_leak();
 }
@@ -229,7 +229,7 @@ TEST_F(Paging, WhatTheMachineHasNoMemoryForGoesToDisk) {
   for (std::uint64_t i = 1; i <= 40; ++i)
     put_patiently(i, kMiB);
   EXPECT_LE(h.source.in_use(), 12 * kMiB);
-  EXPECT_GE(h.cold.used(), 28 * kMiB);
+  EXPECT_GE(h.spill.used(), 28 * kMiB);
   for (std::uint64_t i = 1; i <= 40; ++i) {
     EXPECT_TRUE(h.get(numbered_id(i)).resident) << i;
     h.clock.advance_ms(300);  // recently loaded objects stay until their reader had time to pin them
@@ -278,14 +278,14 @@ TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
 
 TEST_F(Paging, DeletedWhileItIsWrittenOrRead) {
   put(1, kMiB);
-  h.cold.at_once = false;
+  h.spill.at_once = false;
   const std::vector<IdBytes> ids = {kA};
   (void)h.store->evict(ids);
   EXPECT_TRUE(h.remove(kA));
   EXPECT_EQ(h.store->pool().blob_bytes(), kMiB) << "the disk still reads it";
   h.run_io();
   EXPECT_EQ(h.store->pool().blob_bytes(), 0U);
-  EXPECT_EQ(h.cold.used(), 0U);
+  EXPECT_EQ(h.spill.used(), 0U);
   put(2, kMiB);
   const std::vector<IdBytes> other = {kB};
   (void)h.store->evict(other);
@@ -308,13 +308,13 @@ TEST_F(Paging, ManyAtOnceAreBroughtBackWithoutWaiting) {
     ids.push_back(numbered_id(i));
   (void)h.store->evict(ids);
   h.run_io();
-  h.cold.at_once = false;
+  h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> got;
   h.store->lookup({client, 5}, ids, 0, 1000, [&](auto found) { got = std::move(found); });
   ASSERT_TRUE(got.has_value());
   for (const LookupOutcome& one : *got)
     EXPECT_TRUE(one.code == Code::kOk && !one.resident);
-  EXPECT_EQ(h.cold.waiting.size(), 4U);
+  EXPECT_EQ(h.spill.waiting.size(), 4U);
   h.run_io();
   for (const IdBytes& id : ids)
     EXPECT_TRUE(h.is_resident(id));
@@ -324,7 +324,7 @@ TEST_F(Paging, ManyAtOnceAreBroughtBackWithoutWaiting) {
   got.reset();
   h.store->lookup({client, 5}, ids, 0, 0, [&](auto found) { got = std::move(found); });
   ASSERT_TRUE(got.has_value());
-  EXPECT_TRUE(h.cold.waiting.empty());
+  EXPECT_TRUE(h.spill.waiting.empty());
   h.expect_no_leak();
 }
 
@@ -395,7 +395,7 @@ TEST_F(Paging, AfterKeeperAndDaemonDiedWhatHadACopyLives) {
     EXPECT_EQ(got.generation, generation);
     EXPECT_EQ(h.store->objects().lookup(kB).code, Code::kObjectNotFound);
     EXPECT_TRUE(h.is_resident(numbered_id(3))) << "they share the copy";
-    EXPECT_EQ(h.cold.used(), kMiB);
+    EXPECT_EQ(h.spill.used(), kMiB);
     const std::uint32_t* run = h.store->sessions().find("scope", "run");
     ASSERT_NE(run, nullptr);
     EXPECT_NE(h.store->names().resolve(*run, "orders"), nullptr);

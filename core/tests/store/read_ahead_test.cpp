@@ -1,5 +1,5 @@
 // Read-ahead: sequential readers get the next objects before they ask, others do not, at no cost to anyone.
-#include "store/read_ahead.h"
+#include "store/paging/read_ahead.h"
 
 #include <algorithm>
 #include <random>
@@ -33,50 +33,50 @@ ReadAhead hundred(std::uint32_t set = 1) {
 
 TEST(ReadAhead, TwoStepsMakeARunForwardOrBackward) {
   ReadAhead runs = hundred();
-  runs.touch(10, 1, Reading::kUnknown, kSecond);
-  runs.touch(11, 1, Reading::kUnknown, kSecond);
+  runs.touch(10, 1, ReadPattern::kUnknown, kSecond);
+  runs.touch(11, 1, ReadPattern::kUnknown, kSecond);
   EXPECT_FALSE(runs.is_active(kSecond));
-  runs.touch(12, 1, Reading::kUnknown, kSecond);
+  runs.touch(12, 1, ReadPattern::kUnknown, kSecond);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{13, 14, 15}));
-  runs.touch(12, 1, Reading::kUnknown, kSecond);  // repeated access is neither a step nor a break
+  runs.touch(12, 1, ReadPattern::kUnknown, kSecond);  // repeated access is neither a step nor a break
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{13, 14, 15}));
 
   ReadAhead back = hundred();
   for (const std::uint32_t slot : {50U, 49U, 48U})
-    back.touch(slot, 1, Reading::kUnknown, kSecond);
+    back.touch(slot, 1, ReadPattern::kUnknown, kSecond);
   EXPECT_EQ(ahead(back, kSecond), (std::vector<std::uint32_t>{47, 46, 45}));
   for (const std::uint32_t slot : {2U, 1U, 0U})
-    back.touch(slot, 2, Reading::kUnknown, 2 * kSecond);
+    back.touch(slot, 2, ReadPattern::kUnknown, 2 * kSecond);
   EXPECT_EQ(ahead(back, 2 * kSecond), (std::vector<std::uint32_t>{47, 46, 45})) << "before the first there is nothing";
 }
 
 TEST(ReadAhead, ADeclaredScanNeedsNoProofAndARandomSetHasNone) {
   ReadAhead runs = hundred();
-  runs.touch(7, 1, Reading::kLoopSequential, kSecond);
+  runs.touch(7, 1, ReadPattern::kLoopSequential, kSecond);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{8, 9, 10}));
   ReadAhead random = hundred();
   for (const std::uint32_t slot : {1U, 2U, 3U, 4U})
-    random.touch(slot, 1, Reading::kRandom, kSecond);
+    random.touch(slot, 1, ReadPattern::kRandom, kSecond);
   EXPECT_FALSE(random.is_active(kSecond));
 }
 
 TEST(ReadAhead, ARunEndsWhenItsReaderJumpsAboutOrIsQuiet) {
   ReadAhead runs = hundred();
   for (const std::uint32_t slot : {1U, 2U, 3U})
-    runs.touch(slot, 1, Reading::kUnknown, kSecond);
+    runs.touch(slot, 1, ReadPattern::kUnknown, kSecond);
   EXPECT_TRUE(runs.is_active(2 * kSecond));
   EXPECT_FALSE(runs.is_active(4 * kSecond)) << "nobody used it for longer than two seconds";
-  runs.touch(4, 1, Reading::kUnknown, 4 * kSecond);
+  runs.touch(4, 1, ReadPattern::kUnknown, 4 * kSecond);
   EXPECT_TRUE(runs.is_active(4 * kSecond));
-  runs.touch(90, 1, Reading::kUnknown, 4 * kSecond + 1);
+  runs.touch(90, 1, ReadPattern::kUnknown, 4 * kSecond + 1);
   EXPECT_FALSE(runs.is_active(4 * kSecond + 1));
 }
 
 TEST(ReadAhead, TwoInputsReadSideBySideAreTwoRuns) {
   ReadAhead runs = hundred();
   for (std::uint32_t i = 0; i < 4; ++i) {
-    runs.touch(10 + i, 1, Reading::kUnknown, kSecond + 2 * i);
-    runs.touch(60 + i, 1, Reading::kUnknown, kSecond + 2 * i + 1);
+    runs.touch(10 + i, 1, ReadPattern::kUnknown, kSecond + 2 * i);
+    runs.touch(60 + i, 1, ReadPattern::kUnknown, kSecond + 2 * i + 1);
   }
   EXPECT_EQ(ahead(runs, 2 * kSecond), (std::vector<std::uint32_t>{64, 65, 66, 14, 15, 16}));
 }
@@ -87,7 +87,7 @@ TEST(ReadAhead, RandomReadsAreHardlyEverARun) {
   std::mt19937 random(11);
   std::uint32_t active = 0;
   for (std::uint32_t i = 0; i < 10'000; ++i) {
-    runs.touch(static_cast<std::uint32_t>(random() % 100), 1 + i % 3, Reading::kUnknown, kSecond + i);
+    runs.touch(static_cast<std::uint32_t>(random() % 100), 1 + i % 3, ReadPattern::kUnknown, kSecond + i);
     active += runs.is_active(kSecond + i) ? 1 : 0;
   }
   EXPECT_LT(active, 200U);
@@ -96,20 +96,20 @@ TEST(ReadAhead, RandomReadsAreHardlyEverARun) {
 TEST(ReadAhead, ReadersThatShareARunMoveItTogether) {
   ReadAhead runs = hundred();
   for (const std::uint32_t slot : {0U, 1U, 2U, 4U, 3U, 6U, 5U, 7U})
-    runs.touch(slot, 1 + slot % 2, Reading::kUnknown, kSecond);
+    runs.touch(slot, 1 + slot % 2, ReadPattern::kUnknown, kSecond);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{8, 9, 10}));
 }
 
 TEST(ReadAhead, WhatEndsOrMovesAwayIsNotAhead) {
   ReadAhead runs = hundred();
   for (const std::uint32_t slot : {1U, 2U, 3U})
-    runs.touch(slot, 1, Reading::kUnknown, kSecond);
+    runs.touch(slot, 1, ReadPattern::kUnknown, kSecond);
   runs.remove(4);
   runs.move(5, 9);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{6, 7, 8}));
   runs.remove(3);  // a consumer deletes the object it has read
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{6, 7, 8}));
-  runs.touch(6, 1, Reading::kUnknown, kSecond);
+  runs.touch(6, 1, ReadPattern::kUnknown, kSecond);
   EXPECT_EQ(ahead(runs, kSecond), (std::vector<std::uint32_t>{7, 8, 9}));
   for (std::uint32_t slot = 0; slot < 100; ++slot)
     runs.remove(slot);
@@ -140,7 +140,7 @@ TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
         runs.move(slot, there[slot].first);
       } else {
         at = random() % 4 == 0 ? slot : at + 1;
-        runs.touch(at % 40, random() % 3, random() % 5 == 0 ? Reading::kSequential : Reading::kUnknown, now);
+        runs.touch(at % 40, random() % 3, random() % 5 == 0 ? ReadPattern::kSequential : ReadPattern::kUnknown, now);
       }
       now += random() % 100'000'000;
       std::pair<std::uint32_t, std::uint32_t> last{};
@@ -172,7 +172,7 @@ TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
 
 // ---- in the store ----
 
-class LoadAhead : public ::testing::Test {
+class Prefetch : public ::testing::Test {
  protected:
   // Puts 64 objects, of which sixteen fit in memory.
   void SetUp() override {
@@ -204,24 +204,24 @@ class LoadAhead : public ::testing::Test {
   // Like a client's get of a resident object: a note, no message.
   void use(std::uint64_t number) {
     const LookupOutcome got = h.store->objects().lookup(numbered_id(number));
-    h.pins(client).note(got.slot, got.generation);
+    h.pins(client).record_access(got.slot, got.generation);
   }
   [[nodiscard]] bool resident(std::uint64_t number) const { return h.is_resident(numbered_id(number)); }
-  [[nodiscard]] std::uint64_t loads_ahead() const { return h.store->pager().figures().loads_ahead; }
+  [[nodiscard]] std::uint64_t prefetches() const { return h.store->pager().stats().prefetches; }
 
   Harness h{32 * kMiB, 0, true};
   std::uint32_t client = h.add_client();
   std::uint32_t session = h.open("run");
 };
 
-TEST_F(LoadAhead, WhoReadsInOrderFindsWhatFollows) {
+TEST_F(Prefetch, WhoReadsInOrderFindsWhatFollows) {
   read(0);
   read(1);
-  EXPECT_EQ(loads_ahead(), 0U) << "two reads are no run";
+  EXPECT_EQ(prefetches(), 0U) << "two reads are no run";
   read(2);
   EXPECT_TRUE(resident(3) && resident(4));
   EXPECT_FALSE(resident(5)) << "no more than a quarter of the memory, for two objects";
-  const std::uint64_t before = h.store->pager().figures().loads;
+  const std::uint64_t before = h.store->pager().stats().loads;
   for (std::uint64_t i = 3; i < 40; ++i) {
     EXPECT_TRUE(resident(i)) << i;
     use(i);
@@ -230,11 +230,11 @@ TEST_F(LoadAhead, WhoReadsInOrderFindsWhatFollows) {
     h.store->tick();
     h.run_io();
   }
-  EXPECT_LE(h.store->pager().figures().loads - before, 40U) << "nothing was loaded twice";
+  EXPECT_LE(h.store->pager().stats().loads - before, 40U) << "nothing was loaded twice";
   h.expect_no_leak();
 }
 
-TEST_F(LoadAhead, WhoReadsHereAndTherePaysNothing) {
+TEST_F(Prefetch, WhoReadsHereAndTherePaysNothing) {
   std::mt19937 random(4);
   std::uint64_t last = 0;
   for (int i = 0; i < 60; ++i) {
@@ -244,11 +244,11 @@ TEST_F(LoadAhead, WhoReadsHereAndTherePaysNothing) {
     last = number;
     read(number);
   }
-  EXPECT_EQ(loads_ahead(), 0U);
+  EXPECT_EQ(prefetches(), 0U);
   h.expect_no_leak();
 }
 
-TEST_F(LoadAhead, WhatIsAheadStaysUntilItIsReadOrTheRunIsOver) {
+TEST_F(Prefetch, WhatIsAheadStaysUntilItIsReadOrTheRunIsOver) {
   for (std::uint64_t i = 0; i < 3; ++i)
     read(i);
   ASSERT_TRUE(resident(3) && resident(4));
@@ -264,7 +264,7 @@ TEST_F(LoadAhead, WhatIsAheadStaysUntilItIsReadOrTheRunIsOver) {
   h.expect_no_leak();
 }
 
-TEST_F(LoadAhead, WhatIsPinnedIsNoPriceForIt) {
+TEST_F(Prefetch, WhatIsPinnedIsNoPriceForIt) {
   std::vector<std::uint32_t> positions;
   for (std::uint64_t i = 0; i < 64; ++i) {
     if (resident(i)) positions.push_back(h.pin(client, numbered_id(i)));
@@ -281,61 +281,61 @@ TEST_F(LoadAhead, WhatIsPinnedIsNoPriceForIt) {
     ASSERT_TRUE(got.resident) << i << ": " << got.message;
     h.clock.advance_ms(300);
   }
-  EXPECT_EQ(loads_ahead(), 0U);
+  EXPECT_EQ(prefetches(), 0U);
   for (const std::uint32_t position : positions)
     h.pins(client).unpin(position);
   h.expect_no_leak();
 }
 
-TEST_F(LoadAhead, WhoAsksOvertakesWhatNobodyAskedFor) {
+TEST_F(Prefetch, WhoAsksOvertakesWhatNobodyAskedFor) {
   for (std::uint64_t i = 0; i < 2; ++i)
     read(i);
-  h.cold.at_once = false;
+  h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> third;
   h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
-  h.store->settle();
+  h.store->run_pending();
   ASSERT_FALSE(third);
   std::size_t reads = 0;
-  for (const FakeCold::Job& job : h.cold.waiting)
+  for (const FakeSpillBackend::Job& job : h.spill.waiting)
     reads += job.is_read ? 1 : 0;
   EXPECT_EQ(reads, 3U) << "the one that was asked for, and two ahead";
   // A request for an object whose load is in flight shares that read.
   std::optional<std::vector<LookupOutcome>> fourth;
   h.store->lookup({client, 2}, {numbered_id(3)}, 0, 1000, [&](auto found) { fourth = std::move(found); });
-  h.cold.at_once = true;
+  h.spill.at_once = true;
   h.run_io();
   ASSERT_TRUE(third && fourth);
   EXPECT_TRUE((*third)[0].resident && (*fourth)[0].resident);
   h.expect_no_leak();
 }
 
-TEST_F(LoadAhead, DeletedOnItsWay) {
+TEST_F(Prefetch, DeletedOnItsWay) {
   for (std::uint64_t i = 0; i < 2; ++i)
     read(i);
-  h.cold.at_once = false;
+  h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> third;
   h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
-  h.store->settle();
+  h.store->run_pending();
   for (std::uint64_t i = 3; i < 8; ++i)
     EXPECT_TRUE(h.remove(numbered_id(i)));
-  h.cold.at_once = true;
+  h.spill.at_once = true;
   h.run_io();
   EXPECT_TRUE(third && (*third)[0].resident);
   h.expect_no_leak();
 }
 
-TEST_F(LoadAhead, AReadThatFailsAheadIsTriedWhenSomebodyAsks) {
+TEST_F(Prefetch, AReadThatFailsAheadIsTriedWhenSomebodyAsks) {
   for (std::uint64_t i = 0; i < 2; ++i)
     read(i);
-  h.cold.at_once = false;
+  h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> third;
   h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
-  h.store->settle();
-  h.cold.read_failure = Status(Code::kInternal, "the disk does not answer");
-  h.cold.at_once = true;
-  h.cold.finish_all();
-  h.store->take_cold_completions();
-  h.cold.read_failure = Status();
+  h.store->run_pending();
+  h.spill.read_failure = Status(Code::kInternal, "the disk does not answer");
+  h.spill.at_once = true;
+  h.spill.finish_all();
+  h.store->take_spill_completions();
+  h.spill.read_failure = Status();
   h.run_io();
   EXPECT_TRUE(third.has_value());
   for (std::uint64_t i = 2; i < 8; ++i)

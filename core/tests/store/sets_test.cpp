@@ -6,7 +6,7 @@ namespace {
 
 SetChange change_of(std::uint8_t fields, const SetAttributes& attributes) { return {fields, attributes}; }
 
-SetChange reading(Reading how) {
+SetChange reading(ReadPattern how) {
   SetAttributes attributes;
   attributes.reading = how;
   return change_of(kSetReading, attributes);
@@ -63,14 +63,14 @@ TEST(Sets, AreMadeChangedFoundByNameAndSurviveARestart) {
   Harness h(64 * kMiB, 0, true);
   const auto client = h.add_client();
   const auto run = h.open("run");
-  const SetGrant made = h.store->define_set(run, "features", 0, reading(Reading::kLoopSequential)).take();
-  EXPECT_EQ(made.attributes.reading, Reading::kLoopSequential);
+  const SetGrant made = h.store->define_set(run, "features", 0, reading(ReadPattern::kLoopSequential)).take();
+  EXPECT_EQ(made.attributes.reading, ReadPattern::kLoopSequential);
   SetAttributes dear;
   dear.priority = 2;
   // Fields that are not named keep their values.
   const SetGrant changed = h.store->define_set(run, "", made.handle, change_of(kSetPriority, dear)).take();
   EXPECT_EQ(changed.handle, made.handle);
-  EXPECT_EQ(changed.attributes.reading, Reading::kLoopSequential);
+  EXPECT_EQ(changed.attributes.reading, ReadPattern::kLoopSequential);
   EXPECT_EQ(changed.attributes.priority, 2);
   Put{h, client, run}(1, made.handle);
   Put{h, client, run}(2);
@@ -138,15 +138,15 @@ TEST(Sets, TheSetWithoutANameIsTheDefaultOfItsSession) {
   const auto client = h.add_client();
   const auto run = h.open("run");
   Put{h, client, run}(1);
-  const std::uint32_t handle = h.store->define_set(run, "", 0, reading(Reading::kOnce))->handle;
+  const std::uint32_t handle = h.store->define_set(run, "", 0, reading(ReadPattern::kOnce))->handle;
   Put{h, client, run}(2, handle);
   const EvictionPolicy& policy = h.store->pager().policy();
   const std::uint64_t now = h.clock.monotonic_ns();
-  EXPECT_EQ(policy.explain(slot_of(h, 1), now).reading, Reading::kOnce);
-  EXPECT_EQ(policy.explain(slot_of(h, 2), now).reading, Reading::kOnce);
+  EXPECT_EQ(policy.explain(slot_of(h, 1), now).reading, ReadPattern::kOnce);
+  EXPECT_EQ(policy.explain(slot_of(h, 2), now).reading, ReadPattern::kOnce);
   EXPECT_FALSE(policy.explain(slot_of(h, 1), now).inferred);
   h.restart();
-  EXPECT_EQ(h.store->pager().policy().explain(slot_of(h, 1), now).reading, Reading::kOnce);
+  EXPECT_EQ(h.store->pager().policy().explain(slot_of(h, 1), now).reading, ReadPattern::kOnce);
   h.expect_no_leak();
 }
 
@@ -154,7 +154,7 @@ TEST(Hints, PriorityPinAndSetReachThePolicyAndSurviveARestart) {
   Harness h(64 * kMiB, 0, true);
   const auto client = h.add_client();
   const auto run = h.open("run");
-  const std::uint32_t set = h.store->define_set(run, "s", 0, reading(Reading::kRandom))->handle;
+  const std::uint32_t set = h.store->define_set(run, "s", 0, reading(ReadPattern::kRandom))->handle;
   Put{h, client, run}(1);
   Put{h, client, run}(2);
   EXPECT_TRUE(hint(h, 1, {kHintPriority | kHintSet, 5, false, set}).is_ok());
@@ -167,7 +167,7 @@ TEST(Hints, PriorityPinAndSetReachThePolicyAndSurviveARestart) {
     EXPECT_TRUE(info_says(h, 1, "\"priority\":5"));
     EXPECT_TRUE(info_says(h, 1, "\"locality_set\":\"s\""));
     EXPECT_TRUE(info_says(h, 2, "\"user_pinned\":true"));
-    EXPECT_TRUE(info_says(h, 2, "its user has pinned it"));
+    EXPECT_TRUE(info_says(h, 2, "a user pinned it"));
     const std::array<IdBytes, 1> pinned = {numbered_id(2)};
     EXPECT_EQ(h.store->evict(pinned)[0].code(), Code::kInvalidArgument);
     h.restart();
@@ -209,7 +209,7 @@ TEST(Consumers, EachCountsOnceAndAfterTheLastTheObjectIsDead) {
   EXPECT_TRUE(info_says(h, 1, "\"consumers\":3,\"consumers_left\":1,\"dead\":false"));
   EXPECT_EQ(*consumed(h, 1, "c"), 0U);
   EXPECT_TRUE(h.has(numbered_id(1)));  // until memory is short
-  EXPECT_TRUE(info_says(h, 1, "nobody needs it any more"));
+  EXPECT_TRUE(info_says(h, 1, "all its consumers have finished"));
   h.restart();
   EXPECT_TRUE(h.store->pager().policy().is_dead(slot_of(h, 1)));
   EXPECT_EQ(*consumed(h, 1, "c"), 0U);
@@ -232,15 +232,15 @@ TEST(Consumers, TheDeadGoFirstAndWithoutBeingWritten) {
     put(2, 0, 1);
     put(3);
     EXPECT_EQ(*consumed(h, 2, "only"), 0U);
-    const std::uint64_t written = h.cold.used();
+    const std::uint64_t written = h.spill.used();
     for (std::uint64_t number = 10; h.has(numbered_id(2)) && number < 40; ++number)
       ASSERT_TRUE(put_patiently(h, client, run, number));
     EXPECT_FALSE(h.has(numbered_id(2)));
     EXPECT_TRUE(h.has(numbered_id(1)));
     EXPECT_TRUE(h.has(numbered_id(3)));
-    EXPECT_EQ(h.cold.manifest.count(numbered_id(2)), 0U);
-    EXPECT_EQ(h.store->pager().figures().dropped_dead, 1U);
-    EXPECT_TRUE(spills || h.cold.used() == written);
+    EXPECT_EQ(h.spill.manifest.count(numbered_id(2)), 0U);
+    EXPECT_EQ(h.store->pager().stats().dropped_dead, 1U);
+    EXPECT_TRUE(spills || h.spill.used() == written);
     h.expect_no_leak();
   }
 }
@@ -271,7 +271,7 @@ TEST(Consumers, RemovingASessionRemovesSetsAndCountsToo) {
   Harness h(64 * kMiB, 0, true);
   const auto client = h.add_client();
   const auto run = h.open("run");
-  const std::uint32_t set = h.store->define_set(run, "s", 0, reading(Reading::kOnce))->handle;
+  const std::uint32_t set = h.store->define_set(run, "s", 0, reading(ReadPattern::kOnce))->handle;
   for (std::uint64_t i = 0; i < 20; ++i) {
     Put{h, client, run}(i, set, 2);
     ASSERT_TRUE(consumed(h, i, "a").is_ok());
@@ -292,10 +292,10 @@ TEST(Reads, WhatClientsNoteReachesThePolicyAndRubbishDoesNot) {
   for (std::uint64_t i = 1; i <= 4; ++i)
     put(i);
   h.clock.advance_ms(5000);
-  h.pins(client).note(slot_of(h, 1), h.generation(numbered_id(1)));
-  h.pins(client).note(slot_of(h, 2), h.generation(numbered_id(2)) + 1);  // another generation
-  h.pins(client).note(0xffff'fff0U, 1);
-  h.store->pager().note_reads();
+  h.pins(client).record_access(slot_of(h, 1), h.generation(numbered_id(1)));
+  h.pins(client).record_access(slot_of(h, 2), h.generation(numbered_id(2)) + 1);  // another generation
+  h.pins(client).record_access(0xffff'fff0U, 1);
+  h.store->pager().apply_read_log();
   const std::uint64_t now = h.clock.monotonic_ns();
   EXPECT_TRUE(h.store->pager().policy().explain(slot_of(h, 1), now).was_read);
   EXPECT_FALSE(h.store->pager().policy().explain(slot_of(h, 2), now).was_read);

@@ -16,7 +16,7 @@ class Surplus : public ::testing::Test {
 
   void warm_up() {
     for (int round = 0; round < 64; ++round)
-      h.store->settle();
+      h.store->run_pending();
   }
 
   // Puts each value in its own segments, returned by their writer.
@@ -28,12 +28,12 @@ class Surplus : public ::testing::Test {
       const SealSpec spec = h.blob_spec(client, numbered_id(++last_), session, size);
       ASSERT_TRUE(h.seal(client, spec).status.is_ok());
       ids.push_back(spec.id);
-      h.store->settle();
+      h.store->run_pending();
     }
     h.kill(client);
     for (const IdBytes& id : ids)
       ASSERT_TRUE(h.remove(id));
-    h.store->settle();
+    h.store->run_pending();
   }
 
   // Runs the daemon's loop for this long, sleeping until each deadline. Returns how often it woke up.
@@ -46,7 +46,7 @@ class Surplus : public ::testing::Test {
       h.clock.advance_ms((next - h.clock.monotonic_ns() + 999'999) / 1'000'000);
       const std::uint64_t before = free_bytes();
       h.store->tick();
-      h.store->settle();
+      h.store->run_pending();
       ++wakes;
       const std::uint64_t after = free_bytes();
       most_at_once = std::max(most_at_once, before - std::min(before, after));
@@ -115,7 +115,7 @@ TEST_F(Surplus, LeasesOfWhatAClientHasAlreadyPutNothingOff) {
   put_and_delete(std::vector<std::uint64_t>(50, 60 * kMiB));
   for (int round = 0; round < 4; ++round) {
     h.lease(client, kMiB);
-    h.store->settle();
+    h.store->run_pending();
     run_for(10 * kSecondMs);
   }
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
@@ -128,7 +128,7 @@ TEST_F(Surplus, IsAbsentWhereNoMoreIsFreeThanIsKeptWarm) {
   const auto client = h.add_client();
   const LeaseGrant grant = h.lease(client, 60 * kMiB);
   ASSERT_TRUE(h.store->unlease(client, grant.segment, 0, 0, true).is_ok());
-  h.store->settle();
+  h.store->run_pending();
   run_for(100 * kSecondMs);
   for (const auto& [segment, bytes] : there)
     EXPECT_TRUE(h.source.there.contains(segment)) << segment.first << " of " << bytes;
@@ -164,7 +164,7 @@ TEST_F(Surplus, WhatWasMadeForSomebodyWhoIsGoneGoesBack) {
   h.store->disconnected(client, 7);
   h.source.finish_all();
   h.source.at_once = true;
-  h.store->settle();
+  h.store->run_pending();
   EXPECT_GT(free_bytes(), 4 * kGiB);
   run_for(60 * kSecondMs);
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());

@@ -1,7 +1,7 @@
 // Patterns, JSON, and the store's status texts.
-#include "store/glob.h"
 #include "store/harness.h"
-#include "store/json.h"
+#include "store/status/glob.h"
+#include "store/status/json_writer.h"
 
 namespace entrepot::testing {
 namespace {

@@ -15,9 +15,9 @@ from airflow.sdk import dag, task
 from examples.flights import job
 
 
-def as_task(function: Callable[..., Any]) -> Any:
+def as_task(task_function: Callable[..., Any]) -> Any:
     """A function as a task that passes on a single value; by default, a dictionary would be split into its entries."""
-    return task(multiple_outputs=False)(function)
+    return task(multiple_outputs=False)(task_function)
 
 
 def make_dag(dag_id: str) -> object:

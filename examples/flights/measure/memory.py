@@ -1,9 +1,9 @@
-"""Peak memory of process trees, sampled from ``/proc`` by a process of its own.
+"""Peak memory of process trees, sampled from ``/proc`` by a separate process.
 
 A sample is the proportional set size (PSS) of all processes below the given one: a page that several of them share
-counts once in all. Pages of memory files that no process has mapped at the moment belong to nobody's PSS although they
-take memory; so where the memory files that the processes hold open have more pages than the PSS has shared ones, the
-difference is added. The page cache of ordinary files is not counted: the kernel may drop it.
+counts once in all. Pages of memory files that no process has mapped are in no PSS, although they use memory; so if the
+memory files that the processes have open have more pages than the PSS has shared ones, the difference is added. The
+page cache of ordinary files is not counted: the kernel may drop it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Sample:
 
 def parents(proc: Path = PROC) -> dict[int, int]:
     """The parent of every process."""
-    found: dict[int, int] = {}
+    by_pid: dict[int, int] = {}
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -58,8 +58,8 @@ def parents(proc: Path = PROC) -> dict[int, int]:
         except OSError:
             continue  # it ended meanwhile
         # The program's name, in parentheses, may contain spaces and parentheses.
-        found[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    return found
+        by_pid[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    return by_pid
 
 
 def tree(roots: Iterable[int], parent_of: dict[int, int]) -> set[int]:
@@ -67,14 +67,14 @@ def tree(roots: Iterable[int], parent_of: dict[int, int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for child, parent in parent_of.items():
         children.setdefault(parent, []).append(child)
-    found: set[int] = set()
-    todo = [root for root in roots if root in parent_of]
-    while todo:
-        pid = todo.pop()
-        if pid not in found:
-            found.add(pid)
-            todo.extend(children.get(pid, []))
-    return found
+    members: set[int] = set()
+    pending = [root for root in roots if root in parent_of]
+    while pending:
+        pid = pending.pop()
+        if pid not in members:
+            members.add(pid)
+            pending.extend(children.get(pid, []))
+    return members
 
 
 def rollup(text: str) -> tuple[int, int]:
@@ -88,11 +88,11 @@ def rollup(text: str) -> tuple[int, int]:
 
 def memory_files(pid: int, proc: Path = PROC) -> dict[tuple[int, int], int]:
     """Bytes in pages of the memory files that a process holds open, by device and inode."""
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     try:
         descriptors = os.listdir(proc / str(pid) / "fd")
     except OSError:
-        return found
+        return sizes
     for descriptor in descriptors:
         path = proc / str(pid) / "fd" / descriptor
         try:
@@ -101,29 +101,29 @@ def memory_files(pid: int, proc: Path = PROC) -> dict[tuple[int, int], int]:
             status = os.stat(path)
         except OSError:
             continue
-        found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return found
+        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sizes
 
 
-def sample(root: int, without: int = 0, proc: Path = PROC) -> Sample:
+def sample(root: int, excluded: int = 0, proc: Path = PROC) -> Sample:
     """Take one sample of a process's descendants, without the process itself.
 
     Args:
         root: its ID.
-        without: a process to exclude with all its descendants, such as the sampler.
+        excluded: a process to exclude with all its descendants, such as the sampler.
         proc: mount point of procfs.
     """
     parent_of = parents(proc)
-    pids = tree([root], parent_of) - {root} - (tree([without], parent_of) if without else set())
+    pids = tree([root], parent_of) - {root} - (tree([excluded], parent_of) if excluded else set())
     pss = shared = counted = 0
     files: dict[tuple[int, int], int] = {}
     for pid in pids:
         try:
-            whole, part = rollup((proc / str(pid) / "smaps_rollup").read_text(encoding="ascii"))
+            process_pss, process_shared = rollup((proc / str(pid) / "smaps_rollup").read_text(encoding="ascii"))
         except (OSError, ValueError):
             continue  # it ended meanwhile
-        pss += whole
-        shared += part
+        pss += process_pss
+        shared += process_shared
         counted += 1
         files.update(memory_files(pid, proc))
     return Sample(time.time(), counted, pss, shared, sum(files.values()))
@@ -142,22 +142,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--interval", type=float, default=INTERVAL_SECONDS, help="seconds")
-    parser.add_argument("root", type=int, help="the process below which all is measured")
+    parser.add_argument("root", type=int, help="PID of the root of the process tree to measure")
     arguments = parser.parse_args()
-    ending = False
+    stop_requested = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        nonlocal ending
-        ending = True
+        nonlocal stop_requested
+        stop_requested = True
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo stops it after the last figures
     with arguments.out.open("a", encoding="utf-8", buffering=1) as out:
-        while not ending:
+        while not stop_requested:
             begin = time.monotonic()
             if not (PROC / str(arguments.root)).exists():
                 break
-            out.write(json.dumps(asdict(sample(arguments.root, without=os.getpid()))) + "\n")
+            out.write(json.dumps(asdict(sample(arguments.root, excluded=os.getpid()))) + "\n")
             time.sleep(max(0.01, arguments.interval - (time.monotonic() - begin)))
     return 0
 

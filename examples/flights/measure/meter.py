@@ -22,8 +22,8 @@ from examples.flights.measure import stored
 
 # Modules that values need in the reading process with any transport: imported before the timing starts. What a
 # transport needs for itself is imported within the measured time.
-NEEDED = {"model": "sklearn.ensemble", "train": "sklearn.ensemble"}
-ANSWER = "report"  # the end of the job, not passed to any task
+PRELOADED_MODULES = {"model": "sklearn.ensemble", "train": "sklearn.ensemble"}
+ANSWER_NAME = "report"  # the end of the job, not passed to any task
 FOLDER_VARIABLE = "FLIGHTS_METER"  # where a task's process writes its lines; unset: nothing is measured
 BLOBS_VARIABLE = "FLIGHTS_METER_BLOBS"  # if set, what is copied into the store is recorded as well
 Direction = Literal["write", "read"]
@@ -82,39 +82,39 @@ class Meter:
     @staticmethod
     def variables(folder: Path, *, blobs: bool) -> dict[str, str]:
         """The variables for :meth:`from_environment` in another process."""
-        found = {FOLDER_VARIABLE: str(folder)}
-        return found | {BLOBS_VARIABLE: "1"} if blobs else found
+        environment = {FOLDER_VARIABLE: str(folder)}
+        return environment | {BLOBS_VARIABLE: "1"} if blobs else environment
 
     @contextmanager
     def call(self, direction: Direction, what: str) -> Iterator[None]:
         """Measure the block. A call that raises is not recorded: a failed run has no figures."""
-        started = self.start(direction, what)
+        start_state = self.start(direction, what)
         yield
-        self.finish(direction, what, started)
+        self.finish(direction, what, start_state)
 
     @staticmethod
     def start(direction: Direction, what: str) -> tuple[float, float, int, int]:
         """The state before a call, for :meth:`finish`; for orchestrators with separate hooks before and after."""
-        if direction == "read" and what in NEEDED:
-            importlib.import_module(NEEDED[what])
+        if direction == "read" and what in PRELOADED_MODULES:
+            importlib.import_module(PRELOADED_MODULES[what])
         written, read = io_counters()
         return time.time(), time.perf_counter(), written, read
 
-    def finish(self, direction: Direction, what: str, started: tuple[float, float, int, int]) -> None:
+    def finish(self, direction: Direction, what: str, start_state: tuple[float, float, int, int]) -> None:
         """Record a call that began with :meth:`start`."""
         end = time.perf_counter()
-        begin, clock, written_before, read_before = started
+        begin, clock, written_before, read_before = start_state
         written, read = io_counters()
         # Reading the counters itself reads about a hundred bytes; this is equally part of every call.
         call = Call(direction, what, end - clock, written - written_before, read - read_before, begin, os.getpid())
-        if self._folder is None or what == ANSWER:
+        if self._folder is None or what == ANSWER_NAME:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps(asdict(call)) + "\n"
         with (self._folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
             file.write(line)
         if self._blobs and direction == "write":
-            stored.note(self._folder)
+            stored.record_blobs(self._folder)
 
 
 def read_calls(folder: Path) -> list[Call]:
@@ -128,7 +128,7 @@ def read_calls(folder: Path) -> list[Call]:
 
 
 @dataclass(frozen=True)
-class Sums:
+class CallTotals:
     """Totals of a run's calls.
 
     Attributes:
@@ -145,12 +145,12 @@ class Sums:
     read: int
 
     @staticmethod
-    def of(calls: Iterable[Call]) -> Sums:
+    def of(calls: Iterable[Call]) -> CallTotals:
         """Sum up calls."""
         calls = list(calls)
         writes = [call for call in calls if call.direction == "write"]
         reads = [call for call in calls if call.direction == "read"]
-        return Sums(
+        return CallTotals(
             writes=len(writes),
             reads=len(reads),
             write_seconds=sum(call.seconds for call in writes),

@@ -44,7 +44,7 @@ def copied_bytes(blobs: Iterable[Blob]) -> int:
     return sum(blob.nbytes for blob in set(blobs))
 
 
-def note(folder: Path) -> None:
+def record_blobs(folder: Path) -> None:
     """Record the blobs of all current objects in this process's scope, in all sessions.
 
     Raises:
@@ -55,8 +55,8 @@ def note(folder: Path) -> None:
     blobs: list[Blob] = []
     with entrepot.connect() as store:
         for session in store.sessions():
-            for one in store.list(session=session.session):
-                blobs += [Blob(blob["blob"], blob["generation"], blob["length"]) for blob in store.info(one.id).blobs]
+            for item in store.list(session=session.session):
+                blobs += [Blob(blob["blob"], blob["generation"], blob["length"]) for blob in store.info(item.id).blobs]
     write_blobs(folder, blobs)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from examples.flights.present.chart import PANELS, Panel
-from examples.flights.present.table import COLUMNS, cells, gains
+from examples.flights.present.table import COLUMNS, cells, comparison_sentences
 from examples.flights.runs import Figures
 
 _STYLE = """
@@ -38,7 +38,7 @@ pre { background: color-mix(in srgb, var(--rule) 45%, transparent); padding: .8r
 summary { cursor: pointer; } details { margin: .5rem 0; } li { margin: .25rem 0; }
 """
 # Width of the longest bar, in percent of its track; the rest is for the number after it.
-_LONGEST = 78.0
+_LONGEST_BAR_PERCENT = 78.0
 
 
 def page(rows: Sequence[Figures], about: dict[str, Any]) -> str:
@@ -49,10 +49,10 @@ def page(rows: Sequence[Figures], about: dict[str, Any]) -> str:
         about: the machine and the options, as in the JSON.
     """
     answer = html.escape(json.dumps(rows[0].report, indent=2))
-    sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in gains(rows))
+    sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in comparison_sentences(rows))
     facts = " · ".join(html.escape(f"{name} {value}") for name, value in about.items())
     body = [
-        "<h1>One job, three hosts, by each transport</h1>",
+        "<h1>One job on three orchestrators, with each transport</h1>",
         f'<p class="faint">{facts}</p>',
         f'<p class="ok">All {len(rows)} runs gave the same answer.</p>' if len(rows) > 1 else "",
         f"<ul>{sentences}</ul>" if sentences else "",
@@ -61,12 +61,12 @@ def page(rows: Sequence[Figures], about: dict[str, Any]) -> str:
         "</div>",
         "<h2>The figures</h2>",
         _table(rows),
-        "<h2>What the host holds in place of a value</h2>",
-        *(_travelled(row) for row in rows),
+        "<h2>What the orchestrator stores in place of a value</h2>",
+        *(_stored_values(row) for row in rows),
         "<h2>The answer</h2>",
         f"<pre>{answer}</pre>",
         "<h2>How it was measured</h2>",
-        _method(about),
+        _measurement_notes(about),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -78,19 +78,19 @@ def page(rows: Sequence[Figures], about: dict[str, Any]) -> str:
 
 
 def _panel(panel: Panel, rows: Sequence[Figures]) -> str:
-    most = max(sum(panel.values(row)) for row in rows) or 1.0
+    largest = max(sum(panel.values(row)) for row in rows) or 1.0
     parts = f"dark: {panel.parts[0]}, light: {panel.parts[1]}" if panel.parts[0] else "&nbsp;"
     lines = [f'<section class="panel"><h3>{html.escape(panel.title)}</h3><div class="faint">{parts}</div>']
-    host = None
+    orchestrator = None
     for row in rows:
-        if row.host != host:
-            host = row.host
-            lines.append(f'<div class="host">{html.escape(host.capitalize())}</div>')
+        if row.host != orchestrator:
+            orchestrator = row.host
+            lines.append(f'<div class="host">{html.escape(orchestrator.capitalize())}</div>')
         first, second = panel.values(row)
         number = f"{first + second:,.{panel.digits}f} {panel.unit}"
-        widths = [f"{value / most * _LONGEST:.2f}%" for value in (first, second)]
+        widths = [f"{value / largest * _LONGEST_BAR_PERCENT:.2f}%" for value in (first, second)]
         lines.append(
-            f'<div class="bar{_ours(row)}"><span>{html.escape(row.label)}</span><div class="track">'
+            f'<div class="bar{_entrepot_class(row)}"><span>{html.escape(row.label)}</span><div class="track">'
             f'<i class="dark" style="width:{widths[0]}"></i><i class="light" style="width:{widths[1]}"></i>'
             f"<span>{number}</span></div></div>"
         )
@@ -100,42 +100,44 @@ def _panel(panel: Panel, rows: Sequence[Figures]) -> str:
 def _table(rows: Sequence[Figures]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in COLUMNS)
     lines = [
-        f'<tr class="run{_ours(row)}">' + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>"
+        f'<tr class="run{_entrepot_class(row)}">'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row))
+        + "</tr>"
         for row in rows
     ]
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
-def _travelled(row: Figures) -> str:
-    shown = "\n".join(f"{task:10} {_short(text)}" for task, text in row.travelled.items())
-    opened = " open" if row.name == "entrepot" and row.host == "airflow" else ""
+def _stored_values(row: Figures) -> str:
+    entries = "\n".join(f"{task:10} {_shorten(text)}" for task, text in row.travelled.items())
+    open_attribute = " open" if row.name == "entrepot" and row.host == "airflow" else ""
     return (
-        f"<details{opened}><summary>{html.escape(row.host.capitalize())}, {html.escape(row.label)} "
-        f'<span class="faint">({html.escape(row.what)})</span></summary><pre>{html.escape(shown)}</pre></details>'
+        f"<details{open_attribute}><summary>{html.escape(row.host.capitalize())}, {html.escape(row.label)} "
+        f'<span class="faint">({html.escape(row.what)})</span></summary><pre>{html.escape(entries)}</pre></details>'
     )
 
 
-def _short(text: str, most: int = 400) -> str:
-    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+def _shorten(text: str, max_length: int = 400) -> str:
+    return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text)} characters)"
 
 
-def _method(about: dict[str, Any]) -> str:
+def _measurement_notes(about: dict[str, Any]) -> str:
     return (
-        "<p><b>Data sharing</b> is the time in the host's own save and load calls, measured around them alike for "
-        "every transport, serialisation and the host's own book-keeping included. What a value's type needs is "
-        "imported before the clock starts, what a transport needs on the clock.</p>"
-        "<p><b>Bytes copied</b> are those that the tasks' processes wrote and read by system calls in these calls "
-        "(files, pipes, sockets), and those that were copied into the store's shared memory. Copies inside a process "
-        "are not counted, nor are those of a manager process or of Airflow's servers. Object storage XComs are "
+        "<p><b>Data sharing</b> is the time spent in the orchestrator's own save and load calls, measured in the same "
+        "way for every transport, including serialization and the orchestrator's bookkeeping. Imports that a value's "
+        "type needs happen before the clock starts; imports that a transport needs count.</p>"
+        "<p><b>Bytes copied</b> are those that the tasks' processes wrote and read by system calls (files, pipes, "
+        "sockets) during these calls, and those that were copied into the store's shared memory. Copies inside a "
+        "process are not counted, nor are those of a manager process or of Airflow's servers. Object storage XComs are "
         "compressed Parquet, written as hexadecimal digits.</p>"
-        "<p><b>Peak memory</b> is the largest proportional set size of all processes of the host and of the store, "
-        "with the pages of the store's memory files that nobody has mapped, sampled every "
-        f"{html.escape(str(about.get('sample seconds', '?')))} s. The page cache of files is not counted. What was "
-        "taken before the run is Airflow's servers and the store's provisioned memory.</p>"
-        "<p><b>End to end</b> is from asking for the run to its end: in Airflow a DAG run in a server that is up, in "
-        "Dagster and Kedro a command with its start.</p>"
+        "<p><b>Peak memory</b> is the largest proportional set size of all processes of the orchestrator and of the "
+        "store, plus the pages of the store's memory files that no process has mapped, sampled every "
+        f"{html.escape(str(about.get('sample seconds', '?')))} s. The page cache of files is not counted. Memory "
+        "used before the run is that of Airflow's servers and the store's provisioned memory.</p>"
+        "<p><b>End to end</b> is the time from the request for the run to its end: in Airflow for a DAG run in a "
+        "server that is already up, in Dagster and Kedro for the whole command.</p>"
     )
 
 
-def _ours(row: Figures) -> str:
+def _entrepot_class(row: Figures) -> str:
     return " ours" if row.name == "entrepot" else ""

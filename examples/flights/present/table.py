@@ -8,7 +8,17 @@ from typing import Any
 
 from examples.flights.runs import MB, Figures
 
-COLUMNS = ("host", "transport", "sharing s", "write s", "read s", "moved MB", "peak MB", "above idle", "end to end s")
+COLUMNS = (
+    "orchestrator",
+    "transport",
+    "sharing s",
+    "write s",
+    "read s",
+    "moved MB",
+    "peak MB",
+    "above idle",
+    "end to end s",
+)
 
 
 def cells(row: Figures) -> tuple[str, ...]:
@@ -28,10 +38,10 @@ def cells(row: Figures) -> tuple[str, ...]:
 
 def text_table(rows: Sequence[Figures]) -> str:
     """The table for a terminal, with a blank line between orchestrators."""
-    return laid_out(COLUMNS, [cells(row) for row in rows], right=range(2, len(COLUMNS)))
+    return align_columns(COLUMNS, [cells(row) for row in rows], right=range(2, len(COLUMNS)))
 
 
-def laid_out(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Container[int]) -> str:
+def align_columns(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Container[int]) -> str:
     """Align lines below a header, with a blank line where the first column changes.
 
     Args:
@@ -42,18 +52,18 @@ def laid_out(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Cont
     widths = [max(len(line[column]) for line in (columns, *lines)) for column in range(len(columns))]
 
     def line_of(line: Sequence[str]) -> str:
-        placed = [
+        padded = [
             text.rjust(width) if column in right else text.ljust(width)
             for column, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
-        return "  ".join(placed).rstrip()
+        return "  ".join(padded).rstrip()
 
-    found = [line_of(columns), "  ".join("-" * width for width in widths)]
-    for before, line in zip([None, *lines], lines, strict=False):
-        if before is not None and before[0] != line[0]:
-            found.append("")
-        found.append(line_of(line))
-    return "\n".join(found)
+    output_lines = [line_of(columns), "  ".join("-" * width for width in widths)]
+    for previous, line in zip([None, *lines], lines, strict=False):
+        if previous is not None and previous[0] != line[0]:
+            output_lines.append("")
+        output_lines.append(line_of(line))
+    return "\n".join(output_lines)
 
 
 def as_json(rows: Sequence[Figures], about: dict[str, Any]) -> dict[str, Any]:
@@ -67,22 +77,23 @@ def as_json(rows: Sequence[Figures], about: dict[str, Any]) -> dict[str, Any]:
     return {"about": about, "runs": runs}
 
 
-def gains(rows: Sequence[Figures]) -> list[str]:
+def comparison_sentences(rows: Sequence[Figures]) -> list[str]:
     """For each orchestrator's other transports, one sentence comparing it with Entrepot."""
-    found = []
+    sentences = []
     for row in rows:
-        ours = next((other for other in rows if other.host == row.host and other.name == "entrepot"), None)
-        if ours is None or row is ours or ours.sharing_seconds <= 0:
+        entrepot_row = next((other for other in rows if other.host == row.host and other.name == "entrepot"), None)
+        if entrepot_row is None or row is entrepot_row or entrepot_row.sharing_seconds <= 0:
             continue
-        found.append(
-            f"{row.host}: sharing took {row.sharing_seconds:.2f} s by {row.label}, {ours.sharing_seconds:.2f} s by "
-            f"Entrepot ({times(row.sharing_seconds / ours.sharing_seconds)}); peak memory "
-            f"{row.peak_bytes / MB:.0f} and {ours.peak_bytes / MB:.0f} MB"
+        sentences.append(
+            f"{row.host}: sharing took {row.sharing_seconds:.2f} s with {row.label}, "
+            f"{entrepot_row.sharing_seconds:.2f} s with Entrepot "
+            f"({speed_ratio(row.sharing_seconds / entrepot_row.sharing_seconds)}); peak memory "
+            f"{row.peak_bytes / MB:.0f} and {entrepot_row.peak_bytes / MB:.0f} MB"
         )
-    return found
+    return sentences
 
 
-def times(ratio: float) -> str:
+def speed_ratio(ratio: float) -> str:
     """A ratio of times in words: how many times as fast Entrepot was."""
     if ratio >= 1:
         return f"{ratio:.1f} times as fast"

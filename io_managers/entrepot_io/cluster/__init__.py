@@ -1,5 +1,7 @@
-"""A small client for a Kubernetes API server, the resources that Entrepot keeps there, and the locations of objects.
+"""Deprecated alias of :mod:`entrepot_operator.kubernetes`, for one version."""
 
-It uses plain HTTP and only the standard library, because the process that runs beside every daemon must be small.
-Importing this package imports nothing else.
-"""
+from __future__ import annotations
+
+from entrepot.lazy_imports import deprecated_module
+
+__getattr__ = deprecated_module(__name__, "entrepot_operator.kubernetes")

@@ -8,7 +8,7 @@ import pyarrow as pa
 from entrepot.codec import Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import damaged
+from entrepot_io.codecs.validation import damaged
 
 
 def describe_schema(schema: pa.Schema) -> list[Any]:
@@ -25,7 +25,7 @@ def describe_schema(schema: pa.Schema) -> list[Any]:
         exact = False
     if not exact:
         raise UnsupportedType(
-            f"the Arrow schema does not survive its own encoding (extension types: {extensions or 'none'}): "
+            f"the Arrow schema changes when it is serialized (extension types: {extensions or 'none'}): "
             "register its extension types with pyarrow.register_extension_type, or allow pickling"
         )
     return [data.to_pybytes(), extensions]
@@ -43,7 +43,7 @@ def restore_schema(node: Node, described: Any) -> pa.Schema:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(described[0]))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise damaged(node, f"its schema is not readable: {error}") from error
+        raise damaged(node, f"its schema cannot be read: {error}") from error
     if described[1]:
         missing = sorted({str(name) for name in described[1]} - set(_extensions(schema)))
         if missing:
@@ -68,15 +68,15 @@ def restore_type(node: Node, described: Any) -> pa.DataType:
 
 
 def _extensions(schema: pa.Schema) -> list[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     pending: list[pa.DataType] = list(schema.types)
     while pending:
         type_ = pending.pop()
         if isinstance(type_, pa.BaseExtensionType):
-            found.add(type_.extension_name)
+            names.add(type_.extension_name)
             pending.append(type_.storage_type)
         elif pa.types.is_dictionary(type_):
             pending.append(type_.value_type)
         else:
             pending += [type_.field(index).type for index in range(type_.num_fields)]
-    return sorted(found)
+    return sorted(names)

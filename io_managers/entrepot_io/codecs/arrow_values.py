@@ -1,4 +1,4 @@
-"""Codecs of Arrow values: buffers are shared unchanged, chunk by chunk (see ``arrow_layout``)."""
+"""Codecs of Arrow values: buffers are shared unchanged, chunk by chunk (see ``arrow_arrays``)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.arrow_layout import ArrayReader, ArrayWriter, worth_trimming
+from entrepot_io.codecs.arrow_arrays import ArrayReader, ArrayWriter, worth_trimming
 from entrepot_io.codecs.arrow_schema import describe_schema, describe_type, restore_schema, restore_type
-from entrepot_io.codecs.checks import CheckedCodec, damaged, fields, size
+from entrepot_io.codecs.validation import CheckedCodec, damaged, fields, size
 
 
 class BufferCodec(CheckedCodec):
@@ -20,7 +20,7 @@ class BufferCodec(CheckedCodec):
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         if not value.is_cpu:
-            raise UnsupportedType("the Arrow buffer lies in the memory of a device: copy it to the CPU first")
+            raise UnsupportedType("the Arrow buffer is in device memory: copy it to the CPU first")
         if value.size == 0:
             return Node(self.name, self.version, b"")
         return Node(self.name, self.version, None, [encoder.add_buffer(value, value.address)])
@@ -101,10 +101,13 @@ class ScalarCodec(ArrayCodec):
                 array = pa.repeat(value, 1)
         except (pa.ArrowException, AttributeError, TypeError) as error:
             raise UnsupportedType(
-                f"an Arrow scalar of type {value.type} does not fit an array ({error}): put an array, or allow pickling"
+                f"an Arrow scalar of type {value.type} cannot be stored in an array ({error}): put an array, or allow "
+                "pickling"
             ) from error
         if array.type != value.type or type(array[0]) is not type(value):
-            raise UnsupportedType(f"an Arrow scalar of type {value.type} changes in an array: put an array instead")
+            raise UnsupportedType(
+                f"an Arrow scalar of type {value.type} changes its type in an array: put an array instead"
+            )
         return super().encode(array, encoder)
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
@@ -146,7 +149,7 @@ class RecordBatchCodec(CheckedCodec):
         schema, rows = restore_schema(node, described_schema), size(node, raw_rows)
         reader = ArrayReader(node, decoder)
         if not isinstance(columns, list) or len(columns) != len(schema):
-            raise damaged(node, "its columns do not fit its schema")
+            raise damaged(node, "its columns do not match its schema")
         if not columns:
             return _batch_without_columns(schema, rows)
         arrays = [reader.read(field.type, item) for field, item in zip(schema, columns, strict=True)]
@@ -172,7 +175,7 @@ class TableCodec(CheckedCodec):
         schema, rows = restore_schema(node, described_schema), size(node, raw_rows)
         reader = ArrayReader(node, decoder)
         if not isinstance(columns, list) or len(columns) != len(schema):
-            raise damaged(node, "its columns do not fit its schema")
+            raise damaged(node, "its columns do not match its schema")
         if not columns:
             return pa.Table.from_batches([_batch_without_columns(schema, rows)])
         chunked = [_read_chunks(node, reader, field.type, item) for field, item in zip(schema, columns, strict=True)]

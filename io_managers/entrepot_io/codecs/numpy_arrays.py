@@ -14,8 +14,8 @@ import numpy as np
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, sizes
 from entrepot_io.codecs.numpy_dtypes import describe_dtype, restore_dtype
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, sizes
 
 # Arrays up to this many bytes are inlined in the node: a separate buffer would cost more than it holds.
 INLINE_BYTES = 512
@@ -86,13 +86,13 @@ class ArrayCodec(CheckedCodec):
         dtype = restore_dtype(described)
         shape = sizes(node, raw_shape)
         if len(shape) > _MAX_DIMENSIONS:
-            raise damaged(node, f"{len(shape)} dimensions")
+            raise damaged(node, f"it has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
         order = list(range(len(shape))) if axes is None else sizes(node, axes)
         if sorted(order) != list(range(len(shape))) or any(axis >= len(shape) for axis in sizes(node, repeated)):
-            raise damaged(node, "its axes do not fit its shape")
-        stored = [1 if axis in repeated else shape[axis] for axis in order]
-        data = self._data(node, decoder, inline, math.prod(stored) * dtype.itemsize)
-        array: Any = np.ndarray(tuple(stored), dtype, buffer=data)
+            raise damaged(node, "its axes do not match its shape")
+        stored_shape = [1 if axis in repeated else shape[axis] for axis in order]
+        data = self._data(node, decoder, inline, math.prod(stored_shape) * dtype.itemsize)
+        array: Any = np.ndarray(tuple(stored_shape), dtype, buffer=data)
         if axes is not None:
             array = array.transpose([order.index(axis) for axis in range(len(shape))])
         if repeated:
@@ -106,7 +106,7 @@ class ArrayCodec(CheckedCodec):
             raise damaged(node, f"unknown kind of array {kind!r}")
         return array
 
-    def _data(self, node: Node, decoder: Decoder, inline: Any, needed: int) -> Any:
+    def _data(self, node: Node, decoder: Decoder, inline: Any, expected_bytes: int) -> Any:
         if inline is None:
             if not node.buffers:
                 raise damaged(node, "it has neither bytes nor a buffer")
@@ -115,10 +115,10 @@ class ArrayCodec(CheckedCodec):
             # NumPy needs memory to point at even for zero bytes, so give it a spare byte.
             data = bytearray(inline or b"\0") if decoder.writable else inline or b"\0"
         else:
-            raise damaged(node, "its bytes are not bytes")
-        have = memoryview(data).nbytes if inline is None else len(inline)
-        if have != needed:
-            raise damaged(node, f"its shape and dtype need {needed} bytes, it has {have}")
+            raise damaged(node, "its inline data is not bytes")
+        actual_bytes = memoryview(data).nbytes if inline is None else len(inline)
+        if actual_bytes != expected_bytes:
+            raise damaged(node, f"its shape and dtype require {expected_bytes} bytes, but it has {actual_bytes}")
         return data
 
     def wanted_in_pickle(self, value: Any) -> bool:
@@ -156,7 +156,7 @@ class ScalarCodec(CheckedCodec):
             return np.bytes_(data)
         dtype = restore_dtype(described)
         if len(data) != dtype.itemsize:
-            raise damaged(node, f"{dtype} needs {dtype.itemsize} bytes, it has {len(data)}")
+            raise damaged(node, f"{dtype} requires {dtype.itemsize} bytes, but it has {len(data)}")
         # A structured scalar is a view of its array; a private bytearray keeps it writable, as it was.
         return np.ndarray((1,), dtype, buffer=bytearray(data or b"\0"))[0]
 
@@ -186,7 +186,7 @@ class MaskedArrayCodec(CheckedCodec):
         return Node(self.name, self.version, [bool(array.hardmask), has_mask], children=children)
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
-        hard, has_mask = fields(node, 2)
+        hard_mask, has_mask = fields(node, 2)
         data = decode_ndarray(child(node, 0), decoder)
         fill_value = decode_ndarray(child(node, 1), decoder)
         mask: Any = np.ma.nomask
@@ -196,7 +196,7 @@ class MaskedArrayCodec(CheckedCodec):
                 raise damaged(node, f"its mask has shape {mask.shape}, its data {data.shape}")
         if fill_value.shape != ():
             raise damaged(node, f"its fill value has shape {fill_value.shape}")
-        masked: Any = np.ma.MaskedArray(data, mask=mask, copy=False, hard_mask=bool(hard))
+        masked: Any = np.ma.MaskedArray(data, mask=mask, copy=False, hard_mask=bool(hard_mask))
         masked.fill_value = fill_value[()]
         return masked
 

@@ -22,7 +22,7 @@ def describe_dtype(dtype: np.dtype[Any]) -> Any:
         UnsupportedType: it holds Python objects or variable-width text, has metadata, or belongs to another package.
     """
     described = _describe(dtype)
-    if not isinstance(described, str) and not _same(restore_dtype(described), dtype):
+    if not isinstance(described, str) and not _same_dtype(restore_dtype(described), dtype):
         raise _unsupported(dtype)
     return described
 
@@ -45,7 +45,7 @@ def restore_dtype(described: Any) -> np.dtype[Any]:
 
 def _unsupported(dtype: np.dtype[Any]) -> UnsupportedType:
     return UnsupportedType(
-        f"a NumPy array of dtype {dtype} cannot be kept as bytes: "
+        f"a NumPy array of dtype {dtype} cannot be stored as bytes: "
         "convert it to a fixed-width dtype or to an Arrow array, or allow pickling"
     )
 
@@ -81,7 +81,7 @@ def _describe(dtype: np.dtype[Any]) -> Any:
         return text
     if dtype.kind in "iufc":
         described = {"char": dtype.char, "order": text[0]}
-        if _same(_restore(described, 0), dtype):
+        if _same_dtype(_restore(described, 0), dtype):
             return described
     raise _unsupported(dtype)
 
@@ -110,13 +110,13 @@ def _restore(described: Any, depth: int) -> np.dtype[Any]:
     return np.dtype((np.record, dtype)) if described["record"] else dtype
 
 
-def _same(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    if one != other or one.type is not other.type or one.char != other.char:
+def _same_dtype(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    if dtype != other or dtype.type is not other.type or dtype.char != other.char:
         return False
-    if one.isalignedstruct != other.isalignedstruct or one.names != other.names:
+    if dtype.isalignedstruct != other.isalignedstruct or dtype.names != other.names:
         return False
-    if one.subdtype is not None and other.subdtype is not None:
-        return _same(one.subdtype[0], other.subdtype[0])
-    fields: Any = one.fields
+    if dtype.subdtype is not None and other.subdtype is not None:
+        return _same_dtype(dtype.subdtype[0], other.subdtype[0])
+    fields: Any = dtype.fields
     others: Any = other.fields
-    return fields is None or all(_same(fields[name][0], others[name][0]) for name in one.names or ())
+    return fields is None or all(_same_dtype(fields[name][0], others[name][0]) for name in dtype.names or ())

@@ -14,9 +14,9 @@ import pandas as pd
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
-from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields
 from entrepot_io.codecs.numpy_arrays import decode_ndarray
 from entrepot_io.codecs.pandas_labels import decode_zone, encode_zone, pyarrow_installed
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields
 
 # From this many elements on, text is stored as an Arrow array; below, a list is smaller and faster.
 _ARROW_TEXT_LENGTH = 64
@@ -46,14 +46,14 @@ def decode_values(node: Node, decoder: Decoder, length: int | None = None) -> An
     """Decode what :func:`encode_values` encoded: one dimension, and ``length`` elements if given."""
     values = decoder.decode(node)
     if not isinstance(values, (np.ndarray, pd.api.extensions.ExtensionArray)) or values.ndim != 1:
-        raise damaged(node, f"expected an array of one dimension, found {type(values).__name__}")
+        raise damaged(node, f"expected a one-dimensional array, found {type(values).__name__}")
     if length is not None and len(values) != length:
         raise damaged(node, f"expected {length} elements, found {len(values)}")
     return values
 
 
 def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
-    missing = _missing_of_text(values)
+    missing = _missing_value_kind(values)
     content: Any = None
     if missing and len(values) >= _ARROW_TEXT_LENGTH and pyarrow_installed():
         import pyarrow as pa
@@ -70,7 +70,7 @@ def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
     return Node(codec.name, codec.version, [missing, len(values)], children=[encoder.encode(content)])
 
 
-def _missing_of_text(values: np.ndarray[Any, Any]) -> str:
+def _missing_value_kind(values: np.ndarray[Any, Any]) -> str:
     """How missing values are represented in an array of text: "none", "nan" or "na"; empty if it holds anything
     else.
     """
@@ -100,7 +100,7 @@ class ObjectArrayCodec(CheckedCodec):
         missing, length = fields(node, 2)
         content = decoder.decode(child(node, 0))
         if missing not in _MISSING:
-            raise damaged(node, f"{missing!r} is no way to write absence")
+            raise damaged(node, f"unknown representation of missing values {missing!r}")
         if len(content) != length:
             raise damaged(node, f"expected {length} elements, found {len(content)}")
         if isinstance(content, list):
@@ -126,12 +126,12 @@ class ArrayCodec(CheckedCodec):
         dtype = value.dtype
         encode = encoder.encode
         if isinstance(dtype, pd.ArrowDtype):
-            return "arrow", None, [encode(_arrow_of(value))]
+            return "arrow", None, [encode(_to_arrow(value))]
         if isinstance(dtype, pd.StringDtype):
             details = [dtype.storage, dtype.na_value is not pd.NA]
             if dtype.storage == "python":
                 return "text", details, [encode_values(np.asarray(value, dtype=object), encoder)]
-            return "text", details, [encode(_arrow_of(value))]
+            return "text", details, [encode(_to_arrow(value))]
         if isinstance(dtype, pd.CategoricalDtype):
             return "categorical", bool(dtype.ordered), [encode(value.codes), encode(dtype.categories)]
         if isinstance(dtype, pd.DatetimeTZDtype):
@@ -147,27 +147,27 @@ class ArrayCodec(CheckedCodec):
         name = type(value).__name__
         parts = getattr(value, "_data", None), getattr(value, "_mask", None)
         if name not in _MASKED or not all(isinstance(part, np.ndarray) for part in parts):
-            raise UnsupportedType(f"pandas arrays of dtype {dtype} are not known here: allow pickling, or convert them")
+            raise UnsupportedType(f"pandas arrays of dtype {dtype} are not supported: allow pickling, or convert them")
         return "masked", name, [encode(parts[0]), encode(parts[1])]
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
         kind, details = fields(node, 2)
         parts = [decoder.decode(item) for item in node.children[:2]] if kind != "zoned" else []
         if kind == "arrow":
-            return pd.arrays.ArrowExtensionArray(_only_arrow(node, parts[0]))
+            return pd.arrays.ArrowExtensionArray(_require_arrow(node, parts[0]))
         if kind == "text":
             return self._text(node, details, parts[0])
         if kind == "categorical":
             return _categorical(node, parts[0], parts[1], details)
         if kind == "zoned":
-            instants = _int64(node, decoder.decode(child(node, 0)))
+            instants = _require_int64(node, decoder.decode(child(node, 0)))
             dtype = pd.DatetimeTZDtype(details, decode_zone(child(node, 1), decoder))
             return pd.array(instants, dtype=dtype, copy=False)
         if kind == "period":
             period: Any = pd.api.types.pandas_dtype(details)
             if not isinstance(period, pd.PeriodDtype):
                 raise damaged(node, f"{details!r} is not a period")
-            return pd.arrays.PeriodArray(_int64(node, parts[0]), dtype=period)
+            return pd.arrays.PeriodArray(_require_int64(node, parts[0]), dtype=period)
         if kind == "interval":
             return pd.arrays.IntervalArray.from_arrays(parts[0], parts[1], closed=details)
         if kind == "masked":
@@ -188,24 +188,22 @@ class ArrayCodec(CheckedCodec):
                 dtype = pd.StringDtype(storage, na_value=np.nan)
             except TypeError as error:  # pandas 2.2 has another name for this dtype, and supports it only over Arrow
                 if storage == "python":
-                    raise UnsupportedType(
-                        "the dtype 'str' over Python strings needs pandas 2.3 or newer here"
-                    ) from error
+                    raise UnsupportedType("the dtype 'str' over Python strings requires pandas 2.3 or newer") from error
                 kind: Any = pd.StringDtype
                 dtype = kind("pyarrow_numpy")
         if isinstance(content, np.ndarray):
             return pd.array(content, dtype=dtype, copy=False)
-        return dtype.__from_arrow__(_only_arrow(node, content))
+        return dtype.__from_arrow__(_require_arrow(node, content))
 
 
-def _arrow_of(value: Any) -> Any:
+def _to_arrow(value: Any) -> Any:
     import pyarrow as pa
 
     arrow = value.__arrow_array__()
     return arrow if isinstance(arrow, pa.ChunkedArray) else pa.chunked_array([arrow], type=arrow.type)
 
 
-def _only_arrow(node: Node, value: Any) -> Any:
+def _require_arrow(node: Node, value: Any) -> Any:
     import pyarrow as pa
 
     if not isinstance(value, pa.ChunkedArray):
@@ -213,7 +211,7 @@ def _only_arrow(node: Node, value: Any) -> Any:
     return value
 
 
-def _int64(node: Node, values: Any) -> Any:
+def _require_int64(node: Node, values: Any) -> Any:
     if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.ndim != 1:
         raise damaged(node, "its ordinals are not 64-bit integers")
     return values
@@ -233,5 +231,5 @@ def decode_codes(node: Node, decoder: Decoder, categories: int) -> Any:
     if codes.dtype.kind != "i" or codes.ndim != 1:
         raise damaged(node, "codes are not integers")
     if codes.size and (int(codes.min()) < -1 or int(codes.max()) >= categories):
-        raise damaged(node, f"a code points outside of {categories} labels")
+        raise damaged(node, f"a code is out of range for {categories} labels")
     return codes

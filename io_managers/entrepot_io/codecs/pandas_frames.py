@@ -15,14 +15,14 @@ import pandas as pd
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData
 
-from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size, sizes
 from entrepot_io.codecs.numpy_arrays import address_of, decode_ndarray
 from entrepot_io.codecs.pandas_arrays import decode_values, encode_values, values_of
 from entrepot_io.codecs.pandas_index import decode_index
 from entrepot_io.codecs.pandas_labels import encode_attributes, restore_attributes
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes
 
 # Since pandas 3, reordering the columns of whole blocks gives views; earlier versions copy.
-_TAKES_VIEWS = int(pd.__version__.partition(".")[0]) >= 3
+_REORDERING_GIVES_VIEWS = int(pd.__version__.partition(".")[0]) >= 3
 
 
 class SeriesCodec(CheckedCodec):
@@ -50,7 +50,7 @@ class SeriesCodec(CheckedCodec):
 
 
 @dataclass
-class _Group:
+class _ColumnGroup:
     """Columns in one piece of memory."""
 
     first: np.ndarray[Any, Any]
@@ -69,9 +69,9 @@ class _Group:
         )
 
 
-def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
-    groups: list[_Group] = []
-    open_groups: dict[tuple[Any, int], _Group] = {}  # (dtype, stride) -> the group that may be extended
+def _group_columns(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_ColumnGroup]:
+    groups: list[_ColumnGroup] = []
+    open_groups: dict[tuple[Any, int], _ColumnGroup] = {}  # (dtype, stride) -> the group that may be extended
     for position, values in columns:
         address, stride, item = address_of(values), values.strides[0], values.dtype.itemsize
         key = (values.dtype, stride)
@@ -82,7 +82,7 @@ def _grouped(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Group]:
             continue
         # Column-major: the next column begins where this one ends. Row-major: at the next item.
         step = len(values) * item if stride == item else item
-        group = open_groups[key] = _Group(values, step, [position], address + step)
+        group = open_groups[key] = _ColumnGroup(values, step, [position], address + step)
         groups.append(group)
     return groups
 
@@ -106,7 +106,7 @@ class DataFrameCodec(CheckedCodec):
                 dense.append((position, values))
             else:
                 singles.append((position, values))
-        groups = _grouped(dense)
+        groups = _group_columns(dense)
         children = [encoder.encode(value.index), encoder.encode(value.columns), encode_attributes(value, encoder)]
         children += [encoder.encode(group.block()) for group in groups]
         children += [encode_values(values, encoder) for _, values in singles]
@@ -122,7 +122,7 @@ class DataFrameCodec(CheckedCodec):
         single_positions = sizes(node, raw_singles)
         order = [position for block in positions for position in block] + single_positions
         if len(order) != count or sorted(order) != list(range(count)):
-            raise damaged(node, f"its blocks do not make up {count} columns")
+            raise damaged(node, f"its blocks do not form {count} columns")
         index = decode_index(child(node, 0), decoder, rows)
         columns = decode_index(child(node, 1), decoder, count)
         blocks = [
@@ -162,7 +162,7 @@ class DataFrameCodec(CheckedCodec):
             return pd.DataFrame(wide[0][1], index=index, copy=False)
         order = [position for positions, _ in wide for position in positions] + sorted(narrow)
         in_order = order == sorted(order)
-        if not wide or not (in_order or _TAKES_VIEWS):
+        if not wide or not (in_order or _REORDERING_GIVES_VIEWS):
             for positions, block in wide:
                 for number, position in enumerate(positions):
                     narrow[position] = pd.Series(block[:, number], index=index, copy=False)
@@ -170,7 +170,7 @@ class DataFrameCodec(CheckedCodec):
         frames = [pd.DataFrame(block, index=index, columns=positions, copy=False) for positions, block in wide]
         if narrow:
             frames.append(pd.DataFrame({key: narrow[key] for key in sorted(narrow)}, index=index, copy=False))
-        options: dict[str, Any] = {} if _TAKES_VIEWS else {"copy": False}
+        options: dict[str, Any] = {} if _REORDERING_GIVES_VIEWS else {"copy": False}
         joined: Any = pd.concat(frames, axis=1, **options)
         if in_order:
             return joined

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 from entrepot.codec import Decoder, Encoder, Node
 
-from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields
 from entrepot_io.codecs.pandas_arrays import decode_codes, decode_values, encode_values, values_of
 from entrepot_io.codecs.pandas_labels import decode_freq, encode_freq
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields
 
 
 class IndexCodec(CheckedCodec):
@@ -49,7 +49,7 @@ class IndexCodec(CheckedCodec):
             if len(node.children) > 2:
                 index.freq = decode_freq(node.children[2], decoder)
             if type(index).__name__ != details:
-                raise damaged(node, f"it describes a {details}, but its values make a {type(index).__name__}")
+                raise damaged(node, f"it describes a {details}, but its values form a {type(index).__name__}")
         else:
             raise damaged(node, f"unknown kind of index {kind!r}")
         index.names = names
@@ -58,7 +58,7 @@ class IndexCodec(CheckedCodec):
     def _multi(self, node: Node, decoder: Decoder, details: Any) -> Any:
         count, sortorder = details
         if type(count) is not int or len(node.children) != 1 + 2 * count:
-            raise damaged(node, "its levels and codes do not fit")
+            raise damaged(node, "its levels and codes do not match")
         levels = [decoder.decode(item) for item in node.children[1 : 1 + count]]
         if not all(isinstance(level, pd.Index) for level in levels):
             raise damaged(node, "a level is not an index")

@@ -11,7 +11,7 @@ import pandas as pd
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData, UnsupportedType
 
-from entrepot_io.codecs.checks import damaged, reading
+from entrepot_io.codecs.validation import damaged, translate_decode_errors
 
 
 def encode_zone(zone: Any, encoder: Encoder) -> Node:
@@ -39,11 +39,13 @@ def decode_zone(node: Node, decoder: Decoder) -> Any:
     if isinstance(described, dt.tzinfo):
         return described
     try:
-        with reading(node):
+        with translate_decode_errors(node):
             zone = _restore_zone(described)
     except CorruptData as error:
         if isinstance(error.__cause__, KeyError):  # zoneinfo and pytz raise KeyError for an unknown key
-            raise UnsupportedType(f"the time zone {described!r} is not known here: install or update tzdata") from error
+            raise UnsupportedType(
+                f"the time zone {described!r} is unknown on this machine: install or update tzdata"
+            ) from error
         raise
     if zone is None:
         raise damaged(node, f"{described!r} is not a time zone")
@@ -78,7 +80,7 @@ def encode_freq(freq: Any, encoder: Encoder) -> Node:
 def decode_freq(node: Node, decoder: Decoder) -> Any:
     """Decode the offset that :func:`encode_freq` encoded."""
     freq = decoder.decode(node)
-    with reading(node):
+    with translate_decode_errors(node):
         return pd.tseries.frequencies.to_offset(freq)
 
 
@@ -90,10 +92,10 @@ def encode_attributes(value: Any, encoder: Encoder) -> Node:
 def restore_attributes(value: Any, node: Node, decoder: Decoder) -> None:
     """Restore what :func:`encode_attributes` encoded."""
     described = decoder.decode(node)
-    with reading(node):
+    with translate_decode_errors(node):
         attrs, allows_duplicates = described
         if not isinstance(attrs, dict) or not isinstance(allows_duplicates, bool):
-            raise TypeError("attrs and flags expected")
+            raise TypeError("expected attrs and flags")
         if attrs:
             value.attrs = attrs
         if not allows_duplicates:

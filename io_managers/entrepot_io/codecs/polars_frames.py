@@ -14,7 +14,7 @@ import pyarrow as pa
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData, UnsupportedType
 
-from entrepot_io.codecs.checks import CheckedCodec, child, damaged, fields, size
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size
 
 # dtypes stored as lists, by their stored name.
 _AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
@@ -59,7 +59,7 @@ class DataFrameCodec(CheckedCodec):
                 column = frame.to_series(position)
                 frame = frame.with_columns(column.set_sorted(descending=direction == _DESCENDING))
         except _PANIC as panic:
-            raise damaged(node, f"Polars does not take it: {panic}") from panic
+            raise damaged(node, f"Polars rejects it: {panic}") from panic
         if frame.height != rows:
             raise damaged(node, f"it has {frame.height} rows, expected {rows}")
         return frame
@@ -110,7 +110,7 @@ class LazyFrameCodec(CheckedCodec):
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         raise UnsupportedType(
-            "a polars.LazyFrame is a plan and not data: call collect() and put the DataFrame, "
+            "a polars.LazyFrame is a query plan, not data: call collect() and put the DataFrame, "
             "or allow pickling to store the plan itself"
         )
 
@@ -141,7 +141,7 @@ def _encode_checked(frame: pl.DataFrame, encoder: Encoder) -> Node:
         codec.decode(node, Decoder(encoder.registry, encoder.buffers.__getitem__, len(encoder.buffers)))
     except CorruptData as error:
         raise UnsupportedType(
-            f"this release of Polars hands over damaged nested columns ({error}): upgrade it, or allow pickling"
+            f"this release of Polars exports damaged nested columns ({error}): upgrade it, or allow pickling"
         ) from error
     return node
 
@@ -153,11 +153,11 @@ def _to_arrow(frame: pl.DataFrame) -> pa.Table:
         same = not table.num_columns or _from_arrow(table.slice(0, 0)).schema == frame.schema
     except (pa.ArrowException, pl.exceptions.PolarsError, _PANIC) as error:
         raise UnsupportedType(
-            f"Arrow has no form for the columns {dict(frame.schema)} ({error}): cast them, or allow pickling"
+            f"Arrow cannot represent the columns {dict(frame.schema)} ({error}): cast them, or allow pickling"
         ) from error
     if not same:
         raise UnsupportedType(
-            f"the columns {dict(frame.schema)} would not come back from Arrow with the same dtypes: "
+            f"the columns {dict(frame.schema)} would not be restored from Arrow with the same dtypes: "
             "cast them, or allow pickling"
         )
     return table
@@ -180,10 +180,10 @@ def _from_arrow(table: pa.Table) -> pl.DataFrame:
 
 
 def _sorted_columns(frame: pl.DataFrame) -> list[list[int]]:
-    found = []
+    columns = []
     for position, flags in enumerate(frame.flags.values()):
         if flags.get("SORTED_ASC"):
-            found.append([position, _ASCENDING])
+            columns.append([position, _ASCENDING])
         elif flags.get("SORTED_DESC"):
-            found.append([position, _DESCENDING])
-    return found
+            columns.append([position, _DESCENDING])
+    return columns

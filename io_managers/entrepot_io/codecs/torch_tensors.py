@@ -36,12 +36,10 @@ class TensorCodec(Codec):
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout != torch.strided:
-            raise UnsupportedType(
-                "only dense tensors in main memory are kept as they are: call .cpu() or .to_dense() on this one first"
-            )
+            raise UnsupportedType("only dense tensors in main memory can be stored: call .cpu() or .to_dense() first")
         if value.is_quantized or value.is_conj() or value.is_neg() or value.grad_fn is not None:
             raise UnsupportedType(
-                "a tensor that is quantized, a lazy conjugate, or part of a graph is not kept as it is: call "
+                "a tensor that is quantized, a lazy conjugate, or part of a graph cannot be stored: call "
                 ".dequantize(), .resolve_conj() or .detach() first"
             )
         name = str(value.dtype).removeprefix("torch.")
@@ -49,7 +47,7 @@ class TensorCodec(Codec):
         try:
             array = (plain.view(_STAND_INS[name]) if name in _STAND_INS else plain).numpy()
         except (TypeError, RuntimeError) as error:
-            raise UnsupportedType(f"a tensor of {name} has no form in bytes: {error}") from error
+            raise UnsupportedType(f"a tensor of {name} cannot be stored as bytes: {error}") from error
         child = encoder.encode(array)
         return Node(self.name, self.version, [name, bool(value.requires_grad)], children=[child])
 
@@ -59,14 +57,14 @@ class TensorCodec(Codec):
         name, gradient = node.params
         dtype = getattr(torch, name, None) if isinstance(name, str) else None
         if not isinstance(dtype, torch.dtype):
-            raise CorruptData(f"PyTorch {torch.__version__} has no element type {name!r}: upgrade it here")
+            raise CorruptData(f"PyTorch {torch.__version__} has no element type {name!r}: upgrade PyTorch here")
         array = decoder.private().decode(node.children[0])
         try:
             tensor = torch.from_numpy(array)
             if name in _STAND_INS and tensor.dtype == _STAND_INS[name]:
                 tensor = tensor.view(dtype)
             if tensor.dtype != dtype:
-                raise TypeError(f"the array is of {tensor.dtype}")
+                raise TypeError(f"the array has dtype {tensor.dtype}")
             return tensor.requires_grad_(bool(gradient))
         except (TypeError, ValueError, RuntimeError) as error:
-            raise CorruptData(f"a tensor of {name} does not fit its array: {error}") from error
+            raise CorruptData(f"a tensor of {name} does not match its array: {error}") from error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def frame(collection: Collection) -> pl.DataFrame:
     """All tables as one frame."""
     tables.check(collection)
-    parts = [_frame_of(value, None) for value in collection]
+    parts = [_to_frame(value, None) for value in collection]
     return pl.concat(parts, rechunk=False) if parts else pl.DataFrame(schema=_schema(collection))
 
 
@@ -28,18 +28,18 @@ def scan(collection: Collection) -> pl.LazyFrame:
     def source(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        left = n_rows
+        remaining = n_rows
         # With a row limit the end is near, so a prefetched member may never be needed.
         values = iter(collection) if n_rows is None else collection.iterate(prefetch=0)
         for value in values:
-            made = _frame_of(value, with_columns)
+            member_frame = _to_frame(value, with_columns)
             del value
-            if left is not None:
-                made = made.head(left)
-                left -= made.height
-            yield made if predicate is None else made.filter(predicate)
-            del made
-            if left == 0:
+            if remaining is not None:
+                member_frame = member_frame.head(remaining)
+                remaining -= member_frame.height
+            yield member_frame if predicate is None else member_frame.filter(predicate)
+            del member_frame
+            if remaining == 0:
                 return
 
     return register_io_source(source, schema=_schema(collection), is_pure=True)
@@ -48,12 +48,12 @@ def scan(collection: Collection) -> pl.LazyFrame:
 def _schema(collection: Collection) -> Any:
     if collection.type == "polars.DataFrame" and len(collection):
         return collection[0].schema  # exact even for types that Arrow lacks
-    return _frame_of(tables.schema_of(collection).empty_table(), None).schema
+    return _to_frame(tables.schema_of(collection).empty_table(), None).schema
 
 
-def _frame_of(value: Any, columns: list[str] | None) -> pl.DataFrame:
+def _to_frame(value: Any, columns: list[str] | None) -> pl.DataFrame:
     if isinstance(value, pl.DataFrame):
         return value if columns is None else value.select(columns)
-    made = pl.from_arrow(tables.as_table(value, None, columns))
-    assert isinstance(made, pl.DataFrame)
-    return made
+    converted = pl.from_arrow(tables.as_table(value, None, columns))
+    assert isinstance(converted, pl.DataFrame)
+    return converted

@@ -22,8 +22,8 @@ def check(collection: Collection) -> None:
     if not collection.type:
         raise InvalidArgument(f"collection {collection.name!r} is empty, so it has no columns")
     raise InvalidArgument(
-        f"collection {collection.name!r} holds {collection.type}, not tables: members that are Arrow tables, record "
-        "batches, pandas or Polars data frames can be read as one"
+        f"collection {collection.name!r} holds {collection.type}, not tables: only Arrow tables, record batches, "
+        "pandas and Polars data frames can be read as one"
     )
 
 
@@ -48,8 +48,8 @@ def reader(collection: Collection, columns: Sequence[str] | None = None) -> Any:
     """All tables as one ``pyarrow.RecordBatchReader``; ``columns`` as for ``Collection.to_reader``."""
     import pyarrow as pa
 
-    wanted = projected(collection, columns)
-    return pa.RecordBatchReader.from_batches(wanted, _record_batches(collection, wanted, columns))
+    schema = projected_schema(collection, columns)
+    return pa.RecordBatchReader.from_batches(schema, _record_batches(collection, schema, columns))
 
 
 def table(collection: Collection) -> Any:
@@ -66,7 +66,7 @@ def batches(collection: Collection, rows: int) -> Iterator[Any]:
     return _equal_batches(_record_batches(collection, schema, None), rows)
 
 
-def projected(collection: Collection, columns: Sequence[str] | None) -> Any:
+def projected_schema(collection: Collection, columns: Sequence[str] | None) -> Any:
     """The schema of selected columns.
 
     Raises:
@@ -77,8 +77,8 @@ def projected(collection: Collection, columns: Sequence[str] | None) -> Any:
     schema = schema_of(collection)
     if columns is None:
         return schema
-    known = set(schema.names)
-    unknown = [name for name in columns if name not in known]
+    column_names = set(schema.names)
+    unknown = [name for name in columns if name not in column_names]
     if unknown:
         raise InvalidArgument(
             f"collection {collection.name!r} has no column {unknown[0]!r}: it has {', '.join(map(repr, schema.names))}"
@@ -101,16 +101,16 @@ def as_table(value: Any, schema: Any, columns: Sequence[str] | None = None) -> A
 
     kind = type(value).__module__.partition(".")[0]
     if kind == "pyarrow":
-        made = value if isinstance(value, pa.Table) else pa.Table.from_batches([value])
+        arrow_table = value if isinstance(value, pa.Table) else pa.Table.from_batches([value])
     elif kind == "polars":
-        made = (value if columns is None else value.select(columns)).to_arrow()
+        arrow_table = (value if columns is None else value.select(columns)).to_arrow()
     else:
-        made = _from_pandas(pa, value, schema)
+        arrow_table = _from_pandas(pa, value, schema)
     if columns is not None:
-        made = made.select(list(columns))
-    if schema is None or made.schema.equals(schema, check_metadata=True):
-        return made
-    return made.cast(schema)
+        arrow_table = arrow_table.select(list(columns))
+    if schema is None or arrow_table.schema.equals(schema, check_metadata=True):
+        return arrow_table
+    return arrow_table.cast(schema)
 
 
 def _from_pandas(pa: Any, value: Any, schema: Any) -> Any:
@@ -118,36 +118,36 @@ def _from_pandas(pa: Any, value: Any, schema: Any) -> Any:
         return pa.Table.from_pandas(value, schema=schema)
     except (pa.ArrowException, TypeError) as error:
         raise UnsupportedType(
-            f"a pandas.DataFrame of the collection cannot be read as Arrow: {error}; put frames whose columns hold one "
-            "type of data each"
+            f"a pandas.DataFrame of the collection cannot be read as Arrow: {error}; put frames whose columns each "
+            "hold a single type"
         ) from error
 
 
 def _record_batches(collection: Collection, schema: Any, columns: Sequence[str] | None) -> Iterator[Any]:
     members = collection.iterate()
     for value in members:
-        made = as_table(value, schema, columns)
+        arrow_table = as_table(value, schema, columns)
         del value
-        for batch in made.to_batches():
+        for batch in arrow_table.to_batches():
             yield batch
             del batch
-        del made
+        del arrow_table
 
 
 def _equal_batches(pieces: Iterator[Any], rows: int) -> Iterator[Any]:
     import pyarrow as pa
 
-    waiting: list[Any] = []
-    held = 0
+    pending: list[Any] = []
+    pending_rows = 0
     for piece in pieces:
         at = 0
-        while held + piece.num_rows - at >= rows:
-            waiting.append(piece.slice(at, rows - held))
-            at += rows - held
-            done, waiting, held = waiting, [], 0
-            yield done[0] if len(done) == 1 else pa.concat_batches(done)
+        while pending_rows + piece.num_rows - at >= rows:
+            pending.append(piece.slice(at, rows - pending_rows))
+            at += rows - pending_rows
+            complete, pending, pending_rows = pending, [], 0
+            yield complete[0] if len(complete) == 1 else pa.concat_batches(complete)
         if at < piece.num_rows:
-            waiting.append(piece.slice(at))
-            held += piece.num_rows - at
-    if waiting:
-        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            pending.append(piece.slice(at))
+            pending_rows += piece.num_rows - at
+    if pending:
+        yield pending[0] if len(pending) == 1 else pa.concat_batches(pending)

@@ -24,8 +24,8 @@ def check(collection: Collection, *, rows: bool) -> None:
     if collection.kind != "tensor":
         what = collection.type or "nothing"
         raise InvalidArgument(
-            f"collection {collection.name!r} holds {what}, not tensors: members that are NumPy arrays or PyTorch "
-            "tensors can be read as one"
+            f"collection {collection.name!r} holds {what}, not tensors: only NumPy arrays and PyTorch tensors can be "
+            "read as one"
         )
     if rows and collection.row_shape is None:
         raise InvalidArgument(
@@ -41,24 +41,24 @@ def batches(collection: Collection, rows: int) -> Iterator[Any]:
 
 
 def _equal_batches(collection: Collection, rows: int) -> Iterator[Any]:
-    waiting: list[Any] = []
-    held = 0
+    pending: list[Any] = []
+    pending_rows = 0
     for member in collection:
         at, length = 0, int(member.shape[0])
-        while held + length - at >= rows:
-            waiting.append(member[at : at + rows - held])
-            at += rows - held
-            done, waiting, held = waiting, [], 0
-            yield _joined(done)
+        while pending_rows + length - at >= rows:
+            pending.append(member[at : at + rows - pending_rows])
+            at += rows - pending_rows
+            complete, pending, pending_rows = pending, [], 0
+            yield _concatenate(complete)
         if at < length:
-            waiting.append(member[at:])
-            held += length - at
+            pending.append(member[at:])
+            pending_rows += length - at
         del member
-    if waiting:
-        yield _joined(waiting)
+    if pending:
+        yield _concatenate(pending)
 
 
-def _joined(parts: list[Any]) -> Any:
+def _concatenate(parts: list[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     if type(parts[0]).__module__.partition(".")[0] == "torch":

@@ -1,5 +1,5 @@
 """The operator: turns Stores into DaemonSets, labels nodes with a store, and holds pods until their objects exist.
 
-Pure functions decide what to do from what was observed (``children``, ``status``, ``labels``, ``gates``); a thin driver
-(``running``) watches, calls them, and writes.
+Pure functions decide what to do from what was observed (``state``); a thin driver (``main``, ``reconciler``) watches,
+calls them, and writes.
 """

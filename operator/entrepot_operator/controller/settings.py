@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from entrepot.errors import InvalidArgument
-from entrepot_io.placement.names import Site
 
-from entrepot_operator.controller.children import MANAGER
-from entrepot_operator.publishing.expiry import GRACE_SECONDS
+from entrepot_operator.controller.garbage_collection import GRACE_SECONDS
+from entrepot_operator.controller.state.owned_resources import MANAGER
+from entrepot_operator.placement.names import ClusterConfig
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Settings:
             must renew theirs first.
         sweep_seconds: interval of searches for leftovers of lost nodes.
         grace_seconds: between the end of a lease and the removal of its objects.
-        site: configuration of the stores, for pods scheduled near them.
+        cluster_config: configuration of the stores, for pods scheduled near them.
         gates: namespaces whose pods may wait for their objects; empty: all; None: none, which needs no permissions on
             pods.
         installation: whose replicas these are; distinguishes them from another installation in the same namespace.
@@ -43,24 +43,24 @@ class Settings:
     hold_seconds: float = 20.0
     sweep_seconds: float = 30.0
     grace_seconds: float = GRACE_SECONDS
-    site: Site = field(default_factory=Site)
+    cluster_config: ClusterConfig = field(default_factory=ClusterConfig)
     gates: tuple[str, ...] | None = ()
     installation: str = "entrepot"
 
     def __post_init__(self) -> None:
         if not self.namespace or not self.identity or not self.installation:
-            raise InvalidArgument("an operator has a namespace, an identity and an installation that are not empty")
+            raise InvalidArgument("the operator's namespace, identity and installation must not be empty")
         if not 0 <= self.port <= 65535:
-            raise InvalidArgument(f"a port is a number from 0 to 65535, not {self.port}")
+            raise InvalidArgument(f"the port must be between 0 and 65535, not {self.port}")
         for name in ("resync_seconds", "sweep_seconds"):
             if getattr(self, name) <= 0:
-                raise InvalidArgument(f"{name} is more than 0, not {getattr(self, name):g}")
+                raise InvalidArgument(f"{name} must be more than 0, not {getattr(self, name):g}")
         for name in ("hold_seconds", "grace_seconds"):
             if getattr(self, name) < 0:
-                raise InvalidArgument(f"{name} is 0 or more, not {getattr(self, name):g}")
+                raise InvalidArgument(f"{name} must be 0 or more, not {getattr(self, name):g}")
 
     @property
-    def manager_of_labels(self) -> str:
+    def label_manager(self) -> str:
         """The field manager of the nodes' labels: operators of several namespaces share nodes, and each removes only
         what it wrote itself.
         """

@@ -66,9 +66,9 @@ class S3Server:
         end = time.monotonic() + WATCHDOG_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
-                said = self._log.read_text()
+                log_text = self._log.read_text()
                 self.stop()
-                pytest.fail(f"the S3 server does not listen: {said}")
+                pytest.fail(f"the S3 server does not listen: {log_text}")
             time.sleep(0.02)
 
     def _answers(self) -> bool:

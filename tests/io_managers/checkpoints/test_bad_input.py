@@ -13,9 +13,9 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot_io.checkpoints import list_checkpoints, prune, verify
-from entrepot_io.checkpoints.manifest_text import FORMAT_VERSION
-from entrepot_io.checkpoints.progress import Progress
+from entrepot_checkpoints import list_checkpoints, prune, verify
+from entrepot_checkpoints.manifests.manifest_codec import FORMAT_VERSION
+from entrepot_checkpoints.progress import Progress
 
 
 def saved(store: entrepot.Store, target: Any) -> tuple[entrepot.ObjectID, Path]:
@@ -118,7 +118,7 @@ def test_a_chunk_that_is_too_short_or_gone_is_written_anew(
     assert not verify(folder("one"), quick=True).ok
     assert store.save(oid, folder("one")).written_bytes == 1_600_000
     chunk.unlink()
-    with pytest.raises(entrepot.ObjectLost, match="not there"):
+    with pytest.raises(entrepot.ObjectLost, match="does not exist: it was removed"):
         other.load(folder("one"))
     assert unharmed(other)
     assert store.save(oid, folder("one")).written_bytes == 1_600_000

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from entrepot_io.checkpoints import verify
+from entrepot_checkpoints import verify
 
 
 def test_a_collection_comes_back_in_another_store(start_daemon: Any, tmp_path: Any) -> None:
@@ -66,12 +66,12 @@ def test_a_slice_is_saved_as_a_collection_of_its_members(
     assert isinstance(found, entrepot.Collection)
     assert (found.id, found.name, found.rows) == (oid, name, part.rows)
     assert found.ids == part.ids
-    assert [int(one[0]) for one in found] == list(range(6))[kept]
+    assert [int(member[0]) for member in found] == list(range(6))[kept]
     assert len(other.list("*")) == 1 + len(part)
     # Where the whole collection exists, the slice becomes a collection beside it.
     assert store.load(folder("part")) == oid
     assert len(whole) == 6
-    assert [len(one) for one in store.get(oid)] == [len(one) for one in part]
+    assert [len(member) for member in store.get(oid)] == [len(member) for member in part]
 
 
 def test_a_slice_of_what_was_made_anew_is_saved_anew(store: entrepot.Store, other: entrepot.Store, folder: Any) -> None:
@@ -81,7 +81,7 @@ def test_a_slice_of_what_was_made_anew_is_saved_anew(store: entrepot.Store, othe
     builder.extend([np.full(7, index) for index in range(10, 13)])
     store.save(builder.seal()[1:3], folder("part"))
     other.load(folder("part"))
-    assert [one.tolist() for one in other.get_by_name("arrays[1:3]")] == [[11] * 7, [12] * 7]
+    assert [member.tolist() for member in other.get_by_name("arrays[1:3]")] == [[11] * 7, [12] * 7]
 
 
 FRAMES: dict[str, Callable[[int], Any]] = {
@@ -107,7 +107,7 @@ def test_a_collection_of_tables_is_a_parquet_data_set(
         assert other.load(url, **options) == sealed.id
         found = other.get_by_name("orders")
         assert (found.ids, found.rows, found.type) == (sealed.ids, sealed.rows, sealed.type)
-        assert all(type(one) is type(make(0)) and one.equals(make(n)) for n, one in enumerate(found))
+        assert all(type(table) is type(make(0)) and table.equals(make(n)) for n, table in enumerate(found))
         other.delete(found.ids[2])
     store.delete(sealed.ids[1])
     assert store.load(url, replace=True, **options) == sealed.id

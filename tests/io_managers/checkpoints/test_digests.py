@@ -7,8 +7,8 @@ from pathlib import Path
 import entrepot
 import numpy as np
 import pytest
-from entrepot_io.checkpoints import digests
-from entrepot_io.checkpoints.keeping import verify
+from entrepot_checkpoints.manifests import digests
+from entrepot_checkpoints.retention import verify
 
 MIB = 1 << 20
 
@@ -41,7 +41,7 @@ def test_both_kinds_lie_beside_each_other(
         store.save(first, str(tmp_path / "a"))
         assert all(len(name) == 64 for name in names(tmp_path))
     store.save([first, second], str(tmp_path / "b"))
-    kinds = {name.startswith(digests.PREFIX) for name in names(tmp_path)}
+    kinds = {name.startswith(digests.BLAKE3_PREFIX) for name in names(tmp_path)}
     assert kinds == {True, False}
     for name in ("a", "b"):
         assert verify(str(tmp_path / name)).ok
@@ -60,7 +60,7 @@ def test_loading_needs_no_blake3_and_verifying_says_what_to_install(
     with monkeypatch.context() as patched:
         patched.setattr(digests, "_hasher", None)  # detect blake3 again
         store.save(oid, str(tmp_path / "a"))
-    assert all(name.startswith(digests.PREFIX) for name in names(tmp_path))
+    assert all(name.startswith(digests.BLAKE3_PREFIX) for name in names(tmp_path))
     store.load(str(tmp_path / "a"))  # existing objects are compared byte by byte
     store.delete(oid)
     store.load(str(tmp_path / "a"))

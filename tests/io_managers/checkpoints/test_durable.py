@@ -15,8 +15,9 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot import cli
-from entrepot_io import connections, handoff
-from entrepot_io.checkpoints import list_checkpoints, local_files, prune
+from entrepot_checkpoints import list_checkpoints, prune
+from entrepot_checkpoints.storage import local_files
+from entrepot_io import connections, values
 
 
 @pytest.fixture
@@ -105,14 +106,14 @@ def test_only_what_matches_is_durable(daemon: Any, folder: Any, reboot: Callable
     with connect(daemon, durable) as store:
         kept = store.put(b"kept", name="model_1")
         lost = store.put(b"lost", name="other")
-        told = store.put(b"told")
-        store.make_durable(told)
+        explicit = store.put(b"explicit")
+        store.make_durable(explicit)
         later = store.put(b"later")
         store.set_name("model_2", later)
     reboot()
     with connect(daemon, durable) as store:
         assert store.get(kept) == b"kept"
-        assert store.get(told) == b"told"
+        assert store.get(explicit) == b"explicit"
         assert store.get_by_name("model_2") == b"later"
         with pytest.raises(entrepot.ObjectNotFound):
             store.get(lost)
@@ -124,15 +125,15 @@ def test_what_is_replaced_or_deleted_does_not_come_back(daemon: Any, folder: Any
     with connect(daemon, folder.url) as store:
         oid = store.put(b"first", name="n")
         store.put(b"second", id=oid, replace=True)
-        gone = store.put(b"gone", name="gone")
-        assert store.delete(gone)
+        deleted = store.put(b"gone", name="gone")
+        assert store.delete(deleted)
         store.unset_name("gone")
-        assert not store.exists(gone)
+        assert not store.exists(deleted)
     reboot()
     with connect(daemon, folder.url) as store:
         assert store.get_by_name("n") == b"second"
         with pytest.raises(entrepot.ObjectNotFound):
-            store.get(gone)
+            store.get(deleted)
         with pytest.raises(entrepot.ObjectNotFound):
             store.get_by_name("gone")
 
@@ -223,7 +224,7 @@ def test_a_tier_that_fails(daemon: Any, folder: Any, monkeypatch: pytest.MonkeyP
     assert store.get(oid) == b"x"
     store.make_durable(oid)
     store.close()
-    assert [one.name for one in list_checkpoints(folder.url)] == [str(oid)]
+    assert [checkpoint.name for checkpoint in list_checkpoints(folder.url)] == [str(oid)]
 
 
 def test_a_damaged_tier_is_never_data(daemon: Any, folder: Any, reboot: Callable[[], None]) -> None:
@@ -250,22 +251,22 @@ def test_a_reference_finds_its_value_after_reboots(
     def session() -> entrepot.Store:
         return connections.session_store(daemon.address, "tests", "run", None)
 
-    first = handoff.put_value(session(), "task/a", np.arange(50_000))
-    changed = handoff.put_value(session(), "task/b", b"old")
-    handoff.put_value(session(), "task/b", b"new")
+    first = values.put_value(session(), "task/a", np.arange(50_000))
+    changed = values.put_value(session(), "task/b", b"old")
+    values.put_value(session(), "task/b", b"new")
     reboot()
-    assert (handoff.get_value(first, address=daemon.address) == np.arange(50_000)).all()
-    second = handoff.put_value(session(), "task/a", np.arange(50_000))  # the task was rerun, with the same result
-    assert handoff.get_by_key(session(), "task/b", recorded=None) == b"new"
+    assert (values.get_value(first, address=daemon.address) == np.arange(50_000)).all()
+    second = values.put_value(session(), "task/a", np.arange(50_000))  # the task was rerun, with the same result
+    assert values.get_by_key(session(), "task/b", recorded=None) == b"new"
     with pytest.raises(entrepot.ObjectLost):
-        handoff.get_value(changed, address=daemon.address)
+        values.get_value(changed, address=daemon.address)
     reboot()
     for reference in (first, second):
-        assert (handoff.get_value(reference, address=daemon.address) == np.arange(50_000)).all()
-        assert len(handoff.get_by_key(session(), "task/a", recorded=reference)) == 50_000
+        assert (values.get_value(reference, address=daemon.address) == np.arange(50_000)).all()
+        assert len(values.get_by_key(session(), "task/a", recorded=reference)) == 50_000
     with pytest.raises(entrepot.ObjectLost):
-        handoff.get_value(changed, address=daemon.address)
-    assert handoff.key_exists(session(), "task/a")
+        values.get_value(changed, address=daemon.address)
+    assert values.key_exists(session(), "task/a")
 
 
 def test_what_is_loaded_into_a_durable_session_is_durable(
@@ -286,8 +287,8 @@ def test_what_is_loaded_into_a_durable_session_is_durable(
 
 def test_pruning_keeps_what_is_durable(daemon: Any, folder: Any, reboot: Callable[[], None]) -> None:
     with connect(daemon, folder.url) as store:
-        kept, gone = store.put(np.arange(90_000)), store.put(np.arange(80_000))
-        store.delete(gone)
+        kept, deleted = store.put(np.arange(90_000)), store.put(np.arange(80_000))
+        store.delete(deleted)
         assert prune(folder.url).chunks == 1
     reboot()
     with connect(daemon, folder.url) as store:

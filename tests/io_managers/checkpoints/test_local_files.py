@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot_io.checkpoints.local_files import BLOCK_BYTES, DIRECT_FROM_BYTES, PIECE_BYTES, write_file
+from entrepot_checkpoints.storage.local_files import BLOCK_BYTES, DIRECT_FROM_BYTES, PIECE_BYTES, write_file
 
 LENGTHS = [0, 1, DIRECT_FROM_BYTES - 1, DIRECT_FROM_BYTES, DIRECT_FROM_BYTES + 1, 2 * PIECE_BYTES + BLOCK_BYTES + 7]
 
 
-class Writes:
+class WriteRecorder:
     """Records every ``os.write``, and can alter what is written.
 
     Attributes:
@@ -44,8 +44,8 @@ class Writes:
 
 
 @pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
-    return Writes(monkeypatch)
+def writes(monkeypatch: pytest.MonkeyPatch) -> WriteRecorder:
+    return WriteRecorder(monkeypatch)
 
 
 def _memory(nbytes: int, offset: int = 0) -> memoryview:
@@ -69,7 +69,7 @@ def _takes_direct_writes(folder: Path) -> bool:
 
 @pytest.mark.parametrize("offset", [0, 64, 1])
 @pytest.mark.parametrize("nbytes", LENGTHS)
-def test_what_is_written_is_what_was_given(tmp_path: Path, writes: Writes, nbytes: int, offset: int) -> None:
+def test_what_is_written_is_what_was_given(tmp_path: Path, writes: WriteRecorder, nbytes: int, offset: int) -> None:
     if not _takes_direct_writes(tmp_path):
         pytest.skip("this folder's file system has no direct writes")
     data = _memory(nbytes, offset)
@@ -79,12 +79,14 @@ def test_what_is_written_is_what_was_given(tmp_path: Path, writes: Writes, nbyte
     assert sum(length for _, length in writes.seen) == nbytes
 
 
-def test_what_need_not_be_synced_stays_in_the_page_cache(tmp_path: Path, writes: Writes) -> None:
+def test_what_need_not_be_synced_stays_in_the_page_cache(tmp_path: Path, writes: WriteRecorder) -> None:
     write_file(str(tmp_path / "file"), _memory(PIECE_BYTES), False)
     assert writes.direct == 0
 
 
-def test_a_file_system_without_direct_writes(tmp_path: Path, writes: Writes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_direct_writes(
+    tmp_path: Path, writes: WriteRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = fcntl.fcntl
 
     def refuse(file: int, command: int, argument: int = 0) -> int:
@@ -99,7 +101,7 @@ def test_a_file_system_without_direct_writes(tmp_path: Path, writes: Writes, mon
     assert writes.direct == 0
 
 
-def test_a_disk_with_larger_blocks(tmp_path: Path, writes: Writes) -> None:
+def test_a_disk_with_larger_blocks(tmp_path: Path, writes: WriteRecorder) -> None:
     def refuse(direct: bool, data: memoryview) -> memoryview:
         if direct:
             raise OSError(errno.EINVAL, "Invalid argument")
@@ -113,7 +115,7 @@ def test_a_disk_with_larger_blocks(tmp_path: Path, writes: Writes) -> None:
 
 @pytest.mark.parametrize("taken", [512, BLOCK_BYTES, BLOCK_BYTES + 512])
 @pytest.mark.parametrize("offset", [0, 64])
-def test_a_disk_that_takes_a_part(tmp_path: Path, writes: Writes, taken: int, offset: int) -> None:
+def test_a_disk_that_takes_a_part(tmp_path: Path, writes: WriteRecorder, taken: int, offset: int) -> None:
     writes.spoil = lambda direct, data: data[:taken] if direct and not writes.direct else data
     data = _memory(PIECE_BYTES + 5, offset)
     write_file(str(tmp_path / "file"), data, True)
@@ -121,7 +123,7 @@ def test_a_disk_that_takes_a_part(tmp_path: Path, writes: Writes, taken: int, of
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_fails_leaves_what_was_there(tmp_path: Path, writes: Writes, number: int) -> None:
+def test_a_disk_that_fails_leaves_what_was_there(tmp_path: Path, writes: WriteRecorder, number: int) -> None:
     (tmp_path / "file").write_bytes(b"before")
 
     def fail(direct: bool, data: memoryview) -> memoryview:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from entrepot.errors import CorruptData, VersionMismatch
 from entrepot.ids import ObjectID
-from entrepot_io.checkpoints.chunks import identified
-from entrepot_io.checkpoints.manifest import Chunk, Manifest, SavedObject, TableFile
-from entrepot_io.checkpoints.manifest_text import from_text, header_of, info_of, to_text
+from entrepot_checkpoints.manifests.manifest import Chunk, Manifest, SavedObject, TableFile
+from entrepot_checkpoints.manifests.manifest_codec import decode_header, decode_manifest, encode_manifest, info_of
+from entrepot_checkpoints.storage.chunks import chunk_from_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ DIGEST = st.binary(min_size=32, max_size=32).map(bytes.hex)
 def chunks(draw: st.DrawFn) -> Chunk:
     if draw(st.booleans()):
         data = draw(st.binary(min_size=1, max_size=40))
-        return replace(identified(data), data=data)
+        return replace(chunk_from_bytes(data), data=data)
     return Chunk(draw(DIGEST), draw(st.integers(1, 2**40)), draw(st.integers(0, 2**32 - 1)))
 
 
@@ -70,20 +70,20 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 def read(text: bytes) -> Manifest:
-    return from_text(text, "somewhere")
+    return decode_manifest(text, "somewhere")
 
 
 @given(manifests())
 def test_what_was_written_is_read(manifest: Manifest) -> None:
-    text = to_text(manifest)
+    text = encode_manifest(manifest)
     assert read(text) == manifest
-    assert header_of(text, "url") == info_of(manifest, "url", "")
-    assert header_of(text.partition(b"\n")[0], "url") == info_of(manifest, "url", "")
+    assert decode_header(text, "url") == info_of(manifest, "url", "")
+    assert decode_header(text.partition(b"\n")[0], "url") == info_of(manifest, "url", "")
 
 
 @given(manifests(), st.data())
 def test_whatever_is_cut_off_or_changed_is_seen(manifest: Manifest, data: Any) -> None:
-    text = to_text(manifest)
+    text = encode_manifest(manifest)
     cut = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(CorruptData):
         read(text[:cut])
@@ -99,7 +99,7 @@ def test_whatever_is_cut_off_or_changed_is_seen(manifest: Manifest, data: Any) -
 
 @given(manifests(), st.data())
 def test_a_changed_header_is_seen_or_means_the_same(manifest: Manifest, data: Any) -> None:
-    text = to_text(manifest)
+    text = encode_manifest(manifest)
     at = data.draw(st.integers(0, text.index(b"\n")))
     changed = text[:at] + bytes([data.draw(st.integers(0, 255))]) + text[at + 1 :]
     with suppress(CorruptData, VersionMismatch):
@@ -126,7 +126,7 @@ def test_a_body_of_wrong_fields_is_refused_though_its_checksum_fits(manifest: Ma
     import hashlib
     import json
 
-    header, body, _ = to_text(manifest).split(b"\n")
+    header, body, _ = encode_manifest(manifest).split(b"\n")
     fields = json.loads(body)
     place: Any = fields
     while True:
@@ -140,15 +140,15 @@ def test_a_body_of_wrong_fields_is_refused_though_its_checksum_fits(manifest: Ma
         place[key] = wrong
         break
     changed = json.dumps(fields).encode()
-    said = json.loads(header)
-    said["body_bytes"], said["body_sha256"] = len(changed), hashlib.sha256(changed).hexdigest()
+    header_fields = json.loads(header)
+    header_fields["body_bytes"], header_fields["body_sha256"] = len(changed), hashlib.sha256(changed).hexdigest()
     try:
-        again = read(json.dumps(said).encode() + b"\n" + changed + b"\n")
+        again = read(json.dumps(header_fields).encode() + b"\n" + changed + b"\n")
     except CorruptData:
         return
     assert isinstance(again, Manifest)
-    for one in again.objects:
-        for index, offset, length in (extent for buffer in one.buffers for extent in buffer):
+    for entry in again.objects:
+        for index, offset, length in (extent for buffer in entry.buffers for extent in buffer):
             assert 0 <= offset < offset + length <= again.chunks[index].nbytes
         # Tables of a collection have a directory of their own; all other files are directly beside the manifest.
-        assert one.file is None or "/" not in one.file.name.removeprefix("data/")
+        assert entry.file is None or "/" not in entry.file.name.removeprefix("data/")

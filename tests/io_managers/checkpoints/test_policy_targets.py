@@ -9,10 +9,10 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot import parts
-from entrepot_io.handoff import get_value, put_value
-from entrepot_io.policy import PolicyError, PolicyRuntime, RerunNeeded, Task, parse_policy
-from entrepot_io.policy.checks import probe
+from entrepot import raw_objects
+from entrepot_io.values import get_value, put_value
+from entrepot_policy import PolicyError, PolicyRuntime, RerunNeeded, Task, parse_policy
+from entrepot_policy.rules.validation import probe_targets
 
 
 def runtime_of(store: entrepot.Store, target: Any) -> PolicyRuntime:
@@ -30,19 +30,19 @@ def test_a_policy_on_s3(store: entrepot.Store, s3: Any, tmp_path: Path, monkeypa
         runtime_of(store, s3)
     monkeypatch.setenv("POLICY_TEST_SECRET", "secret")
     runtime = runtime_of(store, s3)
-    assert probe(runtime.policy.all_targets()) == []
+    assert probe_targets(runtime.policy.all_targets()) == []
     references = []
     for number in range(3):
         session = runtime.session(f"run-{number}")
         with runtime.task(Task("kedro", "p", f"run-{number}", "one")) as task:
             value = np.arange(20_000) + number
             references.append(task.write(session, lambda: put_value(session, "node:one", value)))  # noqa: B023
-        parts.discard(session, references[-1].id)
+        raw_objects.discard(session, references[-1].id)
     for number in (1, 2):
         reference = references[number]
         found = runtime.read(reference, lambda: get_value(reference, address=store.address))  # noqa: B023
         assert (found == np.arange(20_000) + number).all()
-    with pytest.raises(RerunNeeded, match="in no checkpoint"):
+    with pytest.raises(RerunNeeded, match="not checkpointed"):
         runtime.read(references[0], lambda: get_value(references[0], address=store.address))
     report = runtime.run_ended(runtime.session("run-2"))
     assert report.problems == []

@@ -12,9 +12,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from entrepot import parts
-from entrepot_io.checkpoints import Progress, SaveReport
-from entrepot_io.checkpoints.chunks import CHUNK_BYTES, PACK_BELOW_BYTES, SMALL_BELOW_BYTES, SMALL_CHUNK_BYTES
+from entrepot import raw_objects
+from entrepot_checkpoints import Progress, SaveReport
+from entrepot_checkpoints.storage.chunks import CHUNK_BYTES, PACK_BELOW_BYTES, SMALL_BELOW_BYTES, SMALL_CHUNK_BYTES
 
 VALUES: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
@@ -58,7 +58,7 @@ def test_a_value_comes_back_in_another_store(
     assert other.load(folder("one")) == oid
     assert equal(other.get(oid), value())
     assert other.resolve("it") == oid
-    assert parts.read(other, oid).tree == parts.read(store, oid).tree
+    assert raw_objects.read(other, oid).tree == raw_objects.read(store, oid).tree
 
 
 def test_every_kind_of_target_takes_a_session(store: entrepot.Store, other: entrepot.Store, target: Any) -> None:
@@ -77,9 +77,9 @@ def test_every_kind_of_target_takes_a_session(store: entrepot.Store, other: entr
 
 def test_a_list_comes_back_in_its_order(store: entrepot.Store, other: entrepot.Store, folder: Any) -> None:
     ids = store.put_many([f"value {i}".encode() * 100 for i in range(2000)])
-    wanted = [*ids[::-1], ids[0]]
-    store.save(wanted, folder("many"))
-    assert other.load(folder("many")) == wanted
+    expected = [*ids[::-1], ids[0]]
+    store.save(expected, folder("many"))
+    assert other.load(folder("many")) == expected
     assert other.get_many(ids) == store.get_many(ids)
 
 
@@ -175,7 +175,7 @@ def test_progress_ends_at_the_total(store: entrepot.Store, other: entrepot.Store
         move(seen.append)
         assert seen[-1].done_bytes == seen[-1].total_bytes > 40_000_000
         assert seen[-1].done_objects == seen[-1].total_objects == 4
-        assert [one.done_bytes for one in seen] == sorted(one.done_bytes for one in seen)
+        assert [report.done_bytes for report in seen] == sorted(report.done_bytes for report in seen)
 
 
 @pytest.mark.slow

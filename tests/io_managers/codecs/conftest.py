@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from entrepot._codecs_builtin import codec_specs as builtin_specs
+from entrepot._codecs.builtin import codec_specs as builtin_specs
 from entrepot.codec import CodecRegistry, CopyMode, Decoder, encode_value, unpack_tree
 from entrepot_io.codecs import codec_specs
 

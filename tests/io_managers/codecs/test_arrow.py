@@ -40,61 +40,65 @@ def arrays(count: int) -> dict[str, Any]:
     holes = [None if number % 3 == 1 else number % 100 for number in numbers]
     text = [None if number % 4 == 2 else f"s{number}" * (number % 5 * 4) for number in numbers]
     lists = [None if number % 5 == 3 else holes[number : number + 3] for number in numbers]
-    made: dict[str, Any] = {"null": pa.nulls(count)}
+    arrays_by_name: dict[str, Any] = {"null": pa.nulls(count)}
     integers = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64())
     for kind in (*integers, pa.float32(), pa.float64()):
-        made[str(kind)] = pa.array(holes, kind)
-    made["halffloat"] = pa.array([None if item is None else np.float16(item) for item in holes], pa.float16())
+        arrays_by_name[str(kind)] = pa.array(holes, kind)
+    arrays_by_name["halffloat"] = pa.array([None if item is None else np.float16(item) for item in holes], pa.float16())
     for kind in (pa.date32(), pa.time32("s"), pa.time32("ms")):
-        made[str(kind)] = pa.array(holes, pa.int32()).cast(kind)
+        arrays_by_name[str(kind)] = pa.array(holes, pa.int32()).cast(kind)
     for kind in (pa.timestamp("us"), pa.timestamp("ns", "Europe/Berlin"), pa.time64("ns"), pa.duration("ms")):
-        made[str(kind)] = pa.array(holes, pa.int64()).cast(kind)
-    made["date64"] = made["date32[day]"].cast(pa.date64())
-    made["bool"] = pa.array([None if item is None else bool(item % 2) for item in holes])
+        arrays_by_name[str(kind)] = pa.array(holes, pa.int64()).cast(kind)
+    arrays_by_name["date64"] = arrays_by_name["date32[day]"].cast(pa.date64())
+    arrays_by_name["bool"] = pa.array([None if item is None else bool(item % 2) for item in holes])
     decimals = [None if item is None else Decimal(item) for item in holes]
     for kind in (pa.decimal128(20, 2), pa.decimal256(50, 2)):
-        made[str(kind)] = pa.array(decimals, kind)
+        arrays_by_name[str(kind)] = pa.array(decimals, kind)
     for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view()):
-        made[str(kind)] = pa.array(text, kind)
-    made["fixed-size binary"] = pa.array([None if item is None else b"%04d" % item for item in holes], pa.binary(4))
-    made["interval"] = pa.array([None if item is None else pa.MonthDayNano([item, 1, 2]) for item in holes])
+        arrays_by_name[str(kind)] = pa.array(text, kind)
+    arrays_by_name["fixed-size binary"] = pa.array(
+        [None if item is None else b"%04d" % item for item in holes], pa.binary(4)
+    )
+    arrays_by_name["interval"] = pa.array([None if item is None else pa.MonthDayNano([item, 1, 2]) for item in holes])
     for kind in (
         pa.list_(pa.int64()),
         pa.large_list(pa.int64()),
         pa.list_view(pa.int64()),
         pa.large_list_view(pa.int64()),
     ):
-        made[str(kind)] = pa.array(lists, kind)
-    made["list of lists of text"] = pa.array(
+        arrays_by_name[str(kind)] = pa.array(lists, kind)
+    arrays_by_name["list of lists of text"] = pa.array(
         [None if item is None else [text[:2], None, []] for item in lists], pa.list_(pa.list_(pa.string()))
     )
-    made["fixed-size list"] = pa.array([None if item is None else [1, None] for item in lists], pa.list_(pa.int32(), 2))
-    made["struct"] = pa.array(
+    arrays_by_name["fixed-size list"] = pa.array(
+        [None if item is None else [1, None] for item in lists], pa.list_(pa.int32(), 2)
+    )
+    arrays_by_name["struct"] = pa.array(
         [None if n % 5 == 3 else {"a": n, "b": text[n], "c": [{"d": text[n]}]} for n in numbers],
         pa.struct({"a": pa.int64(), "b": pa.string(), "c": pa.list_(pa.struct({"d": pa.string()}))}),
     )
-    made["map"] = pa.array(
+    arrays_by_name["map"] = pa.array(
         [None if n % 5 == 3 else [(f"k{n}", n), ("z", None)] for n in numbers], pa.map_(pa.string(), pa.int32())
     )
-    made["dictionary"] = pa.array(text, pa.string()).dictionary_encode()
-    made["ordered dictionary"] = pa.DictionaryArray.from_arrays(
+    arrays_by_name["dictionary"] = pa.array(text, pa.string()).dictionary_encode()
+    arrays_by_name["ordered dictionary"] = pa.DictionaryArray.from_arrays(
         pa.array([n % 2 for n in numbers], pa.int8()), pa.array(["x", "y"]), ordered=True
     )
-    made["list of dictionaries"] = pa.array(
+    arrays_by_name["list of dictionaries"] = pa.array(
         [None if n % 5 == 3 else [text[n]] for n in numbers], pa.list_(pa.dictionary(pa.int32(), pa.string()))
     )
-    made["run-end encoded"] = run_end_encode(pa.array([n // 3 for n in numbers], pa.int64()))
+    arrays_by_name["run-end encoded"] = run_end_encode(pa.array([n // 3 for n in numbers], pa.int64()))
     codes = pa.array([n % 2 for n in numbers], pa.int8())
     both = [pa.array(numbers, pa.int64()), pa.array([f"u{n}" for n in numbers], pa.string())]
-    made["sparse union"] = pa.UnionArray.from_sparse(codes, both)
-    made["dense union"] = pa.UnionArray.from_dense(
+    arrays_by_name["sparse union"] = pa.UnionArray.from_sparse(codes, both)
+    arrays_by_name["dense union"] = pa.UnionArray.from_dense(
         codes, pa.array([n // 2 for n in numbers], pa.int32()), both, ["p", "q"], [0, 1]
     )
     uuids = pa.array([bytes([n % 256] * 16) for n in numbers], pa.binary(16))
-    made["uuid"] = pa.ExtensionArray.from_storage(pa.uuid(), uuids)
+    arrays_by_name["uuid"] = pa.ExtensionArray.from_storage(pa.uuid(), uuids)
     pairs = pa.array([[n, n] for n in numbers], pa.list_(pa.int32(), 2))
-    made["tensor"] = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), (2,)), pairs)
-    return made
+    arrays_by_name["tensor"] = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), (2,)), pairs)
+    return arrays_by_name
 
 
 ARRAYS = {count: arrays(count) for count in (0, 1, 50)}

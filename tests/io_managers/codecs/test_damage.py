@@ -241,10 +241,10 @@ def expect_corrupt(stored: Any, root: Node, match: str) -> None:
 def test_a_short_buffer_names_both_lengths(put: Any) -> None:
     stored, root = tree_of(put, np.arange(1000))
     stored.buffers[0] = stored.buffers[0][:-1]
-    expect_corrupt(stored, root, "need 8000 bytes, it has 7999")
+    expect_corrupt(stored, root, "require 8000 bytes, but it has 7999")
     stored, root = tree_of(put, pa.array(np.arange(1000)))
     stored.buffers[0] = stored.buffers[0][:-1]
-    expect_corrupt(stored, root, "7999 bytes, 8000 are needed")
+    expect_corrupt(stored, root, "7999 bytes, but needs 8000")
 
 
 def test_objects_are_never_made_from_stored_bytes(put: Any) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from entrepot._codecs_builtin import codec_specs as builtin_specs
+from entrepot._codecs.builtin import codec_specs as builtin_specs
 from entrepot.codec import CodecRegistry, Decoder, unpack_tree
 from entrepot_io.codecs import codec_specs
 

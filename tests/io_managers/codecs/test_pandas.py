@@ -175,7 +175,9 @@ def test_objects_come_back_as_the_same_objects(round_trip: Any, name: str) -> No
     value = series(COLUMNS[name])
     back = round_trip(value)
     assert list(map(type, back)) == list(map(type, value))
-    assert all(one is other for one, other in zip(back, value, strict=True) if other is None or other is pd.NA)
+    assert all(
+        restored is other for restored, other in zip(back, value, strict=True) if other is None or other is pd.NA
+    )
 
 
 def test_text_of_mixed_absence_keeps_both_kinds(round_trip: Any) -> None:
@@ -289,7 +291,7 @@ def test_columns_are_not_copied_on_get(put: Any, value: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("value", [_interleaved(), pd.DataFrame(np.zeros((10_000, 50)))], ids=["mixed", "one dtype"])
 def test_consolidated_blocks_are_handed_over_whole(value: pd.DataFrame) -> None:
-    from entrepot._codecs_builtin import codec_specs as builtin_specs
+    from entrepot._codecs.builtin import codec_specs as builtin_specs
     from entrepot.codec import CodecRegistry, encode_value
     from entrepot_io.codecs import codec_specs
 

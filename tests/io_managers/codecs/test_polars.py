@@ -15,33 +15,33 @@ NEWEST = pl.CompatLevel.newest()
 
 
 def _columns() -> dict[str, pl.Series]:
-    made: dict[str, pl.Series] = {}
+    columns: dict[str, pl.Series] = {}
     integers = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64]
     wide = [getattr(pl, name) for name in ("Int128", "UInt128") if hasattr(pl, name)]
     for kind in (*integers, pl.Float32, pl.Float64, *wide):
-        made[str(kind)] = pl.Series([1, None, 3, 100], dtype=kind)
+        columns[str(kind)] = pl.Series([1, None, 3, 100], dtype=kind)
     for kind in wide:
-        made[f"large {kind}"] = pl.Series([2**100, None, 0, 1], dtype=kind)
+        columns[f"large {kind}"] = pl.Series([2**100, None, 0, 1], dtype=kind)
     words = ["a", None, "b" * 30, ""]
-    made["String"] = pl.Series(words)
-    made["Binary"] = pl.Series([None if word is None else word.encode() for word in words])
-    made["Categorical"] = pl.Series(["a", None, "b", "a"], dtype=pl.Categorical)
-    made["Enum"] = pl.Series(["x", None, "y", "x"], dtype=pl.Enum(["y", "x", "unused"]))
-    made["Decimal"] = pl.Series([Decimal("1.5"), None] * 2, dtype=pl.Decimal(20, 3))
-    made["Array"] = pl.Series([[1, 2], None, [3, 4], [5, 6]], dtype=pl.Array(pl.Int16, 2))
-    made["List"] = pl.Series([[1], None, [], [2, 3]])
-    made["Struct"] = pl.Series([{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}, {"a": 1, "b": []}])
-    made["List of Categorical"] = pl.Series([["a"], None, ["b"], []], dtype=pl.List(pl.Categorical))
-    made["Struct of Enum"] = pl.Series([{"e": "y"}] * 4, dtype=pl.Struct({"e": pl.Enum(["y", "x"])}))
-    made["Date"] = pl.Series([dt.date(2020, 1, 1), None] * 2)
-    made["Time"] = pl.Series([dt.time(1, 2, 3, 4), None] * 2)
+    columns["String"] = pl.Series(words)
+    columns["Binary"] = pl.Series([None if word is None else word.encode() for word in words])
+    columns["Categorical"] = pl.Series(["a", None, "b", "a"], dtype=pl.Categorical)
+    columns["Enum"] = pl.Series(["x", None, "y", "x"], dtype=pl.Enum(["y", "x", "unused"]))
+    columns["Decimal"] = pl.Series([Decimal("1.5"), None] * 2, dtype=pl.Decimal(20, 3))
+    columns["Array"] = pl.Series([[1, 2], None, [3, 4], [5, 6]], dtype=pl.Array(pl.Int16, 2))
+    columns["List"] = pl.Series([[1], None, [], [2, 3]])
+    columns["Struct"] = pl.Series([{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}, {"a": 1, "b": []}])
+    columns["List of Categorical"] = pl.Series([["a"], None, ["b"], []], dtype=pl.List(pl.Categorical))
+    columns["Struct of Enum"] = pl.Series([{"e": "y"}] * 4, dtype=pl.Struct({"e": pl.Enum(["y", "x"])}))
+    columns["Date"] = pl.Series([dt.date(2020, 1, 1), None] * 2)
+    columns["Time"] = pl.Series([dt.time(1, 2, 3, 4), None] * 2)
     zoned = pl.Series([dt.datetime(2020, 1, 1), None] * 2).dt.replace_time_zone("Europe/Berlin")
-    made["Datetime in a zone"] = zoned.dt.cast_time_unit("ns")
-    made["Duration"] = pl.Series([dt.timedelta(1), None] * 2, dtype=pl.Duration("ms"))
-    made["Null"] = pl.Series([None] * 4)
-    made["Boolean"] = pl.Series([True, None, False, True])
-    made["Object"] = pl.Series([1, "a", None, (1, 2)], dtype=pl.Object)
-    return {name: column.alias(name) for name, column in made.items()}
+    columns["Datetime in a zone"] = zoned.dt.cast_time_unit("ns")
+    columns["Duration"] = pl.Series([dt.timedelta(1), None] * 2, dtype=pl.Duration("ms"))
+    columns["Null"] = pl.Series([None] * 4)
+    columns["Boolean"] = pl.Series([True, None, False, True])
+    columns["Object"] = pl.Series([1, "a", None, (1, 2)], dtype=pl.Object)
+    return {name: column.alias(name) for name, column in columns.items()}
 
 
 COLUMNS = _columns()

@@ -35,7 +35,7 @@ def test_names_and_types_have_one_owner() -> None:
 def test_nothing_heavy_is_imported_before_a_value_needs_it() -> None:
     script = """
 import sys
-from entrepot._codecs_builtin import codec_specs as builtin_specs
+from entrepot._codecs.builtin import codec_specs as builtin_specs
 from entrepot.codec import CodecRegistry, encode_value
 from entrepot_io.codecs import codec_specs
 registry = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)

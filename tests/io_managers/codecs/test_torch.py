@@ -39,8 +39,8 @@ def test_nothing_is_copied_and_writing_reaches_nobody(module_daemon: Any) -> Non
     with entrepot.connect(module_daemon.address, scope="torch") as store:
         oid = store.put(torch.arange(500_000))
         assert store.info(oid).type == "torch.Tensor"
-        one, other = store.get(oid), store.get(oid)
-        one[7] = -1
+        first, other = store.get(oid), store.get(oid)
+        first[7] = -1
         assert int(other[7]) == 7
         assert int(store.get(oid)[7]) == 7
         assert int(store.get(oid, copy="always")[499_999]) == 499_999

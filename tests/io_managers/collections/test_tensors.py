@@ -114,7 +114,7 @@ class TestTorch:
             got = [int(row[0]) for batch in loader for row in batch]
             assert sorted(got) == list(range(130))
             assert got != sorted(got)
-        assert len(data._held) <= 2
+        assert len(data._member_cache) <= 2
 
     @pytest.mark.slow
     @pytest.mark.parametrize("method", ["fork", "spawn"])

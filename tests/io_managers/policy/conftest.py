@@ -10,13 +10,13 @@ from typing import Any
 import entrepot
 import pytest
 from entrepot_io import connections
-from entrepot_io.handoff import get_value, put_value
-from entrepot_io.policy.lineage import ObjectRef
-from entrepot_io.policy.planning import Plan
-from entrepot_io.policy.reading import parse_policy
-from entrepot_io.policy.runtime import PolicyRuntime
-from entrepot_io.policy.subject import Task
 from entrepot_io.reference import Reference
+from entrepot_io.values import get_value, put_value
+from entrepot_policy.recovery.planning import Plan
+from entrepot_policy.rules.loader import parse_policy
+from entrepot_policy.rules.match_target import Task
+from entrepot_policy.runtime import PolicyRuntime
+from entrepot_policy.state.lineage import ObjectRef
 
 SCOPE = "tests"
 RUN = "run-1"
@@ -30,7 +30,7 @@ class Node:
     inputs: tuple[str, ...] = ()
 
 
-class Host:
+class Orchestrator:
     """Minimal orchestrator: runs nodes in order, each of which writes one value under its own name.
 
     It implements Graph and Rerunner, as a plugin does.
@@ -64,7 +64,7 @@ class Host:
         node = self.nodes[name]
         self.ran.append(name)
         with self.runtime.task(task_of(name)) as task:
-            values = [self._read(task, one) for one in node.inputs]
+            values = [self._read(task, input_name) for input_name in node.inputs]
             result = node.function(*values)
             self.references[name] = task.write(self.store(), lambda: put_value(self.store(), f"node:{name}", result))
 
@@ -84,7 +84,7 @@ class Host:
         return task_of(name) if name in self.nodes else None
 
     def inputs(self, task: Task, output: ObjectRef) -> Sequence[ObjectRef] | None:
-        return [ObjectRef.of(self.references[one]) for one in self.nodes[task.name].inputs]
+        return [ObjectRef.of(self.references[name]) for name in self.nodes[task.name].inputs]
 
     # --- Rerunner
 
@@ -119,14 +119,14 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def new_host(request: pytest.FixtureRequest) -> Callable[..., Host]:
+def new_host(request: pytest.FixtureRequest) -> Callable[..., Orchestrator]:
     """``new_host(policy_text, nodes, reruns=True, address=None)``: an orchestrator, by default on the test's
     own store."""
 
     def make(
         text: str, nodes: Mapping[str, tuple[Any, ...]], *, reruns: bool = True, address: str | None = None
-    ) -> Host:
-        made = {name: Node(function, tuple(inputs)) for name, (function, *inputs) in nodes.items()}
-        return Host(address or request.getfixturevalue("daemon").address, text, made, reruns=reruns)
+    ) -> Orchestrator:
+        built = {name: Node(function, tuple(inputs)) for name, (function, *inputs) in nodes.items()}
+        return Orchestrator(address or request.getfixturevalue("daemon").address, text, built, reruns=reruns)
 
     return make

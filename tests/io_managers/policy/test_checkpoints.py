@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot.errors import StoreFull, StoreUnavailable
-from entrepot_io.checkpoints import behind, list_checkpoints
-from entrepot_io.policy.events import read_events
-from entrepot_io.policy.lineage import ObjectRef
+from entrepot_checkpoints import list_checkpoints, write_behind
+from entrepot_policy.state.events import read_events
+from entrepot_policy.state.lineage import ObjectRef
 
 TASK_DELAY_SECONDS = 0.005
 
@@ -43,29 +43,29 @@ def found(host: Any, name: str = "one") -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "written", "said"),
+    ("rule", "written", "reason"),
     [
         ("{match: one}", True, "always"),
         ("{match: two}", False, None),
         ("{match: one, when: never}", False, "the rule says never"),
         ("{match: one, when: {size: '>1MiB'}}", False, "its size is 156.2 KiB, not >1MiB"),
         ("{match: one, when: {size: ['>1kB', '<1MiB']}}", True, "its size is 156.2 KiB"),
-        ("{match: one, when: {fan_out: '>=2'}}", False, "nobody knows how many tasks read it"),
+        ("{match: one, when: {fan_out: '>=2'}}", False, "the number of tasks that read it is not known"),
         ("{match: one, when: {recompute_seconds: '>1h'}}", False, "not >1h"),
         ("{match: one, when: auto}", False, "expected costs"),
         ("{match: {key: 'node:*', type: 'numpy.*'}}", True, "always"),
     ],
 )
 def test_what_is_checkpointed(
-    new_host: Callable[..., Any], root: str, rule: str, written: bool, said: str | None
+    new_host: Callable[..., Any], root: str, rule: str, written: bool, reason: str | None
 ) -> None:
     host = new_host(policy(root, f"[{rule}]"), node())
     host.run()
     events = list(read_events(host.runtime.log.path))
-    assert [one.kind for one in events] == (
-        ["checkpoint_written"] if written else ["checkpoint_skipped"] if said is not None else []
+    assert [event.kind for event in events] == (
+        ["checkpoint_written"] if written else ["checkpoint_skipped"] if reason is not None else []
     )
-    assert said is None or said in events[0].text
+    assert reason is None or reason in events[0].text
     assert len(found(host)) == written
     if written:
         assert (host.store().get(host.references["one"].id) == np.arange(20_000)).all()
@@ -78,24 +78,24 @@ def test_every_nth_run(new_host: Callable[..., Any], root: str) -> None:
     task = host.maker(ObjectRef("", host.store().derive("x"), "node:one"))
     decided = []
     for run in range(7):
-        number = host.runtime.statistics.run_begun(type(task)("kedro", "pipeline", f"r{run}", "one"))
-        host.runtime.statistics.run_begun(type(task)("kedro", "pipeline", f"r{run}", "one"))  # a retry
+        number = host.runtime.statistics.record_run_start(type(task)("kedro", "pipeline", f"r{run}", "one"))
+        host.runtime.statistics.record_run_start(type(task)("kedro", "pipeline", f"r{run}", "one"))  # a retry
         subject = host.runtime.task(task).subject.of_value(key="k", type="t", nbytes=5)
         decided.append(host.runtime.decide(host.store(), subject, number, 1.0, []).write)
     assert decided == [True, False, False, True, False, False, True]
 
 
 def test_what_comes_before_and_is_in_no_checkpoint_counts(new_host: Callable[..., Any], root: str) -> None:
-    from entrepot_io.policy import lineage
-    from entrepot_io.policy.checkpointing import recompute_seconds
-    from entrepot_io.policy.lineage import Lineage
+    from entrepot_policy.checkpoints.checkpointer import recompute_seconds
+    from entrepot_policy.state import lineage
+    from entrepot_policy.state.lineage import Lineage
 
     host = new_host(policy(root, "[{match: none}]"), node())
     store = host.store()
 
     def write(name: str, inputs: list[str], seconds: float, checkpointed: bool = False) -> ObjectRef:
         ref = ObjectRef("run-1", store.derive(name), name)
-        before = tuple(ObjectRef("run-1", store.derive(one), one) for one in inputs)
+        before = tuple(ObjectRef("run-1", store.derive(input_name), input_name) for input_name in inputs)
         task = type(host.maker(ObjectRef("", ref.id, "node:one")))("kedro", "p", "r", name)
         lineage.write(store, Lineage(ref, task, before, True, seconds, 0.0, checkpointed))
         return ref
@@ -130,11 +130,11 @@ def test_async_does_not_delay_the_task(
     gate = threading.Event()
     real = type(host.runtime.checkpoints)._save
 
-    def held(self: Any, *arguments: Any) -> bool:
+    def slow_write(self: Any, *arguments: Any) -> bool:
         assert gate.wait(60)
         return bool(real(self, *arguments))
 
-    monkeypatch.setattr(type(host.runtime.checkpoints), "_save", held)
+    monkeypatch.setattr(type(host.runtime.checkpoints), "_save", slow_write)
     host.run()
     delays = []
     for _ in range(5):
@@ -142,7 +142,7 @@ def test_async_does_not_delay_the_task(
         with host.runtime.task(host.maker(ObjectRef.of(reference))) as task:
             subject = task.subject.of_value(key="node:one", type="numpy.ndarray", nbytes=8 << 20)
             begun = time.perf_counter()
-            task._wrote(host.store(), reference, subject)
+            task._record_output(host.store(), reference, subject)
             delays.append(time.perf_counter() - begun)
     assert min(delays) < TASK_DELAY_SECONDS, delays
     assert found(host) == []
@@ -205,12 +205,12 @@ def test_a_target_that_is_away_is_tried_again_and_left_to_the_end(
         tried.append(1)
         raise StoreUnavailable("the bucket does not answer")
 
-    monkeypatch.setattr(behind, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(write_behind, "PAUSE_SECONDS", 0.01)
     with monkeypatch.context() as patched:
         patched.setattr(kind, "_save_to", away)
         host.run()
-        host.runtime.checkpoints._behind.flush(30)
-    assert len(tried) == behind.TRIES
+        host.runtime.checkpoints._write_behind.flush(30)
+    assert len(tried) == write_behind.ATTEMPTS
     assert "stays pending" in [event.text for event in read_events(host.runtime.log.path)][-1]
     assert host.runtime.run_ended(host.store()).written == 1
 
@@ -218,12 +218,12 @@ def test_a_target_that_is_away_is_tried_again_and_left_to_the_end(
 KILLED = """
 import json, os, signal, sys
 import numpy as np
-from entrepot_io.handoff import put_value
-from entrepot_io.policy import checkpointing
-from entrepot_io.policy.reading import parse_policy
-from entrepot_io.policy.runtime import PolicyRuntime
-from entrepot_io.policy.subject import Task
-checkpointing.Checkpoints._save = lambda *rest: os.kill(os.getpid(), signal.SIGKILL)
+from entrepot_io.values import put_value
+from entrepot_policy.checkpoints import checkpointer
+from entrepot_policy.rules.loader import parse_policy
+from entrepot_policy.runtime import PolicyRuntime
+from entrepot_policy.rules.match_target import Task
+checkpointer.Checkpointer._save = lambda *rest: os.kill(os.getpid(), signal.SIGKILL)
 runtime = PolicyRuntime(parse_policy(sys.argv[2], "test.yaml", {}), scope="tests", address=sys.argv[1])
 store = runtime.session("run-1")
 with runtime.task(Task("kedro", "pipeline", "run-1", "one")) as task:
@@ -261,7 +261,7 @@ def test_a_full_target_fails_over_to_the_next(
     host.run()
     assert kinds(host) == ["checkpoint_failed", "checkpoint_written"]
     assert found(host)[0].url.startswith(f"{root}/b/")
-    parts.discard(host.store(), host.references["one"].id)
+    raw_objects.discard(host.store(), host.references["one"].id)
     assert (host.value("one") == np.arange(20_000)).all()
 
 
@@ -276,7 +276,7 @@ def test_a_checkpoint_that_fails_may_fail_its_task(
 
     monkeypatch.setattr(type(host.runtime.checkpoints), "_save_to", full)
     if on_error == "fail":
-        with pytest.raises(StoreFull, match=r"test\.yaml:2 asks for failed"):
+        with pytest.raises(StoreFull, match=r"required by test\.yaml:2 failed"):
             host.run()
     else:
         host.run()
@@ -313,11 +313,11 @@ def test_entries_that_somebody_edited_remove_nothing_elsewhere(
     precious.mkdir(parents=True)
     (precious / "manifest.json").write_text("mine")
     (file,) = Path(root).glob(".entrepot/catalog/outputs/*/*")
-    said = json.loads(file.read_text())
+    entry = json.loads(file.read_text())
     for url in (str(precious), f"{root}/../precious/data"):
-        file.write_text(json.dumps(said | {"url": url}))
-        catalog = host.runtime.checkpoints.catalogs.of(host.runtime.policy.all_targets()[0])
-        with pytest.raises(CorruptData, match="not below it"):
+        file.write_text(json.dumps(entry | {"url": url}))
+        catalog = host.runtime.checkpoints.catalogs.for_target(host.runtime.policy.all_targets()[0])
+        with pytest.raises(CorruptData, match="outside of it"):
             catalog.prune(found(host)[0], 0)
         assert (precious / "manifest.json").read_text() == "mine"
 
@@ -325,11 +325,11 @@ def test_entries_that_somebody_edited_remove_nothing_elsewhere(
 FORKED = """
 import os, sys, threading
 import numpy as np
-from entrepot_io.handoff import put_value
-from entrepot_io.policy import checkpointing
-from entrepot_io.policy.reading import parse_policy
-from entrepot_io.policy.runtime import PolicyRuntime
-from entrepot_io.policy.subject import Task
+from entrepot_io.values import put_value
+from entrepot_policy.checkpoints import checkpointer
+from entrepot_policy.rules.loader import parse_policy
+from entrepot_policy.runtime import PolicyRuntime
+from entrepot_policy.rules.match_target import Task
 runtime = PolicyRuntime(parse_policy(sys.argv[2], "test.yaml", {}), scope="tests", address=sys.argv[1])
 
 def run(name):
@@ -337,12 +337,12 @@ def run(name):
     with runtime.task(Task("kedro", "pipeline", "run-1", name)) as task:
         task.write(store, lambda: put_value(store, "node:" + name, np.arange(20_000)))
 
-gate, real = threading.Event(), checkpointing.Checkpoints._save
-checkpointing.Checkpoints._save = lambda *rest: gate.wait(60) and real(*rest)
+gate, real = threading.Event(), checkpointer.Checkpointer._save
+checkpointer.Checkpointer._save = lambda *rest: gate.wait(60) and real(*rest)
 run("parent")
 child = os.fork()
 if child == 0:
-    checkpointing.Checkpoints._save = real
+    checkpointer.Checkpointer._save = real
     run("child")
     report = runtime.run_ended(runtime.session("run-1"))
     assert not report.problems, report

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from entrepot.cli import main
-from entrepot_io.policy import PolicyError, PolicyRuntime
-from entrepot_io.policy.events import EventLog
+from entrepot_policy import PolicyError, PolicyRuntime
+from entrepot_policy.state.events import EventLog
 
 TEXT = """\
 version: 1
@@ -35,9 +35,9 @@ def test_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 checkpoint rules, 1 failover rules, 1 targets" in capsys.readouterr().out
     file.write_text("version: 1\nnope: 2\ncheckpoint: 3\n")
     assert main(["policy", "check", str(file)]) == 1
-    said = capsys.readouterr().err
-    assert f"{file}:2:1:" in said
-    assert f"{file}:3:13:" in said
+    output = capsys.readouterr().err
+    assert f"{file}:2:1:" in output
+    assert f"{file}:3:13:" in output
 
 
 def test_check_finds_a_policy_by_the_environment(
@@ -56,18 +56,16 @@ def test_check_tries_the_targets(tmp_path: Path, file: Path, capsys: pytest.Capt
     file.write_text(TEXT.format(root=tmp_path / "blocked"))
     capsys.readouterr()
     assert main(["policy", "check", "--probe", str(file)]) == 1
-    assert f"{file}:3:3: checkpoints cannot be written there" in capsys.readouterr().err
+    assert f"{file}:3:3: checkpoints cannot be written to this target" in capsys.readouterr().err
 
 
-def test_a_run_can_begin_with_a_look_at_its_targets(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_can_probe_its_targets_first(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_POLICY", str(file))
     assert PolicyRuntime.of_environment(scope="tests", probe=True) is not None
     (tmp_path / "root").rename(tmp_path / "away")
     (tmp_path / "root").write_text("a file, and no folder")
     assert PolicyRuntime.of_environment(scope="tests") is not None
-    with pytest.raises(PolicyError, match=f"{file}:3:3: checkpoints cannot be written there"):
+    with pytest.raises(PolicyError, match=f"{file}:3:3: checkpoints cannot be written to this target"):
         PolicyRuntime.of_environment(scope="tests", probe=True)
     monkeypatch.delenv("ENTREPOT_POLICY")
     assert PolicyRuntime.of_environment(scope="tests", probe=True) is None
@@ -75,16 +73,17 @@ def test_a_run_can_begin_with_a_look_at_its_targets(
 
 def test_explain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "explain", "train_a", "--file", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert f"checkpoint: always  [{file}:5, matches task: train_*]" in said
-    assert "mode async" in said
-    assert "the last 2" in said
+    output = capsys.readouterr().out
+    assert f"checkpoint: always  [{file}:5, matches task: train_*]" in output
+    assert "mode async" in output
+    assert "the last 2 checkpoints" in output
     assert (
-        f"on object_lost: reload_checkpoint, then fail (ask Ada); at most 3 times, 1 s apart at first  [{file}:8]"
-        in said
+        f"on object_lost: reload_checkpoint, then fail (ask Ada); at most 3 times, initially 1 s apart  [{file}:8]"
+        in output
     )
     assert (
-        "on store_full: evict, then retry 3 times from 1 s on; at most 3 times, 1 s apart at first  [default]" in said
+        "on store_full: evict, then retry 3 times, initially after 1 s; at most 3 times, initially 1 s apart  [default]"
+        in output
     )
     assert main(["policy", "explain", "load", "--file", str(file)]) == 0
     assert "rules with a size may match its outputs" in capsys.readouterr().out
@@ -106,8 +105,8 @@ def test_events(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     assert len(capsys.readouterr().out.splitlines()) == 4
     assert main(["events", "--scope", "two", "--json", "--kind", "reloaded"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    said = json.loads(line)
-    assert (said["key"], said["rule"], said["seconds"], said["pid"]) == ("of two", "p.yaml:3", 0.5, os.getpid())
+    event = json.loads(line)
+    assert (event["key"], event["rule"], event["seconds"], event["pid"]) == ("of two", "p.yaml:3", 0.5, os.getpid())
     assert main(["events", "--follow"]) == 1
     assert "--scope" in capsys.readouterr().err
     monkeypatch.setenv("ENTREPOT_SCOPE", "one")

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from entrepot_io.policy.events import Event, EventLog, follow, log_file, older_file, read_events
-from entrepot_io.policy.subject import Task
+from entrepot_policy.rules.match_target import Task
+from entrepot_policy.state.events import Event, EventLog, follow, log_file, older_file, read_events
 
 WRITER = """
 import sys
-from entrepot_io.policy.events import EventLog
+from entrepot_policy.state.events import EventLog
 log = EventLog("tests", sys.argv[1], max_bytes=int(sys.argv[3]))
 for number in range(200):
     log.add("reloaded", key=f"{sys.argv[2]}-{number}", text="x" * 50)

@@ -13,14 +13,14 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot.errors import ObjectLost, ObjectNotFound, StoreFull, StoreUnavailable
 from entrepot_io import connections
-from entrepot_io.handoff import get_by_key, get_value, put_value
-from entrepot_io.policy.events import read_events
-from entrepot_io.policy.lineage import ObjectRef
-from entrepot_io.policy.planning import RerunNeeded
-from entrepot_io.policy.subject import Subject, Task
+from entrepot_io.values import get_by_key, get_value, put_value
+from entrepot_policy.recovery.planning import RerunNeeded
+from entrepot_policy.rules.match_target import Subject, Task
+from entrepot_policy.state.events import read_events
+from entrepot_policy.state.lineage import ObjectRef
 
 RERUN = "failover: [{on: [object_lost, instance_lost], do: [reload_checkpoint, rerun_upstream]}]"
 
@@ -46,7 +46,7 @@ EXPECTED = {"raw": np.arange(20_000), "clean": np.arange(20_000) * 2, "model": n
 
 def lose(host: Any, *names: str) -> None:
     for name in names:
-        parts.discard(host.store(), host.references[name].id)
+        raw_objects.discard(host.store(), host.references[name].id)
 
 
 def kinds(host: Any) -> list[str]:
@@ -66,7 +66,7 @@ def test_a_lost_value_comes_back_from_its_checkpoint(new_host: Callable[..., Any
     assert kinds(host) == found
     lose(host, "clean")
     assert (host.value("clean") == EXPECTED["clean"]).all()
-    event = next(one for one in read_events(host.runtime.log.path) if one.kind == "reloaded")
+    event = next(each for each in read_events(host.runtime.log.path) if each.kind == "reloaded")
     assert event.rule.startswith("default")
     assert event.seconds is not None
     assert event.task == "clean"
@@ -86,13 +86,13 @@ def test_only_what_is_needed_runs_again(new_host: Callable[..., Any], root: str)
     assert "test.yaml:5" in next(e.rule for e in read_events(host.runtime.log.path) if e.kind == "rerun_done")
 
 
-def test_a_host_that_cannot_rerun_is_told_the_plan(new_host: Callable[..., Any], root: str) -> None:
+def test_an_orchestrator_that_cannot_rerun_gets_the_plan(new_host: Callable[..., Any], root: str) -> None:
     host = new_host(policy(root, "[{match: nothing}]", RERUN), chain(), reruns=False)
     host.run()
     lose(host, "clean", "model")
     with pytest.raises(RerunNeeded) as caught:
         host.value("model")
-    assert [one.name for one in caught.value.plan.tasks] == ["clean", "model"]
+    assert [task.name for task in caught.value.plan.tasks] == ["clean", "model"]
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.plan == caught.value.plan
     assert isinstance(caught.value, ObjectLost), "a host that knows nothing of plans sees a lost object"
@@ -109,7 +109,7 @@ def test_reruns_do_not_go_round_for_ever(new_host: Callable[..., Any], root: str
             host.value("clean")
         host.run(["clean"])
     lose(host, "clean")
-    with pytest.raises(ObjectLost, match="made again 2 times within a day") as caught:
+    with pytest.raises(ObjectLost, match="recomputed 2 times within a day") as caught:
         host.value("clean")
     assert not isinstance(caught.value, RerunNeeded)
 
@@ -178,7 +178,7 @@ def test_giving_up_says_what_was_tried(new_host: Callable[..., Any], root: str) 
     host.run()
     lose(host, "clean")
     with pytest.raises(
-        ObjectLost, match=r"there is none; reread_durable: the session is not durable; retry 1: .*retry 2"
+        ObjectLost, match=r"no checkpoint found; reread_durable: the session is not durable; retry 1: .*retry 2"
     ):
         host.value("clean")
 
@@ -195,7 +195,7 @@ def test_an_exception_of_a_rerun_is_the_cause(new_host: Callable[..., Any], root
     host.run()
     lose(host, "clean")
     fails[0] = True
-    with pytest.raises(ObjectLost, match="a task that was run again failed: the data are gone") as caught:
+    with pytest.raises(ObjectLost, match="a rerun task failed: the data are gone") as caught:
         host.value("clean")
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -216,7 +216,7 @@ def test_the_durable_tier_is_read_again(daemon: Any, new_host: Callable[..., Any
 
 def parts_only(host: Any, reference: Any) -> Any:
     """A read that does not consult the durable tier."""
-    if parts.generation_of(host.store(), reference.id) is None:
+    if raw_objects.generation_of(host.store(), reference.id) is None:
         raise ObjectLost("it is not in the store")
     return host.store().get(reference.id)
 
@@ -251,7 +251,7 @@ def test_a_collection_comes_back_with_its_members(new_host: Callable[..., Any], 
     lost = [host.references["one"].id, collection.id, *collection.ids]
     del collection
     for oid in lost:
-        parts.discard(host.store(), oid)
+        raw_objects.discard(host.store(), oid)
     assert [int(member[0]) for member in host.value("one")] == [0, 1, 2]
     assert [int(member[0]) for member in host.store().get_by_name("orders")] == [0, 1, 2]
 
@@ -323,9 +323,9 @@ def test_retries_of_tasks_have_limits_and_back_off(new_host: Callable[..., Any],
     rest = "failover: [{on: task_failed, do: [{retry: {attempts: 2, delay: 2s, max_delay: 3s}}]}]"
     host = new_host(policy(root, "[{match: x}]", rest), chain())
     subject = Subject(BIG)
-    said = [host.runtime.task_failed(subject, attempt, "boom") for attempt in (1, 2, 3)]
-    assert [(one.again, one.delay) for one in said] == [(True, 2.0), (True, 3.0), (False, 0.0)]
-    assert said[2].reason == "2 retries were tried"
+    decisions = [host.runtime.task_failed(subject, attempt, "boom") for attempt in (1, 2, 3)]
+    assert [(decision.again, decision.delay) for decision in decisions] == [(True, 2.0), (True, 3.0), (False, 0.0)]
+    assert decisions[2].reason == "gave up after 2 retries"
     assert host.runtime.statistics.task(subject.task).failures == 3
 
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entrepot import parts
-from entrepot_io.handoff import get_value, put_value
+from entrepot import raw_objects
 from entrepot_io.keys import kedro_key
-from entrepot_io.policy.events import read_events
-from entrepot_io.policy.lineage import ObjectRef
-from entrepot_io.policy.planning import Plan
-from entrepot_io.policy.reading import parse_policy
-from entrepot_io.policy.runtime import PolicyRuntime, TaskRun
-from entrepot_io.policy.subject import Task
 from entrepot_io.reference import Reference
+from entrepot_io.values import get_value, put_value
+from entrepot_policy.recovery.planning import Plan
+from entrepot_policy.rules.loader import parse_policy
+from entrepot_policy.rules.match_target import Task
+from entrepot_policy.runtime import PolicyRuntime, TaskRun
+from entrepot_policy.state.events import read_events
+from entrepot_policy.state.lineage import ObjectRef
 
 pytestmark = pytest.mark.e2e
 RUN = "run-1"
 
 
-class Bench:
+class KedroRun:
     """A Kedro run of a pipeline raw -> clean -> model -> report, and clean -> other."""
 
     def __init__(self, address: str, text: str) -> None:
@@ -107,7 +107,7 @@ class Bench:
 
     def lose(self, *names: str) -> None:
         for name in names:
-            parts.discard(self.runtime.session(RUN), self.references[name].id)
+            raw_objects.discard(self.runtime.session(RUN), self.references[name].id)
 
     def maker(self, ref: ObjectRef, /) -> Task | None:
         return None
@@ -120,15 +120,15 @@ class Bench:
 
 
 @pytest.fixture
-def bench(daemon: Any, root: str) -> Bench:
+def bench(daemon: Any, root: str) -> KedroRun:
     text = (
         f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: load}}]}}\n"
         "failover: [{on: object_lost, do: [reload_checkpoint, rerun_upstream]}]\n"
     )
-    return Bench(daemon.address, text)
+    return KedroRun(daemon.address, text)
 
 
-def test_the_runner_reruns_what_is_needed_while_it_runs(bench: Bench) -> None:
+def test_the_runner_reruns_what_is_needed_while_it_runs(bench: KedroRun) -> None:
     """Three values are lost in mid-run, as the last node begins; one of them has a checkpoint."""
     lost: list[str] = []
 

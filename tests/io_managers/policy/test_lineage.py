@@ -9,12 +9,12 @@ import sys
 
 import entrepot
 import pytest
-from entrepot import parts
+from entrepot import raw_objects
 from entrepot.errors import CorruptData, InvalidArgument, VersionMismatch
-from entrepot_io.policy import lineage, records
-from entrepot_io.policy.lineage import Lineage, ObjectRef
-from entrepot_io.policy.rerunning import StoreGraph
-from entrepot_io.policy.subject import Task
+from entrepot_policy.recovery.rerun_api import LineageGraph
+from entrepot_policy.rules.match_target import Task
+from entrepot_policy.state import lineage, records
+from entrepot_policy.state.lineage import Lineage, ObjectRef
 
 TASK = Task("airflow", "etl", "manual__2026", "load[3]")
 
@@ -23,21 +23,21 @@ def ref(store: entrepot.Store, name: str, session: str = "run-1") -> ObjectRef:
     return ObjectRef(session, store.derive(name), name, store.instance_id, 7)
 
 
-def made(store: entrepot.Store, inputs: list[ObjectRef], name: str = "out") -> Lineage:
-    kept, complete = lineage.distinct(inputs)
+def lineage_of(store: entrepot.Store, inputs: list[ObjectRef], name: str = "out") -> Lineage:
+    kept, complete = lineage.distinct_inputs(inputs)
     tags = ("heavy", "kind=model")
     return Lineage(ref(store, name), TASK, kept, complete, 1.5, 100.0, True, "a/b", "d", tags, "pandas.DataFrame", 5)
 
 
 @pytest.mark.parametrize("count", [0, 1, 60, 700])
 def test_what_was_written_is_read(store: entrepot.Store, count: int) -> None:
-    wrote = made(store, [ref(store, f"in-{i}-{'ü' * 20}", "") for i in range(count)])
+    wrote = lineage_of(store, [ref(store, f"in-{i}-{'ü' * 20}", "") for i in range(count)])
     pages = lineage.write(store, wrote)
     assert lineage.read(store, wrote.output) == wrote
     assert lineage.page_ids(store, wrote.output) == pages
-    assert all(len(parts.get_record(store, oid) or b"") < parts.SMALL_BYTES for oid in pages)
+    assert all(len(raw_objects.get_record(store, oid) or b"") < raw_objects.SMALL_BYTES for oid in pages)
     with entrepot.connect(store.address, scope="tests", session="elsewhere") as other:
-        graph = StoreGraph(lambda: other)
+        graph = LineageGraph(lambda: other)
         assert graph.maker(wrote.output) == TASK
         assert graph.inputs(TASK, wrote.output) == wrote.inputs
         assert graph.inputs(Task("airflow", "etl", "another", "load[3]"), wrote.output) is None
@@ -53,45 +53,45 @@ def test_a_record_of_the_longest_texts_fits(store: entrepot.Store) -> None:
     lineage.write(store, wrote)
     found = lineage.read(store, wrote.output)
     assert found is not None
-    assert [one.id for one in found.inputs] == [one.id for one in inputs]
+    assert [reference.id for reference in found.inputs] == [reference.id for reference in inputs]
     assert len(found.tags) == lineage.MAX_TAGS
 
 
 def test_inputs_are_bounded_and_it_says_so(store: entrepot.Store) -> None:
     many = [ObjectRef("", entrepot.ObjectID.random(), f"k{i}") for i in range(lineage.MAX_INPUTS + 5)]
-    wrote = made(store, [*many, *many])
+    wrote = lineage_of(store, [*many, *many])
     assert len(wrote.inputs) == lineage.MAX_INPUTS
     lineage.write(store, wrote)
     found = lineage.read(store, wrote.output)
     assert found is not None
     assert not found.complete
-    assert StoreGraph(lambda: store).inputs(TASK, wrote.output) is None, "a plan from part of it would be wrong"
-    parts.discard(store, lineage.page_ids(store, wrote.output)[3])
+    assert LineageGraph(lambda: store).inputs(TASK, wrote.output) is None, "a plan from part of it would be wrong"
+    raw_objects.discard(store, lineage.page_ids(store, wrote.output)[3])
     assert (again := lineage.read(store, wrote.output)) is not None
     assert not again.complete
 
 
 def test_records_that_nobody_wrote_are_refused(store: entrepot.Store) -> None:
     out = ref(store, "out")
-    key = lineage.key_of(out.id)
+    key = lineage.record_key(out.id)
     oid = records.record_id("tests", "run-1", key)
     assert lineage.read(store, out) is None
     for data in (b"", b"[]", b"{}", b'{"entrepot_record": 1}', b'{"entrepot_record": 1, "pages": 10000}'):
-        parts.put_record(store, oid, data)
+        raw_objects.put_record(store, oid, data)
         with pytest.raises(CorruptData):
             lineage.read(store, out)
-    parts.put_record(store, oid, b'{"entrepot_record": 99}')
+    raw_objects.put_record(store, oid, b'{"entrepot_record": 99}')
     with pytest.raises(VersionMismatch, match="format version 99"):
         lineage.read(store, out)
-    with pytest.raises(InvalidArgument, match="may have"):
+    with pytest.raises(InvalidArgument, match="the maximum is"):
         records.put(store, "big", {"x": "y" * 20_000})
 
 
 WRITER = """
 import os, signal, sys, entrepot
-from entrepot_io.policy import lineage
-from entrepot_io.policy.lineage import Lineage, ObjectRef
-from entrepot_io.policy.subject import Task
+from entrepot_policy.state import lineage
+from entrepot_policy.state.lineage import Lineage, ObjectRef
+from entrepot_policy.rules.match_target import Task
 store = entrepot.connect(sys.argv[1], scope="tests", session="run-1")
 oid = store.put(b"x" * 100_000, id=store.derive("out"))
 made = Lineage(ObjectRef("run-1", oid, "out"), Task("airflow", "etl", "r", "t"), (), True, 1.0, 1.0)

@@ -11,11 +11,11 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot_io.policy import PolicyRuntime
-from entrepot_io.policy.events import Event
-from entrepot_io.policy.lineage import ObjectRef
-from entrepot_io.policy.rerunning import made_again
-from entrepot_io.policy.subject import Subject, Task
+from entrepot_policy import PolicyRuntime
+from entrepot_policy.recovery.rerun_api import record_rerun
+from entrepot_policy.rules.match_target import Subject, Task
+from entrepot_policy.state.events import Event
+from entrepot_policy.state.lineage import ObjectRef
 
 
 def node(value: int = 0) -> dict[str, tuple[Any, ...]]:
@@ -24,14 +24,14 @@ def node(value: int = 0) -> dict[str, tuple[Any, ...]]:
 
 def test_one_rerun_serves_all_readers_of_one_loss(store: entrepot.Store) -> None:
     ref = ObjectRef("run-1", store.derive("x"), "x", "a" * 32, 7)
-    assert [made_again(store, ref, 2, shared=True) for _ in range(5)] == [0, 0, 0, 0, 0]
-    assert made_again(store, replace(ref, generation=8), 2, shared=True) == 0
-    assert made_again(store, replace(ref, generation=9), 2, shared=True) == 2, "lost for the third time"
+    assert [record_rerun(store, ref, 2, shared=True) for _ in range(5)] == [0, 0, 0, 0, 0]
+    assert record_rerun(store, replace(ref, generation=8), 2, shared=True) == 0
+    assert record_rerun(store, replace(ref, generation=9), 2, shared=True) == 2, "lost for the third time"
 
 
 def test_without_sharing_each_reader_counts(store: entrepot.Store) -> None:
     ref = ObjectRef("run-1", store.derive("x"), "x", "a" * 32, 7)
-    assert [made_again(store, ref, 2) for _ in range(4)] == [0, 0, 2, 2]
+    assert [record_rerun(store, ref, 2) for _ in range(4)] == [0, 0, 2, 2]
 
 
 def test_another_process_sweeps_what_was_pruned(new_host: Callable[..., Any], root: str) -> None:
@@ -52,11 +52,11 @@ def test_another_process_sweeps_what_was_pruned(new_host: Callable[..., Any], ro
 def test_a_process_waits_for_its_own_async_checkpoints(new_host: Callable[..., Any], root: str) -> None:
     text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: one, mode: async}}]}}\n"
     host = new_host(text, node())
-    told: list[Event] = []
-    host.runtime.log.watch(told.append)
+    events: list[Event] = []
+    host.runtime.log.watch(events.append)
     host.run()
     assert host.runtime.checkpoints.flush()
-    assert [event.kind for event in told if event.pid == os.getpid()] == ["checkpoint_written"]
+    assert [event.kind for event in events if event.pid == os.getpid()] == ["checkpoint_written"]
     assert host.runtime.run_ended(host.store()).written == 0
 
 
@@ -65,7 +65,7 @@ def test_a_process_waits_for_its_own_async_checkpoints(new_host: Callable[..., A
     [("train", True), ("train[3]", True), ("trainer", False), ("trainer[3]", False), ("f([a]) -> [b]", False)],
 )
 def test_a_rule_for_a_task_covers_its_mapped_instances(name: str, covered: bool) -> None:
-    from entrepot_io.policy import parse_policy
+    from entrepot_policy import parse_policy
 
     policy = parse_policy("version: 1\nfailover: [{on: task_failed, match: train, do: [fail]}]\n")
     found = policy.failover_rule("task_failed", Subject(Task("airflow", "p", "r", name)))

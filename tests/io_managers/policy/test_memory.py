@@ -11,18 +11,18 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot import ObjectID, parts
+from entrepot import ObjectID, raw_objects
 from entrepot.errors import ObjectDropped, StoreFull
-from entrepot_io.handoff import put_value
-from entrepot_io.policy import lineage
-from entrepot_io.policy.events import Event, read_events
-from entrepot_io.policy.explain import explain
-from entrepot_io.policy.lineage import MAX_INPUTS, Lineage, ObjectRef
-from entrepot_io.policy.planning import RerunNeeded
-from entrepot_io.policy.problems import PolicyError
-from entrepot_io.policy.reading import parse_policy
-from entrepot_io.policy.remaking import MOST_OBJECTS, CannotRemake, remake
-from entrepot_io.policy.subject import Subject, Task
+from entrepot_io.values import put_value
+from entrepot_policy.explanation import explain
+from entrepot_policy.recovery.planning import RerunNeeded
+from entrepot_policy.recovery.recompute_cost import MAX_OBJECTS, NotRecomputable, estimate_recompute_cost
+from entrepot_policy.rules.loader import parse_policy
+from entrepot_policy.rules.match_target import Subject, Task
+from entrepot_policy.schema.diagnostics import PolicyError
+from entrepot_policy.state import lineage
+from entrepot_policy.state.events import Event, read_events
+from entrepot_policy.state.lineage import MAX_INPUTS, Lineage, ObjectRef
 
 AUTO = "version: 1\nmemory: {recompute: auto}\n"
 MIB = 1 << 20
@@ -33,11 +33,11 @@ TASK = Task("kedro", "pipeline", "run-1", "task")
 def problems(text: str) -> list[tuple[int, str]]:
     with pytest.raises(PolicyError) as caught:
         parse_policy(text, "p.yaml", {})
-    return [(one.mark.line, one.text) for one in caught.value.problems]
+    return [(problem.location.line, problem.text) for problem in caught.value.problems]
 
 
-def subject(name: str, **said: Any) -> Subject:
-    return Subject(Task("kedro", "p", "r", name), **said)
+def subject(name: str, **attributes: Any) -> Subject:
+    return Subject(Task("kedro", "p", "r", name), **attributes)
 
 
 # --- the policy file
@@ -58,10 +58,10 @@ memory:
     )
     assert policy.overhead == 2
 
-    def decides(one: Subject) -> tuple[bool, int]:
-        rule = policy.memory_rule(one)
+    def decides(candidate: Subject) -> tuple[bool, int]:
+        rule = policy.memory_rule(candidate)
         assert rule is not None
-        return rule.recompute, rule.mark.line
+        return rule.recompute, rule.location.line
 
     assert decides(subject("sample_rows", tags=frozenset({"deterministic"}))) == (False, 5)
     assert decides(subject("join", tags=frozenset({"deterministic"}))) == (True, 6)
@@ -75,28 +75,28 @@ memory:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("version: 1\nmemory: {recompute: always}\n", 2, "one of auto, never"),
-        ("version: 1\nmemory: {rules: [{match: a}]}\n", 2, "has no 'recompute'"),
+        ("version: 1\nmemory: {rules: [{match: a}]}\n", 2, "requires 'recompute'"),
         ("version: 1\nmemory: {recompute: auto, spill: never}\n", 2, "no key 'spill'"),
         (
             "version: 1\nmemory:\n  rules:\n"
             "    - {match: 'a*', recompute: never}\n    - {match: ab, recompute: auto}\n",
             5,
-            "this rule never decides",
+            "this rule never applies",
         ),
         (
             "version: 1\nmemory:\n  recompute: auto\n  rules:\n    - {match: '*', recompute: never}\n",
             3,
-            "this rule never decides",
+            "this rule never applies",
         ),
         (
             "version: 1\nmemory: {rules: [{match: {size: ['>2', '<1']}, recompute: auto}]}\n",
             2,
-            "no number keeps",
+            "no number satisfies",
         ),
-        ("version: 1\nmemory: {overhead: 1s}\n", 2, "'overhead' does nothing"),
+        ("version: 1\nmemory: {overhead: 1s}\n", 2, "'overhead' has no effect"),
         (
             "version: 1\nmemory:\n  recompute: auto\nfailover:\n  - {on: object_dropped, do: fail}\n",
             3,
@@ -106,13 +106,13 @@ memory:
             "version: 1\nmemory:\n  rules:\n    - {match: a, recompute: auto}\n"
             "failover:\n  - {on: object_dropped, match: 'a*', do: retry}\n",
             4,
-            "give it the step rerun_upstream",
+            "add the step rerun_upstream to that rule",
         ),
     ],
 )
-def test_what_contradicts_is_said_with_its_line(text: str, line: int, said: str) -> None:
+def test_contradictions_are_reported_with_their_line(text: str, line: int, message: str) -> None:
     found = problems(text)
-    assert any(at == line and said in words for at, words in found), found
+    assert any(at == line and message in words for at, words in found), found
 
 
 def test_rules_that_only_concern_others_contradict_nothing() -> None:
@@ -126,7 +126,7 @@ def test_rules_that_only_concern_others_contradict_nothing() -> None:
 
 def test_it_is_explained() -> None:
     lines = "\n".join(explain(parse_policy(AUTO, "p.yaml", {}), subject("join")))
-    assert "memory: dropped when memory is short, if making it again is expected to cost less" in lines
+    assert "memory: dropped when memory is short, if recomputing it is expected to cost less" in lines
     assert "[p.yaml:2, matches everything]" in lines
     assert "on object_dropped: reload_checkpoint, then reread_durable, then rerun_upstream" in lines
     assert "memory: never dropped" in "\n".join(explain(parse_policy("version: 1\n", "p.yaml", {}), subject("join")))
@@ -144,7 +144,7 @@ def chain() -> dict[str, tuple[Any, ...]]:
     }
 
 
-def said(host: Any, name: str) -> float | None:
+def recompute_seconds(host: Any, name: str) -> float | None:
     seconds: float | None = host.store().info(host.references[name].id).recompute_seconds
     return seconds
 
@@ -153,7 +153,7 @@ def events(host: Any, kind: str) -> list[Event]:
     return [event for event in read_events(host.runtime.log.path) if event.kind == kind]
 
 
-def test_the_store_is_told_what_all_of_it_takes(new_host: Callable[..., Any]) -> None:
+def test_recompute_seconds_include_all_upstream_tasks(new_host: Callable[..., Any]) -> None:
     def slow() -> Any:
         time.sleep(0.05)
         return np.arange(20_000)
@@ -163,32 +163,32 @@ def test_the_store_is_told_what_all_of_it_takes(new_host: Callable[..., Any]) ->
     nodes["small"] = (lambda clean: clean[:10].copy(), "clean")
     host = new_host(AUTO, nodes)
     host.run()
-    raw, clean, model = (said(host, name) for name in ("raw", "clean", "model"))
+    raw, clean, model = (recompute_seconds(host, name) for name in ("raw", "clean", "model"))
     assert raw is not None
     assert clean is not None
     assert model is not None
     assert 0.05 <= raw < clean < model, "each with all that is before it"
-    assert said(host, "small") is None, "it is part of a record, and never leaves memory"
-    told = events(host, "droppable")
-    assert [event.task for event in told] == ["raw", "clean", "model"]
-    assert "3 tasks at most" in told[-1].text
-    assert told[-1].rule == "test.yaml:2"
+    assert recompute_seconds(host, "small") is None, "it is part of a record, and never leaves memory"
+    droppable = events(host, "droppable")
+    assert [event.task for event in droppable] == ["raw", "clean", "model"]
+    assert "at most 3 tasks" in droppable[-1].text
+    assert droppable[-1].rule == "test.yaml:2"
 
 
 def test_a_host_that_starts_processes_takes_longer(new_host: Callable[..., Any]) -> None:
     host = new_host(AUTO, chain(), reruns=False)
     host.run()
-    assert 10 <= (said(host, "raw") or 0) < 20 <= (said(host, "clean") or 0) < 30
+    assert 10 <= (recompute_seconds(host, "raw") or 0) < 20 <= (recompute_seconds(host, "clean") or 0) < 30
     other = new_host("version: 1\nmemory: {recompute: auto, overhead: 1h}\n", chain())
     other.run()
-    assert (said(other, "clean") or 0) == pytest.approx(7200, rel=1e-3)
+    assert (recompute_seconds(other, "clean") or 0) == pytest.approx(7200, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("rest", "names", "why"),
     [
-        ("failover: [{on: object_lost, match: raw, do: fail}]", ["clean", "model"], "must not run again"),
-        ("failover: [{on: object_dropped, match: model, do: fail}]", ["model"], "has no rerun_upstream"),
+        ("failover: [{on: object_lost, match: raw, do: fail}]", ["clean", "model"], "must not be rerun"),
+        ("failover: [{on: object_dropped, match: model, do: fail}]", ["model"], "has no step rerun_upstream"),
         ("failover: [{on: object_dropped, do: rerun_upstream, max_tasks: 2}]", ["model"], "more than 2 tasks"),
         (
             "checkpoint: {target: '{root}/{{run}}', rules: [{match: clean, mode: async}]}",
@@ -205,16 +205,16 @@ def test_what_is_not_sure_to_come_back_is_not_allowed(
     refused = events(host, "not_droppable")
     assert [event.task for event in refused] == names
     assert all(why in event.text for event in refused)
-    assert [said(host, name) is None for name in ("raw", "clean", "model")] == [
+    assert [recompute_seconds(host, name) is None for name in ("raw", "clean", "model")] == [
         name in names for name in ("raw", "clean", "model")
     ]
     host.runtime.run_ended(host.store())
 
 
-def test_without_a_rule_nothing_is_said(new_host: Callable[..., Any]) -> None:
+def test_without_a_rule_nothing_is_declared_droppable(new_host: Callable[..., Any]) -> None:
     host = new_host("version: 1\nmemory: {rules: [{match: clean, recompute: auto}]}\n", chain())
     host.run()
-    assert [said(host, name) is None for name in ("raw", "clean", "model")] == [True, False, True]
+    assert [recompute_seconds(host, name) is None for name in ("raw", "clean", "model")] == [True, False, True]
     assert [event.task for event in events(host, "droppable")] == ["clean"]
 
 
@@ -223,9 +223,9 @@ def test_a_value_from_elsewhere_stands_in_the_way(new_host: Callable[..., Any]) 
     host = new_host(AUTO, chain())
     host.references["raw"] = put_value(host.store(), "node:raw", np.arange(20_000))
     host.run(["clean", "model"])
-    assert said(host, "clean") is None
-    assert said(host, "model") is None
-    assert all("nobody knows how" in event.text for event in events(host, "not_droppable"))
+    assert recompute_seconds(host, "clean") is None
+    assert recompute_seconds(host, "model") is None
+    assert all("on which it depends, is not known" in event.text for event in events(host, "not_droppable"))
 
 
 def ref(number: int, session: str = "run-1") -> ObjectRef:
@@ -233,48 +233,53 @@ def ref(number: int, session: str = "run-1") -> ObjectRef:
     return ObjectRef(session, store_id, str(number))
 
 
-def test_limits_of_what_is_looked_at(store: Any) -> None:
+def test_limits_of_the_lineage_search(store: Any) -> None:
     def own(**changes: Any) -> Lineage:
         return Lineage(ref(0), TASK, (), True, 1.0, 0.0, **changes)
 
-    def asked(one: Lineage) -> str:
-        with pytest.raises(CannotRemake) as caught:
-            remake(store, one, lambda subject: "", overhead=0.0, most_tasks=1000)
+    def refusal(output_lineage: Lineage) -> str:
+        with pytest.raises(NotRecomputable) as caught:
+            estimate_recompute_cost(store, output_lineage, lambda subject: "", overhead=0.0, max_tasks=1000)
         return str(caught.value)
 
-    assert remake(store, own(), lambda subject: "", overhead=0.5, most_tasks=1).seconds == 1.5
-    assert f"more than {MAX_INPUTS} inputs" in asked(replace(own(), complete=False))
-    for number in range(1, MOST_OBJECTS + 3):
-        made = Lineage(ref(number), replace(TASK, name=str(number)), (ref(number + 1),), True, 1.0, 0.0)
-        lineage.write(store, made)
-    assert f"more than {MOST_OBJECTS} values" in asked(replace(own(), inputs=(ref(1),)))
+    assert estimate_recompute_cost(store, own(), lambda subject: "", overhead=0.5, max_tasks=1).seconds == 1.5
+    assert f"more than {MAX_INPUTS} inputs" in refusal(replace(own(), complete=False))
+    for number in range(1, MAX_OBJECTS + 3):
+        link = Lineage(ref(number), replace(TASK, name=str(number)), (ref(number + 1),), True, 1.0, 0.0)
+        lineage.write(store, link)
+    assert f"more than {MAX_OBJECTS} values" in refusal(replace(own(), inputs=(ref(1),)))
     other = replace(TASK, run="run-0", name="other")
     lineage.write(store, Lineage(ref(1), other, (), True, 1.0, 0.0))
-    assert "is of another run" in asked(replace(own(), inputs=(ref(1),)))
+    assert "belongs to another run" in refusal(replace(own(), inputs=(ref(1),)))
     # A cycle must not loop forever; reporting it is up to the planner.
     lineage.write(store, Lineage(ref(1), replace(TASK, name="1"), (ref(0),), True, 1.0, 0.0))
     lineage.write(store, own())
-    assert remake(store, replace(own(), inputs=(ref(1),)), lambda one: "", overhead=0.0, most_tasks=9).tasks == 2
+    assert (
+        estimate_recompute_cost(
+            store, replace(own(), inputs=(ref(1),)), lambda subject: "", overhead=0.0, max_tasks=9
+        ).tasks
+        == 2
+    )
 
 
 # --- dropped and recomputed
 
 
-def press(host: Any, drops: int) -> None:
+def create_memory_pressure(host: Any, drops: int) -> None:
     """Create memory pressure until ``drops`` values have been dropped, then release that memory."""
     with entrepot.connect(host.store().address, scope="press") as store:
-        held = []
+        blocks = []
         end = time.monotonic() + WATCHDOG_SECONDS
         while store.status()["drops"] < drops:
             assert time.monotonic() < end, "nothing is dropped"
             with suppress(StoreFull):  # memory is not provisioned yet, or was freed in fragments
-                held.append(store._raw().create(4 * MIB, 0.2))  # pyright: ignore[reportPrivateUsage]
+                blocks.append(store._raw().create(4 * MIB, 0.2))  # pyright: ignore[reportPrivateUsage]
 
 
 def test_what_was_dropped_is_made_again_and_nothing_else(new_host: Callable[..., Any]) -> None:
     host = new_host("version: 1\nmemory: {rules: [{match: {task: [clean, model]}, recompute: auto}]}\n", chain())
     host.run()
-    press(host, 2)
+    create_memory_pressure(host, 2)
     assert host.store().status()["dropped"] == 2
     with pytest.raises(ObjectDropped):
         host.store().get(host.references["model"].id)
@@ -292,9 +297,9 @@ def test_what_was_dropped_is_made_again_and_nothing_else(new_host: Callable[...,
 def test_an_ancestor_that_was_deleted_meanwhile_is_made_again_too(new_host: Callable[..., Any]) -> None:
     host = new_host("version: 1\nmemory: {rules: [{match: model, recompute: auto}]}\n", chain())
     host.run()
-    parts.discard(host.store(), host.references["raw"].id)
-    parts.discard(host.store(), host.references["clean"].id)
-    press(host, 1)
+    raw_objects.discard(host.store(), host.references["raw"].id)
+    raw_objects.discard(host.store(), host.references["clean"].id)
+    create_memory_pressure(host, 1)
     host.ran.clear()
     assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
     assert host.ran == ["raw", "clean", "model"]
@@ -303,17 +308,17 @@ def test_an_ancestor_that_was_deleted_meanwhile_is_made_again_too(new_host: Call
 def test_a_checkpoint_saves_the_rerun(new_host: Callable[..., Any], root: str) -> None:
     host = new_host(AUTO + f"checkpoint: {{target: '{root}/{{run}}', rules: [{{match: model}}]}}\n", chain())
     host.run()
-    press(host, 3)
+    create_memory_pressure(host, 3)
     host.ran.clear()
     assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
     assert host.ran == []
     assert events(host, "reloaded")
 
 
-def test_a_host_that_cannot_rerun_is_told_the_plan(new_host: Callable[..., Any]) -> None:
+def test_an_orchestrator_that_cannot_rerun_gets_the_plan(new_host: Callable[..., Any]) -> None:
     host = new_host(AUTO, chain(), reruns=False)
     host.run()
-    press(host, 3)
+    create_memory_pressure(host, 3)
     with pytest.raises(RerunNeeded) as caught:
         host.value("model")
-    assert [one.name for one in caught.value.plan.tasks] == ["raw", "clean", "model"]
+    assert [task.name for task in caught.value.plan.tasks] == ["raw", "clean", "model"]

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import entrepot_io.policy
+import entrepot_policy
 import jsonschema
 import yaml
-from entrepot_io.policy.definition import EVENTS, SCHEMA_FILE, STEPS, json_schema, reference, schema_text
-from entrepot_io.policy.reading import parse_policy, shape_problems
+from entrepot_policy.rules.loader import parse_policy, schema_problems
+from entrepot_policy.schema.definition import EVENTS, SCHEMA_FILE, STEPS, json_schema, reference, schema_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ ODD += [["fail"], [">1", "<2"], {"task": "a"}, {"retry": {}}, {"retry": {}, "fai
 def table(*required: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {name: fields[name] for name in required},
-        optional={name: one for name, one in fields.items() if name not in required},
+        optional={name: field for name, field in fields.items() if name not in required},
     )
 
 
@@ -154,7 +154,7 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
 @given(documents())
 def test_schema_and_reader_agree(document: Any) -> None:
     text = json.dumps(document)  # JSON is valid YAML
-    found = shape_problems(text)
+    found = schema_problems(text)
     assert VALIDATOR.is_valid(document) == (not found), (text, list(map(str, found)))
 
 
@@ -177,7 +177,7 @@ def test_both_see_good_and_bad() -> None:
 
 
 def test_the_published_file_is_the_definition() -> None:
-    file = Path(entrepot_io.policy.__file__).parent / SCHEMA_FILE
+    file = Path(entrepot_policy.__file__).parent / SCHEMA_FILE
     assert file.read_text(encoding="utf-8") == schema_text()
     jsonschema.Draft202012Validator.check_schema(json_schema())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from entrepot.ids import ObjectID
-from entrepot_io.cluster.objects import lease_name, site_digest
+from entrepot_operator.kubernetes.objects import lease_name, store_node_digest
 
 Resource = dict[str, Any]
 
@@ -53,7 +53,7 @@ def make_object() -> Callable[..., Resource]:
         }
         fields: Resource = {f"f:{key}": {} for key in spec}
         metadata: Resource = {
-            "name": f"{ObjectID(oid)}-{site_digest(store, node)}",
+            "name": f"{ObjectID(oid)}-{store_node_digest(store, node)}",
             "namespace": "stores",
             "uid": f"uid-{oid}-{node}",
             "resourceVersion": "5",
@@ -74,13 +74,13 @@ def make_object() -> Callable[..., Resource]:
                 }
             ],
         }
-        said = {"state": "InMemory", "conditions": [_available(True, "InMemory")], **status}
+        merged_status = {"state": "InMemory", "conditions": [_available(True, "InMemory")], **status}
         return {
             "apiVersion": "entrepot.dev/v1alpha1",
             "kind": "LocalObject",
             "metadata": metadata,
             "spec": spec,
-            "status": said,
+            "status": merged_status,
         }
 
     return make
@@ -110,6 +110,6 @@ def _available(status: bool, reason: str) -> Resource:
         "type": "Available",
         "status": str(status),
         "reason": reason,
-        "message": "the store of the node has it in memory",
+        "message": "in memory in the node's store",
         "lastTransitionTime": "2030-01-01T12:00:00Z",
     }

@@ -10,9 +10,9 @@ import urllib.request
 
 import pytest
 from entrepot.errors import InvalidArgument
-from entrepot_operator.controller import lines
-from entrepot_operator.controller.health import HealthServer
-from entrepot_operator.controller.metrics import Metrics
+from entrepot_operator.controller.monitoring import json_logging
+from entrepot_operator.controller.monitoring.health import HealthServer
+from entrepot_operator.controller.monitoring.metrics import Metrics
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -29,8 +29,8 @@ def test_probes_say_what_is_wrong() -> None:
     try:
         assert get(server.port, "/healthz") == (200, "ok\n")
         assert get(server.port, "/readyz?verbose") == (200, "ok\n")
-        wrong.append("stores were not read yet")
-        assert get(server.port, "/readyz") == (503, "stores were not read yet\n")
+        wrong.append("stores have not been read yet")
+        assert get(server.port, "/readyz") == (503, "stores have not been read yet\n")
         assert get(server.port, "/metrics") == (200, "x 1\n")
         assert get(server.port, "/")[0] == 404
     finally:
@@ -40,7 +40,7 @@ def test_probes_say_what_is_wrong() -> None:
 def test_an_address_that_is_taken_is_named() -> None:
     server = HealthServer("127.0.0.1", 0, list, list, lambda: "")
     try:
-        with pytest.raises(InvalidArgument, match=f"at 127.0.0.1, port {server.port}"):
+        with pytest.raises(InvalidArgument, match=f"on 127.0.0.1, port {server.port}"):
             HealthServer("127.0.0.1", server.port, list, list, lambda: "")
     finally:
         server.close()
@@ -72,16 +72,18 @@ def test_metrics_are_written_as_prometheus_reads_them() -> None:
 def test_lines_of_the_log_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr("sys.stderr", written)
-    kept = lines.log.handlers[:], lines.log.level, lines.log.propagate
+    kept = json_logging.log.handlers[:], json_logging.log.level, json_logging.log.propagate
     try:
-        lines.to_standard_error()
-        logging.getLogger("entrepot_operator.controller").warning("node %s", "a", extra=lines.facts(node="a"))
+        json_logging.log_to_stderr()
+        logging.getLogger("entrepot_operator.controller").warning(
+            "node %s", "a", extra=json_logging.log_fields(node="a")
+        )
         try:
             raise ValueError("told")
         except ValueError:
-            lines.log.exception("went wrong")
+            json_logging.log.exception("went wrong")
     finally:
-        lines.log.handlers[:], lines.log.level, lines.log.propagate = kept
+        json_logging.log.handlers[:], json_logging.log.level, json_logging.log.propagate = kept
     first, second = [json.loads(line) for line in written.getvalue().splitlines()]
     assert (first["level"], first["message"], first["node"]) == ("warning", "node a", "a")
     assert "ValueError: told" in second["traceback"]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from entrepot_io.cluster.objects import resource_path
+from entrepot_operator.kubernetes.objects import resource_path
 
 MIB = 1 << 20
 OBJECTS = 10_000
@@ -16,31 +16,31 @@ BOUND = 100 * MIB
 PROGRAM = """
 import sys, threading
 from datetime import datetime, timezone
-from entrepot_io.cluster.access import Access
-from entrepot_io.cluster.api import Api
-from entrepot_operator.controller.knowledge import Knowledge
-from entrepot_operator.controller.queue import WorkQueue
-from entrepot_operator.controller.running import resident_bytes
+from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.controller.cache.cluster_cache import ClusterCache
+from entrepot_operator.controller.work_queue import WorkQueue
+from entrepot_operator.controller.main import resident_bytes
 import time
 
 def connect():
-    return Api(Access(sys.argv[1]), patience=0)
+    return Api(ClusterCredentials(sys.argv[1]), patience=0)
 
-known = Knowledge("stores", connect, WorkQueue(), lambda: datetime.now(timezone.utc))
+cache = ClusterCache("stores", connect, WorkQueue(), lambda: datetime.now(timezone.utc))
 before = resident_bytes()
-watcher = known.watchers["localobjects"]
-watcher.start()
-while not watcher.synced:
-    assert watcher.problem is None, watcher.problem
+informer = cache.informers["localobjects"]
+informer.start()
+while not informer.synced:
+    assert informer.problem is None, informer.problem
     time.sleep(0.01)
-print(len(known.index), resident_bytes() - before)
+print(len(cache.index), resident_bytes() - before)
 """
 
 
 def test_ten_thousand_objects_fit(server: Any, make_object: Callable[..., Any]) -> None:
     for place in range(OBJECTS):
-        one = make_object(f"{place:040x}", f"node-{place % 20}", place)
-        server.put(resource_path("localobjects", "stores", one["metadata"]["name"]), one)
+        manifest = make_object(f"{place:040x}", f"node-{place % 20}", place)
+        server.put(resource_path("localobjects", "stores", manifest["metadata"]["name"]), manifest)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, server.url], capture_output=True, text=True, timeout=100, check=False
     )

@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot_io.cluster.objects import lease_path, resource_path
-from entrepot_io.placement import Node, inject
-from entrepot_operator import installing
-from published import publish, renew
+from entrepot_operator import install_manifests
+from entrepot_operator.kubernetes.objects import lease_path, resource_path
+from entrepot_operator.placement import Node, inject
+from fake_publisher import publish, renew
 
 NODES = ("op-a", "op-b")
 GATE = "entrepot.dev/objects"
 LEASE_SECONDS = 2
 
 
-class Running:
+class OperatorReplica:
     """A running replica."""
 
     def __init__(self, kubeconfig: Path, namespace: str, identity: str, log: Path) -> None:
-        words = ["operator", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--identity", identity]
-        words += ["--health-port", "0", "--lease-seconds", str(LEASE_SECONDS), "--hold-seconds", "0"]
-        words.append("--no-webhook")  # tested separately
+        arguments = ["operator", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--identity", identity]
+        arguments += ["--health-port", "0", "--lease-seconds", str(LEASE_SECONDS), "--hold-seconds", "0"]
+        arguments.append("--no-webhook")  # tested separately
         self._log = log
         with log.open("wb") as file:
-            self.process = subprocess.Popen([sys.executable, "-m", "entrepot.cli", *words], stderr=file)
+            self.process = subprocess.Popen([sys.executable, "-m", "entrepot.cli", *arguments], stderr=file)
 
     def lines(self) -> list[dict[str, Any]]:
         """The lines of its log."""
@@ -43,7 +43,7 @@ class Running:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of one of its HTTP pages; status 0 if it does not serve them."""
-        ports = [one["port"] for one in self.lines() if "port" in one]
+        ports = [entry["port"] for entry in self.lines() if "port" in entry]
         if not ports:
             assert self.process.poll() is None, self._log.read_text()
             return 0, ""
@@ -72,16 +72,16 @@ def install(cluster: Any) -> str:
     """Create a namespace with the operator's account and rights; returns its name."""
     namespace = str(cluster.namespace("operator"))
     for part in ("operator", "gates"):
-        for one in installing.objects(namespace=namespace, only=part):
-            if one["kind"] not in ("Deployment", "PodDisruptionBudget"):
-                cluster.apply(cluster.path_of(one), one)
+        for manifest in install_manifests.objects(namespace=namespace, only=part):
+            if manifest["kind"] not in ("Deployment", "PodDisruptionBudget"):
+                cluster.apply(cluster.path_of(manifest), manifest)
     return namespace
 
 
 @contextmanager
 def replica(cluster: Any, namespace: str, identity: str, folder: Path, account: str = "entrepot-operator") -> Any:
     kubeconfig = cluster.kubeconfig_of(namespace, account)
-    running = Running(kubeconfig, namespace, identity, folder / f"{identity}.log")
+    running = OperatorReplica(kubeconfig, namespace, identity, folder / f"{identity}.log")
     try:
         yield running
     finally:
@@ -103,51 +103,57 @@ def namespace(cluster: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Any, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def operator(cluster: Any, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorReplica]:
     """An operator that leads; checks that it ends cleanly and has logged no errors."""
     with replica(cluster, namespace, "one", tmp_path_factory.mktemp("operator")) as running:
         cluster.wait(lambda: running.leads() and running.get("/readyz")[0] == 200, "the operator to lead")
         assert running.get("/healthz") == (200, "ok\n")
         yield running
         assert running.end() == 0
-        faults = [one for one in running.lines() if one["level"] == "error"]
+        faults = [entry for entry in running.lines() if entry["level"] == "error"]
         assert not faults
 
 
 def put_store(cluster: Any, namespace: str, name: str = "main", **spec: Any) -> None:
-    wanted = {"image": "entrepot:1", "capacity": "1Gi", "nodeSelector": {"pool": "op"}, **spec}
-    manifest = {"apiVersion": "entrepot.dev/v1alpha1", "kind": "Store", "metadata": {"name": name}, "spec": wanted}
+    store_spec = {"image": "entrepot:1", "capacity": "1Gi", "nodeSelector": {"pool": "op"}, **spec}
+    manifest = {"apiVersion": "entrepot.dev/v1alpha1", "kind": "Store", "metadata": {"name": name}, "spec": store_spec}
     cluster.apply(resource_path("stores", namespace, name), manifest)
 
 
 def status(cluster: Any, namespace: str, name: str = "main") -> dict[str, Any]:
     found = cluster.request("GET", resource_path("stores", namespace, name)).get("status") or {}
-    told = {one["type"]: one for one in found.get("conditions") or []}
-    return {**found, **{kind: (one["status"], one["reason"]) for kind, one in told.items()}, "told": told}
+    conditions = {condition["type"]: condition for condition in found.get("conditions") or []}
+    return {
+        **found,
+        **{kind: (condition["status"], condition["reason"]) for kind, condition in conditions.items()},
+        "by_type": conditions,
+    }
 
 
 def labels(cluster: Any) -> dict[str, str | None]:
     return {
-        one["metadata"]["name"]: one["metadata"]["labels"].get("entrepot.dev/store")
-        for one in cluster.listed("/api/v1/nodes")
-        if one["metadata"]["name"] in NODES
+        node["metadata"]["name"]: node["metadata"]["labels"].get("entrepot.dev/store")
+        for node in cluster.listed("/api/v1/nodes")
+        if node["metadata"]["name"] in NODES
     }
 
 
 def events(cluster: Any, namespace: str, name: str) -> dict[str, str]:
     found = cluster.listed(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
-    return {one["reason"]: one["message"] for one in found if one["source"].get("component") == "entrepot-operator"}
+    return {
+        event["reason"]: event["message"] for event in found if event["source"].get("component") == "entrepot-operator"
+    }
 
 
-def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, operator: Running) -> None:
+def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, operator: OperatorReplica) -> None:
     put_store(cluster, namespace)
     cluster.wait(
         lambda: status(cluster, namespace).get("Degraded") == ("True", "NotHeard"), "pods whose publishers are silent"
     )
     assert labels(cluster) == dict.fromkeys(NODES)
     path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets/entrepot-main"
-    made = cluster.request("GET", path)
-    assert made["metadata"]["ownerReferences"][0]["kind"] == "Store"
+    created = cluster.request("GET", path)
+    assert created["metadata"]["ownerReferences"][0]["kind"] == "Store"
     for kind in ("serviceaccounts", "roles", "rolebindings"):
         root = "/api/v1" if kind == "serviceaccounts" else "/apis/rbac.authorization.k8s.io/v1"
         assert cluster.request("GET", f"{root}/namespaces/{namespace}/{kind}/entrepot-publisher")
@@ -158,7 +164,7 @@ def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, ope
     cluster.wait(lambda: status(cluster, namespace)["Ready"] == ("True", "AllNodesReady"), "the Store to be ready")
     before = status(cluster, namespace)
     assert (before["wantedNodes"], before["readyNodes"]) == (2, 2)
-    assert before["told"]["Ready"]["observedGeneration"] == 1
+    assert before["by_type"]["Ready"]["observedGeneration"] == 1
 
     publish(cluster, namespace, "aa" * 20, "op-a")
     renew(cluster, namespace, "op-b", 1)  # for the last time
@@ -183,20 +189,20 @@ def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, ope
     cluster.wait(
         lambda: (
             not any(
-                one["metadata"]["name"] == "entrepot-publisher"
-                for one in cluster.listed(f"/api/v1/namespaces/{namespace}/serviceaccounts")
+                account["metadata"]["name"] == "entrepot-publisher"
+                for account in cluster.listed(f"/api/v1/namespaces/{namespace}/serviceaccounts")
             )
         ),
         "the publishers' account to be collected",
     )
 
 
-def test_a_store_that_kubernetes_refuses_says_why(cluster: Any, namespace: str, operator: Running) -> None:
+def test_a_store_that_kubernetes_refuses_says_why(cluster: Any, namespace: str, operator: OperatorReplica) -> None:
     elsewhere = {"nodeSelector": {"pool": "none"}}
     put_store(cluster, namespace, "bad", maxUnavailable="many", **elsewhere)
     cluster.wait(lambda: status(cluster, namespace, "bad").get("Degraded") == ("True", "Refused"), "the condition")
     found = status(cluster, namespace, "bad")
-    assert "maxUnavailable" in found["told"]["Degraded"]["message"]
+    assert "maxUnavailable" in found["by_type"]["Degraded"]["message"]
     assert found["Ready"] == ("False", "NoDaemonSet")
     cluster.wait(lambda: "maxUnavailable" in events(cluster, namespace, "bad").get("Refused", ""), "the event")
     put_store(cluster, namespace, "bad", maxUnavailable="50%", **elsewhere)
@@ -226,46 +232,48 @@ def held_pod(
     return namespace
 
 
-def test_a_pod_is_held_until_its_objects_are_there(cluster: Any, namespace: str, operator: Running) -> None:
+def test_a_pod_is_held_until_its_objects_are_there(cluster: Any, namespace: str, operator: OperatorReplica) -> None:
     first, second = "b1" * 20, "b2" * 20
     renew(cluster, namespace, "op-a")
     publish(cluster, namespace, first, "op-a")
-    there = held_pod(cluster, "reader", f"{first},{second}", "10min")
-    cluster.wait(lambda: "WaitingForObjects" in events(cluster, there, "reader"), "the event that it waits")
-    assert events(cluster, there, "reader")["WaitingForObjects"].endswith(f"not published: {second}")
+    pod_namespace = held_pod(cluster, "reader", f"{first},{second}", "10min")
+    cluster.wait(lambda: "WaitingForObjects" in events(cluster, pod_namespace, "reader"), "the event that it waits")
+    assert events(cluster, pod_namespace, "reader")["WaitingForObjects"].endswith(f"not published: {second}")
     publish(cluster, namespace, second, "op-a")
-    assert set(cluster.bound(there, ["reader"]).values()) <= set(NODES)
-    cluster.wait(lambda: "ObjectsAvailable" in events(cluster, there, "reader"), "the event that it goes")
+    assert set(cluster.bound(pod_namespace, ["reader"]).values()) <= set(NODES)
+    cluster.wait(lambda: "ObjectsAvailable" in events(cluster, pod_namespace, "reader"), "the event that it goes")
 
 
-def drawn_to(cluster: Any, namespace: str, name: str) -> list[str]:
+def preferred_nodes(cluster: Any, namespace: str, name: str) -> list[str]:
     """The values in a pod's preference with the largest weight."""
     spec = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"]
     terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    values: list[str] = max(terms, key=lambda one: one["weight"])["preference"]["matchExpressions"][0]["values"]
+    values: list[str] = max(terms, key=lambda term: term["weight"])["preference"]["matchExpressions"][0]["values"]
     return values
 
 
 def test_a_pod_is_drawn_to_what_was_published_after_it_was_made(
-    cluster: Any, namespace: str, operator: Running
+    cluster: Any, namespace: str, operator: OperatorReplica
 ) -> None:
-    wanted = "b5" * 20
+    object_id = "b5" * 20
     renew(cluster, namespace, "op-b")
-    there = held_pod(cluster, "reader", wanted, "10min")
-    cluster.wait(lambda: "WaitingForObjects" in events(cluster, there, "reader"), "the event that it waits")
-    made = cluster.request("GET", f"/api/v1/namespaces/{there}/pods/reader")
-    assert "affinity" not in made["spec"]  # nothing added an affinity: no webhook runs here
-    publish(cluster, namespace, wanted, "op-b")
-    assert cluster.bound(there, ["reader"]) == {"reader": "op-b"}
-    assert drawn_to(cluster, there, "reader") == ["op-b"]
+    pod_namespace = held_pod(cluster, "reader", object_id, "10min")
+    cluster.wait(lambda: "WaitingForObjects" in events(cluster, pod_namespace, "reader"), "the event that it waits")
+    pod = cluster.request("GET", f"/api/v1/namespaces/{pod_namespace}/pods/reader")
+    assert "affinity" not in pod["spec"]  # nothing added an affinity: no webhook runs here
+    publish(cluster, namespace, object_id, "op-b")
+    assert cluster.bound(pod_namespace, ["reader"]) == {"reader": "op-b"}
+    assert preferred_nodes(cluster, pod_namespace, "reader") == ["op-b"]
 
 
-def test_a_pod_whose_requirement_would_change_goes_as_it_was(cluster: Any, namespace: str, operator: Running) -> None:
+def test_a_pod_whose_requirement_would_change_goes_as_it_was(
+    cluster: Any, namespace: str, operator: OperatorReplica
+) -> None:
     moved = "b6" * 20
     renew(cluster, namespace, "op-b")
     labels = {"entrepot.dev/store": "ready", "pool": "op"}
     nodes = {name: Node({"kubernetes.io/hostname": name, **labels}) for name in NODES}
-    there = held_pod(
+    pod_namespace = held_pod(
         cluster,
         "reader",
         moved,
@@ -273,14 +281,17 @@ def test_a_pod_whose_requirement_would_change_goes_as_it_was(cluster: Any, names
         lambda pod: inject(pod, None, {moved: {"op-a": 100}}, nodes=nodes),
         **{"entrepot.dev/locality": "required"},
     )
-    spec = cluster.request("GET", f"/api/v1/namespaces/{there}/pods/reader")["spec"]
+    spec = cluster.request("GET", f"/api/v1/namespaces/{pod_namespace}/pods/reader")["spec"]
     assert "requiredDuringSchedulingIgnoredDuringExecution" in spec["affinity"]["nodeAffinity"]
     publish(cluster, namespace, moved, "op-b")
-    assert cluster.bound(there, ["reader"]) == {"reader": "op-a"}
-    assert any(one.get("pod") == f"{there}/reader" and one.get("affinity") == "as it was" for one in operator.lines())
+    assert cluster.bound(pod_namespace, ["reader"]) == {"reader": "op-a"}
+    assert any(
+        entry.get("pod") == f"{pod_namespace}/reader" and entry.get("affinity") == "as it was"
+        for entry in operator.lines()
+    )
 
 
-def test_no_pod_is_held_for_ever(cluster: Any, namespace: str, operator: Running) -> None:
+def test_no_pod_is_held_for_ever(cluster: Any, namespace: str, operator: OperatorReplica) -> None:
     unknown, wrong = held_pod(cluster, "late", "b3" * 20, "1s"), held_pod(cluster, "wrong", "orders", "10min")
     cluster.bound(unknown, ["late"])
     cluster.bound(wrong, ["wrong"])
@@ -289,33 +300,33 @@ def test_no_pod_is_held_for_ever(cluster: Any, namespace: str, operator: Running
     assert operator.metric('entrepot_operator_gates_lifted_total{reason="ObjectsTimedOut"}') >= 1
 
 
-def test_what_a_lost_node_left_is_marked(cluster: Any, namespace: str, operator: Running) -> None:
+def test_what_a_lost_node_left_is_marked(cluster: Any, namespace: str, operator: OperatorReplica) -> None:
     renew(cluster, namespace, "op-b", 1)
     publish(cluster, namespace, "b4" * 20, "op-b")
 
     def reason() -> str:
         found = cluster.listed(resource_path("localobjects", namespace), fieldSelector=f"spec.objectID={'b4' * 20}")
-        told = [one["reason"] for one in (found[0].get("status") or {}).get("conditions") or []]
-        return told[0] if told else ""
+        reasons = [condition["reason"] for condition in (found[0].get("status") or {}).get("conditions") or []]
+        return reasons[0] if reasons else ""
 
     cluster.wait(lambda: reason() == "StoreLost", "the object to be marked", 60)
 
 
 def test_when_the_leader_dies_the_other_takes_over_within_the_lease(cluster: Any, tmp_path: Path) -> None:
     namespace = install(cluster)
-    with replica(cluster, namespace, "one", tmp_path) as one:
-        cluster.wait(one.leads, "the first to lead")
-        with replica(cluster, namespace, "two", tmp_path) as two:
-            cluster.wait(lambda: two.get("/readyz")[0] == 200, "the second to be ready, without the lead")
-            assert not two.leads()
+    with replica(cluster, namespace, "one", tmp_path) as first:
+        cluster.wait(first.leads, "the first to lead")
+        with replica(cluster, namespace, "two", tmp_path) as second:
+            cluster.wait(lambda: second.get("/readyz")[0] == 200, "the second to be ready, without the lead")
+            assert not second.leads()
             begin = time.monotonic()
-            one.end(signal.SIGKILL)
-            cluster.wait(two.leads, "the second to lead")
+            first.end(signal.SIGKILL)
+            cluster.wait(second.leads, "the second to lead")
             taken = time.monotonic() - begin
             assert taken < LEASE_SECONDS + 5  # the rest is for the machine, which is busy
             put_store(cluster, namespace, "late", socketFolder="/run/late", nodeSelector={"pool": "none"})
             cluster.wait(lambda: "Ready" in status(cluster, namespace, "late"), "the second to act")
-            assert two.end() == 0
+            assert second.end() == 0
     holder = cluster.request("GET", lease_path(namespace, "entrepot-operator"))["spec"]["holderIdentity"]
     assert holder == ""  # an operator that ends cleanly gives up the Lease, so that the next one starts at once
 
@@ -326,5 +337,7 @@ def test_without_rights_it_says_so_and_stays(cluster: Any, tmp_path: Path) -> No
         cluster.wait(lambda: "cannot list resource" in running.get("/readyz")[1], "it to say what is missing")
         assert running.get("/readyz")[0] == 503
         assert running.get("/healthz")[0] == 200
-        assert any(one.get("code") == "access_denied" and one.get("resource") == "stores" for one in running.lines())
+        assert any(
+            entry.get("code") == "access_denied" and entry.get("resource") == "stores" for entry in running.lines()
+        )
         assert running.end() == 0

@@ -26,22 +26,22 @@ _BUILD_SECONDS = 1200.0
 
 def _program() -> Path:
     key = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.iterdir()))).hexdigest()[:16]
-    wanted = CACHE / f"helm-{key}"
-    if wanted.exists():
-        return wanted
+    cached = CACHE / f"helm-{key}"
+    if cached.exists():
+        return cached
     go = shutil.which("go")
     if not os.environ.get(BUILD):
         pytest.skip(f"Helm was never built here, which takes minutes: {BUILD}=1 builds it ('make soak' does)")
     if go is None:
         pytest.fail(f"{BUILD} is set, but there is no Go here")
-    made = CACHE / f"helm-{key}.{os.getpid()}"
+    partial = CACHE / f"helm-{key}.{os.getpid()}"
     CACHE.mkdir(parents=True, exist_ok=True)
     # The same flags as for the control plane, because most packages are shared with it.
     command = [go, "build", "-p", "2", "-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags", "-s -w"]
     variables = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     variables["XDG_CACHE_HOME"] = str(CACHE.parent)
     done = subprocess.run(
-        [*command, "-o", str(made), "."],
+        [*command, "-o", str(partial), "."],
         cwd=HERE,
         env=variables,
         capture_output=True,
@@ -50,8 +50,8 @@ def _program() -> Path:
     )
     if done.returncode != 0:
         pytest.fail(f"go build failed:\n{done.stderr[-3000:]}")
-    made.rename(wanted)
-    return wanted
+    partial.rename(cached)
+    return cached
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def _merged(values: Any, changes: Any) -> Any:
     """Values merged as by Helm: mappings key by key."""
     if not isinstance(values, dict) or not isinstance(changes, dict):
         return changes
-    return {**values, **{key: _merged(values.get(key), one) for key, one in changes.items()}}
+    return {**values, **{key: _merged(values.get(key), change) for key, change in changes.items()}}
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def _renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     go = shutil.which("go")
     if go is None:
         pytest.skip("no Go here: the chart's templates are rendered by its engine")
-    made = tmp_path_factory.mktemp("render") / "render"
+    program = tmp_path_factory.mktemp("render") / "render"
     settings = os.environ | {
         "CGO_ENABLED": "0",
         "GOWORK": "off",
@@ -86,7 +86,7 @@ def _renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "XDG_CACHE_HOME": str(CACHE.parent),
     }
     done = subprocess.run(
-        [go, "build", "-p", "2", "-buildvcs=false", "-o", str(made), "."],
+        [go, "build", "-p", "2", "-buildvcs=false", "-o", str(program), "."],
         cwd=RENDER,
         env=settings,
         capture_output=True,
@@ -94,14 +94,14 @@ def _renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    return made
+    return program
 
 
 @pytest.fixture
 def render(_renderer: Path) -> Callable[..., list[Any]]:
-    """``render(values, namespace=…, release=…, there=…)``: the objects of an installation with these values.
+    """``render(values, namespace=…, release=…, existing=…)``: the objects of an installation with these values.
 
-    ``there`` is what the cluster already contains, by kind. If the templates refuse the values, ``ValueError`` is
+    ``existing`` is what the cluster already contains, by kind. If the templates refuse the values, ``ValueError`` is
     raised.
     """
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -109,7 +109,7 @@ def render(_renderer: Path) -> Callable[..., list[Any]]:
     schema = json.loads((CHART / "values.schema.json").read_text())
 
     def run(
-        values: Any = None, namespace: str = "entrepot-system", release: str = "entrepot", there: Any = None
+        values: Any = None, namespace: str = "entrepot-system", release: str = "entrepot", existing: Any = None
     ) -> list[Any]:
         merged = _merged(defaults, values or {})
         jsonschema.validate(merged, schema)
@@ -117,7 +117,7 @@ def render(_renderer: Path) -> Callable[..., list[Any]]:
             "Values": merged,
             "Release": {"Name": release, "Namespace": namespace, "Service": "Helm"},
             "Chart": {key[0].upper() + key[1:]: value for key, value in about.items()},
-            "there": there or {},
+            "there": existing or {},
         }
         done = subprocess.run(
             [str(_renderer), str(CHART / "templates")],
@@ -130,7 +130,11 @@ def render(_renderer: Path) -> Callable[..., list[Any]]:
             raise ValueError(done.stderr)
         files = json.loads(done.stdout)
         return [
-            one for name, text in files.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one
+            manifest
+            for name, text in files.items()
+            if name.endswith(".yaml")
+            for manifest in yaml.safe_load_all(text)
+            if manifest
         ]
 
     return run

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from entrepot_operator import installing
+from entrepot_operator import install_manifests
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "operator" / "chart"
@@ -29,15 +29,15 @@ def test_the_chart_is_what_the_tool_makes_of_the_manifests() -> None:
 
 
 def test_the_crds_are_the_same_files() -> None:
-    for path in (installing.MANIFESTS / "crds").glob("*.yaml"):
+    for path in (install_manifests.MANIFESTS / "crds").glob("*.yaml"):
         if path.name != "kustomization.yaml":
             assert (CHART / "crds" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_versions_are_those_of_the_project() -> None:
-    said = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert f"entrepot:{said['appVersion']}" == installing.IMAGE
-    assert said["version"] == said["appVersion"]
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert f"entrepot:{metadata['appVersion']}" == install_manifests.IMAGE
+    assert metadata["version"] == metadata["appVersion"]
 
 
 def test_the_default_values_fit_their_schema() -> None:
@@ -67,13 +67,13 @@ def test_wrong_values_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_each_value_that_a_template_asks_for_has_a_default_and_a_schema() -> None:
-    asked = {
+    paths = {
         found
         for path in (CHART / "templates").iterdir()
         for found in re.findall(r"\.Values\.([A-Za-z.]+)", path.read_text())
     }
-    assert asked
-    for name in asked:
+    assert paths
+    for name in paths:
         values, schema = VALUES, SCHEMA
         for step in name.split("."):
             assert step in values, name

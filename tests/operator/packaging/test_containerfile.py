@@ -17,7 +17,7 @@ def steps() -> list[tuple[str, str]]:
 def test_there_are_two_stages_and_only_the_first_builds() -> None:
     names = [argument for name, argument in steps() if name == "FROM"]
     assert names == ["debian:bookworm-slim AS build", "debian:bookworm-slim"]
-    last = steps()[max(place for place, one in enumerate(steps()) if one[0] == "FROM") :]
+    last = steps()[max(place for place, step in enumerate(steps()) if step[0] == "FROM") :]
     assert not any("pip" in argument for name, argument in last if name == "RUN")
     assert [argument for name, argument in last if name == "COPY"] == ["--from=build /opt/entrepot /opt/entrepot"]
 
@@ -45,8 +45,8 @@ def test_the_extras_and_commands_are_those_of_the_project() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     extras = re.search(r"\[([a-z0-9,]+)\]", TEXT)
     assert extras is not None
-    for one in extras[1].split(","):
-        assert re.search(rf"^{one} = \[", project, re.MULTILINE), one
+    for extra in extras[1].split(","):
+        assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
     assert ("ENTRYPOINT", '["entrepot"]') in steps()
     assert re.search(r"^entrepot = ", project, re.MULTILINE)
 

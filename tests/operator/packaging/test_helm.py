@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from entrepot_operator import installing
+from entrepot_operator import install_manifests
 
 MANAGER = {"certManager": {"enabled": True, "issuerRef": {"kind": "ClusterIssuer", "name": "ours"}}}
 EVERYTHING = {
@@ -36,34 +36,42 @@ NOTHING = {
 }
 
 
-def rendered(helm: Any, values: Any, namespace: str = installing.NAMESPACE) -> list[Any]:
+def rendered(helm: Any, values: Any, namespace: str = install_manifests.NAMESPACE) -> list[Any]:
     done = helm(values, namespace)
     assert done.returncode == 0, done.stderr
     files = json.loads(done.stdout)
     return [
-        one for name, text in files.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one
-    ]  # fmt: skip
+        manifest
+        for name, text in files.items()
+        if name.endswith(".yaml")
+        for manifest in yaml.safe_load_all(text)
+        if manifest
+    ]
 
 
-def key(one: Any) -> str:
-    return f"{one['kind']}/{one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+def key(manifest: Any) -> str:
+    return f"{manifest['kind']}/{manifest['metadata'].get('namespace', '')}/{manifest['metadata']['name']}"
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, NOTHING], ids=["default", "everything", "nothing"])
 def test_it_is_rendered_as_the_engine_alone_does(helm: Any, render: Any, values: Any) -> None:
-    """Therefore the results of test_rendered.py hold for Helm too."""
-    assert {key(one): one for one in rendered(helm, values)} == {key(one): one for one in render(values)}
+    """Therefore the results of test_rendered_chart.py hold for Helm too."""
+    assert {key(manifest): manifest for manifest in rendered(helm, values)} == {
+        key(manifest): manifest for manifest in render(values)
+    }
 
 
 def test_another_namespace_is_everywhere(helm: Any) -> None:
-    made = rendered(helm, {}, "stores")
-    assert installing.NAMESPACE not in str(made)
-    assert {one["metadata"]["namespace"] for one in made if "namespace" in one["metadata"]} == {"stores"}
+    manifests = rendered(helm, {}, "stores")
+    assert install_manifests.NAMESPACE not in str(manifests)
+    assert {manifest["metadata"]["namespace"] for manifest in manifests if "namespace" in manifest["metadata"]} == {
+        "stores"
+    }
 
 
 def test_what_is_chosen_is_there(helm: Any) -> None:
-    made = {key(one): one for one in rendered(helm, EVERYTHING)}
-    spec = made["Deployment/entrepot-system/entrepot-operator"]["spec"]
+    by_key = {key(manifest): manifest for manifest in rendered(helm, EVERYTHING)}
+    spec = by_key["Deployment/entrepot-system/entrepot-operator"]["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert spec["replicas"] == 3
@@ -73,22 +81,22 @@ def test_what_is_chosen_is_there(helm: Any) -> None:
     assert container["volumeMounts"][0]["mountPath"] == container["args"][container["args"].index("/certificates")]
     assert pod["volumes"][0]["secret"]["secretName"] == "entrepot-webhook-cert-manager"
     assert (pod["imagePullSecrets"], pod["nodeSelector"]) == ([{"name": "key"}], {"disk": "ssd"})
-    assert made["Certificate/entrepot-system/entrepot-webhook"]["spec"]["issuerRef"]["name"] == "ours"
-    configuration = made["MutatingWebhookConfiguration//entrepot-webhook"]
+    assert by_key["Certificate/entrepot-system/entrepot-webhook"]["spec"]["issuerRef"]["name"] == "ours"
+    configuration = by_key["MutatingWebhookConfiguration//entrepot-webhook"]
     assert "cert-manager.io/inject-ca-from" in configuration["metadata"]["annotations"]
-    assert made["Store/entrepot-system/default"]["spec"]["image"] == "registry.example/entrepot:9"
+    assert by_key["Store/entrepot-system/default"]["spec"]["image"] == "registry.example/entrepot:9"
 
 
 def test_what_is_left_out_is_not_there(helm: Any) -> None:
-    made = rendered(helm, NOTHING)
-    assert not [one for one in made if "Webhook" in one["kind"] or "Policy" in one["kind"]]
-    (deployment,) = [one for one in made if one["kind"] == "Deployment"]
+    manifests = rendered(helm, NOTHING)
+    assert not [manifest for manifest in manifests if "Webhook" in manifest["kind"] or "Policy" in manifest["kind"]]
+    (deployment,) = [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
     assert "--no-webhook" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 @pytest.mark.parametrize("values", [{"operator": {"replicas": 0}}, {"wrong": 1}, {"webhook": {"enabled": "x"}}])
 def test_wrong_values_are_refused(helm: Any, values: Any) -> None:
-    done = helm(values, installing.NAMESPACE)
+    done = helm(values, install_manifests.NAMESPACE)
     assert done.returncode != 0
     assert "schema" in done.stderr
 
@@ -96,6 +104,6 @@ def test_wrong_values_are_refused(helm: Any, values: Any) -> None:
 @pytest.mark.parametrize("values", [{}, EVERYTHING, NOTHING], ids=["default", "everything", "nothing"])
 def test_an_api_server_takes_it(helm: Any, entrepot_cluster: Any, values: Any) -> None:
     namespace = entrepot_cluster.namespace("chart")
-    for one in rendered(helm, values, namespace):
-        if not one["apiVersion"].startswith("cert-manager.io/"):  # their CRDs are not ours to install
-            entrepot_cluster.apply(entrepot_cluster.path_of(one), one, dry_run=True)
+    for manifest in rendered(helm, values, namespace):
+        if not manifest["apiVersion"].startswith("cert-manager.io/"):  # their CRDs are not ours to install
+            entrepot_cluster.apply(entrepot_cluster.path_of(manifest), manifest, dry_run=True)

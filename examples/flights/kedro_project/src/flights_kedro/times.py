@@ -26,11 +26,11 @@ class TransportTimes:
 
     def _begin(self, direction: Direction, dataset_name: str) -> None:
         if not dataset_name.startswith(_PARAMETERS):
-            self._started.now = Meter.start(direction, dataset_name)
+            self._started.start_state = Meter.start(direction, dataset_name)
 
     def _end(self, direction: Direction, dataset_name: str) -> None:
         if not dataset_name.startswith(_PARAMETERS):
-            Meter.from_environment().finish(direction, dataset_name, self._started.now)
+            Meter.from_environment().finish(direction, dataset_name, self._started.start_state)
 
     # `before` hooks run last and `after` hooks first, so that other hooks are not measured.
     @hook_impl(trylast=True)

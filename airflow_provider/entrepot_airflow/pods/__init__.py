@@ -1,0 +1,1 @@
+"""Placement of pods near the data that their task instances read."""

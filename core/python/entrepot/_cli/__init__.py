@@ -1,0 +1,1 @@
+"""Subcommands of the command line; ``entrepot.cli`` puts them together."""

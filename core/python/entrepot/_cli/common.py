@@ -1,0 +1,94 @@
+"""Helpers shared by several subcommands of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from entrepot._daemon import kubernetes_env
+from entrepot._daemon.launcher import is_listening
+from entrepot._daemon.settings import resolve, socket_path
+from entrepot.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from entrepot._client.store import Store
+
+    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--address``, ``--scope`` and ``--session``."""
+    parser.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
+    parser.add_argument("--scope", help="scope (default: ENTREPOT_SCOPE, or 'default')")
+    parser.add_argument("--session", help="session in the scope (default: ENTREPOT_SESSION, else the scope's own)")
+
+
+def connect(arguments: argparse.Namespace) -> Store:
+    """Connect to the store; never start one.
+
+    Raises:
+        StoreUnavailable: no store listens at the address.
+    """
+    settings = resolve(
+        arguments.address, session=getattr(arguments, "session", None), scope=getattr(arguments, "scope", None)
+    )
+    if not is_listening(settings.address):
+        if kubernetes_env.in_pod():
+            if not settings.configured:
+                raise StoreUnavailable(kubernetes_env.explain_not_configured())
+            reason = kubernetes_env.explain_not_answering(socket_path(settings.address))
+            raise StoreUnavailable(f"no store listens at {settings.address}: {reason}")
+        raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start'")
+    from entrepot._client import connection  # here, because it loads the extension
+
+    return connection.connect(settings.address, session=settings.session, scope=settings.scope)
+
+
+def human_bytes(count: int) -> str:
+    """Format a byte count for people.
+
+    >>> human_bytes(0), human_bytes(1536), human_bytes(3 << 30)
+    ('0 B', '1.5 KiB', '3.0 GiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def age(since: float) -> str:
+    """Format how long ago a time was (in seconds since 1970), for people."""
+    seconds = max(0, int(time.time() - since))
+    for limit, unit, unit_seconds in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds // unit_seconds} {unit}"
+    return f"{seconds // 86400} d"
+
+
+def table(rows: list[list[str]], header: list[str]) -> str:
+    """Format rows as text columns, each as wide as its widest cell."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def to_json_value(value: Any) -> Any:
+    """Convert dataclasses and IDs into values that JSON can represent."""
+    from dataclasses import asdict, is_dataclass
+
+    from entrepot.ids import ObjectID
+
+    if isinstance(value, ObjectID):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: to_json_value(item) for key, item in asdict(value).items()}
+    if isinstance(value, dict):
+        return {str(key): to_json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json_value(item) for item in value]
+    return value

@@ -1,0 +1,242 @@
+"""Subcommands about the daemon: start, stop, upgrade, status, logs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from entrepot._checkpoints.store_methods import checkpoint_function
+from entrepot._cli.common import add_connection_options, connect, human_bytes, table
+from entrepot._daemon import launcher
+from entrepot._daemon.settings import resolve
+from entrepot.durable import durable_config
+from entrepot.errors import StoreUnavailable, VersionMismatch
+
+if TYPE_CHECKING:
+    from entrepot._cli.common import SubParsers
+    from entrepot._client.store import Store
+
+
+def add_subcommands(subparsers: SubParsers) -> None:
+    """Add the subcommands of this module."""
+    start = subparsers.add_parser("start", help="start a store in the background")
+    add_connection_options(start)
+    start.add_argument("--size", help="capacity, such as 4GiB (default: a share of memory)")
+    start.add_argument("--idle-exit", type=int, default=0, metavar="SECONDS", help="exit after being idle (0: never)")
+    start.add_argument("--log-file", type=Path, help="log file (default: the user's state folder)")
+    start.add_argument("--config", type=Path, help="the daemon's configuration file")
+    start.set_defaults(run=run_start)
+
+    stop = subparsers.add_parser(
+        "stop", help="stop the store and discard its objects, except those of durable sessions"
+    )
+    add_connection_options(stop)
+    stop.add_argument("--no-flush", action="store_true", help="do not write the objects of durable sessions first")
+    stop.set_defaults(run=run_stop)
+
+    upgrade = subparsers.add_parser(
+        "upgrade", help="replace a running store's daemon with this installation's, keeping all objects"
+    )
+    add_connection_options(upgrade)
+    upgrade.add_argument("--program", type=Path, help="the entrepotd to run instead of this installation's")
+    upgrade.set_defaults(run=run_upgrade)
+
+    status = subparsers.add_parser("status", help="show capacity, usage and clients")
+    add_connection_options(status)
+    status.add_argument("--json", action="store_true", help="print everything as JSON")
+    status.add_argument(
+        "--wait-provisioned", type=float, metavar="SECONDS", help="first wait until the requested memory is warm"
+    )
+    status.set_defaults(run=run_status)
+
+    logs = subparsers.add_parser("logs", help="show the log of a store started in the background")
+    logs.add_argument("-n", "--lines", type=int, default=50, help="number of lines to show, from the end (default: 50)")
+    logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
+    logs.add_argument("--log-file", type=Path, help="the log file, if the store was started with --log-file")
+    logs.set_defaults(run=run_logs)
+
+
+def run_start(arguments: argparse.Namespace) -> int:
+    """``entrepot start``."""
+    settings = resolve(arguments.address, session=arguments.session, scope=arguments.scope)
+    if launcher.is_listening(settings.address):
+        print(f"a store already listens at {settings.address}")
+        return 0
+    extra = ("--config", str(arguments.config.resolve())) if arguments.config else ()
+    launcher.start(
+        settings.address,
+        size=arguments.size or settings.private_size,
+        idle_exit_seconds=arguments.idle_exit,
+        log=(arguments.log_file or launcher.log_path()).resolve(),
+        extra=extra,
+    )
+    print(f"store at {settings.address}")
+    return 0
+
+
+def run_stop(arguments: argparse.Namespace) -> int:
+    """``entrepot stop``."""
+    try:
+        with connect(arguments) as store:
+            if not arguments.no_flush:
+                _flush_durable_sessions(store)
+            status = store.status()
+            address = store.address
+    except VersionMismatch:
+        return _stop_listeners(arguments, " (of a different version)")
+    except StoreUnavailable:
+        if launcher.is_listening(resolve(arguments.address).address):
+            raise
+        # Its socket file may be gone, and the store may be unable to recreate it.
+        if not launcher.listening_pids(resolve(arguments.address).address):
+            raise
+        return _stop_listeners(arguments, " (whose socket was removed)")
+    objects = int(status["objects"])
+    if not launcher.stop(int(status["keeper_pid"])):
+        processes = [int(status["keeper_pid"]), int(status["pid"])]
+        raise StoreUnavailable(
+            f"the store at {address} (process {status['keeper_pid']}) did not exit within 20 s"
+            f"{launcher.describe_stopped(processes)}"
+        )
+    print(f"store at {address} stopped; {objects} objects discarded")
+    return 0
+
+
+def _flush_durable_sessions(store: Store) -> None:
+    """Write whatever the durable tiers still lack, whoever put it; on an error the store keeps running."""
+    from entrepot._client import connection  # here, because it loads the extension
+
+    client = store._client  # pyright: ignore[reportPrivateUsage]
+    for record in json.loads(client.raw.sessions())["sessions"]:
+        scope, session = record["scope"], record["session"]
+        durable = durable_config(client, scope, session)
+        if durable is None:
+            continue
+        with connection.connect(store.address, scope=scope, session=session, durable=durable) as opened:
+            count = checkpoint_function("flush")(opened)
+        print(f"session {session!r} of scope {scope!r} at {durable.url}: {count} objects are in the durable tier")
+
+
+def _stop_listeners(arguments: argparse.Namespace, qualifier: str) -> int:
+    """End a store that cannot be talked to, by terminating the processes that listen at its address."""
+    address = resolve(arguments.address).address
+    processes = launcher.listening_pids(address)
+    if not processes:
+        raise StoreUnavailable(
+            f"cannot stop the store at {address}{qualifier}: none of this user's processes listens there; "
+            "stop it where it was started"
+        )
+    remaining = [process for process in processes if not launcher.stop(process)]
+    if remaining:
+        raise StoreUnavailable(
+            f"the store at {address} did not exit within 20 s: processes {remaining} are still running"
+            f"{launcher.describe_stopped(remaining)}"
+        )
+    print(f"store at {address}{qualifier} stopped; all its objects discarded")
+    return 0
+
+
+def run_upgrade(arguments: argparse.Namespace) -> int:
+    """``entrepot upgrade``."""
+    program = str((arguments.program or launcher.daemon_binary()).resolve())
+    try:
+        with connect(arguments) as store:
+            before = store.status()
+            store._raw().upgrade(program)  # pyright: ignore[reportPrivateUsage]
+    except VersionMismatch as error:
+        raise VersionMismatch(
+            f"{error} Incompatible versions must be upgraded from the older one: run its `entrepot "
+            f"upgrade --program {program}`, or install in place and send the daemon SIGUSR2."
+        ) from error
+    with connect(arguments) as store:
+        after = store.status()
+    if os.path.realpath(after["program"]) != program:
+        raise StoreUnavailable(
+            f"{program} took over, but its daemon exited at once, so the store reverted to {after['program']}; "
+            "nothing is lost, and the log (`entrepot logs`) shows why it exited"
+        )
+    print(
+        f"store at {store.address}: upgraded from version {before['version']} (daemon {before['pid']}) to version "
+        f"{after['version']} (daemon {after['pid']}), with {after['objects']} objects"
+    )
+    return 0
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    """``entrepot status``."""
+    with connect(arguments) as store:
+        if arguments.wait_provisioned is not None:
+            store.wait_provisioned(arguments.wait_provisioned)
+        status = store.status()
+    print(json.dumps(status, indent=2) if arguments.json else format_status(status))
+    return 0
+
+
+def format_status(status: dict[str, Any]) -> str:
+    """Format the status for people."""
+    lines = [
+        f"store      {status['instance']} on {status['host']}, version {status['version']}, "
+        f"daemon {status['pid']}, keeper {status['keeper_pid']}, up {int(status['uptime_seconds'])} s",
+        f"capacity   {human_bytes(status['capacity_bytes'])}: used {human_bytes(status['used_bytes'])}, "
+        f"pinned {human_bytes(status['pinned_bytes'])}, leased {human_bytes(status['leased_bytes'])}, "
+        f"warm {human_bytes(status['warm_bytes'])}{'' if status['provisioned'] else ' (provisioning)'}",
+        f"objects    {status['objects']} in {status['sessions']} sessions, "
+        f"{status['names']} names, {status['deferred_frees']} deleted but still being read",
+    ]
+    budget = status["budget"]
+    parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
+    lines.append(
+        f"memory     {human_bytes(budget['granted_bytes'])} taken, {human_bytes(budget['free_bytes'])} free: "
+        f"{', '.join(parts)}"
+    )
+    if status["drops"]:
+        lines.append(
+            f"dropped    {status['drops']} objects of {human_bytes(status['drops_bytes'])} that can be recomputed, "
+            f"{status['dropped']} of them not yet recomputed"
+        )
+    if status["follows_killed_store"]:
+        lines.append("note       the previous store was killed: objects without a copy on disk are lost")
+    if dropped := status["log_lines_dropped"] + status["keeper_log_lines_dropped"]:
+        lines.append(f"note       {dropped} log lines were dropped: see docs/daemon.md, Log")
+    if status["clients"]:
+        rows = [
+            [
+                str(client["pid"]),
+                str(client["label"]),
+                str(client["pins"]),
+                human_bytes(client["leased_bytes"]),
+                _connection_state(client),
+            ]
+            for client in status["clients"]
+        ]
+        lines.append(table(rows, ["pid", "client", "pins", "leased", "connected"]))
+    return "\n".join(lines)
+
+
+def _connection_state(client: dict[str, Any]) -> str:
+    if client["connected"]:
+        return f"for {int(client['connected_seconds'])} s"
+    return "no: its pins and leases are still held" if client["quarantined"] else "no"
+
+
+def run_logs(arguments: argparse.Namespace) -> int:
+    """``entrepot logs``."""
+    path: Path = arguments.log_file or launcher.log_path()
+    if not path.is_file():
+        raise StoreUnavailable(f"no log at {path}: no store was started in the background here")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        sys.stdout.writelines(deque(file, maxlen=max(arguments.lines, 0)))
+        while arguments.follow:
+            line = file.readline()
+            if line:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            else:
+                time.sleep(0.2)
+    return 0

@@ -1,0 +1,265 @@
+"""Subcommands about objects: ls, sets, info, put, get, rm, evict, prefetch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from entrepot._cli import sessions
+from entrepot._cli.common import add_connection_options, age, connect, human_bytes, table, to_json_value
+from entrepot._client.queries import list_objects_everywhere
+from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.ids import ID_BYTES, ObjectID
+
+if TYPE_CHECKING:
+    from entrepot._cli.common import SubParsers
+    from entrepot._client.info import ObjectInfo
+    from entrepot._client.store import Store
+
+
+def add_subcommands(subparsers: SubParsers) -> None:
+    """Add the subcommands of this module."""
+    listing = subparsers.add_parser("ls", help="list objects")
+    add_connection_options(listing)
+    listing.add_argument("pattern", nargs="?", default="*", help="glob over names and IDs (default: all)")
+    listing.add_argument("--all", action="store_true", help="list all sessions; without --scope, all scopes too")
+    listing.add_argument("--json", action="store_true", help="print a JSON list")
+    listing.set_defaults(run=run_ls)
+
+    sets = subparsers.add_parser("sets", help="list the locality sets of the session")
+    add_connection_options(sets)
+    sets.add_argument("--json", action="store_true", help="print a JSON list")
+    sets.set_defaults(run=run_sets)
+
+    info = subparsers.add_parser("info", help="show everything about one object")
+    add_connection_options(info)
+    info.add_argument("object", help="ID or name")
+    info.add_argument("--json", action="store_true", help="print JSON")
+    info.set_defaults(run=run_info)
+
+    put = subparsers.add_parser(
+        "put", help="store a file's bytes (Arrow and Parquet files become tables with --as table)"
+    )
+    add_connection_options(put)
+    put.add_argument("file", help="path, or - for standard input")
+    put.add_argument("--name", help="bind this name to the object")
+    put.add_argument("--replace", action="store_true", help="rebind the name if it is taken")
+    put.add_argument("--as", dest="kind", choices=("bytes", "table"), default="bytes", help="default: bytes")
+    put.set_defaults(run=run_put)
+
+    get = subparsers.add_parser("get", help="print an object: bytes unchanged, a table as text, others as repr")
+    add_connection_options(get)
+    get.add_argument("object", help="ID or name")
+    get.add_argument("-o", "--output", type=Path, help="write to this file (tables: .parquet, .arrow or .csv)")
+    get.add_argument("--timeout", type=float, default=0.0, help="seconds to wait for the object (default: 0)")
+    get.set_defaults(run=run_get)
+
+    remove = subparsers.add_parser("rm", help="delete objects")
+    add_connection_options(remove)
+    remove.add_argument("objects", nargs="+", help="IDs or names")
+    remove.set_defaults(run=run_rm)
+
+    evict = subparsers.add_parser("evict", help="move objects from memory to disk; a get reloads them")
+    add_connection_options(evict)
+    evict.add_argument("objects", nargs="+", help="IDs or names")
+    evict.set_defaults(run=run_evict)
+
+    prefetch = subparsers.add_parser("prefetch", help="start reloading objects from disk")
+    add_connection_options(prefetch)
+    prefetch.add_argument("objects", nargs="+", help="IDs or names")
+    prefetch.set_defaults(run=run_prefetch)
+
+
+def resolve_object(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
+    """Return the ID of the object given by ID or name; text of 40 hexadecimal digits is taken for an ID."""
+    if len(text) == 2 * ID_BYTES:
+        try:
+            return ObjectID(text)
+        except InvalidArgument:
+            pass  # 40 characters, but not hexadecimal: a name
+    return store.resolve(text, timeout=timeout) if timeout else store.resolve(text)
+
+
+def run_evict(arguments: argparse.Namespace) -> int:
+    """``entrepot evict``."""
+    with connect(arguments) as store:
+        store.evict(*(resolve_object(store, text) for text in arguments.objects))
+    return 0
+
+
+def run_prefetch(arguments: argparse.Namespace) -> int:
+    """``entrepot prefetch``."""
+    with connect(arguments) as store:
+        store.prefetch(*(resolve_object(store, text) for text in arguments.objects))
+    return 0
+
+
+def run_ls(arguments: argparse.Namespace) -> int:
+    """``entrepot ls``."""
+    many_sessions = arguments.all or (arguments.scope is not None and arguments.session is None)
+    if many_sessions and arguments.session is not None:
+        raise InvalidArgument("--session lists one session and --all lists all sessions: use only one of these options")
+    with sessions.connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
+        if many_sessions:
+            raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
+            objects = list_objects_everywhere(raw, session, arguments.pattern, arguments.scope)
+        else:
+            objects = store.list(arguments.pattern)
+    if arguments.json:
+        print(json.dumps([to_json_value(info) for info in objects], indent=2))
+        return 0
+    rows = [
+        [
+            str(info.id),
+            human_bytes(_payload_bytes(info)),
+            _type_label(info),
+            age(info.created),
+            info.locality_set,
+            ", ".join(info.names),
+            *([f"{info.scope}: {info.session}" if arguments.scope is None else info.session] if many_sessions else []),
+        ]
+        for info in sorted(objects, key=lambda info: info.created)
+    ]
+    print(table(rows, ["id", "bytes", "type", "age", "set", "names", *(["session"] if many_sessions else [])]))
+    return 0
+
+
+def run_sets(arguments: argparse.Namespace) -> int:
+    """``entrepot sets``."""
+    with connect(arguments) as store:
+        locality_sets = store.locality_sets()
+    if arguments.json:
+        print(json.dumps([to_json_value(locality_set) for locality_set in locality_sets], indent=2))
+        return 0
+    rows = [
+        [
+            locality_set.name or "(default)",
+            str(locality_set.objects),
+            human_bytes(locality_set.nbytes),
+            locality_set.reading if locality_set.reading != "unknown" else f"{locality_set.reading_now} (inferred)",
+            locality_set.durability,
+            locality_set.lifetime if locality_set.lifetime != "consumers" else f"{locality_set.consumers} consumers",
+            locality_set.operation,
+            locality_set.policy,
+            str(locality_set.priority),
+        ]
+        for locality_set in locality_sets
+    ]
+    columns = ["set", "objects", "bytes", "reading", "durability", "lifetime", "operation", "policy", "priority"]
+    print(table(rows, columns))
+    return 0
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    """``entrepot info``."""
+    with connect(arguments) as store:
+        info = to_json_value(store.info(resolve_object(store, arguments.object)))
+    if arguments.json:
+        print(json.dumps(info, indent=2))
+        return 0
+    width = max(len(key) for key in info)
+    for key, value in info.items():
+        print(f"{key.ljust(width)}  {value if not isinstance(value, (list, dict)) else json.dumps(value)}")
+    return 0
+
+
+def run_put(arguments: argparse.Namespace) -> int:
+    """``entrepot put``."""
+    value = _read_value(arguments.file, arguments.kind)
+    with connect(arguments) as store:
+        print(store.put(value, name=arguments.name, replace=arguments.replace))
+    return 0
+
+
+def run_get(arguments: argparse.Namespace) -> int:
+    """``entrepot get``."""
+    with connect(arguments) as store:
+        value = store.get(resolve_object(store, arguments.object, arguments.timeout), timeout=arguments.timeout)
+        if arguments.output is not None:
+            _write_value(value, arguments.output)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            sys.stdout.buffer.write(value)
+        else:
+            print(value)
+    return 0
+
+
+def run_rm(arguments: argparse.Namespace) -> int:
+    """``entrepot rm``."""
+    missing = []
+    with connect(arguments) as store:
+        for text in arguments.objects:
+            try:
+                deleted = store.delete(resolve_object(store, text))
+            except ObjectNotFound:
+                deleted = False
+            if not deleted:
+                missing.append(text)
+    if missing:
+        raise ObjectNotFound(f"not found, so not deleted: {', '.join(missing)}")
+    return 0
+
+
+def _payload_bytes(info: ObjectInfo) -> int:
+    return info.nbytes if info.collection is None else int(info.collection["nbytes"])
+
+
+def _type_label(info: ObjectInfo) -> str:
+    if info.collection is not None:
+        return f"collection of {info.collection['members']} {info.collection['type']}".rstrip()
+    if info.member_of is not None:
+        return f"{info.type}, {info.member_of['name']}[{info.member_of['index']}]"
+    return info.type
+
+
+def _read_value(name: str, kind: str) -> Any:
+    if name == "-":
+        if kind == "table":
+            raise InvalidArgument("a table cannot be read from standard input: give the path of a file")
+        return sys.stdin.buffer.read()
+    path = Path(name)
+    if not path.is_file():
+        raise InvalidArgument(f"{name} is not a file")
+    if kind == "bytes":
+        return path.read_bytes()
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(path)
+    if path.suffix in (".arrow", ".feather", ".ipc"):
+        import pyarrow.feather
+
+        return pyarrow.feather.read_table(path)
+    if path.suffix == ".csv":
+        import pyarrow.csv
+
+        return pyarrow.csv.read_csv(path)
+    raise InvalidArgument(f"a table can be read from .parquet, .arrow, .feather, .ipc or .csv, but not {path.suffix!r}")
+
+
+def _write_value(value: Any, path: Path) -> None:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        path.write_bytes(value)
+        return
+    if path.suffix not in (".parquet", ".arrow", ".csv"):
+        raise InvalidArgument(
+            f"a {type(value).__name__} can be written as .parquet, .arrow or .csv, but not as {path.suffix!r}"
+        )
+    import pyarrow
+
+    arrow_table = value if isinstance(value, pyarrow.Table) else pyarrow.table(value)
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(arrow_table, path)
+    elif path.suffix == ".arrow":
+        import pyarrow.feather
+
+        pyarrow.feather.write_feather(arrow_table, path, compression="uncompressed")
+    else:
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(arrow_table, path)

@@ -1,0 +1,180 @@
+"""``entrepot.connect``: one client per address and process, shared by all its stores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from entrepot import _core
+from entrepot._checkpoints.store_methods import apply_durable_config
+from entrepot._client.shared_client import SharedClient
+from entrepot._client.store import Store
+from entrepot._daemon import kubernetes_env
+from entrepot._daemon.settings import Settings, resolve, socket_path
+from entrepot.codec import AllowPickle
+from entrepot.durable import Durable, requested_durable
+from entrepot.errors import StoreUnavailable
+
+CONNECT_SECONDS = 30.0
+RECONNECT_SECONDS = 30.0
+# A private daemon exits when idle, possibly between our check that it runs and our connection; then start it again.
+START_ATTEMPTS = 3
+
+_lock = threading.Lock()
+# Guarded by _lock. Key: address, and whether the client starts the store if it does not run.
+_clients: weakref.WeakValueDictionary[tuple[str, bool], SharedClient] = weakref.WeakValueDictionary()
+_log = logging.getLogger("entrepot")
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def connect(
+    address: str | None = None,
+    *,
+    session: str | None = None,
+    scope: str | None = None,
+    durable: Durable | str | Literal[False] | None = None,
+    allow_pickle: bool | None = None,
+    pickled_classes: Callable[[str], bool] | None = None,
+) -> Store:
+    """Connect to a store.
+
+    Each setting comes from the argument, else the environment, else the configuration file
+    (``~/.config/entrepot/config.toml``, or the one named by ENTREPOT_CONFIG), else the default.
+
+    Args:
+        address: ``unix:///absolute/path`` (ENTREPOT_ADDRESS); default: this user's private store, which is started if
+            necessary.
+        session: session within the scope (ENTREPOT_SESSION); default ``""``, the scope's own, which never expires.
+        scope: the deployment (ENTREPOT_SCOPE); default ``"default"``.
+        durable: a URL, or an ``entrepot.Durable``: declares the session durable, for all processes that open it from
+            now on (ENTREPOT_DURABLE, ENTREPOT_DURABLE_MODE). Default: as it was declared. False: not durable for this
+            connection.
+        allow_pickle: whether to pickle values that no codec supports, and to read pickled ones
+            (ENTREPOT_ALLOW_PICKLE). Default: True unless the daemon is shared between users.
+        pickled_classes: if pickling is allowed, called with the name of each class or function in pickled data
+            (``"package.module.Class"``); returns whether it may be loaded. Types that make up plain Python data are
+            always allowed. Default: allow all.
+
+    Raises:
+        InvalidArgument: a malformed setting.
+        StoreUnavailable: no store answers, or none may be started here.
+        AccessDenied: the store belongs to another user.
+        VersionMismatch: the store's version is too far from this one.
+    """
+    settings = resolve(
+        address, session=session, scope=scope, allow_pickle=allow_pickle, pickled_classes=pickled_classes
+    )
+    requested = requested_durable(durable, settings.durable, settings.durable_mode)
+    store = _open_store(_running_client(settings), settings)
+    if durable is False:
+        return store
+    if requested is None:
+        return apply_durable_config(store)
+    from entrepot._checkpoints.durable_store import DurableStore
+
+    return DurableStore.wrap(store, requested, declare=True)
+
+
+connect.__module__ = "entrepot"  # pickled stores name it by its public path, which does not change
+
+
+def _running_client(settings: Settings) -> SharedClient:
+    """Return a client of the configured store; start a private store if it does not run."""
+    if settings.configured:
+        return _acquire_client(settings.address, None)
+    from entrepot._daemon.launcher import ensure_running  # imported late: not needed when a store is configured
+
+    start = partial(ensure_running, settings)
+    began = time.monotonic()
+    for _ in range(START_ATTEMPTS - 1):
+        start()
+        try:
+            return _acquire_client(settings.address, start)
+        except StoreUnavailable:
+            if time.monotonic() - began > CONNECT_SECONDS / 2:  # a daemon listened but did not answer: not an exit
+                raise
+    start()
+    return _acquire_client(settings.address, start)
+
+
+def _open_store(client: SharedClient, settings: Settings) -> Store:
+    allow: AllowPickle | None = settings.allow_pickle
+    if allow is None:
+        allow = not client.raw.shared_between_users
+    if allow and settings.pickled_classes is not None:
+        allow = settings.pickled_classes
+    try:
+        return Store._open(  # pyright: ignore[reportPrivateUsage]
+            client, settings.address, settings.scope, settings.session, allow
+        )
+    except BaseException:
+        client.release(None)
+        raise
+
+
+def _acquire_client(address: str, start: Callable[[], object] | None) -> SharedClient:
+    key = (address, start is not None)
+    with _lock:
+        cached = _clients.get(key)
+        if cached is not None and cached.acquire():
+            return cached
+    raw = _connect_client(address, start)
+    new_client = SharedClient(raw)
+    with _lock:
+        cached = _clients.get(key)
+        if cached is not None and cached.acquire():
+            raw.close()  # another thread connected first
+            return cached
+        _clients[key] = new_client
+    return new_client
+
+
+def _connect_client(address: str, start: Callable[[], object] | None) -> _core.Client:
+    path = socket_path(address)
+    try:
+        return _core.connect(
+            str(path),
+            _client_label(),
+            _core.VERSION,
+            CONNECT_SECONDS,
+            RECONNECT_SECONDS,
+            start,
+            partial(_warn_store_replaced, address),
+        )
+    except StoreUnavailable as error:
+        if not kubernetes_env.in_pod():
+            raise
+        raise StoreUnavailable(f"{error}; {kubernetes_env.explain_not_answering(path)}") from error
+
+
+def _warn_store_replaced(address: str, before: str, after: str, objects: int) -> None:
+    """Warn that another store has taken over the address; called once, by the first thread to notice."""
+    _log.warning(
+        "the store at %s ended (instance %s, %d %s), and objects without a copy on disk are lost; another store has "
+        "replaced it (instance %s), which this process now uses; values already read stay readable",
+        address,
+        before,
+        objects,
+        "object" if objects == 1 else "objects",
+        after,
+    )
+
+
+def _client_label() -> str:
+    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    return name.encode("utf-8", "replace")[:47].decode("utf-8", "ignore")

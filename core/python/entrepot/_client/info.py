@@ -1,0 +1,156 @@
+"""Results of puts, and metadata of objects and sessions."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from entrepot.ids import ObjectID
+
+NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """Metadata of one object, as the daemon sees it.
+
+    Attributes:
+        id: its ID.
+        generation: which version of that ID this is.
+        type: codec that wrote it, such as ``"numpy.ndarray"``.
+        nbytes: its size in bytes: its buffers, and the small values stored inline in its metadata.
+        record_bytes: bytes of its metadata (and inline payload) in control memory.
+        state: ``"sealed"`` (in memory) or ``"spilled"`` (on disk; a get reloads it); other states belong to objects
+            that are being removed.
+        scope, session: where it belongs.
+        names: names bound to it in that session.
+        created: when it was sealed, in seconds since 1970.
+        pins: number of processes reading it now.
+        pinned_by: those processes.
+        collection: for a collection: its ``name``, number of ``members``, their ``nbytes``, ``rows`` and ``type``.
+        member_of: for a member: its collection's ``name`` and its ``index``.
+        blobs: its ranges of shared memory, with the number of objects that share each, and whether a copy is on disk.
+        why: why it is where it is; empty in lists.
+        locality_set: the set that it belongs to; ``""`` is the session's default one.
+        priority: its own priority, -8 to 8, in addition to its set's.
+        kept: a user asked to keep it in memory (``hint(oid, keep=True)``).
+        consumers: number of consumers expected when it was put; 0: not counted.
+        consumers_left: number of consumers that have not finished with it.
+        dead: all consumers have finished; it is evicted first, without being written.
+        recompute_seconds: time to recompute it, as declared by its writer; None: it cannot be recomputed, and so is
+            never dropped.
+        made_again: it was dropped once and recomputed, so it is not dropped a second time.
+        eviction: the terms of its eviction rank (docs/eviction.md); empty in lists.
+    """
+
+    id: ObjectID
+    generation: int
+    type: str
+    nbytes: int
+    record_bytes: int
+    state: str
+    scope: str
+    session: str
+    names: list[str]
+    created: float
+    pins: int = 0
+    pinned_by: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    blobs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    collection: dict[str, Any] | None = None
+    member_of: dict[str, Any] | None = None
+    why: str = ""
+    locality_set: str = ""
+    priority: int = 0
+    kept: bool = False
+    consumers: int = 0
+    consumers_left: int = 0
+    dead: bool = False
+    recompute_seconds: float | None = None
+    made_again: bool = False
+    eviction: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Result of a put.
+
+    Attributes:
+        id: the object's ID.
+        generation: which version of that ID this value is; each value under the same ID has its own.
+        nbytes: its size in bytes, as in :class:`ObjectInfo`.
+        existed: identical content was already sealed under this ID, so nothing was written.
+    """
+
+    id: ObjectID
+    generation: int
+    nbytes: int
+    existed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """Metadata of one session.
+
+    Attributes:
+        scope, session: its name; the session ``""`` is the scope's own.
+        ttl_seconds: time to live after the last use; 0: unlimited.
+        idle_seconds: time since the last use.
+        objects: number of objects in it.
+        nbytes: their payload in bytes.
+        limit_bytes, limit_objects: its limits; 0: none.
+        deletes_consumed: objects are deleted as soon as their last consumer has finished.
+    """
+
+    scope: str
+    session: str
+    ttl_seconds: int
+    idle_seconds: float
+    objects: int
+    nbytes: int
+    limit_bytes: int
+    limit_objects: int
+    deletes_consumed: bool
+
+
+# Pickled values name their class by its public path, which does not change. (Annotations are not postponed here: as
+# strings, they would be evaluated in the module of that path.)
+ObjectInfo.__module__ = PutResult.__module__ = SessionInfo.__module__ = "entrepot"
+
+
+def object_info(
+    raw: dict[str, Any],
+    type_name: str,
+    collection: dict[str, Any] | None = None,
+    member_of: dict[str, Any] | None = None,
+) -> ObjectInfo:
+    """Build an ``ObjectInfo`` from the daemon's JSON and what was read from the object's tree."""
+    return ObjectInfo(
+        id=ObjectID(raw["id"]),
+        generation=raw["generation"],
+        type=type_name,
+        nbytes=raw["nbytes"],
+        record_bytes=raw["record_bytes"],
+        state=raw["state"],
+        scope=raw["scope"],
+        session=raw["session"],
+        names=raw["names"],
+        created=raw["sealed_unix_ns"] / NANOSECONDS,
+        pins=raw.get("pins", 0),
+        pinned_by=raw.get("pinned_by", []),
+        blobs=raw.get("blobs", []),
+        collection=collection,
+        member_of=member_of,
+        why=raw.get("why", ""),
+        locality_set=raw["locality_set"],
+        priority=raw["priority"],
+        kept=raw["user_pinned"],
+        consumers=raw["consumers"],
+        consumers_left=raw["consumers_left"],
+        dead=raw["dead"],
+        recompute_seconds=raw["recompute_seconds"],
+        made_again=raw["made_again"],
+        eviction=raw.get("eviction", {}),
+    )
+
+
+def session_info(raw: dict[str, Any]) -> SessionInfo:
+    """Build a ``SessionInfo`` from the daemon's JSON."""
+    return SessionInfo(**{name: raw[name] for name in SessionInfo.__slots__})

@@ -1,0 +1,111 @@
+"""Queries to the daemon about its status, objects and sessions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from numbers import Real
+from typing import Any
+
+from entrepot import _core
+from entrepot._client.arguments import checked_integer, checked_text
+from entrepot._client.info import ObjectInfo, SessionInfo, object_info, session_info
+from entrepot._client.locality import make_handle
+from entrepot._collections.metadata import summarize
+from entrepot._daemon.settings import SESSION_MAX_BYTES
+from entrepot.codec import inlined_bytes, unpack_tree
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
+from entrepot.ids import ObjectID
+
+DEFAULT_SESSION_TTL = 24 * 3600
+MAX_TTL_SECONDS = 1 << 32  # more than a century; 0 means no expiry
+_LIST_PAGE = 1000
+
+
+def status_of(client: _core.Client) -> dict[str, Any]:
+    """Return capacity, usage and clients."""
+    status: dict[str, Any] = json.loads(client.status())
+    return status
+
+
+def info_of(client: _core.Client, oid: ObjectID) -> ObjectInfo:
+    """Return the metadata of one object."""
+    return _to_object_info(json.loads(client.info(oid.binary)), client)
+
+
+def iter_objects(
+    client: _core.Client, session: int, pattern: str = "*", *, all_sessions: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a session (or of all sessions, if ``all_sessions``) whose name or ID matches, as raw JSON.
+
+    They are fetched page by page: objects that come or go meanwhile may or may not be included.
+    """
+    cursor: int | None = 0
+    while cursor is not None:
+        page = json.loads(client.list(session, all_sessions, pattern, cursor, _LIST_PAGE))
+        yield from page["objects"]
+        cursor = page["next_cursor"]
+
+
+def list_objects(client: _core.Client, session: int, pattern: str) -> list[ObjectInfo]:
+    """Return all objects of a session whose name or ID matches."""
+    return [_to_object_info(record, client) for record in iter_objects(client, session, pattern)]
+
+
+def list_objects_everywhere(client: _core.Client, session: int, pattern: str, scope: str | None) -> list[ObjectInfo]:
+    """Return the objects of all sessions (of one scope, unless that is None) whose name or ID matches."""
+    records = iter_objects(client, session, pattern, all_sessions=True)
+    return [_to_object_info(record, client) for record in records if scope is None or record["scope"] == scope]
+
+
+def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
+    """Return the sessions of a scope."""
+    return [session_info(record) for record in _session_records(client, scope)]
+
+
+def session_number(client: _core.Client, scope: str, name: str) -> int:
+    """Return the handle of an existing session."""
+    life = client.life  # read before asking the daemon, as for locality sets
+    record = _session_record(client, scope, checked_text("a session's name", name))
+    if not record:
+        raise ObjectNotFound(f"scope {scope!r} has no session {name!r}: see Store.sessions()")
+    return make_handle(life, int(record["handle"]))
+
+
+def session_limits(
+    client: _core.Client, scope: str, name: str, ttl: float | None, limit_bytes: int | None
+) -> tuple[int, int, int] | None:
+    """Return the limits to set on opening a session: TTL, bytes, objects; None: leave them as they are."""
+    if len(checked_text("a session's name", name).encode()) > SESSION_MAX_BYTES:
+        raise InvalidArgument(f"a session's name must be text of at most {SESSION_MAX_BYTES} bytes, but got {name!r}")
+    if ttl is not None and not (isinstance(ttl, (int, float, Real)) and 0 <= ttl <= MAX_TTL_SECONDS):
+        raise InvalidArgument(
+            f"a time to live must be a number of seconds from 0 to {MAX_TTL_SECONDS}, but got {ttl!r}"
+        )
+    if limit_bytes is not None:
+        limit_bytes = checked_integer("a session's limit in bytes", limit_bytes)
+    if ttl is None and limit_bytes is None:
+        return None
+    record = _session_record(client, scope, name)
+    return (
+        math.ceil(ttl) if ttl is not None else record.get("ttl_seconds", DEFAULT_SESSION_TTL if name else 0),
+        limit_bytes if limit_bytes is not None else record.get("limit_bytes", 0),
+        record.get("limit_objects", 0),
+    )
+
+
+def _session_records(client: _core.Client, scope: str) -> list[dict[str, Any]]:
+    return [record for record in json.loads(client.sessions())["sessions"] if record["scope"] == scope]
+
+
+def _session_record(client: _core.Client, scope: str, name: str) -> dict[str, Any]:
+    return next((record for record in _session_records(client, scope) if record["session"] == name), {})
+
+
+def _to_object_info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
+    try:
+        tree = client.tree(bytes.fromhex(raw["id"]))[0]
+        return object_info({**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}, *summarize(unpack_tree(tree)))
+    except EntrepotError:
+        return object_info(raw, "")  # gone in the meantime, or its bytes are lost; the state tells which

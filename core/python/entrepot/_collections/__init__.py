@@ -1,0 +1,1 @@
+"""Collections: building, reading and prefetching them, and their stored form."""

@@ -1,0 +1,96 @@
+"""Members of a collection: listing them in an object, finding their common traits, deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from entrepot._client.queries import iter_objects
+from entrepot._codecs.encoding import codec_registry
+from entrepot._codecs.tree import is_tree_of
+from entrepot._collections.metadata import (
+    COLLECTION_CODEC,
+    TENSOR,
+    VALUE,
+    Contents,
+    ValueTraits,
+    contents_node,
+    parse_contents,
+)
+from entrepot.codec import Decoder, Encoder, pack_tree, unpack_tree
+from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, UnsupportedType
+
+if TYPE_CHECKING:
+    from entrepot import _core
+    from entrepot._client.store import Store
+    from entrepot.ids import ObjectID
+
+_DELETE_BATCH = 10_000
+
+
+def put_contents(store: Store, oid: ObjectID, contents: Contents, name: str, replace: bool = False) -> bool:
+    """Seal the object that lists the members; return whether an identical one already existed.
+
+    Raises:
+        ObjectExists: the ID holds other contents, or the name is bound to another object, and ``replace`` is False.
+    """
+    item = (oid.binary, store._session_number, replace, False, name, *packed_contents(contents))
+    return store._put_item(item)[2]
+
+
+def packed_contents(contents: Contents) -> tuple[bytes, list[Any]]:
+    """Return tree and buffers of the object that lists the members."""
+    encoder = Encoder(codec_registry())
+    return pack_tree(contents_node(contents, encoder)), list(encoder.buffers)
+
+
+def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
+    """Return the IDs of a collection's members; empty if the object is not a collection, is lost, or does not exist."""
+    try:
+        if not is_tree_of(raw.tree(oid)[0], COLLECTION_CODEC):
+            return []
+        pinned_object = raw.get(oid, 0)
+    except (ObjectNotFound, ObjectLost):
+        return []
+    decoder = Decoder(codec_registry(), lambda index: pinned_object.buffer(index, 0), pinned_object.buffer_count)
+    contents = parse_contents(unpack_tree(pinned_object.tree), decoder)
+    return [contents.id_of(position).binary for position in range(contents.count)]
+
+
+def delete_all(raw: _core.Client, ids: list[bytes]) -> None:
+    """Delete many objects, in batches; objects already gone are ignored."""
+    for offset in range(0, len(ids), _DELETE_BATCH):
+        raw.delete(ids[offset : offset + _DELETE_BATCH])
+
+
+def object_ids(raw: _core.Client, session: int) -> Iterator[bytes]:
+    """Yield the IDs of the objects of a session."""
+    return (bytes.fromhex(record["id"]) for record in iter_objects(raw, session))
+
+
+def common_traits(name: str, traits: list[ValueTraits]) -> ValueTraits:
+    """Return what all members have in common.
+
+    Raises:
+        UnsupportedType: their types differ.
+        InvalidArgument: their layouts differ.
+    """
+    if not traits:
+        return ValueTraits("", VALUE)
+    first = traits[0]
+    for index, member_traits in enumerate(traits):
+        if (member_traits.type, member_traits.kind) != (first.type, first.kind):
+            raise UnsupportedType(
+                f"collection {name!r} holds a {first.type} at index 0 and a {member_traits.type} at index {index}: "
+                "members must have the same type; put this one again with replace=True, or discard() the collection"
+            )
+        if member_traits.layout != first.layout:
+            aspect = "element type or number of axes" if first.kind == TENSOR else "columns"
+            raise InvalidArgument(
+                f"collection {name!r} has different {aspect} at index {index} than at index 0: {member_traits.layout} "
+                f"instead of {first.layout}; put this one again with replace=True, or discard() the collection"
+            )
+    counts = [member_traits.rows for member_traits in traits if member_traits.rows is not None]
+    rows = sum(counts) if len(counts) == len(traits) else None
+    shape = first.row_shape if all(member_traits.row_shape == first.row_shape for member_traits in traits) else None
+    return ValueTraits(first.type, first.kind, first.layout, rows, shape, first.schema)

@@ -1,0 +1,347 @@
+"""Trees of collections: of a member, of a sealed collection, and of a reference to one; encoding and validation.
+
+Three codecs, described in ``docs/formats/collections.md``:
+
+- ``entrepot.member``: a value and its metadata: which collection it belongs to, at which index, and the traits that all
+  members must share. The producer writes this metadata because it has the value at hand; sealing reads nothing else.
+- ``entrepot.collection``: the collection itself: the members' IDs in order, their sizes and row counts.
+- ``entrepot.collection_reference``: what a collection is encoded as when it is put as a value, or within one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from typing import Any
+
+from entrepot._codecs.byte_storage import load_bytes, store_bytes
+from entrepot.codec import Codec, CodecSpec, Decoder, Encoder, Node, pack_tree
+from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType
+from entrepot.ids import ID_BYTES, ObjectID
+
+MEMBER_CODEC = "entrepot.member"
+COLLECTION_CODEC = "entrepot.collection"
+REFERENCE_CODEC = "entrepot.collection_reference"
+VERSION = 1
+
+TABLE, TENSOR, VALUE = "table", "tensor", "value"
+KINDS = (TABLE, TENSOR, VALUE)
+NUMBER_BYTES = 8
+DIGEST_BYTES = 16
+MAX_MEMBERS = 1 << 26  # an index of 2.4 GB; bounds what a damaged count could make us allocate
+_MAX_NUMBER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTraits:
+    """Properties of a value that matter to its collection.
+
+    Attributes:
+        type: the value's type, for people and for comparison, such as ``"pyarrow.lib.Table"``.
+        kind: ``"table"``, ``"tensor"`` or ``"value"``.
+        layout: what all members share besides the type, as text: names and types of columns for tables, element type
+            and number of axes for tensors; ``""`` for values.
+        rows: number of rows of a table, or length of a tensor's first axis; None: it has no rows.
+        row_shape: shape of a tensor's row; None: no rows.
+        schema: a table's schema as an Arrow IPC message; None: not a table, or pyarrow is not installed.
+    """
+
+    type: str
+    kind: str = VALUE
+    layout: str = ""
+    rows: int | None = None
+    row_shape: tuple[int, ...] | None = None
+    schema: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMeta:
+    """Position and traits of a member.
+
+    Attributes:
+        collection: name of its collection.
+        index: its position in it.
+        writer: which producer appended it, and as which of its values; ``""`` for a member put by index.
+        traits: properties of its value.
+    """
+
+    collection: str
+    index: int
+    writer: str
+    traits: ValueTraits
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A sealed collection without its members' values.
+
+    Attributes:
+        name, scope, session: name of the collection, and where it was built.
+        count: number of members.
+        nbytes: their payload in bytes.
+        traits: what they have in common; ``rows`` is their sum, ``row_shape`` is None if they differ in it.
+        index: the IDs of all members (20 bytes each), then their sizes, then, if they have rows, their row counts;
+            numbers are unsigned, 8 bytes, little-endian.
+    """
+
+    name: str
+    scope: str
+    session: str
+    count: int
+    nbytes: int
+    traits: ValueTraits
+    index: Any
+
+    def id_of(self, position: int) -> ObjectID:
+        """Return the ID of a member."""
+        return ObjectID(bytes(self.index[position * ID_BYTES : (position + 1) * ID_BYTES]))
+
+    def bytes_of(self, position: int) -> int:
+        """Return a member's payload in bytes."""
+        return self._number(self.count * ID_BYTES, position)
+
+    def rows_of(self, position: int) -> int:
+        """Return a member's number of rows, if members have rows."""
+        return self._number(self.count * (ID_BYTES + NUMBER_BYTES), position)
+
+    def digest(self) -> bytes:
+        """Return a digest that identifies these contents."""
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, person=b"entrepot-coll-v1")
+        digest.update(pack_tree(Node(COLLECTION_CODEC, VERSION, _contents_params(self))))
+        digest.update(self.index)
+        return digest.digest()
+
+    def _number(self, start: int, position: int) -> int:
+        offset = start + position * NUMBER_BYTES
+        return int.from_bytes(self.index[offset : offset + NUMBER_BYTES], "little")
+
+
+def collection_key(name: str) -> str:
+    """Return the key from which a collection's ID is derived."""
+    return f"collection:{name}"
+
+
+def member_key(name: str, index: int) -> str:
+    """Return the key from which a member's ID is derived."""
+    return f"member:{index}:{name}"
+
+
+def pack_index(ids: list[ObjectID], sizes: list[int], rows: list[int] | None) -> bytes:
+    """Return the packed index of a collection; see :class:`Contents`."""
+    parts = [oid.binary for oid in ids]
+    parts.extend(size.to_bytes(NUMBER_BYTES, "little") for size in sizes)
+    if rows is not None:
+        parts.extend(count.to_bytes(NUMBER_BYTES, "little") for count in rows)
+    return b"".join(parts)
+
+
+def member_node(meta: MemberMeta, value: Node) -> Node:
+    """Return a member's root node; ``value`` is its value's node."""
+    params = {
+        "collection": meta.collection,
+        "index": meta.index,
+        "writer": meta.writer,
+        "traits": _traits_params(meta.traits),
+    }
+    return Node(MEMBER_CODEC, VERSION, params, children=[value])
+
+
+def parse_member_meta(node: Node) -> MemberMeta:
+    """Parse the metadata in a member's node.
+
+    Raises:
+        CorruptData: the node is not a member's.
+    """
+    params = _params(node, MEMBER_CODEC)
+    if len(node.children) != 1:
+        raise CorruptData("a member of a collection has no value")
+    return MemberMeta(
+        _text(params, "collection"), _number(params, "index"), _text(params, "writer"), _traits(params.get("traits"))
+    )
+
+
+def contents_node(contents: Contents, encoder: Encoder) -> Node:
+    """Return the root node of a sealed collection."""
+    node = Node(COLLECTION_CODEC, VERSION)
+    node.params = {**_contents_params(contents), "index": store_bytes(encoder, node, contents.index)}
+    return node
+
+
+def parse_contents(node: Node, decoder: Decoder) -> Contents:
+    """Parse a sealed collection's node.
+
+    Raises:
+        CorruptData: it is inconsistent.
+    """
+    params = _params(node, COLLECTION_CODEC)
+    traits = _traits(params.get("traits"))
+    count = _number(params, "count")
+    index = load_bytes(node, decoder, params.get("index"))
+    view = index if isinstance(index, bytes) else memoryview(index)
+    expected_bytes = count * (ID_BYTES + NUMBER_BYTES * (2 if traits.rows is not None else 1))
+    if count > MAX_MEMBERS or len(view) != expected_bytes:
+        raise CorruptData(f"a collection of {count} members has an index of {len(view)} bytes, not {expected_bytes}")
+    return Contents(
+        _text(params, "name"),
+        _text(params, "scope"),
+        _text(params, "session"),
+        count,
+        _number(params, "nbytes"),
+        traits,
+        view,
+    )
+
+
+def summarize(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | None]:
+    """Return what reports show of an object: its type; for a collection, its summary; for a member, its position.
+
+    Raises:
+        CorruptData: the tree is inconsistent.
+    """
+    if root.codec == MEMBER_CODEC:
+        meta = parse_member_meta(root)
+        return root.children[0].codec, None, {"name": meta.collection, "index": meta.index}
+    if root.codec == COLLECTION_CODEC:
+        params = _params(root, COLLECTION_CODEC)
+        traits = _traits(params.get("traits"))
+        numbers = {"members": _number(params, "count"), "nbytes": _number(params, "nbytes"), "rows": traits.rows}
+        return root.codec, {"name": _text(params, "name"), **numbers, "type": traits.type}, None
+    return root.codec, None, None
+
+
+class MemberCodec(Codec):
+    """A collection's member: decodes to its value; the metadata is for the collection only."""
+
+    name = MEMBER_CODEC
+    version = VERSION
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        raise UnsupportedType("put members with the builder that Store.collection returns")
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        parse_member_meta(node)
+        return decoder.decode(node.children[0])
+
+
+class CollectionCodec(Codec):
+    """A sealed collection."""
+
+    name = COLLECTION_CODEC
+    version = VERSION
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        raise UnsupportedType("seal collections with the builder that Store.collection returns")
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        from entrepot._collections.collection import Collection
+
+        return Collection(_store_of(decoder), parse_contents(node, decoder), copy=decoder.copy)
+
+
+class ReferenceCodec(Codec):
+    """A collection put as a value: decodes to that collection, not to a copy of it."""
+
+    name = REFERENCE_CODEC
+    version = VERSION
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        from entrepot._collections.collection import Collection
+
+        if not isinstance(value, Collection):
+            raise UnsupportedType(f"the collection codec expects an entrepot.Collection, not a {type(value)}")
+        params: dict[str, Any] = {"id": value.id.binary, "name": value.name, "digest": value.digest}
+        if value.positions != range(value.count_sealed):
+            positions = value.positions
+            params["positions"] = [positions.start, len(positions), positions.step]
+        return Node(self.name, self.version, params)
+
+    def decode(self, node: Node, decoder: Decoder) -> Any:
+        from entrepot._collections.collection import resolve_reference
+
+        params = _params(node, REFERENCE_CODEC)
+        raw, digest, raw_positions = params.get("id"), params.get("digest"), params.get("positions")
+        if not isinstance(raw, bytes) or len(raw) != ID_BYTES or not isinstance(digest, bytes):
+            raise CorruptData("a reference to a collection has no ID or no digest")
+        positions = None
+        if raw_positions is not None:
+            if (
+                not isinstance(raw_positions, list)
+                or len(raw_positions) != 3
+                or not all(type(number) is int for number in raw_positions)
+            ):
+                raise CorruptData("a reference to a slice of a collection does not specify its members")
+            positions = (raw_positions[0], raw_positions[1], raw_positions[2])
+        return resolve_reference(
+            _store_of(decoder), ObjectID(raw), _text(params, "name"), digest, positions, copy=decoder.copy
+        )
+
+
+_here = __name__
+SPECS = [
+    CodecSpec(REFERENCE_CODEC, f"{_here}:ReferenceCodec", ("entrepot._collections.collection:Collection",)),
+    CodecSpec(COLLECTION_CODEC, f"{_here}:CollectionCodec"),
+    CodecSpec(MEMBER_CODEC, f"{_here}:MemberCodec"),
+]
+
+
+def _store_of(decoder: Decoder) -> Any:
+    if decoder.store is None:
+        raise InvalidArgument("a collection can only be read through a store: use Store.get")
+    return decoder.store
+
+
+def _contents_params(contents: Contents) -> dict[str, Any]:
+    return {
+        "name": contents.name,
+        "scope": contents.scope,
+        "session": contents.session,
+        "count": contents.count,
+        "nbytes": contents.nbytes,
+        "traits": _traits_params(contents.traits),
+    }
+
+
+def _traits_params(traits: ValueTraits) -> dict[str, Any]:
+    params = {attribute.name: getattr(traits, attribute.name) for attribute in fields(ValueTraits)}
+    if traits.row_shape is not None:
+        params["row_shape"] = list(traits.row_shape)
+    return params
+
+
+def _traits(raw: Any) -> ValueTraits:
+    if not isinstance(raw, dict) or raw.get("kind") not in KINDS:
+        raise CorruptData("a collection or member does not specify what it contains")
+    rows, shape, schema = raw.get("rows"), raw.get("row_shape"), raw.get("schema")
+    if rows is not None:
+        rows = _number(raw, "rows")
+    if shape is not None:
+        if not isinstance(shape, list) or not all(_is_number(length) for length in shape):
+            raise CorruptData(f"a tensor has an invalid row shape {shape!r}")
+        shape = tuple(shape)
+    if schema is not None and not isinstance(schema, bytes):
+        raise CorruptData("the schema of a collection is not an Arrow message")
+    return ValueTraits(_text(raw, "type"), raw["kind"], _text(raw, "layout"), rows, shape, schema)
+
+
+def _params(node: Node, codec: str) -> dict[str, Any]:
+    if node.codec != codec or not isinstance(node.params, dict):
+        raise CorruptData(f"expected a {codec} node, but got {node.codec}")
+    return node.params
+
+
+def _text(params: dict[str, Any], key: str) -> str:
+    value = params.get(key)
+    if not isinstance(value, str):
+        raise CorruptData(f"a collection's metadata has no string {key!r}")
+    return value
+
+
+def _number(params: dict[str, Any], key: str) -> int:
+    value = params.get(key)
+    if not _is_number(value):
+        raise CorruptData(f"a collection's metadata has {key!r} {value!r}, not an integer of 0 or more")
+    return int(value)  # type: ignore[arg-type]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_NUMBER

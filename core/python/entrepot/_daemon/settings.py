@@ -1,0 +1,294 @@
+"""Settings: an argument takes precedence over the environment, then the configuration file, then the default."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
+
+SCOPE_MAX_BYTES = 160
+SESSION_MAX_BYTES = 240
+SOCKET_PATH_MAX_BYTES = 107  # size of sun_path in the kernel's sockaddr_un, less the terminating zero
+_SIZE = re.compile(r"[0-9]+(KiB|MiB|GiB|TiB)?")  # syntax of entrepotd --size
+KEYS = (
+    "address",
+    "scope",
+    "session",
+    "private_size",
+    "private_idle_exit_seconds",
+    "allow_pickle",
+    "durable",
+    "durable_mode",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Resolved settings of one connection.
+
+    Attributes:
+        address: ``unix:///absolute/path``.
+        configured: whether the user set the address; if not, it is the private daemon's, which may be started.
+        scope: the deployment.
+        session: the session within it; ``""`` is the scope's own.
+        private_size: capacity of a private daemon, in the syntax of ``entrepotd --size``; None: its default.
+        private_idle_exit_seconds: idle time after which a private daemon exits.
+        allow_pickle: None: allowed unless the daemon is shared between users.
+        pickled_classes: tells by its full name whether a class or function may be loaded from pickled data; None: any.
+        durable: URL of the durable tier; None: none.
+        durable_mode: ``"through"`` or ``"behind"``; None: the default.
+    """
+
+    address: str
+    configured: bool
+    scope: str
+    session: str
+    private_size: str | None
+    private_idle_exit_seconds: int
+    allow_pickle: bool | None
+    pickled_classes: Callable[[str], bool] | None
+    durable: str | None
+    durable_mode: str | None
+
+
+def home_folder() -> Path | None:
+    """Return the user's home directory, if any: a process in a pod may have neither HOME nor an entry in passwd."""
+    home = os.path.expanduser("~")
+    return Path(home) if os.path.isabs(home) else None
+
+
+def state_folder() -> Path:
+    """Return the directory for logs: ``entrepot`` in the user's state directory, or the runtime directory as fallback.
+
+    The fallback is used if the home directory does not exist, is not writable, or belongs to another user. Creates
+    nothing, except the runtime directory.
+    """
+    override, home = os.environ.get("XDG_STATE_HOME"), home_folder()
+    for base in (Path(override) if override else None, home / ".local" / "state" if home else None):
+        if base is not None and base.is_absolute() and _is_usable(base / "entrepot"):
+            return base / "entrepot"
+    return runtime_folder()
+
+
+def _is_usable(folder: Path) -> bool:
+    """Return whether the directory is ours and writable, or could be created by us."""
+    with suppress(OSError):
+        if folder.is_dir():
+            return folder.stat().st_uid == os.geteuid() and os.access(folder, os.W_OK | os.X_OK)
+        ancestor = next(parent for parent in folder.parents if os.path.lexists(parent))
+        return ancestor.is_dir() and os.access(ancestor, os.W_OK | os.X_OK)
+    return False
+
+
+def runtime_folder() -> Path:
+    """Return the user's runtime directory for sockets and locks; create it with mode 0700 if necessary.
+
+    Raises:
+        AccessDenied: it belongs to another user, or others may write to it.
+        StoreUnavailable: it cannot be created.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    try:
+        folder = Path(base) / "entrepot" if base else Path(tempfile.gettempdir()) / f"entrepot-{os.getuid()}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder_stat = folder.lstat()
+    except OSError as error:
+        problem = (
+            f"XDG_RUNTIME_DIR is {base}, but no folder can be created there"
+            if base
+            else "cannot create a runtime folder"
+        )
+        kind = AccessDenied if isinstance(error, PermissionError) else StoreUnavailable
+        raise kind(
+            f"{problem} ({error}): set XDG_RUNTIME_DIR to a folder of user {os.getuid()}, or start a store elsewhere "
+            "and set ENTREPOT_ADDRESS to its address"
+        ) from error
+    if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.getuid() or folder_stat.st_mode & 0o022:
+        raise AccessDenied(
+            f"the runtime folder {folder} belongs to user {folder_stat.st_uid} with mode "
+            f"{folder_stat.st_mode & 0o7777:o}, but must belong to user "
+            f"{os.getuid()} and be writable by nobody else: remove it, or set XDG_RUNTIME_DIR"
+        )
+    return folder
+
+
+def private_address() -> str:
+    """Return the address of this user's private daemon.
+
+    Raises:
+        InvalidArgument: the runtime directory's path is too long for a socket in it.
+    """
+    path = runtime_folder() / "store.sock"
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
+        raise InvalidArgument(
+            f"the private store's socket would be {path}, but a socket's path can have at most {SOCKET_PATH_MAX_BYTES} "
+            "bytes: set XDG_RUNTIME_DIR to a shorter path, or start a store at a shorter address and set "
+            "ENTREPOT_ADDRESS to it"
+        )
+    return f"unix://{path}"
+
+
+def socket_path(address: str) -> Path:
+    """Return the path of a ``unix://`` address.
+
+    Raises:
+        InvalidArgument: another form of address, a relative path, or one too long for a socket.
+    """
+    if not address.startswith("unix://"):
+        raise InvalidArgument(f"an address must have the form unix:///absolute/path/to/socket, but got {address!r}")
+    path = Path(address[len("unix://") :])
+    if not path.is_absolute():
+        raise InvalidArgument(
+            f"the path of an address must be absolute (three slashes: unix:///...), but got {address!r}"
+        )
+    try:
+        size = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"the path of an address must be a valid file path, but got {address!r}") from None
+    if size > SOCKET_PATH_MAX_BYTES:
+        raise InvalidArgument(
+            f"a socket's path can have at most {SOCKET_PATH_MAX_BYTES} bytes, but {path} has {size}: start the store "
+            "in a folder with a shorter path, and set ENTREPOT_ADDRESS to its address"
+        )
+    return path
+
+
+def config_path() -> Path | None:
+    """Return the configuration file to use: ENTREPOT_CONFIG, or ``entrepot/config.toml`` in the user's configuration
+    directory; None if there is none.
+
+    Raises:
+        InvalidArgument: ENTREPOT_CONFIG names a file that does not exist.
+    """
+    override = os.environ.get("ENTREPOT_CONFIG")
+    if override:
+        if not Path(override).is_file():
+            raise InvalidArgument(f"ENTREPOT_CONFIG is {override}, which is not a file")
+        return Path(override)
+    base, home = os.environ.get("XDG_CONFIG_HOME"), home_folder()
+    if not base and home is None:
+        return None
+    path = (Path(base) if base else Path(str(home)) / ".config") / "entrepot" / "config.toml"
+    try:
+        return path if path.is_file() else None
+    except PermissionError:
+        return None  # another user's home, which we may not search
+
+
+def resolve(
+    address: str | None = None,
+    *,
+    session: str | None = None,
+    scope: str | None = None,
+    allow_pickle: bool | None = None,
+    pickled_classes: Callable[[str], bool] | None = None,
+) -> Settings:
+    """Resolve the settings of one connection; arguments take precedence.
+
+    Raises:
+        InvalidArgument: a malformed value; the message names its source.
+    """
+    path = config_path()
+    table = _read_config(path) if path else {}
+    address = _lookup(address, "ENTREPOT_ADDRESS", table, "address")
+    scope = _lookup(scope, "ENTREPOT_SCOPE", table, "scope") or "default"
+    session = _lookup(session, "ENTREPOT_SESSION", table, "session") or ""
+    _check_length("scope", scope, SCOPE_MAX_BYTES)
+    _check_length("session", session, SESSION_MAX_BYTES)
+    if address is not None:
+        socket_path(address)
+    idle = _lookup(None, "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", table, "private_idle_exit_seconds") or "900"
+    if not (idle.isascii() and idle.isdecimal()):
+        raise InvalidArgument(
+            "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS (private_idle_exit_seconds in the configuration file) must be a whole "
+            f"number of seconds, but got {idle!r}"
+        )
+    size = _lookup(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size")
+    if size is not None and not _SIZE.fullmatch(size):
+        raise InvalidArgument(
+            "ENTREPOT_PRIVATE_SIZE (private_size in the configuration file) must be a whole number with unit KiB, "
+            f"MiB, GiB or TiB, such as 3GiB or 512MiB, or a number of bytes without a unit, but got {size!r}"
+        )
+    return Settings(
+        address=address or private_address(),
+        configured=address is not None,
+        scope=scope,
+        session=session,
+        private_size=size,
+        private_idle_exit_seconds=int(idle),
+        allow_pickle=_resolve_allow_pickle(allow_pickle, table),
+        pickled_classes=pickled_classes,
+        durable=_lookup(None, "ENTREPOT_DURABLE", table, "durable"),
+        durable_mode=_lookup(None, "ENTREPOT_DURABLE_MODE", table, "durable_mode"),
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        kind = AccessDenied if isinstance(error, PermissionError) else InvalidArgument
+        raise kind(
+            f"the configuration file {path} cannot be read: {error}; set ENTREPOT_CONFIG to use another"
+        ) from error
+    unknown = sorted(set(table) - set(KEYS))
+    if unknown:
+        raise InvalidArgument(f"{path}: unknown setting {unknown[0]!r}; known settings: {', '.join(KEYS)}")
+    return table
+
+
+def _lookup(argument: str | None, variable: str, table: dict[str, Any], key: str) -> str | None:
+    if argument is not None:
+        if not isinstance(argument, str):
+            raise InvalidArgument(f"{key} must be a string, but got {type(argument).__name__}")
+        return argument
+    value = os.environ.get(variable)
+    if value is not None and value != "":
+        return value
+    configured = table.get(key)
+    return None if configured is None else str(configured)
+
+
+def _resolve_allow_pickle(argument: bool | None, table: dict[str, Any]) -> bool | None:
+    if argument is None:
+        return _parse_boolean(_lookup(None, "ENTREPOT_ALLOW_PICKLE", table, "allow_pickle"))
+    if not isinstance(argument, bool):
+        raise InvalidArgument(f"allow_pickle must be True, False or None, but got {argument!r}")
+    return argument
+
+
+def _parse_boolean(value: str | None) -> bool | None:
+    if value is None:
+        return None
+    lowered = value.lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise InvalidArgument(f"ENTREPOT_ALLOW_PICKLE must be 1 or 0, but got {value!r}")
+
+
+def _check_length(subject: str, value: str, limit: int) -> None:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"a {subject} must be valid UTF-8, but got {value[:60]!r}") from None
+    if size > limit or "\0" in value:
+        raise InvalidArgument(
+            f"a {subject} must be text of at most {limit} bytes without NUL characters, but got {size} bytes"
+        )

@@ -1,0 +1,38 @@
+// Immovable memory: what cannot leave the store's memory, and on whose behalf.
+#include <unordered_set>
+
+#include "store/paging/pager.h"
+
+namespace entrepot {
+
+Pager::Immovable Pager::immovable(std::uint32_t client) const {
+  const DirectoryWriter& directory = objects_->directory();
+  const BlobWriter& blobs = objects_->blobs();
+  std::unordered_set<std::uint32_t> counted;
+  const auto count = [&](std::uint32_t slot) {
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+      if (!blobs.is_resident(blob) || !counted.insert(blob).second) continue;
+      const BlobLocation place = blobs.place(blob);
+      bytes += blob_extent_bytes(place.offset, place.length);
+    }
+    return bytes;
+  };
+  Immovable result;
+  std::unordered_set<std::uint32_t> pinned_by_others;
+  pins_->for_each([&](std::uint32_t owner, const PinTarget& target) {
+    if (!directory.is_live(target.slot, target.generation)) return;
+    if (owner == client) {
+      result.own += count(target.slot);
+    } else {
+      pinned_by_others.insert(target.slot);
+    }
+  });
+  for (const std::uint32_t slot : pinned_by_others)
+    result.others += count(slot);
+  for (const std::uint32_t slot : user_pinned_)
+    result.user_pinned += count(slot);
+  return result;
+}
+
+}  // namespace entrepot

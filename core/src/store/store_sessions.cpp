@@ -1,0 +1,143 @@
+// Requests about sessions and names.
+#include <algorithm>
+#include <utility>
+
+#include "store/store.h"
+
+namespace entrepot {
+
+Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
+                                          const SessionLimits* limits) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.open(scope, name, limits, options_.default_ttl_seconds));
+  const std::uint32_t handle = sessions_.handle(index);
+  std::vector<std::uint32_t>& open = opened_[owner];
+  if (std::find(open.begin(), open.end(), handle) == open.end()) {
+    open.push_back(handle);
+    sessions_.add_opener(index);
+  }
+  sessions_changed();
+  return handle;
+}
+
+Status Store::close_session(std::uint64_t owner, std::uint32_t handle) {
+  const auto opened = opened_.find(owner);
+  if (opened == opened_.end() || std::erase(opened->second, handle) == 0) {
+    return {Code::kInvalidArgument, concat("session ", handle, " is not open on this connection")};
+  }
+  const Result<std::uint32_t> index = sessions_.index_of(handle);
+  if (index.is_ok()) sessions_.remove_opener(*index);  // else it was removed meanwhile
+  sessions_changed();
+  return Status::ok();
+}
+
+Status Store::remove_session(std::string_view scope, std::string_view name) {
+  const std::uint32_t* index = sessions_.find(scope, name);
+  if (index == nullptr) {
+    return Status(Code::kObjectNotFound, concat("there is no session '", name, "' in scope '", scope, "'"));
+  }
+  const std::uint32_t session = *index;
+  sessions_.mark_dead(session);
+  end_session(session);
+  return Status::ok();
+}
+
+Result<Store::RemoveUnusedResult> Store::remove_unused_session(std::string_view scope, std::string_view name,
+                                                               std::uint64_t last_used_unix_ns) {
+  const std::uint32_t* index = sessions_.find(scope, name);
+  if (index == nullptr) {
+    return Status(Code::kObjectNotFound, concat("there is no session '", name, "' in scope '", scope, "'"));
+  }
+  const std::uint32_t opened_by = sessions_.use(*index).opened_by;
+  const std::uint64_t used = sessions_.at(*index).last_used_unix_ns.load(std::memory_order_relaxed);
+  if (opened_by != 0 || (last_used_unix_ns != 0 && used > last_used_unix_ns))
+    return RemoveUnusedResult{false, opened_by};
+  RETURN_IF_ERROR(remove_session(scope, name));
+  return RemoveUnusedResult{true, 0};
+}
+
+void Store::end_session(std::uint32_t index) {
+  objects_.remove_session(index);
+  drop_sets(index);
+  std::vector<PendingNameResolution> orphans;
+  for (auto it = pending_.names.begin(); it != pending_.names.end();) {
+    if (it->session == index) {
+      orphans.push_back(std::move(*it));
+      it = pending_.names.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  sessions_.free(index);
+  for (PendingNameResolution& request : orphans) {
+    request.done(Status(Code::kObjectNotFound, concat("the session of name '", request.name, "' was removed")));
+  }
+}
+
+Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
+  const LookupOutcome found = objects_.lookup(id);
+  if (found.code != Code::kOk) {
+    return Status(found.code, concat("object ", to_hex(id), " is not in the store: put it before naming it"));
+  }
+  const IdBytes* bound_id = names_.resolve(index, name);
+  const IdBytes before = bound_id == nullptr ? id : *bound_id;
+  RETURN_IF_ERROR(names_.bind(index, name, id, found.generation, replace));
+  record_names(id);
+  if (before != id) record_names(before);
+  sessions_.touch(index);
+  notify_named(index, name);
+  return NameOutcome{id, found.generation};
+}
+
+// The manifest of the spill backend lists names too.
+void Store::record_names(const IdBytes& id) {
+  const auto slot = objects_.find(id);
+  if (slot && objects_.directory().in_manifest(*slot)) objects_.remember(*slot);
+}
+
+void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std::string_view name,
+                         std::uint64_t timeout_ms, NameDone done) {
+  const Result<std::uint32_t> index = sessions_.index_of(session);
+  if (!index.is_ok()) return done(index.status());
+  const Status checked = NameTable::check(name);
+  if (!checked.is_ok()) return done(checked);
+  sessions_.touch(*index);
+  if (const IdBytes* id = names_.resolve(*index, name)) {
+    return done(NameOutcome{*id, objects_.lookup(*id).generation});
+  }
+  if (timeout_ms == 0) {
+    return done(
+        Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
+  }
+  pending_.names.push_back({origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
+}
+
+void Store::notify_named(std::uint32_t session, std::string_view name) {
+  const IdBytes* id = names_.resolve(session, name);
+  if (id == nullptr || pending_.names.empty()) return;
+  const NameOutcome outcome{*id, objects_.lookup(*id).generation};
+  std::vector<PendingNameResolution> ready;
+  for (auto it = pending_.names.begin(); it != pending_.names.end();) {
+    if (it->session == session && it->name == name) {
+      ready.push_back(std::move(*it));
+      it = pending_.names.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  for (PendingNameResolution& request : ready)
+    request.done(outcome);
+}
+
+Status Store::unbind_name(std::uint32_t session, std::string_view name) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
+  const IdBytes* bound_id = names_.resolve(index, name);
+  const IdBytes before = bound_id == nullptr ? IdBytes{} : *bound_id;
+  if (names_.unbind(index, name)) {
+    record_names(before);
+    return Status::ok();
+  }
+  return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
+}
+
+}  // namespace entrepot

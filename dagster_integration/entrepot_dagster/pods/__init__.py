@@ -1,0 +1,1 @@
+"""Placement of steps' pods near the data that they read."""

@@ -1,0 +1,1 @@
+"""Tables as Parquet files, and collections of tables as Parquet datasets."""

@@ -1,0 +1,219 @@
+"""Passing a value from one task to the next: the only place where values are written, read and deleted.
+
+The life of a value::
+
+    put_value --> (referenced) --get_value--> (read, any number of times)
+                       |
+                       +-- put_value of a retry: same ID, next generation; the old reference reads ObjectLost
+                       +-- delete_value, or the end of its session: the reference reads ObjectLost
+
+An orchestrator that stores references (Airflow) reads with :func:`get_value`, which checks every field of the
+reference. One that derives the key from its own names (Dagster, Kedro) reads with :func:`get_by_key`; if it has a
+record of where the value was written, that is checked too. Neither ever returns a value it is not sure of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from entrepot import raw_objects
+from entrepot._daemon import kubernetes_env
+from entrepot.codec import CopyMode
+from entrepot.errors import ObjectLost, ObjectNotFound
+
+from entrepot_io.connections import scope_store, session_store
+from entrepot_io.keys import object_name
+from entrepot_io.reference import Reference
+from entrepot_io.type_info import shape_of, type_name
+from entrepot_io.usage_hints import UsageHints
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+
+def put_value(
+    store: Store, key: str | None, value: Any, *, replace: bool = True, usage_hints: UsageHints | None = None
+) -> Reference:
+    """Write a value and return a reference to it.
+
+    Args:
+        store: the session it belongs to.
+        key: its logical key (:mod:`entrepot_io.keys`), from which its ID is derived; ``None`` for a random ID.
+        value: anything that a codec accepts.
+        replace: whether to replace a value that an earlier attempt wrote under this key. If false, identical content is
+            success and different content an error.
+        usage_hints: the locality set it belongs to; default: the session's.
+
+    Raises:
+        ObjectExists: ``replace`` is false and the key holds different content.
+        StoreFull: it does not fit.
+        UnsupportedType: no codec accepts it.
+        StoreUnavailable: the store cannot be reached.
+    """
+    locality_set = None if usage_hints is None else usage_hints.apply_to(store)
+    if key is None:
+        result = store.put_versioned(value, locality_set=locality_set)
+    else:
+        result = store.put_versioned(
+            value, id=store.derive(key), name=object_name(key), replace=replace, locality_set=locality_set
+        )
+    return Reference(
+        scope=store.scope,
+        session=store.session_name,
+        id=result.id,
+        generation=result.generation,
+        instance=store.instance_id,
+        host=store.host,
+        type=type_name(value),
+        nbytes=result.nbytes,
+        shape=shape_of(value),
+        key=key,
+    )
+
+
+def get_value(reference: Reference, *, address: str | None = None, copy: CopyMode = "never") -> Any:
+    """Read exactly the value that a reference names.
+
+    Args:
+        reference: as returned by :func:`put_value`.
+        address: of the store; ``None`` for the one that ``entrepot.connect`` finds.
+        copy: ``"never"`` for a read-only view, ``"on_write"`` or ``"always"`` for a writable value.
+
+    Raises:
+        ObjectLost: the value lives in another store (the message names its host), no longer exists, or was replaced by
+            a later attempt of the task that wrote it.
+        StoreUnavailable: the store cannot be reached.
+    """
+    # Read within the value's own session, so that the read counts as a use of the session and extends its life.
+    store = session_store(address, reference.scope, reference.session, None)
+    if _restored_from_durable(store, reference):
+        return store.get(reference.id, copy=copy)
+    check_instance(store, reference)
+    try:
+        value, generation = store.get_versioned(reference.id, copy=copy)
+    except ObjectNotFound as error:
+        raise _lost_error(reference) from error
+    if generation != reference.generation:
+        raise ObjectLost(
+            f"{reference} was replaced by a later attempt of the task that wrote it (generation "
+            f"{reference.generation} was requested, but {generation} is stored): read the reference that the later "
+            "attempt returned, or rerun the reader"
+        )
+    return value
+
+
+def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Reference | None = None) -> Any:
+    """Read the value last written under a key.
+
+    Args:
+        store: the session it belongs to.
+        key: its logical key.
+        copy: as for :func:`get_value`.
+        recorded: the reference that the orchestrator kept when the value was written, if it did.
+
+    Raises:
+        ObjectNotFound: nothing is known to have been written under this key.
+        ObjectLost: it was written, but lives in another store or no longer exists.
+        StoreUnavailable: the store cannot be reached.
+    """
+    if recorded is not None and not _restored_from_durable(store, recorded):
+        check_instance(store, recorded)
+    oid = store.derive(key)
+    try:
+        return store.get(oid, copy=copy)
+    except ObjectNotFound as error:
+        if recorded is not None:
+            raise _lost_error(recorded) from error
+        raise ObjectNotFound(
+            f"nothing is stored under the key {key!r} in session {store.session_name!r} of scope {store.scope!r} "
+            f"(object {oid}) in the store of host {store.host!r}: it was never written, its session has ended, or it "
+            "was written on another host; run the task that writes it"
+        ) from error
+
+
+def delete_value(reference: Reference, *, address: str | None = None) -> bool:
+    """Delete the value that a reference names; current readers keep their view.
+
+    Args:
+        reference: as returned by :func:`put_value`.
+        address: as for :func:`get_value`.
+
+    Returns:
+        Whether it existed. A value in another store, or of another generation, is left alone.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    store = scope_store(address, reference.scope)
+    return _is_in_store(store, reference) and store.delete(reference.id)
+
+
+def delete_by_key(store: Store, key: str) -> bool:
+    """Delete the value written under a key; current readers keep their view.
+
+    Returns:
+        Whether it existed.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    return store.delete(store.derive(key))
+
+
+def key_exists(store: Store, key: str) -> bool:
+    """Whether a value is stored under a key.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    return store.exists(store.derive(key))
+
+
+def check_instance(store: Store, reference: Reference) -> None:
+    """Reject a reference into another store.
+
+    A store that recovered an earlier one's spilled objects holds them in the same generations; references to these are
+    accepted.
+
+    Raises:
+        ObjectLost: names the host where the value lives.
+    """
+    if store.instance_id == reference.instance or _is_in_store(store, reference):
+        return
+    if reference.host == store.host:
+        raise ObjectLost(
+            f"{reference} is not in this store: most likely the store on this host {reference.host!r} that held it "
+            f"ended or was killed, and this is a new one (instance {store.instance_id}; the old one was "
+            f"{reference.instance}); rerun the task that wrote it. If the old store still runs at another address or "
+            "as another user, this task uses the wrong store: set ENTREPOT_ADDRESS to that address"
+        )
+    raise ObjectLost(
+        f"{reference} lives on host {reference.host!r} (instance {reference.instance}), but this task uses the store "
+        f"of host {store.host!r}: run it on {reference.host!r}{_scheduling_advice(reference)}, or rerun the task that "
+        "wrote it"
+    )
+
+
+def _scheduling_advice(reference: Reference) -> str:
+    if not kubernetes_env.in_pod():
+        return ""
+    return f" (annotate its pod with entrepot.dev/requires: {reference.id} and entrepot.dev/locality: required)"
+
+
+def _is_in_store(store: Store, reference: Reference) -> bool:
+    same_store = store.instance_id == reference.instance or store.host == reference.host
+    return same_store and raw_objects.generation_of(store, reference.id) == reference.generation
+
+
+def _restored_from_durable(store: Store, reference: Reference) -> bool:
+    """Whether exactly this value was reloaded from the durable tier because the store lacked it (as after a reboot)."""
+    if store.durable is None or _is_in_store(store, reference):
+        return False
+    return store.recall(reference.id, life=(reference.instance, reference.generation))
+
+
+def _lost_error(reference: Reference) -> ObjectLost:
+    return ObjectLost(
+        f"{reference} is no longer in the store of host {reference.host!r}: it was deleted, or its session ended; "
+        "rerun the task that wrote it (ENTREPOT_SESSION_TTL sets how long the values of a run are kept)"
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints by policy: whether to write one, writing it, and the catalog that finds it."""

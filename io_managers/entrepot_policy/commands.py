@@ -1,0 +1,139 @@
+"""Subcommands of the command line: policy check, explain and schema; events."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from entrepot.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from entrepot._cli.common import SubParsers
+
+    from entrepot_policy.rules.model import Policy
+    from entrepot_policy.state.events import Event
+
+_ORCHESTRATORS = ("airflow", "dagster", "kedro")
+
+
+def add_subcommands(subparsers: SubParsers) -> None:
+    """Add this module's subcommands."""
+    policy_parser = subparsers.add_parser("policy", help="check and explain the checkpoint and failover policy")
+    actions = policy_parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    check = actions.add_parser("check", help="validate a policy and report every problem")
+    check.add_argument("file", nargs="?", help="the policy file (default: ENTREPOT_POLICY)")
+    check.add_argument("--probe", action="store_true", help="also write, read and remove a small file at each target")
+    check.set_defaults(run=run_check)
+
+    explain = actions.add_parser("explain", help="show what the policy does for a task")
+    explain.add_argument("task", help="name of the task")
+    explain.add_argument("--file", help="the policy file (default: ENTREPOT_POLICY)")
+    explain.add_argument("--host", choices=_ORCHESTRATORS, default="airflow", help="orchestrator (default: airflow)")
+    explain.add_argument("--pipeline", default="", help="DAG, job or pipeline")
+    explain.add_argument("--asset", default="", help="asset key, its parts joined by '/'")
+    explain.add_argument("--dataset", default="", help="name in Kedro's catalog")
+    explain.add_argument("--key", default="", help="key of the output in the store")
+    explain.add_argument("--tag", action="append", default=[], help="a tag (repeatable)")
+    explain.add_argument("--type", default="", help="type of the output, such as pandas.DataFrame")
+    explain.add_argument("--size", type=int, metavar="BYTES", help="size of the output")
+    explain.add_argument("--fan-out", type=int, metavar="N", help="how many tasks read the output")
+    explain.set_defaults(run=run_explain)
+
+    schema = actions.add_parser("schema", help="print the JSON schema of policies, for editors")
+    schema.set_defaults(run=run_schema)
+
+    events = subparsers.add_parser("events", help="show the event log: losses, reloads, checkpoints and their rules")
+    events.add_argument("--scope", help="scope (default: ENTREPOT_SCOPE, or all scopes)")
+    events.add_argument("--folder", help="folder of the logs (default: ENTREPOT_EVENTS, or the user's state folder)")
+    events.add_argument("--kind", action="append", default=[], help="only events of this kind (repeatable)")
+    events.add_argument("--follow", "-f", action="store_true", help="print new events as they occur; requires a scope")
+    events.add_argument("--json", action="store_true", help="print one JSON object per line")
+    events.set_defaults(run=run_events)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """``entrepot policy check``."""
+    from entrepot_policy.rules.validation import probe_targets
+    from entrepot_policy.schema.diagnostics import PolicyError
+
+    policy = _require_policy(arguments.file)
+    if arguments.probe and (problems := probe_targets([*policy.targets.values(), *policy.all_targets()])):
+        raise PolicyError(dict.fromkeys(problems))
+    rules = f"{len(policy.checkpoints)} checkpoint rules, {len(policy.failover)} failover rules"
+    if policy.memory:
+        rules += f", {len(policy.memory) - 1} memory rules"
+    print(f"{policy.source}: {rules}, {len(policy.all_targets())} targets; no problems found")
+    return 0
+
+
+def run_explain(arguments: argparse.Namespace) -> int:
+    """``entrepot policy explain``."""
+    from entrepot_policy.explanation import explain
+    from entrepot_policy.rules.match_target import Subject, Task
+
+    subject = Subject(
+        Task(arguments.host, arguments.pipeline, "", arguments.task),
+        key=arguments.key,
+        asset=arguments.asset,
+        dataset=arguments.dataset,
+        tags=frozenset(arguments.tag),
+        type=arguments.type,
+        nbytes=arguments.size,
+        fan_out=arguments.fan_out,
+    )
+    print("\n".join(explain(_require_policy(arguments.file), subject)))
+    return 0
+
+
+def run_schema(arguments: argparse.Namespace) -> int:
+    """``entrepot policy schema``."""
+    from entrepot_policy.schema.definition import schema_text
+
+    sys.stdout.write(schema_text())
+    return 0
+
+
+def run_events(arguments: argparse.Namespace) -> int:
+    """``entrepot events``."""
+    from pathlib import Path
+
+    from entrepot_policy.state.events import default_folder, follow, log_file, read_events
+
+    scope = arguments.scope or os.environ.get("ENTREPOT_SCOPE")
+    if scope:
+        paths = [log_file(scope, arguments.folder)]
+    else:
+        paths = sorted(Path(arguments.folder or default_folder()).glob("*.jsonl"))
+    if arguments.follow and not scope:
+        raise InvalidArgument("--follow requires a scope: set --scope NAME or ENTREPOT_SCOPE")
+    found = sorted(
+        (event for path in paths for event in read_events(path, older_only=arguments.follow)),
+        key=lambda item: item.time,
+    )
+    for event in found:
+        _print_event(event, arguments)
+    if arguments.follow:
+        for next_event in follow(paths[0]):
+            if next_event is not None:
+                _print_event(next_event, arguments)
+    return 0
+
+
+def _print_event(event: Event, arguments: argparse.Namespace) -> None:
+    if arguments.kind and event.kind not in arguments.kind:
+        return
+    print(json.dumps(asdict(event)) if arguments.json else str(event), flush=True)
+
+
+def _require_policy(file: str | None) -> Policy:
+    from entrepot_policy.rules.loader import VARIABLE, find_policy
+
+    policy = find_policy(file)
+    if policy is None:
+        raise InvalidArgument(f"no policy found: pass its file, or set {VARIABLE}")
+    return policy

@@ -1,0 +1,1 @@
+"""Recovery of lost values: failover steps, plans of reruns, restores, and the cost of recomputing."""

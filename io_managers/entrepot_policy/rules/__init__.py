@@ -1,0 +1,1 @@
+"""A validated policy: rules, what they match, targets, and the loader that builds them from a file."""

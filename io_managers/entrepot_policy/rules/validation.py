@@ -1,0 +1,203 @@
+"""Semantic checks: rules that contradict each other or themselves, and targets that cannot be written."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from entrepot.errors import EntrepotError
+
+from entrepot_policy.rules.matching import empty_range
+from entrepot_policy.rules.model import CheckpointRule, FailoverRule, MemoryRule, Policy
+from entrepot_policy.rules.targets import Target, template_problem
+from entrepot_policy.schema.definition import STEPS_OF
+from entrepot_policy.schema.diagnostics import Diagnostic
+from entrepot_policy.schema.sections import Model
+from entrepot_policy.schema.value_types import Diagnostics
+
+
+def target_problem(url: str) -> str:
+    """Why a target's template is unusable; empty: it is usable."""
+    return template_problem(url)
+
+
+def validate(policy: Policy, document: Model, problems: Diagnostics) -> None:
+    """Report contradictions.
+
+    Args:
+        policy: the policy as constructed.
+        document: the parsed sections it was constructed from.
+        problems: added to.
+    """
+    checkpoint: Model | None = document.get("checkpoint")
+    rules: tuple[Model, ...] = () if checkpoint is None else checkpoint.get("rules", ())
+    for index, rule in enumerate(policy.checkpoints):
+        _check_rule(rule, rules[index], problems)
+        _check_unreachable(rule, policy.checkpoints[:index], problems)
+    _check_memory(policy, document.get("memory"), problems)
+    for index, failover_rule in enumerate(policy.failover):
+        _check_steps(failover_rule, problems)
+        _check_unreachable_events(failover_rule, policy.failover[:index], problems)
+        if not rules and any(step.name == "reload_checkpoint" for step in failover_rule.steps):
+            problems.append(
+                Diagnostic(
+                    failover_rule.location,
+                    "the step reload_checkpoint has no effect, because the policy has no checkpoint rules: "
+                    "add 'checkpoint', or remove the step",
+                )
+            )
+
+
+def probe_targets(targets: Iterable[Target]) -> list[Diagnostic]:
+    """Try to write, read and remove a small file below the base of each target.
+
+    Returns:
+        A problem for each failure, with the driver's error: no credentials, no permission, no such bucket, a full disk.
+    """
+    from entrepot_checkpoints.storage.chunks import SHARED_FOLDER
+    from entrepot_checkpoints.storage.directory import open_directory
+
+    problems: list[Diagnostic] = []
+    for target in targets:
+        name = f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
+        try:
+            storage = open_directory(target.base, target.options)
+            storage.write(name, b"entrepot")
+            if storage.read(name) != b"entrepot":
+                problems.append(
+                    Diagnostic(target.location, f"data read from {target.base} differs from what was written")
+                )
+            storage.remove(name)
+        except EntrepotError as error:
+            problems.append(Diagnostic(target.location, f"checkpoints cannot be written to this target: {error}"))
+        except FileNotFoundError:
+            problems.append(Diagnostic(target.location, f"a file just written to {target.base} was not found"))
+    return problems
+
+
+def _check_rule(rule: CheckpointRule, section: Model, problems: Diagnostics) -> None:
+    if rule.when.kind == "never":
+        for key in ("every", "mode", "keep", "target"):
+            if key in section.values:
+                problems.append(
+                    Diagnostic(
+                        section.at(key), f"this rule has 'when: never', which contradicts {key!r}: remove one of them"
+                    )
+                )
+    ranges = (
+        ("match", rule.match.size),
+        ("when", rule.when.recompute_seconds),
+        ("when", rule.when.size),
+        ("when", rule.when.fan_out),
+    )
+    for key, bounds in ranges:
+        if bounds and empty_range(bounds):
+            problems.append(
+                Diagnostic(section.at(key), f"no number satisfies {_join_limits(bounds)}: this rule never applies")
+            )
+    combined = rule.match.size + rule.when.size
+    if rule.when.size and rule.match.size and empty_range(combined) and not empty_range(rule.when.size):
+        problems.append(
+            Diagnostic(
+                section.at("when"),
+                f"match and condition of the rule require {_join_limits(combined)}: no size satisfies both",
+            )
+        )
+
+
+def _check_memory(policy: Policy, section: Model | None, problems: Diagnostics) -> None:
+    if section is None:
+        return
+    for index, rule in enumerate(policy.memory):
+        explicit = index < len(policy.memory) - 1
+        if explicit and rule.match.size and empty_range(rule.match.size):
+            problems.append(
+                Diagnostic(
+                    rule.location, f"no number satisfies {_join_limits(rule.match.size)}: this rule never applies"
+                )
+            )
+        if explicit or "recompute" in section.values:  # the section's own setting counts only if it is explicit
+            _check_unreachable(rule, policy.memory[:index], problems)
+        if rule.recompute:
+            _check_recompute_allowed(rule, policy.failover, problems)
+    if not any(rule.recompute for rule in policy.memory):
+        for key in section.values.keys() & {"overhead"}:
+            problems.append(
+                Diagnostic(section.at(key), f"nothing here sets 'recompute: auto', so {key!r} has no effect")
+            )
+
+
+def _check_recompute_allowed(rule: MemoryRule, failover: tuple[FailoverRule, ...], problems: Diagnostics) -> None:
+    """Dropped values must be restorable: the rule that applies to their loss must not prevent that."""
+    for failover_rule in failover:
+        if "object_dropped" not in failover_rule.events or not failover_rule.match.subsumes(rule.match):
+            continue
+        if not any(step.name == "rerun_upstream" for step in failover_rule.steps):
+            problems.append(
+                Diagnostic(
+                    rule.location,
+                    f"'recompute: auto' allows dropping values that the rule at {failover_rule.location} does not "
+                    "recompute: add the step rerun_upstream to that rule, or set 'recompute: never'",
+                )
+            )
+        return
+
+
+def _check_unreachable(
+    rule: CheckpointRule | MemoryRule, earlier: Sequence[CheckpointRule | MemoryRule], problems: Diagnostics
+) -> None:
+    for earlier_rule in earlier:
+        if earlier_rule.match.subsumes(rule.match):
+            problems.append(
+                Diagnostic(
+                    rule.location,
+                    f"this rule never applies: everything it matches ({rule.match}) is matched first by the rule at "
+                    f"{earlier_rule.location} ({earlier_rule.match}): move it before that rule",
+                )
+            )
+            return
+
+
+def _check_steps(rule: FailoverRule, problems: Diagnostics) -> None:
+    seen: set[str] = set()
+    ended = False
+    for step in rule.steps:
+        if ended:
+            problems.append(
+                Diagnostic(rule.location, f"the step {step.name} comes after 'fail', so it is never reached")
+            )
+            return
+        if step.name in seen:
+            problems.append(Diagnostic(rule.location, f"the step {step.name} is listed twice: remove one"))
+        for event in rule.events:
+            if step.name not in STEPS_OF[event]:
+                allowed = ", ".join(STEPS_OF[event])
+                problems.append(
+                    Diagnostic(rule.location, f"{step.name} cannot handle {event}; steps that can: {allowed}")
+                )
+        if step.name == "retry" and step.max_delay < step.delay:
+            problems.append(
+                Diagnostic(
+                    rule.location, f"the retry delay of {step.delay:g} s exceeds its maximum of {step.max_delay:g} s"
+                )
+            )
+        seen.add(step.name)
+        ended = step.name == "fail"
+
+
+def _check_unreachable_events(rule: FailoverRule, earlier: tuple[FailoverRule, ...], problems: Diagnostics) -> None:
+    for event in rule.events:
+        for earlier_rule in earlier:
+            if event in earlier_rule.events and earlier_rule.match.subsumes(rule.match):
+                problems.append(
+                    Diagnostic(
+                        rule.location,
+                        f"for {event} this rule never applies: everything it matches ({rule.match}) is matched first "
+                        f"by the rule at {earlier_rule.location}",
+                    )
+                )
+                break
+
+
+def _join_limits(bounds: Iterable[object]) -> str:
+    return " and ".join(getattr(limit, "text", str(limit)) for limit in bounds)

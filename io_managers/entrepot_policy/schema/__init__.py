@@ -1,0 +1,1 @@
+"""The definition of a policy file: value types, sections, YAML nodes with locations, diagnostics."""

@@ -1,0 +1,1 @@
+"""Execution of a policy in a Kedro process."""

@@ -1,0 +1,129 @@
+"""Journal of runs that have not succeeded (yet): files beside the event log, because they must outlive the store.
+
+An entry says where the values of a run are. It is written before the run begins and removed when it succeeds, so an
+entry whose process is gone means that the run was killed or failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from entrepot_io.keys import shorten
+
+from entrepot_kedro.ended_runs import process_identity
+from entrepot_kedro.log import logger
+
+FORMAT_VERSION = 1
+MAX_ENTRIES = 64
+MAX_AGE_SECONDS = 30 * 86400.0
+_IDENTITY_PARAMS = ("pipeline_names", "env", "runtime_params", "load_versions")
+
+
+def run_identity(run_params: dict[str, Any]) -> str:
+    """Return a digest of what two runs must have in common for one to continue with the values of the other.
+
+    Args:
+        run_params: run parameters, as Kedro passes them to hooks.
+    """
+    parameters = {name: run_params.get(name) or None for name in _IDENTITY_PARAMS}
+    text = json.dumps(parameters, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class RunJournal:
+    """The journal of a scope.
+
+    Args:
+        log_path: path of the scope's event log.
+    """
+
+    def __init__(self, log_path: Path) -> None:
+        self._folder = log_path.with_suffix(".runs")
+
+    def write(self, run_id: str, session: str, identity: str) -> None:
+        """Write the entry of a run that begins in this process.
+
+        Args:
+            run_id: its ID.
+            session: the session of its values.
+            identity: result of :func:`run_identity`.
+        """
+        entry = {
+            "v": FORMAT_VERSION,
+            "run": run_id,
+            "session": session,
+            "identity": identity,
+            "begun": time.time(),
+            "process": process_identity(os.getpid()),
+        }
+        self._write_entry(run_id, entry)
+        self._prune()
+
+    def mark_failed(self, run_id: str) -> None:
+        """Mark a run as over although its process continues, as in a notebook."""
+        entry = _read_entry(self._path(run_id))
+        if entry is not None:
+            self._write_entry(run_id, entry | {"process": ""})
+
+    def remove(self, run_id: str) -> None:
+        """Remove the entry of a run that succeeded."""
+        self._path(run_id).unlink(missing_ok=True)
+
+    def take_session(self, identity: str) -> str | None:
+        """Return the session of the newest matching run that is over and did not succeed; None if there is none.
+
+        Removes its entry; the caller writes a new one.
+
+        Args:
+            identity: identity of the run, as in the entry.
+        """
+        for path, entry in self._entries():
+            if entry.get("identity") == identity and not _is_alive(str(entry.get("process", ""))):
+                session = entry.get("session")
+                path.unlink(missing_ok=True)
+                if isinstance(session, str):
+                    return session
+        return None
+
+    def _write_entry(self, run_id: str, entry: dict[str, Any]) -> None:
+        path = self._path(run_id)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary_path = path.with_suffix(f".{os.getpid()}.new")
+            temporary_path.write_text(json.dumps(entry))
+            temporary_path.replace(path)  # atomic
+        except OSError as error:
+            logger.warning("Entrepot: cannot write %s; if this run is killed, it cannot be continued: %s", path, error)
+
+    def _entries(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Return all entries, newest first."""
+        entries = [(path, entry) for path in self._folder.glob("*.json") if (entry := _read_entry(path)) is not None]
+        entries.sort(key=lambda item: float(item[1].get("begun", 0.0)), reverse=True)
+        return entries
+
+    def _prune(self) -> None:
+        for number, (path, entry) in enumerate(self._entries()):
+            if number >= MAX_ENTRIES or time.time() - float(entry.get("begun", 0.0)) > MAX_AGE_SECONDS:
+                path.unlink(missing_ok=True)
+
+    def _path(self, run_id: str) -> Path:
+        name = "".join(c if c.isalnum() or c in "._-" else "-" for c in run_id)
+        return self._folder / f"{shorten(name, 120)}.json"
+
+
+def _read_entry(path: Path) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return entry if isinstance(entry, dict) and entry.get("v") == FORMAT_VERSION else None
+
+
+def _is_alive(process: str) -> bool:
+    pid = process.partition(" ")[0]
+    return pid.isdigit() and process_identity(int(pid)) == process

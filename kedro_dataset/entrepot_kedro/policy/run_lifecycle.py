@@ -1,0 +1,120 @@
+"""Begin and end of a run under a policy: its setup, the earlier run that it continues, and what is left of it.
+
+    begun --> journal entry --succeeded--> checkpoints finalized, intermediates dropped, entry removed
+                            |
+                            +-- failed: checkpoints finalized; the entry says where its values are
+                            +-- killed: only the entry remains, which says the same
+
+``kedro run --only-missing-outputs`` continues from the newest entry with the same pipelines, environment and parameters
+whose process is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from entrepot.errors import EntrepotError
+from entrepot_policy.rules.validation import probe_targets
+from entrepot_policy.runtime import PolicyRuntime
+from entrepot_policy.schema.diagnostics import PolicyError
+from kedro.framework import project
+from kedro.pipeline import Pipeline
+
+from entrepot_kedro.dataset import EntrepotDataset, RunInfo
+from entrepot_kedro.log import logger
+from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.policy.policy_runtime import PolicyBinding
+from entrepot_kedro.policy.run_context import RunContext, label_of, registered_pipeline
+from entrepot_kedro.policy.run_journal import RunJournal, run_identity
+from entrepot_kedro.stored_datasets import stored_datasets
+from entrepot_kedro.values.transcoding import plain_name
+
+
+def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
+    """Begin a run in this process.
+
+    Raises:
+        PolicyError: a target is not writable.
+    """
+    binding.discard_attempts()
+    if binding.policy.enabled and (problems := probe_targets(binding.policy.all_targets())):
+        raise PolicyError(problems)
+    run_id, names = str(run_params["run_id"]), run_params.get("pipeline_names")
+    full_pipeline = registered_pipeline(names) + pipeline
+    datasets = stored_datasets(catalog, full_pipeline, pipeline)
+    produced_names = {plain_name(name) for name in pipeline.all_outputs()}
+    for name, dataset in datasets.items():
+        dataset.run_info = RunInfo(run_id, tuple(names or ()), plain_name(name) in produced_names, project.PACKAGE_NAME)
+    run_datasets = [dataset for dataset in datasets.values() if dataset.session.ends_with_run]
+    journal, session = RunJournal(binding.default_runtime().log.path), None
+    if run_datasets:
+        identity = run_identity(run_params)
+        if run_params.get("only_missing_outputs") and (session := journal.take_session(identity)):
+            logger.info("Continuing in the session of an earlier run, '%s'", session)
+            for dataset in run_datasets:
+                dataset.resume_session(session)
+        journal.write(run_id, run_datasets[0].session.name, identity)
+    binding.run_context = RunContext(run_id, label_of(names), full_pipeline, catalog, datasets)
+    if run_params.get("only_missing_outputs"):
+        _declare_existing(pipeline, datasets)
+    policy_registry.export()
+
+
+def _declare_existing(pipeline: Pipeline, datasets: dict[str, EntrepotDataset]) -> None:
+    """Tell Kedro which values exist, so that it runs a node only if its outputs are needed.
+
+    Kedro runs the node of every missing persistent dataset, and of every missing non-persistent one that a running node
+    reads. So existing values are declared persistent; missing ones are made only if they are read or are outputs of the
+    pipeline.
+    """
+    outputs, configured_session = pipeline.outputs(), os.environ.get("ENTREPOT_SESSION")
+    for name in pipeline.all_outputs() & datasets.keys():
+        dataset = datasets[name]
+        # A dataset that the catalog gives a session of its own is persistent whether it is read now or not.
+        if dataset.session.ends_with_run or (configured_session and dataset.session.name == configured_session):
+            dataset.declare_persistent(name in outputs or dataset.exists())
+
+
+def end_run(
+    binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any, *, succeeded: bool
+) -> None:
+    """End a run in this process; errors here are only logged and do not change its outcome."""
+    policy_registry.withdraw()
+    binding.discard_attempts()
+    datasets = stored_datasets(catalog, pipeline, pipeline)
+    for dataset in _one_per_session(datasets):
+        _finalize(binding.runtime_of(dataset), dataset)
+    journal = RunJournal(binding.default_runtime().log.path)
+    run_id = str(run_params["run_id"])
+    if not succeeded:
+        journal.mark_failed(run_id)
+        return
+    for name in pipeline.datasets() - pipeline.outputs() - pipeline.inputs():
+        intermediate = datasets.get(name)
+        if intermediate is not None and intermediate.session.ends_with_run:
+            try:
+                intermediate.drop()
+            except EntrepotError as error:
+                logger.warning("Entrepot: cannot drop %s; it stays until its session ends: %s", name, error)
+    journal.remove(run_id)
+
+
+def _finalize(runtime: PolicyRuntime, dataset: EntrepotDataset) -> None:
+    try:
+        report = runtime.run_ended(dataset.store())
+    except EntrepotError as error:
+        logger.warning("Entrepot: cannot finalize the pending checkpoints: %s", error)
+        return
+    for key in report.abandoned:
+        logger.warning("Entrepot: the checkpoint of %s was abandoned; the value itself is in the store", key)
+    for problem in report.problems:
+        logger.warning("Entrepot: %s", problem)
+
+
+def _one_per_session(datasets: dict[str, EntrepotDataset]) -> list[EntrepotDataset]:
+    """Return one dataset for each session that holds values of this run."""
+    datasets_by_session = {
+        (dataset.address, dataset.scope, dataset.session.name): dataset for dataset in datasets.values()
+    }
+    return list(datasets_by_session.values())

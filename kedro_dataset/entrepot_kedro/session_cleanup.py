@@ -1,0 +1,213 @@
+"""Cleanup at the end of a run: removes its session, except for values kept by a catalog entry, and failed runs.
+
+    run --succeeded--> its session is removed as soon as nothing in this process holds one of its datasets
+         |             (``session.run()`` returns the outputs), at the latest when the process exits
+         +-- failed before anything was saved --> its session is removed
+         +-- failed --> its session stays until its TTL expires; the log says how to continue or drop it
+         +-- killed --> the same, without a log line
+
+Values kept by a catalog entry (``session: ""``, ``versioned: true``, a named session) are in other sessions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import threading
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from entrepot import raw_objects
+from entrepot.errors import EntrepotError
+from entrepot.ids import ObjectID
+from entrepot_io.connections import scope_store
+from entrepot_io.type_info import human_bytes
+
+from entrepot_kedro.dataset import EntrepotDataset
+from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
+from entrepot_kedro.log import logger
+from entrepot_kedro.stored_datasets import stored_datasets
+from entrepot_kedro.values.process_session import SessionLocation, remove_session
+from entrepot_kedro.values.sessions import PROCESS_SESSION, is_run_session
+
+if TYPE_CHECKING:
+    from kedro.pipeline import Pipeline
+
+_lock = threading.Lock()
+_succeeded_nodes: set[str] = set()  # nodes of this process's run that succeeded; guarded by _lock
+
+
+# --- called by the hooks
+
+
+def on_run_begin() -> None:
+    """Reset the state for a run that begins in this process."""
+    with _lock:
+        _succeeded_nodes.clear()
+
+
+def on_node_success(name: str) -> None:
+    """Record that a node succeeded in this process; nodes in worker processes are not known here."""
+    with _lock:
+        _succeeded_nodes.add(name)
+
+
+def on_run_success(pipeline: Pipeline, catalog: Any) -> None:
+    """Arrange for the session of a successful run to be removed with the last of its datasets."""
+    for location, datasets in _run_sessions(pipeline, catalog).items():
+        try:
+            _mark_ended(location)
+        except EntrepotError as error:
+            logger.warning(
+                "Entrepot: cannot mark session '%s' for removal; its values stay until it ends: %s",
+                location.session,
+                error,
+            )
+            continue
+        _SessionRemover(location, datasets)
+
+
+def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
+    """Log what a failed run leaves behind, and how to continue from it or drop it."""
+    for location, datasets in _run_sessions(pipeline, catalog).items():
+        try:
+            saved_objects = _saved_objects(location)
+            if not saved_objects:
+                continue
+            nodes = nodes_to_run(pipeline, catalog, datasets)
+        except EntrepotError as error:
+            logger.warning("Entrepot: cannot list the values that this run saved: %s", error)
+            continue
+        logger.warning(
+            "Entrepot: the values that this run computed (%s) are kept. To continue, run the same command with "
+            'ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: entrepot sessions rm %s. Use this instead of the '
+            "--from-nodes that Kedro suggests: Kedro does not know what the store kept and would rerun more nodes",
+            human_bytes(sum(entry.nbytes for entry in saved_objects)),
+            shlex.quote(location.session),
+            ",".join(nodes),
+            shlex.quote(location.session),
+        )
+
+
+def on_run_refused(pipeline: Pipeline, catalog: Any) -> None:
+    """Clean up after a run that was refused before its first node: remove sessions that are empty."""
+    for location in _run_sessions(pipeline, catalog):
+        try:
+            _saved_objects(location)
+        except EntrepotError as error:
+            logger.warning(
+                "Entrepot: cannot remove session '%s'; it stays until it expires: %s", location.session, error
+            )
+
+
+# --- where a continued run has to start
+
+
+def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: dict[str, EntrepotDataset]) -> list[str]:
+    """Return the nodes that a run must start with to continue in the session of a failed one.
+
+    A node is done if its outputs exist or are no longer needed. For outputs outside the store it is unknown which run
+    wrote them, so such a node runs again unless this process saw it succeed.
+
+    Args:
+        pipeline: pipeline of the failed run.
+        catalog: catalog of the run.
+        run_datasets: its datasets in the run's session, by name.
+    """
+    with _lock:
+        succeeded = set(_succeeded_nodes)
+    makers = {name: node for node in pipeline.nodes for name in node.outputs}
+    existing = {name for name, dataset in run_datasets.items() if dataset.exists()}
+    rerun_names: set[str] = set()  # names of nodes
+
+    def is_available(name: str, maker: str) -> bool:
+        readers = [node.name for node in pipeline.nodes if name in node.inputs]
+        if name in run_datasets:
+            return name in existing or (bool(readers) and rerun_names.isdisjoint(readers))
+        return maker in succeeded
+
+    for node in reversed(pipeline.nodes):  # readers come before the makers of their inputs
+        if (not node.outputs and node.name not in succeeded) or not all(
+            is_available(name, node.name) for name in node.outputs
+        ):
+            rerun_names.add(node.name)
+    for node in reversed(pipeline.nodes):
+        if node.name in rerun_names:
+            missing = [
+                name
+                for name in node.inputs
+                if name in makers and not _is_persistent(name, catalog, run_datasets, existing)
+            ]
+            rerun_names.update(makers[name].name for name in missing)
+    downstream: set[str] = set()
+    start_nodes: list[str] = []
+    for node in pipeline.nodes:
+        parents = {makers[name].name for name in node.inputs if name in makers}
+        if parents & (rerun_names | downstream):
+            downstream.add(node.name)
+        elif node.name in rerun_names:
+            start_nodes.append(node.name)
+    return start_nodes
+
+
+def _is_persistent(name: str, catalog: Any, run_datasets: dict[str, EntrepotDataset], existing: set[str]) -> bool:
+    """Return whether another run can find a dataset that this one made."""
+    if name in run_datasets:
+        return name in existing
+    return name in catalog and not getattr(catalog.get(name), "_EPHEMERAL", False)
+
+
+# --- internal
+
+
+def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:
+    """List what a run saved in its session; remove the session if it is empty."""
+    store = scope_store(location.address, location.scope).session(location.session)
+    entries = list(raw_objects.iter_entries(store))
+    if not entries:
+        store.remove_session(location.session)
+    return entries
+
+
+class _SessionRemover:
+    """Removes a session once all datasets that may still be read from it have been collected."""
+
+    def __init__(self, location: SessionLocation, datasets: dict[str, EntrepotDataset]) -> None:
+        self._location = location
+        self._pid = os.getpid()
+        # Held rather than looked up when needed: a dataset may be collected anywhere, even while a lock is held.
+        self._store = scope_store(location.address, location.scope)
+        self._remaining = {id(dataset) for dataset in datasets.values()}
+        for dataset in datasets.values():
+            weakref.finalize(dataset, self._on_collected, id(dataset))
+
+    def _on_collected(self, dataset_id: int) -> None:
+        self._remaining.discard(dataset_id)
+        if self._remaining or os.getpid() != self._pid:
+            return
+        with suppress(EntrepotError):  # otherwise its TTL ends it, or `entrepot gc`, which recognizes its mark
+            if not self._store.closed:
+                self._store.remove_session(self._location.session)
+            else:
+                remove_session(self._location, self._store.address)
+
+
+def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[SessionLocation, dict[str, EntrepotDataset]]:
+    """Return the sessions that belong to this run only, each with its datasets."""
+    datasets_by_session: dict[SessionLocation, dict[str, EntrepotDataset]] = {}
+    for name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
+        session = dataset.session
+        if session.name != PROCESS_SESSION and (session.ends_with_run or is_run_session(session.name)):
+            datasets_by_session.setdefault(SessionLocation(dataset.address, dataset.scope, session.name), {})[name] = (
+                dataset
+            )
+    return datasets_by_session
+
+
+def _mark_ended(location: SessionLocation) -> None:
+    """Leave a mark for ``entrepot gc``, in case this process is killed before it removes the session."""
+    store = scope_store(location.address, location.scope).session(location.session)
+    oid = ObjectID.derive(location.scope, location.session, ENDED_KEY)
+    raw_objects.put_record(store, oid, json.dumps(process_mark()).encode())

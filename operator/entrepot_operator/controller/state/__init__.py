@@ -1,0 +1,1 @@
+"""Observed snapshots, and the pure functions that compute the desired state from them."""

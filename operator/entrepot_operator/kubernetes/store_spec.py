@@ -1,0 +1,159 @@
+"""The Store resource: the fields of its schema, with the same defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+
+from entrepot_operator.kubernetes.objects import API_VERSION
+
+READY = "Ready"
+PROGRESSING = "Progressing"
+DEGRADED = "Degraded"
+
+
+@dataclass(frozen=True)
+class SpillKeySecret:
+    """The Secret with the key that encrypts spilled data; in the Store's namespace.
+
+    Attributes:
+        name: of the Secret.
+        key: the entry in it: 32 bytes, or 64 hexadecimal digits.
+    """
+
+    name: str
+    key: str = "key"
+
+
+@dataclass(frozen=True)
+class SpillSpec:
+    """Where objects are spilled.
+
+    Attributes:
+        folder: directory on the node.
+        quota: a Kubernetes quantity; None: the daemon's default.
+        compression: as ``entrepotd --spill-compression``; None: its default.
+        key_secret: None: spilled data is not encrypted.
+    """
+
+    folder: str
+    quota: str | None = None
+    compression: str | None = None
+    key_secret: SpillKeySecret | None = None
+
+
+@dataclass(frozen=True)
+class PublishSpec:
+    """Settings of each node's publisher; see ``publisher.limits.Limits``.
+
+    Attributes:
+        enabled: whether there is one.
+        max_objects, min_bytes, writes_per_second, lease_seconds: its limits.
+    """
+
+    enabled: bool = True
+    max_objects: int = 1000
+    min_bytes: int = 0
+    writes_per_second: int = 20
+    lease_seconds: int = 60
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """The spec of a Store.
+
+    Attributes:
+        image: containing entrepotd and the publisher.
+        capacity: memory of the store on each node, as a Kubernetes quantity.
+        overhead: memory of the daemon itself and the publisher.
+        cpu: the container's CPU request.
+        socket_folder: directory of the store's socket on the node.
+        run_as_user: owner of the store.
+        image_pull_policy: None: Kubernetes' default.
+        image_pull_secrets: their names.
+        spill: None: a full store rejects new objects.
+        default_ttl: of named sessions, in seconds; None: the daemon's default.
+        publish: what is published as LocalObjects.
+        node_selector, tolerations: which nodes have a store.
+        priority_class_name: None: the cluster's default.
+        max_unavailable: nodes without their store while a change is rolled out; a number, or a share such as ``"10%"``.
+    """
+
+    image: str
+    capacity: str
+    overhead: str = "256Mi"
+    cpu: str = "250m"
+    socket_folder: str = "/run/entrepot"
+    run_as_user: int = 1000
+    image_pull_policy: str | None = None
+    image_pull_secrets: tuple[str, ...] = ()
+    spill: SpillSpec | None = None
+    default_ttl: int | None = None
+    publish: PublishSpec = field(default_factory=PublishSpec)
+    node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    priority_class_name: str | None = None
+    max_unavailable: int | str = 1
+
+
+# Field names are in camelCase in the API; exceptions to the rule.
+_API_FIELD_NAMES = {"default_ttl": "defaultTTL"}
+
+
+def parse_store(resource: Mapping[str, Any]) -> StoreSpec:
+    """Parse the spec of a Store.
+
+    Raises:
+        InvalidArgument: it does not conform to this version's schema.
+    """
+    name = (resource.get("metadata") or {}).get("name")
+    if resource.get("apiVersion") != API_VERSION or resource.get("kind") != "Store":
+        raise InvalidArgument(
+            f"{name!r} is a {resource.get('kind')} of {resource.get('apiVersion')}, not a Store of {API_VERSION}"
+        )
+    try:
+        values = _parse_fields(StoreSpec, resource["spec"], f"Store {name!r}")
+        for size in ("capacity", "overhead", "cpu"):
+            if size in values:
+                values[size] = str(values[size])
+        if "image_pull_secrets" in values:
+            values["image_pull_secrets"] = tuple(secret["name"] for secret in values["image_pull_secrets"])
+        if "tolerations" in values:
+            values["tolerations"] = tuple(values["tolerations"])
+        if values.get("spill") is not None:
+            spill = _parse_fields(SpillSpec, values["spill"], f"Store {name!r}: spill")
+            if spill.get("quota") is not None:
+                spill["quota"] = str(spill["quota"])
+            if spill.get("key_secret") is not None:
+                where = f"Store {name!r}: spill.keySecret"
+                spill["key_secret"] = SpillKeySecret(**_parse_fields(SpillKeySecret, spill["key_secret"], where))
+            values["spill"] = SpillSpec(**spill)
+        if "publish" in values:
+            values["publish"] = PublishSpec(**_parse_fields(PublishSpec, values["publish"], f"Store {name!r}: publish"))
+        return StoreSpec(**values)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument(
+            f"cannot read Store {name!r} ({type(error).__name__}: {error}): the cluster's CRDs do not match "
+            f"{API_VERSION}, or were modified"
+        ) from error
+
+
+def api_field_name(name: str) -> str:
+    """Name of a field in the API.
+
+    >>> api_field_name("socket_folder")
+    'socketFolder'
+    """
+    first, *others = name.split("_")
+    return _API_FIELD_NAMES.get(name) or first + "".join(part.capitalize() for part in others)
+
+
+def _parse_fields(cls: type, data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    field_names = {api_field_name(spec_field.name): spec_field.name for spec_field in fields(cls)}
+    unknown = sorted(set(data) - set(field_names))
+    if unknown:
+        raise InvalidArgument(f"{where} has {unknown[0]!r}, which this version of entrepot does not support")
+    return {field_names[key]: value for key, value in data.items()}

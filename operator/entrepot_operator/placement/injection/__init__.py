@@ -1,0 +1,1 @@
+"""Injecting placement into pods and documents: scoring, affinity, validation, record and report."""

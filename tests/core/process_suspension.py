@@ -1,0 +1,74 @@
+"""Ways to keep a process from running, or from running much: by a signal, or by means that no signal reports."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from control_groups import NoControlGroup, control_group
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextmanager
+def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: state_of(pid) in "Tt", f"process {pid} to stop")
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def in_group(pid: int, controller: str) -> Iterator[Path]:
+    """Put the process into its own control group."""
+    try:
+        with control_group(controller, str(pid)) as group:
+            (group / "cgroup.procs").write_text(str(pid))
+            yield group
+    except NoControlGroup as error:
+        pytest.skip(f"no control group can be made here: {error}")
+
+
+@contextmanager
+def frozen(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    """Freeze the process's control group: no signal reports it, and the process's state does not show it."""
+    with in_group(pid, "freezer") as group:
+        try:
+            (group / "freezer.state").write_text("FROZEN")
+            wait_until(lambda: (group / "freezer.state").read_text().strip() == "FROZEN", "the control group to freeze")
+            yield
+        finally:
+            (group / "freezer.state").write_text("THAWED")
+
+
+@contextmanager
+def throttled(pid: int, _wait_until: Callable[..., None]) -> Iterator[None]:
+    """Limit the process to one percent of a CPU: it runs for one millisecond, then not for 99."""
+    with in_group(pid, "cpu") as group:
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.cfs_quota_us").write_text("1000")
+        yield
+
+
+@contextmanager
+def traced(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
+    """Attach a debugger, which keeps the process stopped."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    attach, detach = 16, 17
+    if libc.ptrace(attach, pid, None, None) != 0:
+        pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(pid, 0x40000000)  # __WALL: wait for its stop
+    try:
+        yield
+    finally:
+        libc.ptrace(detach, pid, None, None)

@@ -1,0 +1,159 @@
+"""One ``airflow standalone`` for all cases, with each task in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from examples.flights.airflow_host import RETRY_SECONDS, AirflowApi, airflow_settings, is_busy_error
+from examples.flights.processes import Child, DemoError, free_port, tail
+
+START_SECONDS = 480.0
+RUN_SECONDS = 600.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(home: Path, dags: Path, port: int, extra_variables: Mapping[str, str]) -> dict[str, str]:
+    """Return Airflow's configuration, entirely as environment variables."""
+    return (
+        os.environ
+        | airflow_settings(home, port, dags)
+        | {
+            # standalone starts its components by command name
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            "AIRFLOW__CORE__PARALLELISM": "3",
+            "AIRFLOW__CORE__XCOM_BACKEND": "entrepot_airflow.EntrepotXComBackend",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        | dict(extra_variables)
+    )
+
+
+@contextmanager
+def running(home: Path, dags: Path, extra_variables: Mapping[str, str], dag_ids: Set[str]) -> Iterator[AirflowServer]:
+    """Run an Airflow that has loaded all DAGs of a directory; stop it on exit.
+
+    Args:
+        home: its directory.
+        dags: directory of the DAG files, one DAG each.
+        extra_variables: further environment variables, including its database.
+        dag_ids: IDs of the DAGs.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    command = [sys.executable, "-m", "airflow", "standalone"]
+    variables = environment(home, dags, port, extra_variables)
+    with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
+        server = AirflowServer(child, AirflowApi(port), home)
+        child.wait_for(server.is_healthy, "a healthy scheduler", START_SECONDS)
+        child.wait_for(lambda: server.has_loaded(dag_ids), f"the DAGs {', '.join(sorted(dag_ids))}", START_SECONDS)
+        yield server
+
+
+class AirflowServer:
+    """A running Airflow, created by :func:`running`."""
+
+    def __init__(self, child: Child, api: AirflowApi, home: Path) -> None:
+        self._child = child
+        self._api = api
+        self.folder = home
+
+    def is_healthy(self) -> bool:
+        return self._api.is_healthy()
+
+    def import_errors(self) -> list[str]:
+        """Stack traces of DAG files that failed to import."""
+        return [error["stack_trace"] for error in self._api.call_with_retries("/api/v2/importErrors")["import_errors"]]
+
+    def has_loaded(self, dag_ids: Set[str]) -> bool:
+        """Return whether all DAG files have been processed.
+
+        Raises:
+            DemoError: one of them cannot be imported.
+        """
+        try:
+            self._api.log_in()
+            loaded = {dag["dag_id"] for dag in self._api.call("/api/v2/dags?limit=100")["dags"]}
+            errors = self.import_errors()
+        except (OSError, HTTPException, ValueError):
+            return False
+        if errors:
+            raise DemoError("\n".join(errors))
+        return loaded >= dag_ids
+
+    def start_run(self, dag_id: str) -> str:
+        """Start a run and return its ID. We choose the ID, so that the request can be repeated if the server fails."""
+        run = f"case-{dag_id}"
+        self._api.start_run(dag_id, run)
+        return run
+
+    def clear_task(self, dag_id: str, run: str, task_id: str) -> None:
+        """Clear one task of a finished run and its downstream tasks, like a user."""
+        body = {"dry_run": False, "dag_run_id": run, "task_ids": [task_id], "only_failed": False}
+        options = {"reset_dag_runs": True, "include_downstream": True}
+        deadline = time.monotonic() + RETRY_SECONDS
+        while True:
+            try:
+                self._api.call(f"/api/v2/dags/{dag_id}/clearTaskInstances", body | options)
+                return
+            except (OSError, HTTPException) as error:
+                if not is_busy_error(error) or time.monotonic() > deadline:
+                    raise
+            # The request failed before or after it cleared the task; clearing a task that is already running would end
+            # it.
+            if self._task_instance(dag_id, run, task_id)["state"] != "failed":
+                return
+            time.sleep(0.5)
+
+    def wait_for_end(self, dag_id: str, run: str) -> str:
+        """Wait for the end of a run; return its state."""
+        state = ""
+
+        def ended() -> bool:
+            nonlocal state
+            state = str(self._api.call_with_retries(f"/api/v2/dags/{dag_id}/dagRuns/{run}")["state"])
+            return state in ("success", "failed")
+
+        self._child.wait_for(ended, f"the end of {dag_id}", RUN_SECONDS, interval=0.25)
+        return state
+
+    def wait_for(self, ready: Callable[[], bool], description: str) -> None:
+        """Wait for something that happens after a run."""
+        self._child.wait_for(ready, description, RUN_SECONDS, interval=0.1)
+
+    def xcom_entry(self, dag_id: str, run: str, task_id: str, key: str = "return_value") -> Any:
+        """Return what Airflow's database stores in place of a value."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/xcomEntries/{key}"
+        value = self._api.call_with_retries(path)["value"]
+        return json.loads(value) if isinstance(value, str) else value
+
+    def try_number(self, dag_id: str, run: str, task_id: str) -> int:
+        """Number of a task's last try."""
+        return int(self._task_instance(dag_id, run, task_id)["try_number"])
+
+    def retries_left(self, dag_id: str, run: str, task_id: str) -> int:
+        """Number of retries that a task has left."""
+        task_instance = self._task_instance(dag_id, run, task_id)
+        return int(task_instance["max_tries"]) + 1 - int(task_instance["try_number"])
+
+    def task_log(self, dag_id: str, run: str, task_id: str) -> str:
+        """Logs of all attempts of a task."""
+        folder = self.folder / "logs" / f"dag_id={dag_id}" / f"run_id={run}" / f"task_id={task_id}"
+        return "\n".join(path.read_text() for path in sorted(folder.rglob("*.log")))
+
+    def log_tail(self) -> str:
+        """End of Airflow's own log."""
+        return tail(self._child.log, 60)
+
+    def _task_instance(self, dag_id: str, run: str, task_id: str) -> dict[str, Any]:
+        task_instance: dict[str, Any] = self._api.call_with_retries(
+            f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}"
+        )
+        return task_instance

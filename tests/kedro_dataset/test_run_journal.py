@@ -1,0 +1,84 @@
+"""Which earlier run a new one resumes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from entrepot_kedro.policy.run_journal import MAX_ENTRIES, RunJournal, run_identity
+
+WRITER = """
+import sys
+from pathlib import Path
+from entrepot_kedro.policy.run_journal import RunJournal
+RunJournal(Path(sys.argv[1])).write(sys.argv[2], "kedro/" + sys.argv[2], sys.argv[3])
+"""
+
+
+def record_killed_run(log_path: Path, run_id: str, identity: str = "same") -> None:
+    """Record a run in a process that has ended."""
+    subprocess.run([sys.executable, "-c", WRITER, str(log_path), run_id, identity], check=True, timeout=60)
+
+
+def test_the_newest_failed_run_is_taken_first(tmp_path: Path) -> None:
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    record_killed_run(log, "run-2")
+    record_killed_run(log, "run-3", "other")
+    journal = RunJournal(log)
+    assert journal.take_session("same") == "kedro/run-2"
+    assert journal.take_session("same") == "kedro/run-1"
+    assert journal.take_session("same") is None
+    assert journal.take_session("other") == "kedro/run-3"
+
+
+def test_a_live_run_is_not_taken(tmp_path: Path) -> None:
+    journal = RunJournal(tmp_path / "scope.jsonl")
+    journal.write("run-1", "kedro/run-1", "same")  # a run of this process, which is alive
+    assert journal.take_session("same") is None
+    journal.mark_failed("run-1")
+    assert journal.take_session("same") == "kedro/run-1"
+
+
+def test_a_successful_run_leaves_nothing(tmp_path: Path) -> None:
+    journal = RunJournal(tmp_path / "scope.jsonl")
+    journal.write("2026-01-01T00.00.00.000Z", "kedro/x", "same")
+    journal.remove("2026-01-01T00.00.00.000Z")
+    journal.mark_failed("2026-01-01T00.00.00.000Z")
+    assert list((tmp_path / "scope.runs").iterdir()) == []
+
+
+def test_unclaimed_records_are_bounded(tmp_path: Path) -> None:
+    journal = RunJournal(tmp_path / "scope.jsonl")
+    for number in range(MAX_ENTRIES + 10):
+        journal.write(f"run-{number}", "kedro/x", "same")
+    assert len(list((tmp_path / "scope.runs").iterdir())) == MAX_ENTRIES
+
+
+def test_invalid_records_are_skipped(tmp_path: Path) -> None:
+    folder = tmp_path / "scope.runs"
+    folder.mkdir()
+    (folder / "a.json").write_text("{")
+    (folder / "b.json").write_text("[]")
+    (folder / "c.json").write_text('{"v": 99, "identity": "same", "session": "x"}')
+    assert RunJournal(tmp_path / "scope.jsonl").take_session("same") is None
+
+
+def test_an_unwritable_folder_stops_no_run(tmp_path: Path) -> None:
+    (tmp_path / "scope.runs").write_text("a file, where the folder would be")
+    RunJournal(tmp_path / "scope.jsonl").write("run-1", "kedro/run-1", "same")
+
+
+def test_identity_covers_what_values_depend_on() -> None:
+    run_params: dict[str, Any] = {
+        "pipeline_names": None,
+        "env": "base",
+        "runtime_params": {},
+        "run_id": "1",
+        "tags": None,
+    }
+    assert run_identity(run_params) == run_identity(run_params | {"run_id": "2", "tags": ("a",), "pipeline_names": []})
+    for overrides in ({"pipeline_names": ["x"]}, {"env": "prod"}, {"runtime_params": {"scale": 2}}):
+        assert run_identity(run_params) != run_identity(run_params | overrides)

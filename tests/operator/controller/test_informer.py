@@ -1,0 +1,247 @@
+"""Watching a collection: a scripted server produces on demand what a real one rarely does."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from entrepot.errors import AccessDenied, EntrepotError, VersionMismatch
+from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from entrepot_operator.kubernetes.errors import ClusterUnavailable
+from entrepot_operator.kubernetes.informer import Informer, WatchTarget
+
+Event = tuple[str, dict[str, Any]]
+
+
+def thing(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+class ScriptedApiServer:
+    """A server that answers lists and watches from a script, in order, and then keeps watches open.
+
+    Attributes:
+        lists: pages of each list, or a status; the last entry is repeated.
+        watches: events of each watch, or a status; watches beyond the last entry are silent.
+        watch_queries: the query of each watch.
+    """
+
+    def __init__(self) -> None:
+        self.lists: list[list[dict[str, Any]] | int] = []
+        self.watches: list[list[Event] | int] = []
+        self.watch_queries: list[dict[str, str]] = []
+        self.listed = 0
+        self._ended = threading.Event()
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
+                if "things" not in self.path:
+                    self._respond(404, {"kind": "Status", "message": "not found"})
+                elif "watch" in query:
+                    script.watch_queries.append(query)
+                    self._watch(script.watches.pop(0) if script.watches else None)
+                else:
+                    self._list(query)
+
+            def _list(self, query: dict[str, str]) -> None:
+                answer = script.lists[0]
+                if isinstance(answer, int):
+                    if len(script.lists) > 1:
+                        script.lists.pop(0)
+                    self._respond(answer, {"kind": "Status", "message": "no"})
+                    return
+                place = int(query.get("continue", "0"))
+                rest = {"continue": str(place + 1)} if place + 1 < len(answer) else {}
+                if not rest:
+                    script.listed += 1
+                    if len(script.lists) > 1:
+                        script.lists.pop(0)
+                self._respond(200, {**answer[place], "metadata": {"resourceVersion": "10", **rest}})
+
+            def _watch(self, events: list[Event] | int | None) -> None:
+                if isinstance(events, int):
+                    self._respond(events, {"kind": "Status", "code": events, "message": "no"})
+                    return
+                self.send_response_only(200)
+                self.send_header("Connection", "close")
+                self.end_headers()
+                for kind, resource in events or []:
+                    self.wfile.write(json.dumps({"type": kind, "object": resource}).encode() + b"\n")
+                if events is None:
+                    script._ended.wait(30)
+                self.close_connection = True
+
+            def _respond(self, status: int, content: Any) -> None:
+                body = json.dumps(content).encode()
+                self.send_response_only(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def connect(self) -> Api:
+        return Api(ClusterCredentials(f"http://127.0.0.1:{self._server.server_address[1]}"), patience=0)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class RecordingSink:
+    """A sink that keeps the names of the resources, and records all calls."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.calls: list[str] = []
+
+    def put(self, resources: Iterable[Mapping[str, Any]]) -> None:
+        self.names = {resource["metadata"]["name"] for resource in resources}
+        self.calls.append("all")
+
+    def change(self, resource: Mapping[str, Any], *, gone: bool) -> None:
+        name = resource["metadata"]["name"]
+        (self.names.discard if gone else self.names.add)(name)
+        self.calls.append(f"{'-' if gone else '+'}{name}")
+
+
+class WatchedCollection:
+    def __init__(self, script: ScriptedApiServer, *, custom_resource: bool = False) -> None:
+        self.sink = RecordingSink()
+        self.errors: list[EntrepotError] = []
+        target = WatchTarget("things", "/apis/x/v1/things", labels="a=b", custom_resource=custom_resource)
+        self.informer = Informer(target, script.connect, self.sink, lambda _, error: self.errors.append(error))
+
+
+@pytest.fixture
+def script() -> Iterator[ScriptedApiServer]:
+    running = ScriptedApiServer()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def follow(script: ScriptedApiServer) -> Iterator[Callable[..., WatchedCollection]]:
+    """``follow()``: start to watch the scripted collection."""
+    started: list[WatchedCollection] = []
+
+    def start(**options: Any) -> WatchedCollection:
+        item = WatchedCollection(script, **options)
+        started.append(item)
+        item.informer.start()
+        return item
+
+    yield start
+    for item in started:
+        item.informer.stop()
+        item.informer.join(10)
+        assert not item.informer.alive
+
+
+def test_a_collection_is_read_page_by_page_and_followed(
+    script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None]
+) -> None:
+    script.lists = [[{"items": [thing("a", 1)]}, {"items": [thing("b", 2)]}]]
+    script.watches = [
+        [
+            ("ADDED", thing("c", 11)),
+            ("MODIFIED", thing("a", 12)),
+            ("DELETED", thing("b", 13)),
+            ("BOOKMARK", {"metadata": {"resourceVersion": "20"}}),
+        ]
+    ]
+    following = follow()
+    wait_until(lambda: len(script.watch_queries) > 1, "the second watch")
+    assert following.sink.calls == ["all", "+c", "+a", "-b"]
+    assert following.sink.names == {"a", "c"}
+    # It resumes from the last version.
+    assert [query["resourceVersion"] for query in script.watch_queries[:2]] == ["10", "20"]
+    assert script.watch_queries[0]["labelSelector"] == "a=b"
+    assert following.informer.synced
+    assert not following.errors
+
+
+@pytest.mark.parametrize("how", ["status", "event"])
+def test_a_version_that_is_forgotten_is_read_anew(
+    script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None], how: str
+) -> None:
+    script.lists = [[{"items": [thing("a", 1)]}], [{"items": [thing("b", 2)]}]]
+    expired: list[Event] = [("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})]
+    script.watches = [410 if how == "status" else expired]
+    following = follow()
+    wait_until(lambda: following.sink.names == {"b"}, "the second list")
+    assert script.listed == 2
+    assert following.informer.restarts == 1
+    assert not following.errors
+
+
+def test_a_connection_that_breaks_is_followed_by_another(
+    script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None]
+) -> None:
+    script.lists = [503, [{"items": [thing("a", 1)]}]]
+    script.watches = [503, [("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})], [("ADDED", thing("b", 12))]]
+    following = follow()
+    wait_until(lambda: "b" in following.sink.names, "what came after the breaks")
+    assert script.listed == 1
+    assert all(isinstance(error, ClusterUnavailable) for error in following.errors)
+    wait_until(lambda: following.informer.problem is None, "the problem to be over")
+
+
+def test_a_forbidden_watch_is_reported_once(
+    script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None]
+) -> None:
+    script.lists = [403]
+    following = follow()
+    wait_until(lambda: following.informer.problem is not None, "the problem")
+    wait_until(lambda: script.listed == 0 and len(following.errors) == 1, "it to be reported")
+    assert isinstance(following.informer.problem, AccessDenied)
+    assert not following.informer.synced
+    assert following.informer.connected_for() == 0
+
+
+def test_a_kind_of_ours_that_is_not_there_is_named(
+    script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None]
+) -> None:
+    script.lists = [404, [{"items": [thing("a", 1)]}]]
+    following = follow(custom_resource=True)
+    wait_until(lambda: following.informer.synced, "the kind to be installed meanwhile")
+    assert isinstance(following.errors[0], VersionMismatch)
+    assert "entrepot crds | kubectl apply" in str(following.errors[0])
+
+
+def test_it_ends_while_a_watch_is_silent(
+    script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None]
+) -> None:
+    script.lists = [[{"items": []}]]
+    following = follow()
+    wait_until(lambda: following.informer.connected_for() > 0, "the watch to begin")
+    following.informer.stop()
+    following.informer.join(10)
+    assert not following.informer.alive
+    assert not following.errors
+
+
+def test_a_watch_that_was_given_up_before_it_began_does_not_begin(script: ScriptedApiServer) -> None:
+    api = script.connect()
+    api.abort()
+    with pytest.raises(ClusterUnavailable, match="aborted before it started"):
+        next(api.watch("/apis/x/v1/things", "10"))
+    assert not script.watch_queries

@@ -1,0 +1,450 @@
+"""The benchmarks run, stop what they start, and report what they measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import environments, profiles
+from benchmarks.figures import FIRST, FREE, SAME_CORE, WARM, Collector, Key, Row, median, quantile
+from benchmarks.goals import goals
+from benchmarks.packages import Package, clean_environment, developers
+from benchmarks.plan import FULL, GIB, MIB, size_name
+from benchmarks.processes import WorkerFailed
+from benchmarks.quick import compare, comparison
+from benchmarks.quick import run as quick
+from benchmarks.report import page, write
+from benchmarks.stage import SystemsUnderTest, running_system
+from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
+from benchmarks.systems.base import Unavailable, descendants
+from benchmarks.text import bytes_text, grid, time_text
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = sorted((ROOT / "benchmarks/peers").glob("*.txt"))
+
+
+def _row(group: str, state: str, operation: str, use: str, cpus: str, system: str, seconds: float) -> dict[str, Any]:
+    key = Key(group, state, operation, use, cpus, system)
+    row = Row(key, nbytes=1 << 20, samples=3, rounds=1, median=seconds, p5=seconds, p95=seconds, p99=seconds)
+    return row.to_json()
+
+
+@pytest.fixture
+def recorded() -> dict[str, Any]:
+    """A small result, as recorded by a run."""
+    return {
+        "machine": {"cpu": "a processor", "cores": 2},
+        "commit": {"commit": "0123456789abcdef", "subject": "x", "changed files": 0, "date": "2026-01-01 00:00 UTC"},
+        "command": "python -m benchmarks full",
+        "build": "release build",
+        "seconds": 600,
+        "rows": [
+            _row("small", "bytes 1 KiB", "get", WARM, FREE, "entrepot", 2e-6),
+            _row("small", "bytes 1 KiB", "get", WARM, FREE, "plasma", 26e-6),
+            _row("small", "bytes 1 KiB", "get", WARM, SAME_CORE, "entrepot", 1e-6),
+            _row("small", "bytes 1 KiB", "put", WARM, FREE, "entrepot", 4e-6),
+            _row("small", "bytes 1 KiB", "put", WARM, FREE, "plasma raw", 16e-6),
+            _row("large", "int64 array 1 MiB", "put", FIRST, FREE, "entrepot", 3e-3),
+            _row("large", "int64 array 1 MiB", "put", WARM, FREE, "entrepot", 1e-3),
+            _row("large", "int64 array 1 MiB", "put", WARM, FREE, "limit: memcpy, 4 KiB pages", 0.95e-3),
+        ],
+        "missing": {"ray": "no wheel for this machine"},
+        "failures": [["redis", "array", "connection refused"]],
+        "versions": {"plasma": {"pyarrow": "11.0.0", "place": "/somewhere"}},
+        "costs": [
+            {
+                "system": "entrepot",
+                "start": 0.1,
+                "idle_cpu": 0.0,
+                "idle_private": 2 * MIB,
+                "processes": 2,
+                "import_time": 0.007,
+            }
+        ],
+        "system calls": {
+            "calls": [{"system": "entrepot", "operation": "get", "client": {}, "server": {}}],
+            "absent": "",
+        },
+        "scaling": {
+            "fragmentation": {
+                "capacity": GIB,
+                "points": [[10, GIB, GIB // 2, GIB * 3 // 4, 5]],
+                "refused": 0,
+                "puts": 10,
+                "bytes": MIB,
+                "seconds": 1.0,
+                "large": GIB // 4,
+                "large_seconds": 0.25,
+            }
+        },
+    }
+
+
+def test_quantiles_lie_between_the_samples() -> None:
+    assert quantile([1.0, 2.0, 3.0], 0.5) == 2.0
+    assert quantile([1.0, 2.0], 0.25) == 1.25
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    with pytest.raises(ValueError, match="nothing"):
+        quantile([], 0.5)
+
+
+def test_turns_are_put_together_and_cases_stay_together() -> None:
+    collector = Collector()
+    put, get = (Key("small", "bytes", operation, WARM, FREE, "entrepot") for operation in ("put", "get"))
+    other = Key("small", "bytes", "put", WARM, FREE, "plasma")
+    collector.add(put, [1000.0, 3000.0], cpu_ns=500.0, foreign=0.2)
+    collector.add(get, [10.0])
+    collector.add(other, [7.0])
+    collector.add(put, [2000.0], cpu_ns=700.0, foreign=0.4)
+    rows = collector.rows()
+    assert [row.key for row in rows] == [put, other, get]
+    assert (rows[0].median, rows[0].samples, rows[0].rounds) == (2e-6, 3, 2)
+    assert rows[0].cpu == pytest.approx(600e-9)
+    assert rows[0].foreign == 0.3
+    assert Row.from_json(json.loads(json.dumps(rows[0].to_json()))) == rows[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.5, "1.50 s"), (0.0123, "12.3 ms"), (1e-6, "1.00 us"), (0.9999e-6, "1.00 us"), (12.3e-9, "12.3 ns"), (0.0, "0")],
+)
+def test_times_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+    assert time_text(seconds) == text
+
+
+def test_sizes_have_names() -> None:
+    assert (size_name(GIB), size_name(3 * MIB), size_name(1000)) == ("1 GiB", "3 MiB", "1000 bytes")
+    assert bytes_text(1536 * 1024) == "1.5 MiB"
+
+
+def test_a_plan_is_cut_down_to_the_memory_there_is() -> None:
+    assert FULL.fitted(64 * GIB).large_bytes == GIB
+    small = FULL.fitted(2 * GIB)
+    assert small.large_bytes == 256 * MIB
+    assert small.scale_bytes == 2 * GIB // 6
+
+
+def test_columns_without_content_are_left_out() -> None:
+    assert grid(["a", "b", "c"], [["1", "", "3"]]).splitlines() == ["| a   |   c |", "|-----|----:|", "| 1   |   3 |"]
+
+
+def test_the_report_tells_figures_ratios_and_what_is_missing(recorded: dict[str, Any]) -> None:
+    text = page(recorded, ["plots/fragmentation.png"])
+    assert "`python -m benchmarks full` at commit `0123456789ab`" in text
+    plasma = next(line for line in text.splitlines() if line.startswith("| plasma "))
+    assert [cell.strip() for cell in plasma.split("|")][2:6] == ["26.0 us", "26.0 us .. 26.0 us", "26.0 us", "13.00"]
+    assert "**ray** could not be had on this machine: no wheel for this machine" in text
+    assert "**redis** was given up at `array`: connection refused" in text
+    assert "pyarrow 11.0.0" in text
+    assert "/somewhere" not in text
+    words = " ".join(text.split())
+    assert "the largest free extent is 512.0 MiB: 0.50 of it" in words
+    assert "leased 768.0 MiB in one piece, 0.75 of it" in words
+    assert "Such a client then put one array of 256.0 MiB in 250 ms." in words
+    assert "![fragmentation](plots/fragmentation.png)" in text
+
+
+def test_goals_are_judged_by_the_figures(recorded: dict[str, Any]) -> None:
+    goals_by_name = {goal.what: goal for goal in goals(recorded)}
+    assert goals_by_name["get 1 KiB bytes, Python, median"].met is False
+    assert goals_by_name["put 1 KiB over Plasma's raw put, cores: free"].reached == "0.25"
+    assert goals_by_name["put 1 KiB over Plasma's raw put, cores: free"].met is True
+    assert goals_by_name["put int64 array 1 MiB over the best copy measured"].met is True
+    assert goals_by_name["first put int64 array 1 MiB, as by default, over the best copy"].met is False
+    assert goals_by_name["get 1 KiB, C++"].met is None
+
+
+def test_what_lies_beyond_memory_is_told_and_judged(recorded: dict[str, Any]) -> None:
+    order = {"seconds": 2.0, "lost": 0, "wrong": 0}
+    line = {
+        "system": "entrepot",
+        "count": 64,
+        "put": 1.0,
+        "orders": dict.fromkeys(("sequential", "reverse", "random"), order),
+    }
+    lost = {"orders": dict.fromkeys(("sequential", "reverse", "random"), order | {"lost": 20})}
+    policies = [
+        {"order": "sequential", "policy": "data aware, declared", "seconds": 1.0, "read": 100},
+        {"order": "sequential", "policy": "LRU", "seconds": 1.5, "read": 190},
+    ]
+    load = {"copied": 1e9, "written": 1e9, "read": 1e9}
+    times = {"p50": 2e-6, "samples": 100}
+    recorded["beyond"] = {
+        "volume": {
+            "capacity": GIB,
+            "nbytes": 64 * MIB,
+            "lines": [
+                line | {"times": 2},
+                line | {"times": 4, **lost},
+                line | {"times": 4, "system": "plasma", **lost},
+            ],
+        },
+        "disk": {
+            "bytes": GIB,
+            "blob": 64 * MIB,
+            "spill_write": 1.0,
+            "plain_write": 0.95,
+            "plain_write_one_thread": 1.0,
+            "spill_read": 1.0,
+            "plain_read": 0.8,
+            "plain_read_one_thread": 1.0,
+        },
+        "policies": policies,
+        "latency": {
+            "alone": times | {"p99": 3e-6},
+            "spilling": times | {"p99": 30e-6},
+            "plain": times | {"p99": 10e-6},
+            "moved": load,
+            "made": load,
+        },
+        "restart": {
+            "bytes": GIB,
+            "objects": 1000,
+            "connected": 0.1,
+            "put": 0.2,
+            "got": 0.2,
+            "got_large": 0.3,
+            "worst": 0.4,
+            "touched": MIB,
+        },
+        "checkpoints": [{"target": "folder", "what": "save beside plain write", "ours": 900.0, "plain": 1000.0}],
+        "failures": {},
+    }
+    goals_by_name = {goal.what: (goal.reached, goal.met) for goal in goals(recorded)}
+    assert goals_by_name["2 times the memory, three orders: lost or wrong"] == ("0", True)
+    assert goals_by_name["4 times the memory, three orders: lost or wrong"] == ("60", False)
+    assert goals_by_name["spill over plain direct I/O"] == ("0.95", True)
+    assert goals_by_name["reload over plain direct I/O"] == ("0.80", False)
+    assert goals_by_name["loop over twice the memory, LRU over data aware, declared, time or bytes"] == ("1.90", True)
+    assert goals_by_name["random reads of twice the memory, LRU over data aware, bytes"][1] is None
+    assert goals_by_name["get 1 KiB while spilling over beside a plain load, 99 %"] == ("3.00", False)
+    assert goals_by_name["first put and gets after the daemon's kill, worst"][1] is True
+    assert goals_by_name["checkpoint, folder: save beside plain write"] == ("0.90", True)
+    text = page(recorded, [])
+    assert "with 1.0 GiB and 1,000 objects resident" in text
+    assert len([row for row in text.splitlines() if row.startswith("| plasma ") and "20" in row]) == 1
+
+
+def test_the_report_and_its_plots_are_written(recorded: dict[str, Any], tmp_path: Path) -> None:
+    write(recorded, tmp_path)
+    assert (tmp_path / "benchmarks.md").read_text().startswith("# Benchmarks")
+    assert (tmp_path / "plots/fragmentation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_comparison_calls_only_clear_differences_by_name() -> None:
+    before = {"put": [1.0, 1.1, 1.2, 1.3], "get": [1.0, 1.1, 1.2, 1.3]}
+    after = {"put": [2.0, 2.1, 2.2, 2.3], "get": [1.05, 1.1, 1.2, 1.4]}
+    lines = comparison({"a": before, "b": after}).splitlines()
+    assert [line.split("|")[-2].strip() for line in lines[2:]] == ["slower", "same"]
+
+
+@pytest.mark.parametrize("path", PEERS, ids=lambda path: path.stem)
+def test_peers_are_pinned_and_name_no_index(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"#.*|[\w.-]+==[\w.]+", line)] == []
+    assert any(re.fullmatch(r"# python: 3\.\d+", line) for line in lines)
+    assert not any("://" in line for line in lines)
+
+
+def test_every_peer_has_its_requirements() -> None:
+    required = {system.environment for system in SYSTEMS if system.environment}
+    assert required == {path.stem for path in PEERS}
+
+
+def test_a_peer_that_cannot_be_had_is_told_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lmdb.txt").write_text("# python: 3.0.99\nlmdb==3.0.0\n")
+    monkeypatch.setattr(environments, "PEERS", tmp_path)
+    monkeypatch.setattr(environments, "PLACE", tmp_path / "envs")
+    under_test = SystemsUnderTest(Package("none", sys.executable, clean_environment(), None))
+    assert under_test.prepare(by_name(["lmdb"])) == []
+    assert "3.0.99" in under_test.missing["lmdb"]
+
+
+def test_an_unknown_system_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"'plasmaa'.*entrepot, "):
+        by_name(["plasmaa"])
+
+
+def test_a_line_of_strace_is_understood() -> None:
+    rows = [
+        "  0.00    0.000000           0       200           sendmsg",
+        " 80.1 0.02 1 400 3 recvmsg",
+        "100.00 0.1 600 total",
+    ]
+    matches = [profiles.STRACE_ROW.match(row) for row in rows[:2]]
+    assert [(match[1], match[2]) for match in matches if match] == [("200", "sendmsg"), ("400", "recvmsg")]
+
+
+def _fail_on_the_way(under_test: SystemsUnderTest, record: dict[str, Any]) -> None:
+    with running_system(under_test, ENTREPOT, 128 * MIB) as running:
+        worker = running.worker()
+        record["folder"] = running.folder
+        record["pids"] = [worker.pid, *running.server.pids()]
+        worker.call("value", kind="nonsense", nbytes=1)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_whatever_happens_a_system_is_ended() -> None:
+    under_test = SystemsUnderTest(developers())
+    under_test.prepare([ENTREPOT])
+    record: dict[str, Any] = {}
+    with pytest.raises(WorkerFailed, match="nonsense"):
+        _fail_on_the_way(under_test, record)
+    assert len(record["pids"]) == 3  # worker, keeper, daemon
+    assert [pid for pid in record["pids"] if Path(f"/proc/{pid}").exists()] == []
+    assert not record["folder"].exists()
+
+
+def test_a_server_that_does_not_come_up_says_why() -> None:
+    under_test = SystemsUnderTest(developers())
+    under_test.prepare([ENTREPOT])
+    with pytest.raises(Unavailable, match="size"), running_system(under_test, ENTREPOT, 1):
+        pass
+
+
+@pytest.mark.slow
+def test_a_run_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    options = ["--plan", "tiny", "--build", "developers", "--systems", "entrepot", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "large"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    family: list[int] = []
+
+    def complete() -> bool:
+        family[:] = descendants(process.pid)
+        return any("benchmarks.worker" in _command_line(pid) for pid in family)
+
+    try:
+        wait_until(complete, "a worker process")
+        family.extend(pid for parent in family[1:] for pid in descendants(parent))
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not any(_command_line(pid) for pid in family), "the end of all that it started")
+
+
+@pytest.mark.slow
+def test_a_run_measures_the_store_beside_files_and_limits(tmp_path: Path) -> None:
+    systems = ["entrepot", "pickle 5 on tmpfs", "limit: row in a map"]
+    options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path)]
+    groups = ["small", "many", "large", "together"]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--systems", *systems, "--only", *groups]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "latest.json").read_text())
+    assert result["failures"] == []
+    assert result["missing"] == {}
+    cases: dict[tuple[str, ...], set[str]] = {}
+    for row in map(Row.from_json, result["rows"]):
+        assert 0 < row.best <= row.median <= row.p95 <= row.p99
+        cases.setdefault(row.key.case, set()).add(row.key.system)
+    for cpus in (FREE, SAME_CORE):
+        for operation in ("put", "get"):
+            assert set(systems) <= cases["small", "bytes 1 KiB", operation, WARM, cpus]
+    assert "limit: socket round trip" in cases["small", "bytes 1 KiB", "put", WARM, FREE]
+    assert "entrepot from C++" in cases["small", "bytes 1 KiB", "get", WARM, FREE]
+    assert "limit: memcpy, 4 KiB pages" in cases["large", "int64 array 4 MiB", "put", WARM, FREE]
+    for operation in ("get", "first sum", "second sum"):
+        assert {"entrepot", "pickle 5 on tmpfs"} <= cases["large", "table of 7 columns 4 MiB", operation, FIRST, FREE]
+    assert result["overheads"][0]["objects"] == 400
+    assert "## Goals" in (tmp_path / "benchmarks.md").read_text()
+    assert result["machine"]["cores"] >= 1
+
+
+@pytest.mark.slow
+def test_growth_is_measured_to_its_end(tmp_path: Path) -> None:
+    systems = ["entrepot", "pickle 5 on tmpfs"]
+    options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--objects", "1500"]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--systems", *systems, "--only", "scaling"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    scaling = json.loads((tmp_path / "latest.json").read_text())["scaling"]
+    assert [point["objects"] for point in scaling["objects"]] == [1, 10, 100, 1000, 1500]
+    assert [point["clients"] for point in scaling["clients"]] == [1, 2, 4]
+    assert {name: points[-1]["bytes"] for name, points in scaling["sizes"].items()} == {
+        "entrepot": 4 * MIB,
+        "pickle 5 on tmpfs": 4 * MIB,
+        "limit: memcpy": 4 * MIB,
+    }
+    assert scaling["fragmentation"]["puts"] == 300
+    assert all(0 < largest <= free for _, free, largest, _, _ in scaling["fragmentation"]["points"])
+    assert scaling["fragmentation"]["large_seconds"] > 0
+    assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"objects", "clients", "sizes", "fragmentation"}
+
+
+@pytest.mark.slow
+def test_what_lies_beyond_memory_is_measured_and_nothing_is_lost(tmp_path: Path) -> None:
+    options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--systems", "entrepot"]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "beyond"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    beyond = json.loads((tmp_path / "latest.json").read_text())["beyond"]
+    assert beyond["failures"] == {}
+    assert [(row["system"], row["times"]) for row in beyond["volume"]["lines"]] == [("entrepot", 2), ("entrepot", 4)]
+    for row in beyond["volume"]["lines"]:
+        assert {(order["lost"], order["wrong"]) for order in row["orders"].values()} == {(0, 0)}
+    assert {row["order"] for row in beyond["policies"]} == {"sequential", "random"}
+    assert all(row["read"] > 0 for row in beyond["policies"])
+    assert beyond["latency"]["moved"]["written"] > 0
+    assert beyond["restart"]["objects"] == 1004
+    assert beyond["restart"]["touched"] < beyond["restart"]["bytes"], "payload was read"
+    assert {row["target"] for row in beyond["checkpoints"]} == {"folder", "s3"}
+    assert "## Beyond memory" in (tmp_path / "benchmarks.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_get_makes_no_system_call_and_a_put_makes_some() -> None:
+    under_test = SystemsUnderTest(developers())
+    calls, reason = profiles.system_calls(under_test, under_test.prepare([ENTREPOT]))
+    if reason:
+        pytest.skip(reason)
+    assert [call.operation for call in calls] == ["put", "get"]
+    put, get = calls
+    assert sum(get.client.values()) == 0
+    assert sum(get.server.values()) == 0
+    assert put.client["sendmsg"] >= 1
+
+
+@pytest.mark.slow
+def test_a_commit_is_compared_with_itself() -> None:
+    packages = {"before": developers(), "after": developers()}
+    samples = compare(packages, rounds=2)
+    assert list(samples) == ["before", "after"]
+    assert set(samples["before"]) == set(samples["after"])
+    assert all(len(turns) == 2 and min(turns) > 0 for turns in samples["after"].values())
+    assert "put bytes 1 KiB" in comparison(samples)
+
+
+def test_where_there_is_no_other_commit_it_says_so_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, shallow = tmp_path / "source", tmp_path / "shallow"
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, "init", "--quiet", str(source)], check=True)
+    for number in range(2):
+        (source / "file").write_text(str(number))
+        subprocess.run([*git, "-C", str(source), "add", "file"], check=True)
+        subprocess.run([*git, "-C", str(source), "commit", "--quiet", "-m", str(number)], check=True)
+    subprocess.run([*git, "clone", "--quiet", "--depth", "1", source.as_uri(), str(shallow)], check=True)
+    monkeypatch.setattr("benchmarks.packages.ROOT", shallow)
+    assert quick(argparse.Namespace(against="HEAD~1", rounds=1, out=tmp_path / "out")) == 0
+    output = capsys.readouterr().out
+    assert "nothing to compare with" in output
+    assert "HEAD~1" in output
+    assert not (tmp_path / "out").exists()

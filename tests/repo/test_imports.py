@@ -1,0 +1,113 @@
+"""Cost of imports, and modules that they must not load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = [
+    *("numpy", "pyarrow", "pandas", "polars", "airflow", "dagster", "kedro", "kubernetes"),
+    *("fsspec", "ruamel", "yaml"),
+]
+PACKAGES = {
+    "entrepot": "core/python",
+    "entrepot_io": "io_managers",
+    "entrepot_checkpoints": "io_managers",
+    "entrepot_policy": "io_managers",
+    "entrepot_airflow": "airflow_provider",
+    "entrepot_dagster": "dagster_integration",
+    "entrepot_kedro": "kedro_dataset",
+    "entrepot_operator": "operator",
+}
+
+
+def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
+    """Top-level modules loaded in a fresh interpreter after ``code``."""
+    program = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    loaded: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return loaded
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "entrepot",
+        "entrepot_io",
+        "entrepot_io.checkpoints",
+        "entrepot_checkpoints",
+        "entrepot_checkpoints.commands",
+        "entrepot_checkpoints.durable_tier",
+        "entrepot_operator.inject_command",
+        "entrepot_operator.placement.pod_placement",
+        "entrepot_operator.placement.cached_source",
+        "entrepot_io.policy",
+        "entrepot_io.policy.events",
+        "entrepot_policy",
+        "entrepot_policy.commands",
+        "entrepot_policy.runtime",
+        "entrepot_operator",
+    ],
+)
+def test_importing_loads_nothing_heavy(package: str) -> None:
+    assert [name for name in _loaded_by(f"import {package}") if name in HEAVY] == []
+
+
+def test_every_public_name_of_the_operator_is_placements_own() -> None:
+    import entrepot_operator
+    import entrepot_operator.placement
+
+    for name in entrepot_operator.__all__:
+        assert name in dir(entrepot_operator)
+        assert getattr(entrepot_operator, name) is getattr(entrepot_operator.placement, name)
+    with pytest.raises(AttributeError, match="'entrepot_operator' has no attribute 'Reason'"):
+        _ = entrepot_operator.Reason
+
+
+def test_the_control_notices_a_heavy_import() -> None:
+    assert "numpy" in _loaded_by("import entrepot, numpy")
+
+
+def test_entry_points_are_registered_and_load_cheaply() -> None:
+    registered = entry_points(group="entrepot.codecs")
+    assert [(entry.name, entry.value) for entry in registered if entry.value.startswith("entrepot")] == [
+        ("entrepot_io", "entrepot_io.codecs:codec_specs")
+    ]
+    code = (
+        "from importlib.metadata import entry_points\n"
+        "specs = [s for e in entry_points(group='entrepot.codecs') if e.name == 'entrepot_io' for s in e.load()()]\n"
+        "assert specs, 'no codec is registered'"
+    )
+    assert [name for name in _loaded_by(code) if name in HEAVY] == []
+
+
+def test_the_folder_operator_does_not_hide_the_standard_library() -> None:
+    assert not (ROOT / "operator/__init__.py").exists()
+    # From the repository's root, since Python searches the current directory first.
+    assert "entrepot_operator" in _loaded_by(
+        "import operator, entrepot_operator\n"
+        "assert operator.__file__.endswith('/operator.py'), operator.__file__\n"
+        "assert operator.add(1, 2) == 3",
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize(("package", "folder"), PACKAGES.items())
+def test_every_package_says_that_it_is_typed(package: str, folder: str) -> None:
+    assert (ROOT / folder / package / "__init__.py").is_file()
+    assert (ROOT / folder / package / "py.typed").is_file()
+
+
+def test_console_scripts_point_at_functions() -> None:
+    scripts = {entry.name: entry.value for entry in entry_points(group="console_scripts") if "entrepot" in entry.name}
+    assert scripts == {"entrepot": "entrepot.cli:main", "entrepotd": "entrepot.daemon_main:main"}
+    for value in scripts.values():
+        module, _, function = value.partition(":")
+        assert "entrepot" in _loaded_by(f"import {module}\nassert callable({module}.{function})")

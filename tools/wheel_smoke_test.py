@@ -1,0 +1,55 @@
+"""Uses an installed Entrepot for real; run by tools/wheel_check.py with the Python of an empty environment.
+
+It starts a private daemon, puts and gets bytes and an array, kills the daemon, and checks that everything survives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import entrepot
+import numpy as np
+from entrepot import _core
+
+
+def main() -> int:
+    """Put, kill, get; any mismatch raises an exception."""
+    own = os.path.realpath(sys.prefix)
+    assert os.path.realpath(entrepot.__file__).startswith(own), f"not the installed package: {entrepot.__file__}"
+    store = entrepot.connect()
+    raw = bytes(range(256)) * 4096
+    array = np.arange(5_000_000, dtype=np.float64).reshape(1000, 5000)  # large enough for the streaming copy
+    oids = [store.put(raw), store.put(array, name="array"), store.put({"answer": 42})]
+
+    def check(client: entrepot.Store) -> None:
+        assert client.get(oids[0]) == raw
+        got = client.get_by_name("array")
+        assert type(got) is np.ndarray
+        assert got.dtype == array.dtype
+        assert not got.flags.writeable
+        np.testing.assert_array_equal(got, array)
+        assert client.get(oids[2]) == {"answer": 42}
+
+    check(store)
+    killed = store.status()["pid"]
+    os.kill(killed, signal.SIGKILL)
+    check(store)
+    # The keeper starts a new daemon, which adopts the first one's objects.
+    deadline = time.monotonic() + 30
+    while store.status()["pid"] == killed:
+        assert time.monotonic() < deadline, "no new daemon answered within 30 s of the kill"
+        time.sleep(0.02)
+    with entrepot.connect() as another:
+        check(another)
+        later = another.put(array + 1)
+    assert store.get(later)[0, 0] == 1.0
+    print(f"python {sys.version_info[0]}.{sys.version_info[1]}, {_core.__file__}, copies by {_core.copy_kind()}")
+    store.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
