@@ -1,5 +1,8 @@
 """Holds the layers of the C++ core to their order: a layer includes only layers below it.
 
+Also keeps the definition of a class in the folder that declares it: includes alone do not show that a header of one
+layer is implemented in another.
+
 Run without arguments from anywhere; prints each violation as ``file:line: what`` and exits 1 if there is one.
 """
 
@@ -31,8 +34,9 @@ ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}}
 # The folders of the layer store, lowest first: each includes only folders before it, and these two headers.
 STORE_PARTS = ("memory", "eviction", "session", "object", "paging", "status")
 STORE_LEAVES = {"store/types.h", "store/sync_point.h"}
-# Defines methods of Store.
-STORE_EXCEPTIONS = {"store/status/status_json.cpp": {"store/store.h"}}
+# At the start of a line: clang-format indents what is nested, in classes and in functions.
+DECLARATION = re.compile(r"^(?:class|struct) (?:\[\[\w+\]\] )?(?P<name>\w+)(?: final)?\s*(?::[^;{]*)?\{", re.MULTILINE)
+DEFINITION = re.compile(r"^[A-Za-z_][^;=(\n]*?\b(?P<name>\w+)::~?\w+\(", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<quoted>[^"]+)"|<(?P<angled>[^>]+)>)')
 
 
@@ -46,7 +50,7 @@ def _judge_store(source: str, target: str) -> str | None:
     unknown = {folder, included} - {None, *STORE_PARTS}
     if unknown:
         return f'"{target}": {min(filter(None, unknown))} is not a folder of store; those are {", ".join(STORE_PARTS)}'
-    if folder is None or target in STORE_LEAVES or target in STORE_EXCEPTIONS.get(source, set()):
+    if folder is None or target in STORE_LEAVES:
         return None
     if included is None:
         return f'"{target}": a folder of store includes no header of store itself but {", ".join(sorted(STORE_LEAVES))}'
@@ -81,6 +85,28 @@ def _judge(layer: str | None, source: str, quoted: str | None, angled: str | Non
     return _judge_store(source, quoted) if layer == target == "store" else None
 
 
+def _misplaced_definitions(root: Path) -> list[str]:
+    """Methods that are defined outside the folder that declares their class, as ``file:line: what``."""
+    sources = root / "core/src"
+    folders_by_class: dict[str, set[Path]] = {}
+    for path in _sources(sources):
+        if path.suffix in {".h", ".hpp"}:
+            for match in DECLARATION.finditer(path.read_text(encoding="utf-8")):
+                folders_by_class.setdefault(match["name"], set()).add(path.parent)
+    found = []
+    for path in _sources(sources):
+        text = path.read_text(encoding="utf-8")
+        for match in DEFINITION.finditer(text):
+            folders = folders_by_class.get(match["name"], {path.parent})
+            if path.parent not in folders:
+                line = text.count("\n", 0, match.start()) + 1
+                places = ", ".join(sorted(folder.relative_to(sources).as_posix() for folder in folders))
+                found.append(
+                    f"{path.relative_to(root)}:{line}: {match['name']} is declared in {places}: define it there"
+                )
+    return found
+
+
 def violations(root: Path) -> list[str]:
     """Every violation under ``root`` (the repository), as ``file:line: what``."""
     found: list[str] = []
@@ -105,7 +131,7 @@ def violations(root: Path) -> list[str]:
                 wrong = _judge(layer, source, match["quoted"], match["angled"])
                 if wrong is not None:
                     found.append(f"{name}:{number}: {wrong}")
-    return found
+    return found + _misplaced_definitions(root)
 
 
 def main() -> int:

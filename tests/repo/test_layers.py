@@ -76,3 +76,32 @@ def test_a_planted_violation_is_found(checker: ModuleType, tmp_path: Path, place
 def test_a_header_without_its_guard_is_found(checker: ModuleType, tmp_path: Path) -> None:
     _plant(tmp_path, "core/src/base/a.h", "int f();")
     assert checker.violations(tmp_path) == ["core/src/base/a.h:1: a header begins with #pragma once"]
+
+
+def test_a_method_defined_outside_its_class_s_folder_is_found(checker: ModuleType, tmp_path: Path) -> None:
+    """Also in a folder that may include the header; a nested class, or one of the same name there, is no violation."""
+    _plant(
+        tmp_path,
+        "core/src/base/log.h",
+        "#pragma once",
+        "class Log {",
+        "  struct Line {",
+        "  };",
+        "};",
+        "struct A {",
+        "};",
+    )
+    _plant(tmp_path, "core/src/base/log.cpp", "void Log::write() {", "}")
+    _plant(tmp_path, "core/src/os/a.h", "#pragma once", "class A final : public B {", "};")
+    _plant(
+        tmp_path,
+        "core/src/os/a.cpp",
+        "A::A() {",
+        "  Log::get();",
+        "}",
+        "Line Line::copy() {",
+        "}",
+        "int Log::size() const {",
+        "}",
+    )
+    assert checker.violations(tmp_path) == ["core/src/os/a.cpp:6: Log is declared in base: define it there"]
