@@ -6,14 +6,14 @@ import argparse
 import signal
 import sys
 
-from benchmarks.admission import add_admission
-from benchmarks.checkpoints import add_checkpoints
-from benchmarks.cluster import add_cluster
-from benchmarks.drops import add_drops
-from benchmarks.full import add_full
-from benchmarks.placement import add_placement
-from benchmarks.policy import add_policy
-from benchmarks.quick import add_quick
+from benchmarks.commands.admission import add_admission
+from benchmarks.commands.checkpoints import add_checkpoints
+from benchmarks.commands.cluster import add_cluster
+from benchmarks.commands.drops import add_drops
+from benchmarks.commands.full import add_full
+from benchmarks.commands.placement import add_placement
+from benchmarks.commands.policy import add_policy
+from benchmarks.commands.quick import add_quick
 
 
 def _end(number: int, _: object) -> None:

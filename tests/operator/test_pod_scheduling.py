@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cluster import GOAL_LOCAL, measure
-from benchmarks.cluster_cases import make_case
+from benchmarks.commands.cluster import GOAL_LOCAL, measure
+from benchmarks.commands.cluster_cases import make_case
 
 
 @pytest.mark.parametrize("name", ["several nodes", "contradictions"])

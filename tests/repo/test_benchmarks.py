@@ -14,19 +14,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks import environments, profiles
-from benchmarks.figures import FIRST, FREE, SAME_CORE, WARM, Collector, Key, Row, median, quantile
-from benchmarks.goals import goals
-from benchmarks.packages import Package, clean_environment, developers
-from benchmarks.plan import FULL, GIB, MIB, size_name
-from benchmarks.processes import WorkerFailed
-from benchmarks.quick import compare, comparison
-from benchmarks.quick import run as quick
-from benchmarks.report import page, write
-from benchmarks.stage import SystemsUnderTest, running_system
+from benchmarks.commands.quick import compare, comparison
+from benchmarks.commands.quick import run as quick
+from benchmarks.harness import environments
+from benchmarks.harness.figures import FIRST, FREE, SAME_CORE, WARM, Collector, Key, Row, median, quantile
+from benchmarks.harness.packages import Package, clean_environment, developers
+from benchmarks.harness.plan import FULL, GIB, MIB, size_name
+from benchmarks.harness.processes import WorkerFailed
+from benchmarks.harness.stage import SystemsUnderTest, running_system
+from benchmarks.harness.text import bytes_text, grid, time_text
+from benchmarks.reports.goals import goals
+from benchmarks.reports.report import page, write
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
 from benchmarks.systems.base import Unavailable, descendants
-from benchmarks.text import bytes_text, grid, time_text
+from benchmarks.workloads import profiles
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = sorted((ROOT / "benchmarks/peers").glob("*.txt"))
@@ -326,7 +327,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, wait_un
 
     def complete() -> bool:
         family[:] = descendants(process.pid)
-        return any("benchmarks.worker" in _command_line(pid) for pid in family)
+        return any("benchmarks.harness.worker" in _command_line(pid) for pid in family)
 
     try:
         wait_until(complete, "a worker process")
@@ -442,7 +443,7 @@ def test_where_there_is_no_other_commit_it_says_so_and_fails_nothing(
         subprocess.run([*git, "-C", str(source), "add", "file"], check=True)
         subprocess.run([*git, "-C", str(source), "commit", "--quiet", "-m", str(number)], check=True)
     subprocess.run([*git, "clone", "--quiet", "--depth", "1", source.as_uri(), str(shallow)], check=True)
-    monkeypatch.setattr("benchmarks.packages.ROOT", shallow)
+    monkeypatch.setattr("benchmarks.harness.packages.ROOT", shallow)
     assert quick(argparse.Namespace(against="HEAD~1", rounds=1, out=tmp_path / "out")) == 0
     output = capsys.readouterr().out
     assert "nothing to compare with" in output
