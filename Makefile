@@ -17,7 +17,7 @@ RETRIES ?= 0
 # Of `make test`: its last stage (TSan) is skipped, and listed, if those before it took longer than this many seconds.
 LAST_BEGINS_WITHIN ?= inf
 
-.PHONY: help setup build cpp-tests test test-fast test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
+.PHONY: help setup build cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -54,6 +54,13 @@ test-fast: cpp-tests  ## C++ units, Python units that are not slow; under two mi
 test: cpp-tests $(VENV2)/.developed  ## every test: units plain and under sanitizers, Python, orchestrators, documentation
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --retries $(RETRIES) --last-begins-within $(LAST_BEGINS_WITHIN)
 
+test-exhaustive: cpp-tests  ## what takes minutes and seldom finds anything: a wheel built and installed, whole benchmark runs
+	@$(PY) tools/run_tests.py exhaustive
+
+test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, the chart by Helm
+	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
+	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
+
 test-pandas2: build $(VENV2)/.developed  ## the codec tests on pandas 2
 	@$(PY) tools/run_tests.py pandas2
 
@@ -81,10 +88,8 @@ bench: build  ## figures beside other stores and the machine's limits, about 35 
 bench-quick: build  ## this checkout's speed beside another commit's: BENCH_AGAINST=REV (default: HEAD); judges nothing
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients with kills and stops, against a model; every fault on every orchestrator; the chart by Helm; ENTREPOT_SOAK_SECONDS (default 600)
+soak: build  ## random clients with kills and stops, against a model; ENTREPOT_SOAK_SECONDS (default 600) for each of two stores
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
-	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
-	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
 
 fuzz: setup  ## libFuzzer on what comes from outside (needs clang); ENTREPOT_FUZZ_SECONDS (60) for each target
 	@bash tools/fuzz.sh

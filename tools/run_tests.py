@@ -105,15 +105,18 @@ def _runs_orchestrators(file: Path) -> bool:
 
 
 def stages(tier: str, jobs: int) -> list[Stage]:
-    """The stages of a tier: ``fast``, ``full`` or ``pandas2``."""
+    """The stages of a tier: ``fast``, ``full``, ``exhaustive`` or ``pandas2``."""
     pandas2 = Stage("codecs on pandas 2", [_pytest(PYTHON_PANDAS2, "-n", "2", CODEC_TESTS)])
     if tier == "pandas2":
         return [pandas2]
     if tier == "fast":
         return [
             Stage("C++", [["ctest", "--preset", "dev", "-LE", "slow"]]),
-            Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not slow and not e2e", "tests")]),
+            Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not slow and not e2e and not exhaustive", "tests")]),
         ]
+    if tier == "exhaustive":
+        # One process: these compile and measure.
+        return [Stage("exhaustive", [_pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "tests")])]
     found = [Stage("C++", [["ctest", "--preset", "dev"]])]
     sanitized = [
         Stage(name, [["bash", "tools/build.sh", preset, "all", str(jobs)], ["ctest", "--preset", preset]])
@@ -121,7 +124,8 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     ]
     found.append(sanitized[0])
     retry_command = _pytest(PYTHON, "--timeout", "900")
-    found.append(Stage("Python", [_pytest(PYTHON, "-n", "2", "-m", "not e2e", "tests")], retry_command=retry_command))
+    python = _pytest(PYTHON, "-n", "2", "-m", "not e2e and not exhaustive", "tests")
+    found.append(Stage("Python", [python], retry_command=retry_command))
     # Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
@@ -274,7 +278,7 @@ def _nothing() -> None:
 def main() -> int:
     """Run the tier named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tier", choices=["fast", "full", "pandas2"])
+    parser.add_argument("tier", choices=["fast", "full", "exhaustive", "pandas2"])
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 2, help="parallel build jobs; default: number of CPUs"
     )

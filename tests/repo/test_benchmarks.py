@@ -340,7 +340,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, wait_un
     wait_until(lambda: not any(_command_line(pid) for pid in family), "the end of all that it started")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_measures_the_store_beside_files_and_limits(tmp_path: Path) -> None:
     systems = ["entrepot", "pickle 5 on tmpfs", "limit: row in a map"]
     options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path)]
@@ -368,7 +368,7 @@ def test_a_run_measures_the_store_beside_files_and_limits(tmp_path: Path) -> Non
     assert result["machine"]["cores"] >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_growth_is_measured_to_its_end(tmp_path: Path) -> None:
     systems = ["entrepot", "pickle 5 on tmpfs"]
     options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--objects", "1500"]
@@ -389,7 +389,7 @@ def test_growth_is_measured_to_its_end(tmp_path: Path) -> None:
     assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"objects", "clients", "sizes", "fragmentation"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_lies_beyond_memory_is_measured_and_nothing_is_lost(tmp_path: Path) -> None:
     options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--systems", "entrepot"]
     command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "beyond"]
@@ -422,7 +422,7 @@ def test_a_get_makes_no_system_call_and_a_put_makes_some() -> None:
     assert put.client["sendmsg"] >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_commit_is_compared_with_itself() -> None:
     packages = {"before": developers(), "after": developers()}
     samples = compare(packages, rounds=2)

@@ -258,6 +258,14 @@ def test_a_background_program_is_ended_before_the_last_stage(
     assert runner.main() == 0
 
 
+def test_every_python_test_belongs_to_one_stage(runner: ModuleType) -> None:
+    (exhaustive,) = runner.stages("exhaustive", 2)
+    python = next(stage for stage in runner.stages("full", 2) if stage.name == "Python")
+    assert "exhaustive" in exhaustive.commands[0]
+    assert "not e2e and not exhaustive" in python.commands[0]
+    assert "not slow and not e2e and not exhaustive" in runner.stages("fast", 2)[1].commands[0]
+
+
 def test_every_tier_has_stages(runner: ModuleType) -> None:
     assert [stage.name for stage in runner.stages("fast", 2)] == ["C++", "Python"]
     names = [stage.name for stage in runner.stages("full", 2)]

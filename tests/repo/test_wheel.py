@@ -57,7 +57,7 @@ def _elf_machine(content: bytes) -> str:
     return {62: "x86_64", 183: "aarch64"}[number]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
