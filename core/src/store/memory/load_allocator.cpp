@@ -1,57 +1,58 @@
-// Memory for reloading spilled blobs: ranges that the daemon fills itself.
-#include <algorithm>
-#include <utility>
+#include "store/memory/load_allocator.h"
 
+#include <algorithm>
+
+#include "base/align.h"
 #include "os/memfd.h"
-#include "store/memory/segment_pool.h"
 
 namespace entrepot {
 
-std::optional<BlobLocation> SegmentPool::allocate_blob_in(std::uint32_t segment, std::uint64_t bytes) {
-  SegmentInfo& entry = info(segment);
-  const bool own_pages = bytes >= kOwnPagesBytes;
-  const std::uint64_t extent = own_pages ? round_up(bytes, os::page_bytes()) : round_up(bytes, kBlobAlign);
-  const auto offset = entry.extents.allocate(extent, own_pages ? os::page_bytes() : kBlobAlign);
-  if (!offset) return std::nullopt;
-  if (table_.state(segment) == SegmentState::kFree) {
-    table_.set_state(segment, SegmentState::kReturned);
-    ++segments_taken_;
-  }
-  table_.forget_writer(segment);  // it may hold anybody's data now: nobody may lease it again
-  ++entry.blobs;
-  blob_bytes_ += extent;
-  return BlobLocation{segment, *offset, bytes, table_.generation(segment)};
-}
+LoadAllocator::LoadAllocator(LiveSegments& live, SegmentProvisioning& provisioning, SegmentReclaimer& reclaimer,
+                             const SegmentSizes& sizes)
+    : live_(&live), provisioning_(&provisioning), reclaimer_(&reclaimer), sizes_(&sizes) {}
 
-Result<std::optional<BlobLocation>> SegmentPool::allocate_for_load(std::uint64_t bytes, LeaseWait& wait) {
-  if (wait.segment != kNoSegment) {
-    if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<BlobLocation>();
-    info(wait.segment).reserved = false;
-    if (auto place = allocate_blob_in(std::exchange(wait.segment, kNoSegment), bytes)) return place;
+Result<std::optional<BlobLocation>> LoadAllocator::allocate(std::uint64_t bytes, LeaseWait& wait) {
+  if (provisioning_->is_under_way(wait)) return std::optional<BlobLocation>();
+  if (const std::uint32_t segment = provisioning_->take(wait); segment != kNoSegment) {
+    if (auto place = allocate_in(segment, bytes)) return place;
   }
-  // Best fit among segments without a writer; then the smallest free segment that is large enough.
-  for (const SegmentState target_state : {SegmentState::kReturned, SegmentState::kFree}) {
-    std::uint32_t best = kNoSegment;
-    for (const auto& [segment, entry] : infos_) {
-      const bool usable =
-          target_state == SegmentState::kFree ? is_free(segment) : table_.state(segment) == target_state;
-      if (!usable || entry->withheld || entry->extents.largest_free() < round_up(bytes, os::page_bytes())) continue;
-      if (best == kNoSegment || entry->extents.largest_free() < info(best).extents.largest_free()) best = segment;
-    }
-    if (best == kNoSegment) continue;
-    if (auto place = allocate_blob_in(best, bytes)) return place;
+  for (const SegmentState state : {SegmentState::kReturned, SegmentState::kFree}) {
+    const std::uint32_t segment = best_fit(state, bytes);
+    if (segment == kNoSegment) continue;
+    if (auto place = allocate_in(segment, bytes)) return place;
   }
   const std::uint64_t min_length = round_up(bytes, kSegmentAlign);
-  std::uint64_t size = std::max(min_length, small_);
-  if (available_bytes() < size && !reclaim(size)) {
+  std::uint64_t size = std::max(min_length, sizes_->small_bytes());
+  if (!reclaimer_->reclaim(size)) {
     size = min_length;
-    if (available_bytes() < size && !reclaim(size)) return std::optional<BlobLocation>();
+    if (!reclaimer_->reclaim(size)) return std::optional<BlobLocation>();
   }
-  ASSIGN_OR_RETURN(wait.segment, start_segment(size, true));
-  if (wait.segment == kNoSegment) return allocate_for_load(bytes, wait);
-  info(wait.segment).reserved = true;
-  if (table_.state(wait.segment) == SegmentState::kProvisioning) return std::optional<BlobLocation>();
-  return allocate_for_load(bytes, wait);  // the source answered at once
+  RETURN_IF_ERROR(provisioning_->start(size, wait));
+  if (provisioning_->is_under_way(wait)) return std::optional<BlobLocation>();
+  return allocate(bytes, wait);  // the source answered at once: with the segment, or by refusing it
+}
+
+std::uint32_t LoadAllocator::best_fit(SegmentState state, std::uint64_t bytes) const {
+  const std::uint64_t wanted = round_up(bytes, os::page_bytes());
+  std::uint32_t best = kNoSegment;
+  std::uint64_t best_free = 0;
+  for (const auto& [segment, entry] : live_->all()) {
+    const bool usable = state == SegmentState::kFree ? live_->is_free(segment, entry) : live_->state(segment) == state;
+    const std::uint64_t largest = entry.ranges.largest_free();
+    if (!usable || entry.withheld || largest < wanted) continue;
+    if (best != kNoSegment && largest >= best_free) continue;
+    best = segment;
+    best_free = largest;
+  }
+  return best;
+}
+
+std::optional<BlobLocation> LoadAllocator::allocate_in(std::uint32_t segment, std::uint64_t bytes) {
+  const std::uint64_t align = bytes >= kOwnPagesBytes ? os::page_bytes() : kBlobAlign;
+  const auto offset = live_->ranges(segment).allocate_blob(round_up(bytes, align), align);
+  if (!offset) return std::nullopt;
+  live_->take_for_loads(segment);
+  return BlobLocation{segment, *offset, bytes, live_->table().generation(segment)};
 }
 
 }  // namespace entrepot

@@ -1,14 +1,13 @@
-// Surplus: which free segments beyond the warm target to give back, a few at a time.
-//
-// Keeps what top_up() would otherwise provision again: one segment for a large value, and the small ones. So what is
-// given back stays with the machine until a request needs it.
+#include "store/memory/segment_sizes.h"
+
 #include <algorithm>
 
-#include "store/memory/segment_pool.h"
+#include "base/align.h"
 
 namespace entrepot {
 namespace {
 
+constexpr std::uint64_t kMaxSmallSegmentBytes = 64U << 20;
 constexpr std::uint64_t kLargerShare = 4;  // the segment for a large value may exceed the wanted size by a fourth
 
 // Ranks memory kinds by how expensive they are to make.
@@ -28,53 +27,70 @@ std::uint32_t warmth(MemoryKind kind) {
 
 }  // namespace
 
-std::vector<std::uint32_t> SegmentPool::surplus() const {
-  std::vector<std::uint32_t> surplus_segments;
+SegmentSizes::SegmentSizes(std::uint64_t capacity_bytes, std::uint64_t warm_bytes)
+    : capacity_(capacity_bytes),
+      warm_target_(std::min(warm_bytes, capacity_bytes)),
+      small_(std::clamp(capacity_bytes / 16 / kSegmentAlign * kSegmentAlign, kSegmentAlign, kMaxSmallSegmentBytes)) {
+  const std::uint64_t large_limit = warm_target_ / 3 * 2 / kSegmentAlign * kSegmentAlign;  // for one value of any size
+  large_ = large_limit > small_ ? large_limit : 0;
+  small_count_ = static_cast<std::uint32_t>((warm_target_ - large_ + small_ - 1) / small_);
+}
+
+// Records may have taken some of the capacity intended for the large segment.
+std::uint64_t SegmentSizes::min_large_bytes() const {
+  return large_ == 0 ? 0 : std::max(large_ - small_, small_ + kSegmentAlign);
+}
+
+std::uint64_t SegmentSizes::new_for_lease(std::uint64_t min_length, std::uint64_t want) const {
+  return want <= small_ ? std::max(small_, round_up(min_length, kSegmentAlign)) : round_up(want, kSegmentAlign);
+}
+
+std::uint64_t SegmentSizes::largest_for_lease(std::uint64_t want) const {
+  return want <= small_ ? 2 * small_ : UINT64_MAX;
+}
+
+SegmentSizes::Missing SegmentSizes::missing(std::uint32_t free_small, bool has_free_large) const {
+  if (free_small < small_count_) return Missing::kSmall;
+  return large_ != 0 && !has_free_large ? Missing::kLarge : Missing::kNothing;
+}
+
+std::uint64_t SegmentSizes::new_large(std::uint64_t available_bytes) const {
+  return std::clamp(available_bytes / kSegmentAlign * kSegmentAlign, min_large_bytes(), large_);
+}
+
+std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<FreeSegment> free_segments) {
   std::uint64_t free_bytes = 0;
-  for (const auto& [segment, entry] : infos_) {
-    if (!is_free(segment)) continue;
-    surplus_segments.push_back(segment);
-    free_bytes += entry->extents.bytes();
-  }
-  if (free_bytes <= warm_target_) return {};
+  for (const FreeSegment& free : free_segments)
+    free_bytes += free.bytes;
+  if (free_bytes <= sizes.warm_target_bytes()) return {};
   // Segments to keep come first: the warmest, and of those the smallest.
-  std::sort(surplus_segments.begin(), surplus_segments.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const std::uint32_t warmth_a = warmth(kind(a));
-    const std::uint32_t warmth_b = warmth(kind(b));
-    return warmth_a != warmth_b ? warmth_a > warmth_b : bytes(a) < bytes(b);
+  std::sort(free_segments.begin(), free_segments.end(), [](const FreeSegment& a, const FreeSegment& b) {
+    const std::uint32_t warmth_a = warmth(a.kind);
+    const std::uint32_t warmth_b = warmth(b.kind);
+    return warmth_a != warmth_b ? warmth_a > warmth_b : a.bytes < b.bytes;
   });
-  const std::uint64_t min_large = min_large_bytes();
-  std::uint32_t larges_to_keep = large_ == 0 ? 0 : 1;
-  std::uint32_t smalls_to_keep = small_count_;
-  std::erase_if(surplus_segments, [&](std::uint32_t segment) {
-    const std::uint64_t size = bytes(segment);
-    const bool is_large = large_ != 0 && size >= min_large;
-    const bool fits = is_large ? size <= large_ + large_ / kLargerShare : size >= small_ && size <= 2 * small_;
+  const std::uint64_t small = sizes.small_bytes();
+  const std::uint64_t large = sizes.large_bytes();
+  std::uint32_t larges_to_keep = large == 0 ? 0 : 1;
+  std::uint32_t smalls_to_keep = sizes.small_count();
+  std::erase_if(free_segments, [&](const FreeSegment& free) {
+    const bool is_large = sizes.is_large(free.bytes);
+    const bool fits =
+        is_large ? free.bytes <= large + large / kLargerShare : free.bytes >= small && free.bytes <= 2 * small;
     std::uint32_t& to_keep = is_large ? larges_to_keep : smalls_to_keep;
     if (!fits || to_keep == 0) return false;
     --to_keep;
     return true;
   });
-  std::stable_sort(surplus_segments.begin(), surplus_segments.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return bytes(a) > bytes(b); });
-  const auto enough = std::find_if(surplus_segments.begin(), surplus_segments.end(), [&](std::uint32_t segment) {
-    if (free_bytes <= warm_target_) return true;
-    free_bytes -= bytes(segment);
+  std::stable_sort(free_segments.begin(), free_segments.end(),
+                   [](const FreeSegment& a, const FreeSegment& b) { return a.bytes > b.bytes; });
+  const auto enough = std::find_if(free_segments.begin(), free_segments.end(), [&](const FreeSegment& free) {
+    if (free_bytes <= sizes.warm_target_bytes()) return true;
+    free_bytes -= free.bytes;
     return false;
   });
-  surplus_segments.erase(enough, surplus_segments.end());
-  return surplus_segments;
-}
-
-bool SegmentPool::release_surplus(std::uint64_t max_bytes) {
-  std::uint64_t dropped = 0;
-  for (const std::uint32_t segment : surplus()) {
-    const std::uint64_t size = bytes(segment);
-    if (dropped != 0 && dropped + size > max_bytes) return true;
-    dropped += size;
-    drop(segment);
-  }
-  return false;
+  free_segments.erase(enough, free_segments.end());
+  return free_segments;
 }
 
 }  // namespace entrepot
