@@ -36,7 +36,11 @@ void FakeSource::finish_all() {
       status = Status(Code::kStoreFull, "the machine has no more");
     }
     if (status.is_ok()) there[{job.segment, job.generation}] = job.bytes;
-    store->provisioned(job.segment, job.generation, status, kind);
+    if (provisioning != nullptr) {
+      provisioning->provisioned(job.segment, job.generation, status, kind);
+    } else {
+      store->provisioned(job.segment, job.generation, status, kind);
+    }
   }
 }
 
@@ -54,7 +58,12 @@ std::uint64_t FakeSource::in_use() const {
 
 Status FakeSource::punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
   punched += bytes;
-  holes[{segment, store->pool().generation(segment)}][offset] = bytes;
+  const auto it = there.lower_bound({segment, 0});  // one generation of a segment exists at a time
+  if (it == there.end() || it->first.first != segment) {
+    ADD_FAILURE() << "punched segment " << segment << ", which does not exist";
+    return Status(Code::kInternal, "no such segment");
+  }
+  holes[it->first][offset] = bytes;
   return Status::ok();
 }
 

@@ -50,7 +50,8 @@ class FakeSource : public MemorySource {
   void finish_all();  // completes pending jobs if not at_once
   [[nodiscard]] std::uint64_t in_use() const;
 
-  Store* store = nullptr;
+  Store* store = nullptr;                       // is told what was provisioned,
+  SegmentProvisioning* provisioning = nullptr;  // or this, in tests without a store
   bool at_once = true;
   MemoryKind kind = MemoryKind::kSmallPages;  // of provisioned memory
   Status failure;                             // if not ok, every provisioning fails with it

@@ -3,6 +3,7 @@
 #include <random>
 #include <set>
 
+#include "base/align.h"
 #include "store/harness.h"
 
 namespace entrepot::testing {

@@ -1,0 +1,93 @@
+#include "store/memory/segment_reclaimer.h"
+
+#include <utility>
+#include <vector>
+
+#include "os/log.h"
+
+namespace entrepot {
+
+SegmentReclaimer::SegmentReclaimer(LiveSegments& live, const SegmentProvisioning& provisioning,
+                                   const SegmentSizes& sizes, MemorySource& source, RecordArena& records)
+    : live_(&live), provisioning_(&provisioning), sizes_(&sizes), source_(&source), records_(&records) {}
+
+std::uint64_t SegmentReclaimer::reclaimable_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, entry] : live_->all()) {
+    const SegmentState state = live_->state(segment);
+    if (live_->is_droppable(segment, entry)) {
+      bytes += entry.ranges.committed_bytes();
+    } else if (!entry.withheld && (state == SegmentState::kReturned || has_writer(state))) {
+      for (const auto& [offset, length] : entry.ranges.free_pages())
+        bytes += length;
+    }
+  }
+  return bytes;
+}
+
+bool SegmentReclaimer::reclaim(std::uint64_t bytes) {
+  if (provisioning_->available_bytes() >= bytes) return true;
+  const Result<std::uint64_t> trimmed = records_->trim();
+  if (!trimmed.is_ok()) log_warning("record arena: ", trimmed.status().to_string());
+  if (provisioning_->available_bytes() + reclaimable_bytes() < bytes) return false;
+
+  for (const bool also_leased : {false, true})
+    drop_segments(bytes, also_leased);
+  for (const SegmentState state : {SegmentState::kReturned, SegmentState::kLeased, SegmentState::kQuarantined}) {
+    for (const auto& [segment, entry] : live_->all()) {
+      const std::uint64_t available = provisioning_->available_bytes();
+      if (available >= bytes) return true;
+      if (live_->state(segment) == state) retire_free_ranges(segment, bytes - available);
+    }
+  }
+  return provisioning_->available_bytes() >= bytes;
+}
+
+void SegmentReclaimer::drop_segments(std::uint64_t bytes, bool also_leased) {
+  while (provisioning_->available_bytes() < bytes) {
+    const std::uint64_t missing = bytes - provisioning_->available_bytes();
+    std::uint32_t best = kNoSegment;
+    for (const auto& [segment, entry] : live_->all()) {
+      if (!(also_leased ? live_->is_droppable(segment, entry) : live_->is_free(segment, entry))) continue;
+      if (best == kNoSegment || fits_better(entry.ranges.bytes(), live_->at(best).ranges.bytes(), missing))
+        best = segment;
+    }
+    if (best == kNoSegment) return;
+    live_->drop(best);
+  }
+}
+
+void SegmentReclaimer::retire_free_ranges(std::uint32_t segment, std::uint64_t enough) {
+  if (live_->at(segment).withheld) return;
+  std::uint64_t retired_bytes = 0;
+  for (const auto& [offset, length] : live_->at(segment).ranges.free_pages()) {
+    if (retired_bytes >= enough) return;
+    const Status status = source_->punch(segment, offset, length);
+    if (!status.is_ok()) {
+      log_warning("cannot return memory of segment ", segment, ": ", status.to_string());
+      return;
+    }
+    if (const Status retired = live_->retire(segment, offset, length); !retired.is_ok()) {
+      log_error("segment ", segment, ": ", retired.to_string());
+      return;
+    }
+    retired_bytes += length;
+  }
+}
+
+bool SegmentReclaimer::release_surplus(std::uint64_t max_bytes) {
+  std::vector<FreeSegment> free_segments;
+  for (const auto& [segment, entry] : live_->all()) {
+    if (!live_->is_free(segment, entry)) continue;
+    free_segments.push_back({segment, entry.ranges.bytes(), live_->table().kind(segment)});
+  }
+  std::uint64_t dropped = 0;
+  for (const FreeSegment& surplus : find_surplus(*sizes_, std::move(free_segments))) {
+    if (dropped != 0 && dropped + surplus.bytes > max_bytes) return true;
+    dropped += surplus.bytes;
+    live_->drop(surplus.segment);
+  }
+  return false;
+}
+
+}  // namespace entrepot

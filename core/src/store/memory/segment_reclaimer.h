@@ -1,0 +1,45 @@
+// Segment reclaimer: returns memory that nobody needs to the machine, as whole segments or as pages of one.
+//
+// Under pressure, the cheapest first: free segments, then empty segments whose writer could still use them, then free
+// ranges of segments that hold something. In quiet times, free segments beyond what is kept warm.
+#pragma once
+
+#include <cstdint>
+
+#include "shm/record_arena.h"
+#include "store/memory/live_segments.h"
+#include "store/memory/memory_source.h"
+#include "store/memory/segment_provisioning.h"
+#include "store/memory/segment_sizes.h"
+
+namespace entrepot {
+
+// Guarded by the daemon's thread.
+class SegmentReclaimer {
+ public:
+  // They must outlive it.
+  SegmentReclaimer(LiveSegments& live, const SegmentProvisioning& provisioning, const SegmentSizes& sizes,
+                   MemorySource& source, RecordArena& records);
+
+  // Makes so many bytes available in the budget and returns true; frees no segment if all of it together would not be
+  // enough.
+  [[nodiscard]] bool reclaim(std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t reclaimable_bytes() const;  // upper bound, without the record arena
+  // Gives back surplus segments: at least one if there are any, otherwise at most `max_bytes`. Returns whether there
+  // are more.
+  [[nodiscard]] bool release_surplus(std::uint64_t max_bytes);
+  // Returns pages of the segment's free ranges, one range after the other, until `enough` bytes are returned.
+  void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
+
+ private:
+  void drop_segments(std::uint64_t bytes, bool also_leased);  // until so many bytes are available
+
+  // Guarded by the daemon's thread.
+  LiveSegments* live_;
+  const SegmentProvisioning* provisioning_;
+  const SegmentSizes* sizes_;
+  MemorySource* source_;
+  RecordArena* records_;
+};
+
+}  // namespace entrepot
