@@ -5,7 +5,7 @@
 
 #include <deque>
 
-#include "daemon/server_state.h"
+#include "daemon/connections.h"
 #include "fuzz/fuzz_store.h"
 #include "os/memfd.h"
 #include "os/process.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/server_state.h"
+#include "daemon/connections.h"
 #include "os/clock.h"
 #include "os/log.h"
 

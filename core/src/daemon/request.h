@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/text.h"
-#include "daemon/server_state.h"
+#include "daemon/connections.h"
 
 namespace entrepot {
 

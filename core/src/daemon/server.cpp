@@ -2,214 +2,266 @@
 
 #include <algorithm>
 #include <csignal>
-#include <memory>
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/server_loop.h"
-#include "daemon/server_state.h"
-#include "daemon/spill_settings.h"
 #include "os/clock.h"
-#include "os/files.h"
 #include "os/log.h"
-#include "os/memfd.h"
-#include "os/memory_info.h"
 #include "os/process.h"
-#include "os/random.h"
-#include "os/spawn.h"
-#include "os/spin.h"
-#include "os/store_lock.h"
 
 namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
-constexpr std::uint64_t kDefaultMinBytes = 64ULL << 20;
-constexpr std::uint64_t kDefaultMaxBytes = 16ULL << 30;
-constexpr std::uint64_t kLockMs = 10'000;                        // for a killed daemon to be completely gone
-constexpr std::uint64_t kMaxWarmBytes = std::uint64_t{5} << 29;  // 2.5 GiB
-
-class SystemClock : public Clock {
- public:
-  [[nodiscard]] std::uint64_t monotonic_ns() const override { return os::monotonic_ns(); }
-  [[nodiscard]] std::uint64_t unix_ns() const override { return os::unix_ns(); }
-};
-
-Result<std::uint64_t> capacity_of(const DaemonConfig& config) {
-  if (config.capacity_bytes != 0) return config.capacity_bytes;
-  ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
-  const std::uint64_t share = std::min({memory.ceiling() / 10 * 3, memory.available / 2, kDefaultMaxBytes});
-  return std::max(share / kSegmentAlign * kSegmentAlign, kDefaultMinBytes);
-}
-
-// Locks the store before anything of it is read or changed; held until this process ends.
-Status lock_store(KeeperLink& link) {
-  const DescriptorTag tag{DescriptorKind::kStoreLock, 0};
-  if (link.fd(tag) < 0) {
-    for (const auto& [held_tag, fd] : link.all()) {
-      if (held_tag.kind == DescriptorKind::kListenSocket || held_tag.kind == DescriptorKind::kAddressLock) continue;
-      return Status(Code::kInternal, "the keeper holds a store without its lock: it cannot be adopted safely");
-    }
-    ASSIGN_OR_RETURN(UniqueFd lock, os::create_store_lock());
-    link.hold(tag, std::move(lock));  // first, so that whoever has any part of the store has its lock
-  }
-  return os::take_store_lock(link.fd(tag), os::Deadline::after_ms(kLockMs));
-}
-
-Result<ControlMemory> open_memory(KeeperLink& link, bool& is_new) {
-  std::map<RegionKind, UniqueFd> existing_fds;
-  for (const RegionKind kind : kAllRegions) {
-    const int fd = link.fd({DescriptorKind::kRegion, static_cast<std::uint64_t>(kind)});
-    if (fd < 0) continue;
-    ASSIGN_OR_RETURN(UniqueFd own, os::duplicate(fd));
-    existing_fds.emplace(kind, std::move(own));
-  }
-  is_new = existing_fds.size() != kAllRegions.size();  // a daemon that died before all were held had published nothing
-  if (!is_new) return ControlMemory::adopt(std::move(existing_fds));
-  ASSIGN_OR_RETURN(ControlMemory memory, ControlMemory::create(os::random_instance()));
-  for (const RegionKind kind : kAllRegions) {
-    ASSIGN_OR_RETURN(UniqueFd copy, os::duplicate(memory.region(kind).fd()));
-    link.hold({DescriptorKind::kRegion, static_cast<std::uint64_t>(kind)}, std::move(copy));
-  }
-  return memory;
-}
-
-Status adopt(Store& store, KeeperLink& link) {
-  store.adopt_clients();
-  for (const auto& [client, state] : store.clients().all()) {
-    const int pins = link.fd({DescriptorKind::kPinTable, client});
-    const std::uint32_t capacity = state.identity.pin_capacity;
-    Status added;
-    if (pins < 0) {
-      added = Status(Code::kInternal, "the keeper does not hold it");
-    } else if (capacity == 0) {
-      added = Status(Code::kCorruptData, "the client's entry is damaged");
-    } else {
-      added = store.pins().add(client, pins, capacity);
-    }
-    if (added.is_ok()) {
-      store.budget().charge(BudgetItem::kPinTables, pin_memory_bytes(store.pins().reserved_pins(client), capacity));
-      continue;
-    }
-    log_error("cannot read the pin table of client ", client, " (", added.message(),
-              "): no memory is freed until that client exits or reconnects with its pin table");
-    store.pins().add_unreadable(client);
-  }
-  ASSIGN_OR_RETURN(const AdoptionReport report, store.adopt_rest());
-  log_info("adopted ", report.objects.adopted, " objects, ", report.objects.deferred, " being deleted, ",
-           report.objects.lost, " lost, ", report.lost_segments, " segments lost, ", report.damaged_entries,
-           " damaged entries");
-  return Status::ok();
-}
-
-// Drops descriptors that a dead daemon gave to the keeper before any table listed them.
-void drop_orphans(const Store& store, KeeperLink& link) {
-  std::vector<DescriptorTag> orphans;
-  for (const auto& [tag, fd] : link.all()) {
-    if (tag.kind == DescriptorKind::kSegment) {
-      const auto segment = static_cast<std::uint32_t>(tag.number);
-      const bool is_listed =
-          store.pool().contains(segment) && tag == segment_tag(segment, store.pool().generation(segment));
-      if (!is_listed) orphans.push_back(tag);
-    } else if (tag.kind == DescriptorKind::kPinTable || tag.kind == DescriptorKind::kLiveness) {
-      if (store.clients().find(static_cast<std::uint32_t>(tag.number)) == nullptr) orphans.push_back(tag);
-    }
-  }
-  for (const DescriptorTag& tag : orphans)
-    link.drop(tag);
-}
-
-void announce(int ready_fd) {
-  if (ready_fd < 0) return;
-  UniqueFd fd(ready_fd);
-  if (const Status written = os::write_text(fd.get(), "ready\n"); !written.is_ok()) {
-    log_warning("cannot report that the store is ready: ", written.message());
-  }
-}
-
-Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
-  RETURN_IF_ERROR(os::ignore_sigpipe());
-  ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
-  RETURN_IF_ERROR(link.take_over());
-  RETURN_IF_ERROR(lock_store(link));
-  bool is_new = true;
-  ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, is_new));
-
-  StoreOptions options;
-  // A restarted daemon keeps the store's original capacity, however much memory is free now.
-  options.capacity_bytes = is_new ? 0 : memory.root().capacity_bytes.load(std::memory_order_relaxed);
-  if (options.capacity_bytes == 0) {
-    ASSIGN_OR_RETURN(options.capacity_bytes, capacity_of(config));
-  }
-  const bool warm_by_default = config.warm_bytes == UINT64_MAX;
-  options.warm_bytes = warm_by_default ? std::min(kMaxWarmBytes, options.capacity_bytes / 2)
-                                       : std::min(config.warm_bytes, options.capacity_bytes);
-  options.give_back_after_seconds = config.give_back_after_seconds;
-  options.recovered_from_crash = config.recovered_from_crash != 0;
-  options.default_ttl_seconds = config.default_ttl_seconds;
-  options.host = os::host_name();
-  options.version = ENTREPOT_VERSION;
-
-  ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
-  Provisioner provisioner;
-  RETURN_IF_ERROR(provisioner.start(event.get()));
-  SegmentFiles segments(link, provisioner);
-  ASSIGN_OR_RETURN(const UniqueFd spill_event, os::create_event_fd());
-  const auto open_segment = [&segments](std::uint32_t segment, std::uint32_t generation) {
-    return segments.writable(segment, generation);
-  };
-  const std::unique_ptr<SpillFiles> spill =
-      open_spill(os::system_file_io(), config, options.capacity_bytes, memory.instance(), open_segment,
-                 spill_event.get(), options.no_spill_reason);
-  const SystemClock clock;
-  Store store(memory, segments, clock, options, spill.get());
-  segments.on_done([&store](const Provisioned& provisioned) {
-    store.provisioned(provisioned.segment, provisioned.generation, provisioned.status, provisioned.kind);
-  });
-  if (is_new) {
-    RETURN_IF_ERROR(store.start_fresh());
-  } else {
-    RETURN_IF_ERROR(adopt(store, link));
-  }
-  drop_orphans(store, link);
-
-  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
-  ServerState state(config, link, memory, store, segments, std::move(poller));
-  ServerLoop server(state, provisioner, spill.get(), std::move(signals), event.get(), spill_event.get());
-  RETURN_IF_ERROR(server.watch());
-  log_info("store ", to_hex(memory.instance()), " of ", format_bytes(options.capacity_bytes), " at ",
-           config.socket_path);
-  announce(config.ready_fd);
-  code = server.run();
-  provisioner.stop();
-  return Status::ok();
-}
+constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
+constexpr std::uint64_t kAcceptPauseNs = 100'000'000;       // when the system has no more descriptors
+constexpr std::uint64_t kAcceptSilenceNs = 10'000'000'000;  // between two log lines about that
+constexpr std::uint64_t kHelloNs = 10'000'000'000;
 
 }  // namespace
 
-Status check_capacity(const DaemonConfig& config) {
-  if (config.capacity_bytes == 0) return Status::ok();
-  if (config.capacity_bytes < kMinCapacityBytes) {
-    return Status(Code::kInvalidArgument, concat("--size ", format_bytes(config.capacity_bytes),
-                                                 " is below the minimum of ", format_bytes(kMinCapacityBytes)));
-  }
-  ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
-  if (config.capacity_bytes <= memory.ceiling()) return Status::ok();
-  return Status(
-      Code::kInvalidArgument,
-      concat("--size ", format_bytes(config.capacity_bytes), " exceeds the available memory: ",
-             memory.cgroup_limit ? "the control group's limit or the machine's memory is " : "the machine has ",
-             format_bytes(memory.ceiling())));
+Status ServerLoop::watch() {
+  const int listening = state_.link.fd({DescriptorKind::kListenSocket, 0});
+  RETURN_IF_ERROR(state_.poller.add(listening, watch_key(WatchKind::kListen), true, false));
+  RETURN_IF_ERROR(state_.poller.add(signals_.get(), watch_key(WatchKind::kSignals), true, false));
+  RETURN_IF_ERROR(state_.poller.add(provisioner_event_, watch_key(WatchKind::kProvisioner), true, false));
+  RETURN_IF_ERROR(state_.poller.add(spill_event_, watch_key(WatchKind::kSpill), true, false));
+  RETURN_IF_ERROR(state_.program_check.open());
+  RETURN_IF_ERROR(state_.poller.add(state_.program_check.event(), watch_key(WatchKind::kProgramCheck), true, false));
+  RETURN_IF_ERROR(state_.poller.add(state_.link.event_fd(), watch_key(WatchKind::kKeeper), true, false));
+  state_.watch_adopted_clients();
+  return Status::ok();
 }
 
-int run_server(const DaemonConfig& config, KeeperLink link) {
-  os::outlive_parent();  // the parent is the keeper, which may die from now on
-  int code = 0;
-  const Status served = serve(config, link, code);
-  if (served.is_ok()) return code;
-  log_error("the daemon cannot continue: ", served.to_string());
-  return 1;
+int ServerLoop::run() {
+  state_.store.run_pending();
+  while (!state_.stopping) {
+    const std::uint64_t now = os::monotonic_ns();
+    const std::uint64_t wake = next_wake_ns();
+    const std::uint64_t sleep_ms = wake <= now ? 0 : (wake - now + 999'999) / 1'000'000;
+    auto ready = wait(has_buffered_frames_ ? 0 : sleep_ms);
+    if (!ready.is_ok()) {
+      log_error("waiting for events: ", ready.status().message());
+      return 1;  // the keeper starts another daemon, which adopts everything
+    }
+    for (const os::Ready& event : *ready)
+      take_event(event);
+    if (has_buffered_frames_) read_more();
+    state_.store.run_pending();
+    run_maintenance();
+  }
+  if (state_.handing_over) {  // as if it had died: nothing is released
+    provisioner_.stop();
+    return 0;
+  }
+  log_info("shutting down: ", state_.store.objects().count(), " objects are discarded");
+  provisioner_.stop();
+  if (spill_ != nullptr) spill_->discard_all();
+  clear_address(state_.link.fd({DescriptorKind::kAddressLock, 0}));  // before the keeper ends; also if there is none
+  state_.link.send_shutdown();
+  return 0;
+}
+
+// After a request the next one often follows closely, so poll before the thread sleeps.
+Result<std::vector<os::Ready>> ServerLoop::wait(std::uint64_t sleep_ms) {
+  if (std::exchange(handled_request_, false) && sleep_ms > 0) {
+    Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
+    const bool came = after_request_.poll([&] {
+      ready = state_.poller.wait(os::Deadline::after_ms(0));
+      return !ready.is_ok() || !ready->empty();
+    });
+    if (came) return ready;
+  }
+  return state_.poller.wait(os::Deadline::after_ms(sleep_ms));
+}
+
+void ServerLoop::take_event(const os::Ready& ready) {
+  const auto kind = static_cast<WatchKind>(ready.key >> 56);
+  const std::uint64_t number = ready.key & ((1ULL << 56) - 1);
+  switch (kind) {
+    case WatchKind::kListen:
+      return accept_all();
+    case WatchKind::kSignals:
+      return take_signals();
+    case WatchKind::kKeeper:
+      state_.link.on_event();
+      return state_.segments.publish_ready();
+    case WatchKind::kProvisioner:
+      os::clear_event(provisioner_event_);
+      return state_.segments.take_finished();
+    case WatchKind::kSpill:
+      os::clear_event(spill_event_);
+      if (spill_ != nullptr) state_.store.take_spill_completions();
+      return;
+    case WatchKind::kProgramCheck:
+      return state_.program_check.take();
+    case WatchKind::kLiveness:
+      if (ready.hangup) state_.client_died(static_cast<std::uint32_t>(number));
+      return;
+    case WatchKind::kConnection:
+      break;
+  }
+  Connection* connection = state_.find(number);
+  if (connection == nullptr) return;  // closed by an earlier event
+  if (ready.writable) {
+    if (const Status flushed = connection->frames.flush(); !flushed.is_ok()) connection->closing = true;
+    state_.charge_buffers(*connection);
+    state_.update_watch(*connection);
+  }
+  if (!connection->closing && (ready.readable || ready.hangup)) read_from(*connection);
+  // A handler may have closed it (its client died, or reconnected on another connection).
+  connection = state_.find(number);
+  if (connection != nullptr && connection->closing) state_.close_connection(number);
+}
+
+void ServerLoop::accept_all() {
+  if (state_.handing_over) return;  // new connections belong to the next daemon
+  const int listening = state_.link.fd({DescriptorKind::kListenSocket, 0});
+  while (true) {
+    auto socket = os::accept_unix(listening);
+    if (!socket.is_ok()) return pause_accepting(socket.status());
+    if (!socket->valid()) return;
+    auto peer = os::peer_credentials(socket->get());
+    if (!peer.is_ok()) {
+      log_error("closing a connection without credentials: ", peer.status().message());
+      continue;
+    }
+    state_.add_connection(std::move(socket).value(), *peer);
+  }
+}
+
+// Replaces the listening socket; connections queued at the old one are accepted first.
+void ServerLoop::listen_on(UniqueFd socket) {
+  accept_all();
+  const DescriptorTag tag{DescriptorKind::kListenSocket, 0};
+  state_.poller.remove(state_.link.fd(tag));
+  state_.link.hold(tag, std::move(socket));
+  resume_accepting();
+}
+
+// The connection stays in the queue and keeps the socket readable: polling it further would be a busy loop.
+void ServerLoop::pause_accepting(const Status& why) {
+  const std::uint64_t now = os::monotonic_ns();
+  if (now >= accept_silent_until_ns_) {
+    log_error("cannot accept a connection, which stays queued: ", why.message());
+    accept_silent_until_ns_ = now + kAcceptSilenceNs;
+  }
+  state_.poller.remove(state_.link.fd({DescriptorKind::kListenSocket, 0}));
+  accept_again_ns_ = now + kAcceptPauseNs;
+}
+
+void ServerLoop::resume_accepting() {
+  const int listening = state_.link.fd({DescriptorKind::kListenSocket, 0});
+  if (const Status added = state_.poller.add(listening, watch_key(WatchKind::kListen), true, false); !added.is_ok()) {
+    accept_again_ns_ = os::monotonic_ns() + kAcceptPauseNs;
+    return;
+  }
+  accept_again_ns_ = 0;
+}
+
+void ServerLoop::read_from(Connection& connection) {
+  const std::uint64_t owner = connection.owner;
+  FrameSocket::Incoming incoming = connection.frames.receive();
+  connection.has_more = incoming.more;
+  has_buffered_frames_ = has_buffered_frames_ || incoming.more;
+  for (Frame& frame : incoming.frames) {
+    state_.handle(connection, frame);
+    handled_request_ = true;
+    if (state_.find(owner) == nullptr) return;
+    if (connection.closing) return;
+  }
+  state_.charge_buffers(connection);
+  if (incoming.status.is_ok()) incoming.status = state_.check_buffer_limit(connection);
+  if (incoming.status.is_ok()) return;
+  if (incoming.status.code() != Code::kStoreUnavailable) {
+    log_warning("connection ", owner, " of process ", connection.peer.pid, ": ", incoming.status.message());
+    state_.refuse(owner, 0, incoming.status);
+  }
+  connection.closing = true;
+}
+
+void ServerLoop::read_more() {
+  has_buffered_frames_ = false;
+  std::vector<std::uint64_t> owners;
+  for (const auto& [owner, connection] : state_.connections) {
+    if (connection->has_more) owners.push_back(owner);
+  }
+  for (const std::uint64_t owner : owners) {
+    Connection* connection = state_.find(owner);
+    if (connection == nullptr) continue;
+    read_from(*connection);
+    connection = state_.find(owner);
+    if (connection != nullptr && connection->closing) state_.close_connection(owner);
+  }
+}
+
+void ServerLoop::take_signals() {
+  while (true) {
+    const auto signal = os::read_signal(signals_.get());
+    if (!signal.is_ok() || *signal == 0) return;
+    if (*signal == SIGCHLD) {
+      while (os::reap()) {
+      }
+      continue;
+    }
+    if (*signal == SIGUSR2) {
+      state_.upgrade_to_own_path();
+      continue;
+    }
+    log_info("signal ", *signal, ": stopping the store");
+    state_.stopping = true;
+  }
+}
+
+void ServerLoop::run_maintenance() {
+  const std::uint64_t now = os::monotonic_ns();
+  if (now >= state_.store.next_deadline_ns()) {
+    state_.store.tick();
+    state_.store.run_pending();
+  }
+  if (accept_again_ns_ != 0 && now >= accept_again_ns_ && !state_.handing_over) resume_accepting();
+  if (now >= address_.next_check_ns() && !state_.stopping) {
+    if (UniqueFd socket = address_.check(state_.link); socket.valid()) listen_on(std::move(socket));
+  }
+  std::vector<std::uint64_t> expired;
+  for (const auto& [owner, connection] : state_.connections) {
+    const bool silent = !connection->client && now - connection->accepted_ns > kHelloNs;
+    if (connection->closing || silent) expired.push_back(owner);
+  }
+  for (const std::uint64_t owner : expired)
+    state_.close_connection(owner);
+  if (now >= state_.link.next_tick_ns()) {
+    state_.link.tick();
+    state_.segments.publish_ready();
+  }
+  if (idle_for_long()) {
+    log_info("idle for ", state_.config.idle_exit_seconds, " s: stopping the store");
+    state_.stopping = true;
+  }
+}
+
+bool ServerLoop::idle_for_long() {
+  if (state_.config.idle_exit_seconds == 0) return false;
+  if (!state_.store.is_idle() || !state_.connections.empty()) {
+    idle_since_ns_ = 0;
+    return false;
+  }
+  const std::uint64_t now = os::monotonic_ns();
+  if (idle_since_ns_ == 0) idle_since_ns_ = now;
+  return now - idle_since_ns_ >= state_.config.idle_exit_seconds * kNsPerSecond;
+}
+
+std::uint64_t ServerLoop::next_wake_ns() const {
+  std::uint64_t wake =
+      std::min({state_.store.next_deadline_ns(), state_.link.next_tick_ns(), address_.next_check_ns()});
+  if (accept_again_ns_ != 0) wake = std::min(wake, accept_again_ns_);
+  if (idle_since_ns_ != 0) {
+    wake = std::min(wake, idle_since_ns_ + state_.config.idle_exit_seconds * kNsPerSecond);
+  }
+  for (const auto& [owner, connection] : state_.connections) {
+    if (!connection->client) wake = std::min(wake, connection->accepted_ns + kHelloNs + 1);
+  }
+  return wake;
 }
 
 }  // namespace entrepot

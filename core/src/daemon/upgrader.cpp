@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/server_state.h"
+#include "daemon/connections.h"
 #include "daemon/takeover.h"
 #include "os/log.h"
 #include "os/process.h"

@@ -101,7 +101,7 @@ class ServerState {
   void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
             std::vector<UniqueFd> fds);
 
-  // --- clients, in registration.cpp
+  // --- clients, in client_registry.cpp
   void hello(Connection& connection, Frame& frame);
   void fork(Connection& connection, std::uint64_t request);
   // Grows the client's pin table to at least so many entries; returns the resulting number.
@@ -109,10 +109,10 @@ class ServerState {
   void watch_adopted_clients();
   void client_died(std::uint32_t client);
 
-  // --- requests of ready connections, in requests.cpp and requests_sessions.cpp
+  // --- requests of ready connections, in object_requests.cpp and session_requests.cpp
   void handle(Connection& connection, Frame& frame);
 
-  // --- upgrade, in upgrade.cpp
+  // --- upgrade, in upgrader.cpp
   //
   // Makes the program at `path` take over, after asking it whether it can. `done` gets its version once the keeper has
   // it, and this daemon ends after the current turn; on error, nothing has changed.

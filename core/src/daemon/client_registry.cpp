@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "base/utf8.h"
-#include "daemon/server_state.h"
+#include "daemon/connections.h"
 #include "net/compatibility.h"
 #include "os/log.h"
 #include "os/memfd.h"

@@ -1,4 +1,4 @@
-// Requests of ready connections about memory, objects and the store; those about sessions: requests_sessions.cpp.
+// Requests of ready connections about memory, objects and the store; those about sessions: session_requests.cpp.
 #include <utility>
 
 #include "base/text.h"
