@@ -1,9 +1,10 @@
-// State shared by the parts of the server: the store, its surroundings, and the connections.
+// Connections: the sockets of clients. Frames in, bytes out, limits on both, and closing.
 //
 //   connection: accepted ──Hello──▶ ready ──end-of-file, bad frame, client reconnected elsewhere──▶ closed
 //                   └──anything but a valid Hello, or nothing for ten seconds──▶ closed, after an Error
 //
-// All of it is guarded by the daemon's thread.
+// A connection that fails while it is in use is only marked as closing, and closed once nobody uses it: after its event,
+// or in the same or next turn of the event loop. Nothing is read from it or sent to it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +12,20 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
+#include <set>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "daemon/config.h"
-#include "daemon/keeper_link.h"
-#include "daemon/program_check.h"
-#include "daemon/segment_files.h"
+#include "base/status.h"
+#include "daemon/event_loop.h"
 #include "net/frame_socket.h"
-#include "os/events.h"
+#include "net/protocol.h"
 #include "os/socket.h"
-#include "store/store.h"
+#include "os/unique_fd.h"
+#include "shm/memory_budget.h"
 
 namespace entrepot {
-
-struct Connection {
-  Connection(std::uint64_t number, UniqueFd socket) : owner(number), frames(std::move(socket)) {}
-
-  std::uint64_t owner;  // never reused; identifies the connection's waiting requests
-  FrameSocket frames;
-  os::PeerCredentials peer;
-  std::uint64_t accepted_ns = 0;
-  std::optional<std::uint32_t> client;  // set by Hello
-  bool closing = false;                 // close after the current event
-  bool watches_write = false;
-  bool has_more = false;            // complete frames are pending in its buffer
-  std::uint64_t waiting = 0;        // cost of its waiting requests: see ServerState::begin_wait
-  std::uint64_t charged_bytes = 0;  // bytes of its buffers that are charged to the budget
-};
 
 // Limits on what clients may make the daemon remember. A connection below its fair share is served whatever the others
 // hold. The limit on all incomplete requests and unread answers is half of the store's size, within these bounds.
@@ -49,96 +36,103 @@ inline constexpr std::uint64_t kWaiterCost = 64;             // per waiting requ
 inline constexpr std::uint64_t kMaxWaiting = 1U << 19;       // per connection
 inline constexpr std::uint64_t kMaxWaitingOfAll = 1U << 21;  // all connections
 inline constexpr std::uint64_t kFairWaiting = 1U << 14;      // per connection, always allowed
+inline constexpr std::uint64_t kHelloNs = 10'000'000'000;    // for a connection to say Hello
 
-enum class WatchKind : std::uint64_t {
-  kListen = 1,
-  kSignals,
-  kKeeper,
-  kProvisioner,
-  kSpill,
-  kConnection,
-  kLiveness,
-  kProgramCheck
+// Guarded by the daemon's thread; changed only by Connections.
+class Connection {
+ public:
+  Connection(std::uint64_t owner, UniqueFd socket, const os::PeerCredentials& peer, std::uint64_t accepted_ns)
+      : owner_(owner), peer_(peer), accepted_ns_(accepted_ns), frames_(std::move(socket)) {}
+
+  // Never reused; identifies the connection's waiting requests.
+  [[nodiscard]] std::uint64_t owner() const { return owner_; }
+  [[nodiscard]] const os::PeerCredentials& peer() const { return peer_; }
+  [[nodiscard]] const std::optional<std::uint32_t>& client() const { return client_; }  // none before Hello
+
+ private:
+  friend class Connections;
+
+  std::uint64_t owner_;
+  os::PeerCredentials peer_;
+  std::uint64_t accepted_ns_;
+  FrameSocket frames_;
+  EventLoop::Watch watch_;  // of the socket; after it, so that it ends before the socket is closed
+  std::optional<std::uint32_t> client_;
+  bool is_closing_ = false;
+  bool watches_write_ = false;
+  std::uint64_t waiting_ = 0;        // cost of its waiting requests
+  std::uint64_t charged_bytes_ = 0;  // bytes of its buffers that are charged to the budget
 };
 
-[[nodiscard]] constexpr std::uint64_t watch_key(WatchKind kind, std::uint64_t number = 0) {
-  return (static_cast<std::uint64_t>(kind) << 56) | number;
-}
-
-class ServerState {
+// Guarded by the daemon's thread.
+class Connections {
  public:
-  ServerState(const DaemonConfig& config, KeeperLink& link, ControlMemory& memory, Store& store, SegmentFiles& segments,
-              os::Poller poller)
-      : config(config), link(link), memory(memory), store(store), segments(segments), poller(std::move(poller)) {}
+  // The handler may close any connection, this one included.
+  using FrameHandler = std::function<void(Connection&, Frame&)>;
+  using ClosedHandler = std::function<void(std::uint64_t owner, std::uint32_t client)>;
 
-  const DaemonConfig& config;
-  KeeperLink& link;
-  ControlMemory& memory;
-  Store& store;
-  SegmentFiles& segments;
-  os::Poller poller;
-  ProgramCheck program_check;
-  std::map<std::uint64_t, std::unique_ptr<Connection>> connections;  // by owner
-  bool stopping = false;
-  bool handing_over = false;  // stopping because another program takes over: accept nobody any more
+  // Both must outlive it.
+  Connections(EventLoop& loop, MemoryBudget& budget, std::uint64_t hello_ns = kHelloNs);
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
 
-  // --- connections, in connections.cpp
-  Connection* add_connection(UniqueFd socket, const os::PeerCredentials& peer);  // null: it could not be watched
-  void close_connection(std::uint64_t owner);
+  void on_frame(FrameHandler handler) { on_frame_ = std::move(handler); }
+  // Called when a connection that had a client is closed; it cannot be found any more.
+  void on_closed(ClosedHandler handler) { on_closed_ = std::move(handler); }
+
+  Connection* add(UniqueFd socket, const os::PeerCredentials& peer);  // null: it could not be watched
+  // Says whose connection it is, and ends the time for its Hello. A client has one connection at most.
+  void identify(Connection& connection, std::uint32_t client);
+  // From now on, a frame with descriptors is an error.
+  void refuse_descriptors(Connection& connection) { connection.frames_.refuse_descriptors(); }
+  void close(std::uint64_t owner);
+  void close_of_client(std::uint32_t client);  // if it has one
+  void mark_closing(Connection& connection);
+
   [[nodiscard]] Connection* find(std::uint64_t owner);
-  void update_watch(Connection& connection);
+  [[nodiscard]] bool is_empty() const { return connections_.empty(); }
+
+  // Nothing is sent to a connection that has ended.
   template <class Reply>
   void reply(std::uint64_t owner, std::uint64_t request, const Reply& body, std::vector<UniqueFd> fds = {}) {
     send(owner, MessageType::kReply, request, to_wire(body), std::move(fds));
   }
   void refuse(std::uint64_t owner, std::uint64_t request, const Status& status);
-  // kStoreFull if this connection, or all of them, hold too much that their peers have not completed or read.
-  [[nodiscard]] Status check_buffer_limit(const Connection& connection) const;
-  void charge_buffers(Connection& connection);  // charges their current size to the budget
+
   // Charges a request that may wait, until end_wait() or the end of its connection. kStoreFull: too many are waiting.
   [[nodiscard]] Status begin_wait(Connection& connection, std::uint64_t cost);
   void end_wait(std::uint64_t owner, std::uint64_t cost);
-  void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
-            std::vector<UniqueFd> fds);
 
-  // --- clients, in client_registry.cpp
-  void hello(Connection& connection, Frame& frame);
-  void fork(Connection& connection, std::uint64_t request);
-  // Grows the client's pin table to at least so many entries; returns the resulting number.
-  [[nodiscard]] Result<std::uint32_t> grow_pins(std::uint32_t client, std::uint32_t pins);
-  void watch_adopted_clients();
-  void client_died(std::uint32_t client);
-
-  // --- requests of ready connections, in object_requests.cpp and session_requests.cpp
-  void handle(Connection& connection, Frame& frame);
-
-  // --- upgrade, in upgrader.cpp
-  //
-  // Makes the program at `path` take over, after asking it whether it can. `done` gets its version once the keeper has
-  // it, and this daemon ends after the current turn; on error, nothing has changed.
-  using UpgradeDone = std::function<void(const Result<std::string>&)>;
-  void upgrade(const std::string& path, UpgradeDone done);
-  void upgrade_to_own_path();
-  [[nodiscard]] DaemonStatus daemon_status() const;
+  // Continues with connections that sent more at once than is read in one go. Call after each turn's events.
+  void read_more();
 
  private:
-  struct Registration {
-    std::uint32_t client = 0;
-    std::uint64_t token = 0;
-    UniqueFd pin_table;
-    UniqueFd liveness;  // the client's end
-  };
-  [[nodiscard]] Status check_versions(const Connection& connection, const Hello& hello) const;
-  [[nodiscard]] Result<Registration> register_client(const ClientIdentity& identity, std::uint32_t pins = 0);
-  [[nodiscard]] Status hold_client_descriptors(std::uint32_t client, const ClientIdentity& identity, std::uint32_t pins,
-                                               Registration& registration);
-  [[nodiscard]] Status reconnect(Connection& connection, const Hello& hello, const std::vector<UniqueFd>& fds);
-  [[nodiscard]] std::uint64_t pin_table_memory(std::uint32_t client) const;  // as charged to the budget
-  [[nodiscard]] Status watch_liveness(std::uint32_t client);
-  void stop_for_upgrade();
+  void on_ready(Connection& connection, const os::Ready& ready);
+  void read_from(Connection& connection);  // and closes it if it is marked; do not use it afterwards
+  void handle_incoming(Connection& connection);
+  void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
+            std::vector<UniqueFd> fds);
+  void update_watch(Connection& connection);
+  void charge_buffers(Connection& connection);  // charges their current size to the budget
+  // kStoreFull if this connection, or all of them, hold too much that their peers have not completed or read.
+  [[nodiscard]] Status check_buffer_limit(const Connection& connection) const;
+  [[nodiscard]] std::uint64_t next_deadline_ns() const;
+  void close_due(std::uint64_t now_ns);
 
+  EventLoop& loop_;
+  MemoryBudget& budget_;
+  std::uint64_t hello_ns_;  // how long a connection may take to say Hello
+  FrameHandler on_frame_;
+  ClosedHandler on_closed_;
+  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  // by owner
+  // These spare each turn of the loop a pass over all connections:
+  std::unordered_map<std::uint32_t, std::uint64_t> owners_;  // by client
+  std::set<std::uint64_t> before_hello_;                     // owners; the oldest first, since they only grow
+  std::vector<std::uint64_t> closing_;                       // owners, some possibly closed already
+  std::set<std::uint64_t> unread_;                           // owners that sent more frames than were handled
   std::uint64_t next_owner_ = 1;
-  std::uint64_t waiting_ = 0;  // of all connections
+  std::uint64_t waiting_ = 0;         // of all connections
+  std::uint64_t buffered_bytes_ = 0;  // of all connections, as charged
 };
 
 }  // namespace entrepot

@@ -1,64 +1,73 @@
-// Event loop of the daemon: connections, signals, and results of worker threads.
+// Server: the daemon around a started store: its event loop's turns, what takes part in them, and its end.
+//
+//   running ──the keeper has another program──▶ handing over ──▶ ended, as if it had died: nothing is released
+//     └──Shutdown, a signal, or idle for long──▶ stopping ──▶ ended: objects are discarded, and the keeper ends too
+//
+// Each turn: events, frames that were left in buffers, the store's pending work, deadlines.
 #pragma once
 
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "base/status.h"
-#include "daemon/address.h"
+#include "daemon/client_registry.h"
+#include "daemon/client_service.h"
+#include "daemon/config.h"
 #include "daemon/connections.h"
+#include "daemon/event_loop.h"
+#include "daemon/keeper_link.h"
+#include "daemon/listener.h"
 #include "daemon/provisioner.h"
-#include "os/events.h"
-#include "os/spin.h"
+#include "daemon/segment_files.h"
+#include "daemon/upgrader.h"
 #include "os/unique_fd.h"
+#include "shm/control.h"
+#include "spill/backend.h"
+#include "store/store.h"
 
 namespace entrepot {
 
-// Constructed once the store is started or adopted.
-class ServerLoop {
+// Guarded by the daemon's thread.
+class Server {
  public:
-  // `spill` may be null; `spill_event` belongs to it.
-  ServerLoop(ServerState& state, Provisioner& provisioner, SpillBackend* spill, UniqueFd signals, int provisioner_event,
-             int spill_event)
-      : state_(state),
-        address_(state.config.socket_path),
-        provisioner_(provisioner),
-        spill_(spill),
-        signals_(std::move(signals)),
-        provisioner_event_(provisioner_event),
-        spill_event_(spill_event) {}
+  struct Parts {  // all must outlive it; the store is started or adopted
+    const DaemonConfig& config;
+    EventLoop& loop;
+    KeeperLink& link;
+    ControlMemory& memory;
+    Store& store;
+    SegmentFiles& segments;
+    Provisioner& provisioner;
+    SpillBackend* spill = nullptr;  // null: the store does not spill
+    int provisioner_event = -1;
+    int spill_event = -1;
+  };
+  Server(const Parts& parts, UniqueFd signals);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
-  [[nodiscard]] Status watch();
-  [[nodiscard]] int run();
+  [[nodiscard]] Status start();
+  // Runs until a clean shutdown or a hand-over. On error the keeper starts another daemon, which adopts everything.
+  [[nodiscard]] Status run();
 
  private:
-  [[nodiscard]] Result<std::vector<os::Ready>> wait(std::uint64_t sleep_ms);
-  void take_event(const os::Ready& ready);
-  void accept_all();
-  void listen_on(UniqueFd socket);
-  void pause_accepting(const Status& why);
-  void resume_accepting();
-  void read_from(Connection& connection);
-  void read_more();
-  void take_signals();
-  void run_maintenance();
-  [[nodiscard]] std::uint64_t next_wake_ns() const;
-  [[nodiscard]] bool idle_for_long();
+  enum class State : std::uint8_t { kRunning, kStopping, kHandingOver };
 
-  ServerState& state_;
-  AddressWatch address_;
-  Provisioner& provisioner_;
-  SpillBackend* spill_;
+  void stop(State next);
+  void take_signals();
+  void stop_if_idle();
+  [[nodiscard]] std::uint64_t idle_deadline_ns() const;
+
+  Parts parts_;
   UniqueFd signals_;
-  int provisioner_event_;
-  int spill_event_;
-  std::uint64_t idle_since_ns_ = 0;    // 0: not idle
-  std::uint64_t accept_again_ns_ = 0;  // 0: the listening socket is being polled
-  std::uint64_t accept_silent_until_ns_ = 0;
-  bool has_buffered_frames_ = false;
-  bool handled_request_ = false;        // a request was handled since the last wait
-  os::SpinGate after_request_{50'000};  // nanoseconds
+  State state_ = State::kRunning;
+  std::uint64_t idle_since_ns_ = 0;  // 0: not idle
+  Connections connections_;
+  ClientRegistry registry_;
+  Upgrader upgrader_;
+  Listener listener_;
+  ClientService service_;
+  EventLoop::Watch signals_watch_;
+  EventLoop::Watch spill_watch_;
 };
 
 }  // namespace entrepot

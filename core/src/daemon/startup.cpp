@@ -6,10 +6,14 @@
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/connections.h"
+#include "daemon/event_loop.h"
+#include "daemon/keeper_link.h"
+#include "daemon/provisioner.h"
+#include "daemon/segment_files.h"
 #include "daemon/server.h"
 #include "daemon/spill_settings.h"
 #include "os/clock.h"
+#include "os/events.h"
 #include "os/files.h"
 #include "os/log.h"
 #include "os/memfd.h"
@@ -17,7 +21,6 @@
 #include "os/process.h"
 #include "os/random.h"
 #include "os/spawn.h"
-#include "os/spin.h"
 #include "os/store_lock.h"
 
 namespace entrepot {
@@ -128,9 +131,12 @@ void announce(int ready_fd) {
   }
 }
 
-Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
+Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
   RETURN_IF_ERROR(os::ignore_sigpipe());
   ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
+  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
+  EventLoop loop(std::move(poller));
+  KeeperLink link(loop, std::move(keeper_channel), config_arguments(config));
   RETURN_IF_ERROR(link.take_over());
   RETURN_IF_ERROR(lock_store(link));
   bool is_new = true;
@@ -174,16 +180,13 @@ Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
   }
   drop_orphans(store, link);
 
-  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
-  ServerState state(config, link, memory, store, segments, std::move(poller));
-  ServerLoop server(state, provisioner, spill.get(), std::move(signals), event.get(), spill_event.get());
-  RETURN_IF_ERROR(server.watch());
+  Server server({config, loop, link, memory, store, segments, provisioner, spill.get(), event.get(), spill_event.get()},
+                std::move(signals));
+  RETURN_IF_ERROR(server.start());
   log_info("store ", to_hex(memory.instance()), " of ", format_bytes(options.capacity_bytes), " at ",
            config.socket_path);
   announce(config.ready_fd);
-  code = server.run();
-  provisioner.stop();
-  return Status::ok();
+  return server.run();
 }
 
 }  // namespace
@@ -203,11 +206,10 @@ Status check_capacity(const DaemonConfig& config) {
              format_bytes(memory.ceiling())));
 }
 
-int run_server(const DaemonConfig& config, KeeperLink link) {
+int run_server(const DaemonConfig& config, UniqueFd keeper_channel) {
   os::outlive_parent();  // the parent is the keeper, which may die from now on
-  int code = 0;
-  const Status served = serve(config, link, code);
-  if (served.is_ok()) return code;
+  const Status served = serve(config, std::move(keeper_channel));
+  if (served.is_ok()) return 0;
   log_error("the daemon cannot continue: ", served.to_string());
   return 1;
 }
