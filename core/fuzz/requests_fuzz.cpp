@@ -5,7 +5,8 @@
 
 #include <deque>
 
-#include "daemon/server_state.h"
+#include "daemon/client_service.h"
+#include "daemon/test_keeper.h"
 #include "fuzz/fuzz_store.h"
 #include "os/memfd.h"
 #include "os/process.h"
@@ -86,11 +87,8 @@ class HeldSource : public testing::FakeSource {
 class Session {
  public:
   explicit Session(FuzzInput& input)
-      : input_(input),
-        held_(link_),
-        segments_(link_, provisioner_),
-        store_(world_.memory, held_, world_.clock, world_.options, &world_.spill),
-        state_(config_, link_, world_.memory, store_, segments_, os::Poller::create().take()) {
+      : input_(input), loop_(os::Poller::create().take()), link_(loop_, keeper_.take_daemon_end(), {}) {
+    loop_.add_deadline([] { return 0; }, [](std::uint64_t) {});  // no turn waits
     world_.store.reset();
     held_.store = &store_;
     require(store_.start_fresh().is_ok(), "an empty store starts");
@@ -117,10 +115,10 @@ class Session {
     if (peers_.size() >= 6) return;
     auto pair = os::socket_pair(os::SocketKind::kStream).take();
     require(os::set_nonblocking(pair.second.get(), true).is_ok(), "a socket can be non-blocking");
-    Connection* connection = state_.add_connection(
-        std::move(pair.second), {static_cast<std::uint32_t>(os::current_pid()), os::current_uid(), 0});
+    const Connection* connection =
+        connections_.add(std::move(pair.second), {static_cast<std::uint32_t>(os::current_pid()), os::current_uid(), 0});
     require(connection != nullptr, "a connection can be watched");
-    peers_.push_back({std::move(pair.first), connection->owner, {}, {}});
+    peers_.push_back({std::move(pair.first), connection->owner(), {}, {}});
     if (greet) send_message(peers_.back(), MessageType::kHello, Hello{}, 0);
   }
 
@@ -135,10 +133,10 @@ class Session {
         return connect(true);
       case 2:  // disconnects
         peer.socket.reset();
-        return serve(peer);
+        return serve();
       case 3:  // dies
-        if (Connection* connection = state_.find(peer.owner); connection != nullptr && connection->client)
-          state_.client_died(*connection->client);
+        if (Connection* connection = connections_.find(peer.owner); connection != nullptr && connection->client())
+          registry_.client_died(*connection->client());
         return;
       case 4:
         world_.clock.advance_ms(input_.number<std::uint16_t>());
@@ -157,7 +155,7 @@ class Session {
       case 7: {  // arbitrary bytes
         const auto bytes = input_.take(input_.byte());
         (void)os::send_some(peer.socket.get(), bytes);
-        return serve(peer);
+        return serve();
       }
       case 8: {  // a whole frame with an arbitrary body
         const auto type = static_cast<MessageType>(input_.byte() % 64);
@@ -224,28 +222,14 @@ class Session {
     std::vector<int> shown(fds, link_.fd({DescriptorKind::kPinTable, 0}));
     if (!shown.empty() && shown.front() < 0) shown.clear();
     if (peer.socket.valid()) (void)os::send_some(peer.socket.get(), frame, shown);
-    serve(peer);
+    serve();
   }
 
-  // What the event loop does with a readable connection.
-  void serve(Peer& peer) {
-    const std::uint64_t owner = peer.owner;
-    Connection* connection = state_.find(owner);
-    bool more = connection != nullptr;
-    while (more) {
-      FrameSocket::Incoming incoming = connection->frames.receive();
-      more = incoming.more;
-      for (Frame& frame : incoming.frames) {
-        state_.handle(*connection, frame);
-        connection = state_.find(owner);
-        if (connection == nullptr) return;
-        if (connection->closing) return state_.close_connection(owner);
-      }
-      if (!incoming.status.is_ok()) {
-        state_.refuse(owner, 0, incoming.status);
-        return state_.close_connection(owner);
-      }
-    }
+  // A turn of the event loop, as Server::run() makes it.
+  void serve() {
+    require(loop_.dispatch().is_ok(), "the loop runs");
+    connections_.read_more();
+    loop_.run_due();
   }
 
   void run_pending() {
@@ -253,8 +237,8 @@ class Session {
     if (!world_.spill.waiting.empty() || world_.spill.at_once) store_.take_spill_completions();
     for (Peer& peer : peers_)
       read_answers(peer);
-    std::erase_if(peers_, [&](const Peer& peer) { return state_.find(peer.owner) == nullptr; });
-    state_.stopping = false;
+    std::erase_if(peers_, [&](const Peer& peer) { return connections_.find(peer.owner) == nullptr; });
+    keeper_.receive();
   }
 
   void learn(std::uint64_t number) {
@@ -299,13 +283,13 @@ class Session {
   }
 
   void end() {
-    while (!state_.connections.empty())
-      state_.close_connection(state_.connections.begin()->first);
+    for (const Peer& peer : peers_)
+      connections_.close(peer.owner);
     std::vector<std::uint32_t> clients;
     for (const auto& [client, one] : store_.clients().all())
       clients.push_back(client);
     for (const std::uint32_t client : clients)
-      state_.client_died(client);
+      registry_.client_died(client);
     world_.store.reset(&store_);  // borrowed: require_no_leak() is a member of FuzzStore
     held_.at_once = true;
     held_.failure = Status::ok();
@@ -314,17 +298,23 @@ class Session {
     (void)world_.store.release();
     for (const auto& [tag, fd] : link_.all())
       require(tag.kind == DescriptorKind::kSegment, "no descriptor of a dead client is held");
+    require(connections_.is_empty(), "no connection is left");
   }
 
   FuzzInput& input_;
   FuzzStore world_;
   DaemonConfig config_;
-  KeeperLink link_{UniqueFd(), {}};
-  HeldSource held_;
+  testing::TestKeeper keeper_;
+  EventLoop loop_;
+  KeeperLink link_;
+  HeldSource held_{link_};
   Provisioner provisioner_;
-  SegmentFiles segments_;
-  Store store_;
-  ServerState state_;
+  SegmentFiles segments_{link_, provisioner_};
+  Store store_{world_.memory, held_, world_.clock, world_.options, &world_.spill};
+  Connections connections_{loop_, store_.budget()};
+  ClientRegistry registry_{loop_, connections_, link_, world_.memory, store_};
+  Upgrader upgrader_{link_, config_, [] {}};
+  ClientService service_{{connections_, registry_, upgrader_, store_, segments_, link_}, [] {}};
   std::vector<Peer> peers_;
   std::deque<std::uint64_t> known_;
   std::uint64_t next_ = 1;

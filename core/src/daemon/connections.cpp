@@ -1,123 +1,208 @@
-// Connections: adding, watching, answering, closing.
+#include "daemon/connections.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/server_state.h"
 #include "os/clock.h"
 #include "os/log.h"
 
 namespace entrepot {
 
-Connection* ServerState::add_connection(UniqueFd socket, const os::PeerCredentials& peer) {
-  auto connection = std::make_unique<Connection>(next_owner_++, std::move(socket));
-  connection->peer = peer;
-  connection->accepted_ns = os::monotonic_ns();
-  const Status watched =
-      poller.add(connection->frames.fd(), watch_key(WatchKind::kConnection, connection->owner), true, false);
+Connections::Connections(EventLoop& loop, MemoryBudget& budget, std::uint64_t hello_ns)
+    : loop_(loop), budget_(budget), hello_ns_(hello_ns) {
+  loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { close_due(now_ns); });
+}
+
+Connection* Connections::add(UniqueFd socket, const os::PeerCredentials& peer) {
+  const std::uint64_t owner = next_owner_++;
+  auto connection = std::make_unique<Connection>(owner, std::move(socket), peer, os::monotonic_ns());
+  auto watched = loop_.watch(connection->frames_.fd(), Interest::kRead,
+                             [this, raw = connection.get()](const os::Ready& ready) { on_ready(*raw, ready); });
   if (!watched.is_ok()) {
-    log_error("cannot monitor a connection: ", watched.message());
+    log_error("cannot monitor a connection: ", watched.status().message());
     return nullptr;
   }
-  Connection* raw = connection.get();
-  connections.emplace(raw->owner, std::move(connection));
-  return raw;
+  connection->watch_ = watched.take();
+  before_hello_.insert(before_hello_.end(), owner);
+  return connections_.emplace_hint(connections_.end(), owner, std::move(connection))->second.get();
 }
 
-Connection* ServerState::find(std::uint64_t owner) {
-  const auto found = connections.find(owner);
-  return found == connections.end() ? nullptr : found->second.get();
+void Connections::identify(Connection& connection, std::uint32_t client) {
+  connection.client_ = client;
+  owners_.insert_or_assign(client, connection.owner_);
+  before_hello_.erase(connection.owner_);
 }
 
-void ServerState::close_connection(std::uint64_t owner) {
-  const auto found = connections.find(owner);
-  if (found == connections.end()) return;
+void Connections::close(std::uint64_t owner) {
+  const auto found = connections_.find(owner);
+  if (found == connections_.end()) return;
   const std::unique_ptr<Connection> connection = std::move(found->second);
-  connections.erase(found);
-  waiting_ -= connection->waiting;
-  store.budget().release(BudgetItem::kBuffers, connection->charged_bytes);
-  poller.remove(connection->frames.fd());
-  if (connection->client) store.disconnected(*connection->client, owner);
+  connections_.erase(found);
+  waiting_ -= connection->waiting_;
+  buffered_bytes_ -= connection->charged_bytes_;
+  budget_.release(BudgetItem::kBuffers, connection->charged_bytes_);
+  connection->watch_.reset();
+  before_hello_.erase(owner);
+  unread_.erase(owner);
+  if (!connection->client_) return;
+  owners_.erase(*connection->client_);
+  if (on_closed_) on_closed_(owner, *connection->client_);
 }
 
-void ServerState::update_watch(Connection& connection) {
-  const bool wants = connection.frames.wants_write();
-  if (wants == connection.watches_write) return;
-  const Status changed =
-      poller.change(connection.frames.fd(), watch_key(WatchKind::kConnection, connection.owner), true, wants);
-  if (!changed.is_ok()) {
-    log_error("cannot monitor connection ", connection.owner, ": ", changed.message());
-    connection.closing = true;
-    return;
+void Connections::close_of_client(std::uint32_t client) {
+  if (const auto found = owners_.find(client); found != owners_.end()) close(found->second);
+}
+
+void Connections::mark_closing(Connection& connection) {
+  if (!std::exchange(connection.is_closing_, true)) closing_.push_back(connection.owner_);
+}
+
+Connection* Connections::find(std::uint64_t owner) {
+  const auto found = connections_.find(owner);
+  return found == connections_.end() ? nullptr : found->second.get();
+}
+
+void Connections::on_ready(Connection& connection, const os::Ready& ready) {
+  if (ready.writable) {
+    if (const Status flushed = connection.frames_.flush(); !flushed.is_ok()) mark_closing(connection);
+    charge_buffers(connection);
+    update_watch(connection);
   }
-  connection.watches_write = wants;
+  if (ready.readable || ready.hangup) return read_from(connection);
+  if (connection.is_closing_) close(connection.owner_);
 }
 
-void ServerState::send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
+void Connections::read_from(Connection& connection) {
+  const std::uint64_t owner = connection.owner_;
+  if (!connection.is_closing_) handle_incoming(connection);
+  // A handler may have closed it (its client died, or reconnected on another connection).
+  const Connection* left = find(owner);
+  if (left != nullptr && left->is_closing_) close(owner);
+}
+
+void Connections::handle_incoming(Connection& connection) {
+  const std::uint64_t owner = connection.owner_;
+  FrameSocket::Incoming incoming = connection.frames_.receive();
+  if (incoming.more) {
+    unread_.insert(owner);
+  } else {
+    unread_.erase(owner);
+  }
+  for (Frame& frame : incoming.frames) {
+    on_frame_(connection, frame);
+    loop_.expect_event();  // after a request, the next one often follows closely
+    if (find(owner) == nullptr || connection.is_closing_) return;
+  }
+  charge_buffers(connection);
+  if (incoming.status.is_ok()) incoming.status = check_buffer_limit(connection);
+  if (incoming.status.is_ok()) return;
+  if (incoming.status.code() != Code::kStoreUnavailable) {
+    log_warning("connection ", owner, " of process ", connection.peer_.pid, ": ", incoming.status.message());
+    refuse(owner, 0, incoming.status);
+  }
+  mark_closing(connection);
+}
+
+void Connections::read_more() {
+  if (unread_.empty()) return;
+  const std::set<std::uint64_t> owners = std::exchange(unread_, {});
+  for (const std::uint64_t owner : owners) {
+    if (Connection* connection = find(owner); connection != nullptr) read_from(*connection);
+  }
+}
+
+void Connections::send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
                        std::vector<UniqueFd> fds) {
   Connection* connection = find(owner);
-  if (connection == nullptr || connection->closing) return;  // it has ended; nobody waits for this
-  Status sent = connection->frames.send(type, request, std::move(body), std::move(fds));
+  if (connection == nullptr || connection->is_closing_) return;  // it has ended; nobody waits for this
+  Status sent = connection->frames_.send(type, request, std::move(body), std::move(fds));
   charge_buffers(*connection);
   if (sent.is_ok()) sent = check_buffer_limit(*connection);
   if (!sent.is_ok()) {
     log_info("closing connection ", owner, ": ", sent.message());
-    connection->closing = true;
-    return;
+    return mark_closing(*connection);
   }
   update_watch(*connection);
 }
 
-void ServerState::charge_buffers(Connection& connection) {
-  const std::uint64_t buffered_bytes = connection.frames.buffered_bytes();
-  if (buffered_bytes > connection.charged_bytes) {
-    store.budget().charge(BudgetItem::kBuffers, buffered_bytes - connection.charged_bytes);
-  } else {
-    store.budget().release(BudgetItem::kBuffers, connection.charged_bytes - buffered_bytes);
+void Connections::refuse(std::uint64_t owner, std::uint64_t request, const Status& status) {
+  ErrorBody body;
+  body.code = status.code();
+  body.retryable = status.retryable() ? 1 : 0;
+  body.message = status.message();
+  send(owner, MessageType::kError, request, to_wire(body), {});
+}
+
+void Connections::update_watch(Connection& connection) {
+  const bool wants = connection.frames_.wants_write();
+  if (wants == connection.watches_write_) return;
+  const Status changed = connection.watch_.change(wants ? Interest::kReadAndWrite : Interest::kRead);
+  if (!changed.is_ok()) {
+    log_error("cannot monitor connection ", connection.owner_, ": ", changed.message());
+    return mark_closing(connection);
   }
-  connection.charged_bytes = buffered_bytes;
+  connection.watches_write_ = wants;
 }
 
-Status ServerState::check_buffer_limit(const Connection& connection) const {
-  if (connection.frames.buffered_bytes() <= kFairBufferBytes) return Status::ok();
-  std::uint64_t buffered = 0;
-  for (const auto& [owner, other] : connections)
-    buffered += other->frames.buffered_bytes();
-  const std::uint64_t limit = std::clamp(store.budget().limit_bytes() / 2, kMinBufferLimit, kMaxBufferLimit);
-  if (buffered <= limit) return Status::ok();
-  return Status(Code::kStoreFull,
-                concat("all connections together buffer ", format_bytes(buffered), " of incomplete requests and ",
-                       "unread responses, this one ", format_bytes(connection.frames.buffered_bytes()),
-                       "; the limit is ", format_bytes(limit), ": read the responses, or request less at once"),
-                true);
+void Connections::charge_buffers(Connection& connection) {
+  const std::uint64_t buffered_bytes = connection.frames_.buffered_bytes();
+  if (buffered_bytes > connection.charged_bytes_) {
+    budget_.charge(BudgetItem::kBuffers, buffered_bytes - connection.charged_bytes_);
+  } else {
+    budget_.release(BudgetItem::kBuffers, connection.charged_bytes_ - buffered_bytes);
+  }
+  buffered_bytes_ += buffered_bytes - connection.charged_bytes_;
+  connection.charged_bytes_ = buffered_bytes;
 }
 
-Status ServerState::begin_wait(Connection& connection, std::uint64_t cost) {
-  const std::uint64_t mine = connection.waiting + cost;
+Status Connections::check_buffer_limit(const Connection& connection) const {
+  if (connection.charged_bytes_ <= kFairBufferBytes) return Status::ok();
+  const std::uint64_t limit = std::clamp(budget_.limit_bytes() / 2, kMinBufferLimit, kMaxBufferLimit);
+  if (buffered_bytes_ <= limit) return Status::ok();
+  return Status(
+      Code::kStoreFull,
+      concat("all connections together buffer ", format_bytes(buffered_bytes_), " of incomplete requests and ",
+             "unread responses, this one ", format_bytes(connection.charged_bytes_), "; the limit is ",
+             format_bytes(limit), ": read the responses, or request less at once"),
+      true);
+}
+
+Status Connections::begin_wait(Connection& connection, std::uint64_t cost) {
+  const std::uint64_t mine = connection.waiting_ + cost;
   if (mine > kMaxWaiting || (mine > kFairWaiting && waiting_ + cost > kMaxWaitingOfAll)) {
     return Status(
         Code::kStoreFull,
         "too many requests of this connection are already waiting for a response: wait for fewer objects at once",
         true);
   }
-  connection.waiting = mine;
+  connection.waiting_ = mine;
   waiting_ += cost;
   return Status::ok();
 }
 
-void ServerState::end_wait(std::uint64_t owner, std::uint64_t cost) {
+void Connections::end_wait(std::uint64_t owner, std::uint64_t cost) {
   Connection* connection = find(owner);
   if (connection == nullptr) return;  // its cost was released with it
-  connection->waiting -= cost;
+  connection->waiting_ -= cost;
   waiting_ -= cost;
 }
 
-void ServerState::refuse(std::uint64_t owner, std::uint64_t request, const Status& status) {
-  ErrorBody body;
-  body.code = status.code();
-  body.retryable = status.retryable() ? 1 : 0;
-  body.message = status.message();
-  send(owner, MessageType::kError, request, to_wire(body), {});
+std::uint64_t Connections::next_deadline_ns() const {
+  if (!unread_.empty() || !closing_.empty()) return 0;
+  if (before_hello_.empty()) return UINT64_MAX;
+  return connections_.at(*before_hello_.begin())->accepted_ns_ + hello_ns_ + 1;
+}
+
+void Connections::close_due(std::uint64_t now_ns) {
+  for (std::size_t i = 0; i < closing_.size(); ++i)  // closing one may mark others
+    close(closing_[i]);
+  closing_.clear();
+  while (!before_hello_.empty()) {
+    const Connection& oldest = *connections_.at(*before_hello_.begin());
+    if (now_ns <= oldest.accepted_ns_ + hello_ns_) return;
+    close(oldest.owner_);
+  }
 }
 
 }  // namespace entrepot

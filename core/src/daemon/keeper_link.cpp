@@ -23,14 +23,11 @@ constexpr std::uint64_t kPollNs = kSecondNs / 50;       // polling interval for 
 constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;    // for the keeper to accept another program
 constexpr std::uint64_t kShutdownSendMs = 5'000;        // for the keeper's socket to accept the last message
 constexpr int kChannelInKeeper = 3;
-constexpr std::uint64_t kKeeperChannelKey = 1;
-constexpr std::uint64_t kKeeperKey = 2;
 
 }  // namespace
 
 Status KeeperLink::take_over() {
-  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
-  poller_ = std::move(poller);
+  loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { on_deadline(now_ns); });
   while (true) {
     ASSIGN_OR_RETURN(ReceivedMessage received, channel_.receive(os::Deadline::never()));
     if (received.message.type == KeeperMessageType::kRestored) {
@@ -54,8 +51,12 @@ Status KeeperLink::take_over() {
 
 Status KeeperLink::watch() {
   watches_write_ = false;
-  RETURN_IF_ERROR(poller_->add(channel_.fd(), kKeeperChannelKey, true, false));
-  return keeper_.fd() < 0 ? Status::ok() : poller_->add(keeper_.fd(), kKeeperKey, true, false);
+  ASSIGN_OR_RETURN(channel_watch_, loop_.watch(channel_.fd(), Interest::kRead,
+                                               [this](const os::Ready& ready) { on_channel_ready(ready); }));
+  if (keeper_.fd() < 0) return Status::ok();
+  ASSIGN_OR_RETURN(keeper_watch_,
+                   loop_.watch(keeper_.fd(), Interest::kRead, [this](const os::Ready&) { on_keeper_ready(); }));
+  return Status::ok();
 }
 
 void KeeperLink::hold(const DescriptorTag& tag, UniqueFd fd) {
@@ -84,16 +85,23 @@ int KeeperLink::fd(const DescriptorTag& tag) const {
   return found == descriptors_.end() ? -1 : found->second.get();
 }
 
-void KeeperLink::on_event() {
-  const auto ready = poller_->wait(os::Deadline::after_ms(0));
-  if (!ready.is_ok()) return on_channel_lost(ready.status());
-  // Its end first: earlier messages are then meaningless.
-  if (keeper_.has_exited() && state_ != State::kAlone) return keeper_ended();
-  for (const os::Ready& event : *ready) {
-    if (event.key != kKeeperChannelKey || !channel_.is_open()) continue;
-    if (event.writable) send();
-    if (event.readable || event.hangup) take_messages();
+void KeeperLink::on_channel_ready(const os::Ready& ready) {
+  if (keeper_.has_exited()) {
+    keeper_ended();  // its end first: earlier messages are then meaningless
+  } else {
+    if (ready.writable) send();
+    if (ready.readable || ready.hangup) take_messages();
   }
+  report_progress();
+}
+
+void KeeperLink::on_keeper_ready() {
+  if (keeper_.has_exited()) keeper_ended();
+  report_progress();
+}
+
+void KeeperLink::report_progress() const {
+  if (on_progress_) on_progress_();
 }
 
 void KeeperLink::take_messages() {
@@ -130,7 +138,7 @@ void KeeperLink::send() {
   if (!flushed.is_ok()) return on_channel_lost(flushed);
   if (channel_.wants_write() != watches_write_) {
     watches_write_ = channel_.wants_write();
-    const Status changed = poller_->change(channel_.fd(), kKeeperChannelKey, true, watches_write_);
+    const Status changed = channel_watch_.change(watches_write_ ? Interest::kReadAndWrite : Interest::kRead);
     if (!changed.is_ok()) return on_channel_lost(changed);
   }
   const bool is_new = static_cast<std::int32_t>(keeper_pid_) != keeper_.pid();
@@ -151,14 +159,14 @@ void KeeperLink::on_channel_lost(const Status& why) {
 void KeeperLink::end_keeper(std::uint64_t grace_ns) {
   state_ = State::kEnding;
   state_until_ns_ = os::monotonic_ns() + grace_ns;
-  poller_->remove(channel_.fd());  // it would be readable forever
+  channel_watch_.reset();  // it would be readable forever
 }
 
 void KeeperLink::keeper_ended() {
   const bool was_linked = state_ == State::kLinked || state_ == State::kEnding;
   if (state_ == State::kLinked) log_warning("keeper ", keeper_.pid(), " exited; starting another");
-  if (channel_.is_open()) poller_->remove(channel_.fd());
-  if (keeper_.fd() >= 0) poller_->remove(keeper_.fd());
+  channel_watch_.reset();
+  keeper_watch_.reset();
   channel_.close();
   keeper_log_lines_dropped_ = 0;
   keeper_ = os::ProcessHandle();
@@ -201,8 +209,7 @@ Status KeeperLink::spawn_keeper() {
   channel_ = KeeperChannel(std::move(pair.first));
   if (const Status watched = watch(); !watched.is_ok()) {
     // Nothing was sent to it: it ends by itself when its channel closes.
-    if (keeper_.fd() >= 0) poller_->remove(keeper_.fd());
-    poller_->remove(channel_.fd());
+    channel_watch_.reset();
     channel_.close();
     keeper_ = os::ProcessHandle();
     return watched;
@@ -218,7 +225,7 @@ void KeeperLink::fill() {
   send();
 }
 
-std::uint64_t KeeperLink::next_tick_ns() const {
+std::uint64_t KeeperLink::next_deadline_ns() const {
   std::uint64_t next = state_until_ns_;
   if (channel_.retry_at_ns() != 0) next = std::min(next, channel_.retry_at_ns());
   if (upgrade_) next = std::min(next, upgrade_->until_ns);
@@ -226,11 +233,15 @@ std::uint64_t KeeperLink::next_tick_ns() const {
   return next;
 }
 
-void KeeperLink::tick() {
-  const std::uint64_t now = os::monotonic_ns();
+void KeeperLink::on_deadline(std::uint64_t now_ns) {
+  act_on_deadline(now_ns);
+  report_progress();
+}
+
+void KeeperLink::act_on_deadline(std::uint64_t now_ns) {
   if (state_ != State::kAlone && keeper_.fd() < 0 && keeper_.has_exited()) keeper_ended();
-  if (channel_.retry_at_ns() != 0 && now >= channel_.retry_at_ns()) send();
-  if (upgrade_ && now >= upgrade_->until_ns) {
+  if (channel_.retry_at_ns() != 0 && now_ns >= channel_.retry_at_ns()) send();
+  if (upgrade_ && now_ns >= upgrade_->until_ns) {
     if (takes_messages()) channel_.post(keeper_message(KeeperMessageType::kUpgrade));  // without a program: cancels
     send();
     finish_upgrade(Status(Code::kTimeout,
@@ -239,7 +250,7 @@ void KeeperLink::tick() {
                                  "stopped; try again when it runs"),
                           true));
   }
-  if (now < state_until_ns_) return;
+  if (now_ns < state_until_ns_) return;
   state_until_ns_ = UINT64_MAX;
   if (state_ == State::kAlone) return start_keeper();
   if (state_ == State::kStarting) {
@@ -250,7 +261,7 @@ void KeeperLink::tick() {
   if (state_ != State::kEnding) return;
   if (const Status killed = keeper_.kill(); !killed.is_ok()) {
     log_error("cannot kill keeper ", keeper_.pid(), ", so it is not replaced until it exits: ", killed.to_string());
-    state_until_ns_ = now + kKillRetryNs;
+    state_until_ns_ = now_ns + kKillRetryNs;
   }
 }
 

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "daemon/event_loop.h"
 #include "daemon/keeper_channel.h"
-#include "os/events.h"
 #include "os/process_handle.h"
 #include "os/unique_fd.h"
 
@@ -33,9 +33,11 @@ namespace entrepot {
 // Guarded by the daemon's thread.
 class KeeperLink {
  public:
-  // `keeper_arguments`: for a keeper that this daemon starts; without role and channel.
-  KeeperLink(UniqueFd channel, std::vector<std::string> keeper_arguments)
-      : channel_(std::move(channel)), keeper_arguments_(std::move(keeper_arguments)) {}
+  // The loop must outlive it. `keeper_arguments`: for a keeper that this daemon starts; without role and channel.
+  KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments)
+      : loop_(loop), channel_(std::move(channel)), keeper_arguments_(std::move(keeper_arguments)) {}
+  KeeperLink(const KeeperLink&) = delete;
+  KeeperLink& operator=(const KeeperLink&) = delete;
 
   // Call first: receives what the keeper, our parent, held for the previous daemon, at least the listening socket.
   // Waits as long as the keeper lives.
@@ -49,11 +51,8 @@ class KeeperLink {
   [[nodiscard]] int fd(const DescriptorTag& tag) const;  // -1: not held
   [[nodiscard]] const std::map<DescriptorTag, UniqueFd>& all() const { return descriptors_; }
 
-  // For a poller, never changes: call on_event() when readable, and tick() at next_tick_ns() (UINT64_MAX: never).
-  [[nodiscard]] int event_fd() const { return poller_ ? poller_->fd() : -1; }
-  void on_event();
-  [[nodiscard]] std::uint64_t next_tick_ns() const;
-  void tick();
+  // Called after each event by which more descriptors may be held by the keeper than before.
+  void on_progress(std::function<void()> callback) { on_progress_ = std::move(callback); }
 
   // Process number of the keeper that has everything. Unchanged while its successor is being started; 0 while alone.
   [[nodiscard]] std::uint32_t keeper_pid() const { return keeper_pid_; }
@@ -78,6 +77,12 @@ class KeeperLink {
   };
 
   [[nodiscard]] Status watch();
+  void on_channel_ready(const os::Ready& ready);
+  void on_keeper_ready();
+  [[nodiscard]] std::uint64_t next_deadline_ns() const;
+  void on_deadline(std::uint64_t now_ns);
+  void act_on_deadline(std::uint64_t now_ns);
+  void report_progress() const;
   void take_messages();
   void handle_message(const KeeperMessage& message);
   void send();
@@ -92,11 +97,14 @@ class KeeperLink {
   // Whether it has, or is being given, the descriptors to start a daemon with; a keeper being ended takes no more.
   [[nodiscard]] bool may_restore() const { return takes_messages() || state_ == State::kEnding; }
 
+  EventLoop& loop_;
+  std::function<void()> on_progress_;
   State state_ = State::kLinked;
   KeeperChannel channel_;  // open until its keeper is known to have ended
   os::ProcessHandle keeper_;
-  std::optional<os::Poller> poller_;  // watches channel_ and keeper_
-  bool watches_write_ = false;
+  EventLoop::Watch channel_watch_;             // active unless the channel is closed, or its keeper is being ended
+  EventLoop::Watch keeper_watch_;              // of the keeper's pidfd, if there is one
+  bool watches_write_ = false;                 // of channel_watch_
   std::uint64_t state_until_ns_ = UINT64_MAX;  // ending: killed then; starting: given up then; alone: retried then
   std::vector<std::string> keeper_arguments_;
   std::map<DescriptorTag, UniqueFd> descriptors_;

@@ -9,9 +9,8 @@
 #include "daemon/address.h"
 #include "daemon/config.h"
 #include "daemon/keeper.h"
-#include "daemon/keeper_link.h"
-#include "daemon/server.h"
 #include "daemon/spill_settings.h"
+#include "daemon/startup.h"
 #include "daemon/takeover.h"
 #include "os/clock.h"
 #include "os/events.h"
@@ -122,7 +121,7 @@ int run(const std::vector<std::string>& arguments) {
       break;
   }
   set_log_role("daemon");
-  return run_server(*config, KeeperLink(UniqueFd(config->keeper_fd), config_arguments(*config)));
+  return run_server(*config, UniqueFd(config->keeper_fd));
 }
 
 }  // namespace entrepot

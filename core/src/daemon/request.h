@@ -1,112 +1,91 @@
-// Requests of ready connections: decoding, calling the store, and replying.
+// Request: one request of a connection that is past its Hello: its body, checked, and its answer, now or later.
+//
+//   read ──▶ answered
+//    └──hold()──▶ held ──the answer is known──▶ answered
+//                  └──its connection ends──▶ forgotten: the store drops it, and nobody is answered
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
-#include "daemon/server_state.h"
+#include "daemon/connections.h"
+#include "store/types.h"
 
 namespace entrepot {
 
-// One request of one connection, with what is needed to answer it now or later.
+// A request whose answer is not known yet. Reply or refuse once, which also releases what it was charged with. May be
+// copied, and may outlive its connection. Guarded by the daemon's thread.
+class HeldRequest {
+ public:
+  HeldRequest(Connections& connections, std::uint64_t owner, std::uint64_t number, std::uint64_t cost)
+      : connections_(&connections), owner_(owner), number_(number), cost_(cost) {}
+
+  template <class Body>
+  void reply(const Body& body, std::vector<UniqueFd> fds = {}) const {
+    connections_->end_wait(owner_, cost_);
+    connections_->reply(owner_, number_, body, std::move(fds));
+  }
+  void refuse(const Status& status) const;
+
+ private:
+  Connections* connections_;
+  std::uint64_t owner_;
+  std::uint64_t number_;
+  std::uint64_t cost_;
+};
+
+// Lives as long as its frame is handled. Guarded by the daemon's thread.
 class Request {
  public:
-  Request(ServerState& state, Connection& connection, const Frame& frame)
-      : state_(state),
-        connection_(connection),
-        frame_(frame),
-        owner_(connection.owner),
-        number_(frame.header.request) {}
+  // The connection must have a client.
+  Request(Connections& connections, Connection& connection, const Frame& frame)
+      : connections_(connections), connection_(connection), frame_(frame) {}
+
+  [[nodiscard]] std::uint64_t owner() const { return connection_.owner(); }
+  [[nodiscard]] std::uint32_t client() const { return *connection_.client(); }
+  [[nodiscard]] RequestOrigin origin() const { return {client(), owner()}; }
+  [[nodiscard]] MessageType type() const { return frame_.header.type; }
+
+  // --- checks; if they return false (or none), the request was refused
 
   template <class Body>
   [[nodiscard]] bool read(Body& body) {
     if (from_wire(frame_.body, body)) return true;
-    state_.refuse(owner_, number_,
-                  Status(Code::kInvalidArgument, concat("a request of type ", frame_.header.type, " is malformed")));
-    connection_.closing = true;
+    refuse_malformed();
     return false;
   }
-  [[nodiscard]] bool within_batch(std::size_t count) {
-    if (count <= kMaxBatch) return true;
-    state_.refuse(owner_, number_,
-                  Status(Code::kInvalidArgument, concat(count, " objects in one request exceed the limit of ",
-                                                        kMaxBatch, ": split the request")));
-    return false;
-  }
+  [[nodiscard]] bool within_batch(std::size_t count);
   // Validates text that is stored and shown. Lookups accept any bytes: an older store may have names that are not
   // UTF-8, which must still be found and removed.
-  [[nodiscard]] bool is_text(std::string_view what, std::string_view text) {
-    const Status sound = check_text(what, text);
-    if (!sound.is_ok()) state_.refuse(owner_, number_, sound);
-    return sound.is_ok();
-  }
+  [[nodiscard]] bool is_text(std::string_view what, std::string_view text);
   [[nodiscard]] static Status check_text(std::string_view what, std::string_view text);
-  // Charges the cost of a request that may wait; its answer releases it.
-  [[nodiscard]] bool begin_waiting(std::uint64_t cost) {
-    const Status room = state_.begin_wait(connection_, cost);
-    if (!room.is_ok()) state_.refuse(owner_, number_, room);
-    return room.is_ok();
-  }
-  template <class Body>
-  void answer(const Body& body) {
-    state_.reply(owner_, number_, body);
-  }
-  void answer(const Status& status) {
-    if (status.is_ok()) {
-      state_.reply(owner_, number_, Empty{});
-    } else {
-      state_.refuse(owner_, number_, status);
-    }
-  }
-  void answer(const Result<std::string>& json) {
-    if (json.is_ok()) {
-      state_.reply(owner_, number_, JsonReply{*json});
-    } else {
-      state_.refuse(owner_, number_, json.status());
-    }
-  }
-  void answer(const Result<NameOutcome>& name) {
-    if (name.is_ok()) {
-      state_.reply(owner_, number_, NameReply{name->id, name->generation});
-    } else {
-      state_.refuse(owner_, number_, name.status());
-    }
-  }
-  [[nodiscard]] RequestOrigin origin() const { return {*connection_.client, owner_}; }
+  // Charges a request that may have to wait.
+  [[nodiscard]] std::optional<HeldRequest> hold(std::uint64_t cost = kWaiterCost);
 
-  void lease();
-  void unlease();
-  void segment();
-  void seal();
-  void lookup();
-  void remove();
-  void evict();
-  void open_session();
-  void close_session();
-  void remove_session();
-  void remove_unused();
-  void define_set();
-  void list_sets();
-  void hint();
-  void consumed();
-  void bind_name();
-  void resolve_name();
-  void unbind_name();
-  void list();
-  void info();
-  void wait_provisioned();
-  void grow_pins();
-  void upgrade();
+  // --- answers
+
+  template <class Body>
+  void reply(const Body& body, std::vector<UniqueFd> fds = {}) {
+    connections_.reply(owner(), number(), body, std::move(fds));
+  }
+  void refuse(const Status& status) { connections_.refuse(owner(), number(), status); }
+  void answer(const Status& status);
+  void answer(const Result<std::string>& json);
+  void answer(const Result<NameOutcome>& name);
 
  private:
-  ServerState& state_;
+  [[nodiscard]] std::uint64_t number() const { return frame_.header.request; }
+  void refuse_malformed();
+
+  Connections& connections_;
   Connection& connection_;
   const Frame& frame_;
-  std::uint64_t owner_;
-  std::uint64_t number_;
 };
 
 }  // namespace entrepot

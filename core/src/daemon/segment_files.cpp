@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "os/events.h"
 #include "os/log.h"
 #include "os/memfd.h"
 
@@ -13,6 +14,14 @@ namespace {
 constexpr std::uint64_t kMaxPunchBytes = 4ULL << 20;  // per call in the event loop: less than a millisecond
 
 }  // namespace
+
+Status SegmentFiles::watch(EventLoop& loop, int event_fd) {
+  ASSIGN_OR_RETURN(watch_, loop.watch(event_fd, Interest::kRead, [this, event_fd](const os::Ready&) {
+    os::clear_event(event_fd);
+    take_finished();
+  }));
+  return Status::ok();
+}
 
 void SegmentFiles::provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) {
   const Status started = begin(segment, generation, bytes, urgent);

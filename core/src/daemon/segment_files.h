@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "daemon/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
 #include "store/memory/memory_source.h"
@@ -18,7 +19,15 @@ class SegmentFiles : public MemorySource {
   // Called when a segment's memory is ready, or could not be made.
   using Done = std::function<void(const Provisioned&)>;
 
-  SegmentFiles(KeeperLink& link, Provisioner& provisioner) : link_(link), provisioner_(provisioner) {}
+  // Both must outlive it.
+  SegmentFiles(KeeperLink& link, Provisioner& provisioner) : link_(link), provisioner_(provisioner) {
+    link_.on_progress([this] { publish_ready(); });
+  }
+  SegmentFiles(const SegmentFiles&) = delete;
+  SegmentFiles& operator=(const SegmentFiles&) = delete;
+
+  // Takes results from now on. `event_fd`: that of the provisioner. Loop and descriptor must outlive it.
+  [[nodiscard]] Status watch(EventLoop& loop, int event_fd);
   void on_done(Done done) { done_ = std::move(done); }
 
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
@@ -26,21 +35,19 @@ class SegmentFiles : public MemorySource {
   void drop(std::uint32_t segment, std::uint32_t generation) override;
   [[nodiscard]] Existing find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
 
-  // Call when the provisioner's event was signalled.
-  void take_finished();
-  // Reports the segments that are ready and held by the keeper.
-  void publish_ready();
-
   // For clients: the memory itself, and a read-only descriptor of it.
   [[nodiscard]] Result<UniqueFd> writable(std::uint32_t segment, std::uint32_t generation) const;
   [[nodiscard]] Result<UniqueFd> read_only(std::uint32_t segment, std::uint32_t generation) const;
 
  private:
+  void take_finished();
+  void publish_ready();  // reports the segments that are ready and held by the keeper
   [[nodiscard]] Status begin(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent);
   [[nodiscard]] Result<DescriptorTag> tag_of(std::uint32_t segment) const;
 
   KeeperLink& link_;
   Provisioner& provisioner_;
+  EventLoop::Watch watch_;  // of the provisioner's event
   Done done_;
   std::vector<Provisioned> finished_;  // not reported yet
 };

@@ -1,215 +1,112 @@
 #include "daemon/server.h"
 
-#include <algorithm>
 #include <csignal>
-#include <memory>
 #include <utility>
 
-#include "base/text.h"
-#include "daemon/server_loop.h"
-#include "daemon/server_state.h"
-#include "daemon/spill_settings.h"
+#include "daemon/address.h"
 #include "os/clock.h"
-#include "os/files.h"
+#include "os/events.h"
 #include "os/log.h"
-#include "os/memfd.h"
-#include "os/memory_info.h"
 #include "os/process.h"
-#include "os/random.h"
-#include "os/spawn.h"
-#include "os/spin.h"
-#include "os/store_lock.h"
 
 namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
-constexpr std::uint64_t kDefaultMinBytes = 64ULL << 20;
-constexpr std::uint64_t kDefaultMaxBytes = 16ULL << 30;
-constexpr std::uint64_t kLockMs = 10'000;                        // for a killed daemon to be completely gone
-constexpr std::uint64_t kMaxWarmBytes = std::uint64_t{5} << 29;  // 2.5 GiB
-
-class SystemClock : public Clock {
- public:
-  [[nodiscard]] std::uint64_t monotonic_ns() const override { return os::monotonic_ns(); }
-  [[nodiscard]] std::uint64_t unix_ns() const override { return os::unix_ns(); }
-};
-
-Result<std::uint64_t> capacity_of(const DaemonConfig& config) {
-  if (config.capacity_bytes != 0) return config.capacity_bytes;
-  ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
-  const std::uint64_t share = std::min({memory.ceiling() / 10 * 3, memory.available / 2, kDefaultMaxBytes});
-  return std::max(share / kSegmentAlign * kSegmentAlign, kDefaultMinBytes);
-}
-
-// Locks the store before anything of it is read or changed; held until this process ends.
-Status lock_store(KeeperLink& link) {
-  const DescriptorTag tag{DescriptorKind::kStoreLock, 0};
-  if (link.fd(tag) < 0) {
-    for (const auto& [held_tag, fd] : link.all()) {
-      if (held_tag.kind == DescriptorKind::kListenSocket || held_tag.kind == DescriptorKind::kAddressLock) continue;
-      return Status(Code::kInternal, "the keeper holds a store without its lock: it cannot be adopted safely");
-    }
-    ASSIGN_OR_RETURN(UniqueFd lock, os::create_store_lock());
-    link.hold(tag, std::move(lock));  // first, so that whoever has any part of the store has its lock
-  }
-  return os::take_store_lock(link.fd(tag), os::Deadline::after_ms(kLockMs));
-}
-
-Result<ControlMemory> open_memory(KeeperLink& link, bool& is_new) {
-  std::map<RegionKind, UniqueFd> existing_fds;
-  for (const RegionKind kind : kAllRegions) {
-    const int fd = link.fd({DescriptorKind::kRegion, static_cast<std::uint64_t>(kind)});
-    if (fd < 0) continue;
-    ASSIGN_OR_RETURN(UniqueFd own, os::duplicate(fd));
-    existing_fds.emplace(kind, std::move(own));
-  }
-  is_new = existing_fds.size() != kAllRegions.size();  // a daemon that died before all were held had published nothing
-  if (!is_new) return ControlMemory::adopt(std::move(existing_fds));
-  ASSIGN_OR_RETURN(ControlMemory memory, ControlMemory::create(os::random_instance()));
-  for (const RegionKind kind : kAllRegions) {
-    ASSIGN_OR_RETURN(UniqueFd copy, os::duplicate(memory.region(kind).fd()));
-    link.hold({DescriptorKind::kRegion, static_cast<std::uint64_t>(kind)}, std::move(copy));
-  }
-  return memory;
-}
-
-Status adopt(Store& store, KeeperLink& link) {
-  store.adopt_clients();
-  for (const auto& [client, state] : store.clients().all()) {
-    const int pins = link.fd({DescriptorKind::kPinTable, client});
-    const std::uint32_t capacity = state.identity.pin_capacity;
-    Status added;
-    if (pins < 0) {
-      added = Status(Code::kInternal, "the keeper does not hold it");
-    } else if (capacity == 0) {
-      added = Status(Code::kCorruptData, "the client's entry is damaged");
-    } else {
-      added = store.pins().add(client, pins, capacity);
-    }
-    if (added.is_ok()) {
-      store.budget().charge(BudgetItem::kPinTables, pin_memory_bytes(store.pins().reserved_pins(client), capacity));
-      continue;
-    }
-    log_error("cannot read the pin table of client ", client, " (", added.message(),
-              "): no memory is freed until that client exits or reconnects with its pin table");
-    store.pins().add_unreadable(client);
-  }
-  ASSIGN_OR_RETURN(const AdoptionReport report, store.adopt_rest());
-  log_info("adopted ", report.objects.adopted, " objects, ", report.objects.deferred, " being deleted, ",
-           report.objects.lost, " lost, ", report.lost_segments, " segments lost, ", report.damaged_entries,
-           " damaged entries");
-  return Status::ok();
-}
-
-// Drops descriptors that a dead daemon gave to the keeper before any table listed them.
-void drop_orphans(const Store& store, KeeperLink& link) {
-  std::vector<DescriptorTag> orphans;
-  for (const auto& [tag, fd] : link.all()) {
-    if (tag.kind == DescriptorKind::kSegment) {
-      const auto segment = static_cast<std::uint32_t>(tag.number);
-      const bool is_listed =
-          store.pool().contains(segment) && tag == segment_tag(segment, store.pool().generation(segment));
-      if (!is_listed) orphans.push_back(tag);
-    } else if (tag.kind == DescriptorKind::kPinTable || tag.kind == DescriptorKind::kLiveness) {
-      if (store.clients().find(static_cast<std::uint32_t>(tag.number)) == nullptr) orphans.push_back(tag);
-    }
-  }
-  for (const DescriptorTag& tag : orphans)
-    link.drop(tag);
-}
-
-void announce(int ready_fd) {
-  if (ready_fd < 0) return;
-  UniqueFd fd(ready_fd);
-  if (const Status written = os::write_text(fd.get(), "ready\n"); !written.is_ok()) {
-    log_warning("cannot report that the store is ready: ", written.message());
-  }
-}
-
-Status serve(const DaemonConfig& config, KeeperLink& link, int& code) {
-  RETURN_IF_ERROR(os::ignore_sigpipe());
-  ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
-  RETURN_IF_ERROR(link.take_over());
-  RETURN_IF_ERROR(lock_store(link));
-  bool is_new = true;
-  ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, is_new));
-
-  StoreOptions options;
-  // A restarted daemon keeps the store's original capacity, however much memory is free now.
-  options.capacity_bytes = is_new ? 0 : memory.root().capacity_bytes.load(std::memory_order_relaxed);
-  if (options.capacity_bytes == 0) {
-    ASSIGN_OR_RETURN(options.capacity_bytes, capacity_of(config));
-  }
-  const bool warm_by_default = config.warm_bytes == UINT64_MAX;
-  options.warm_bytes = warm_by_default ? std::min(kMaxWarmBytes, options.capacity_bytes / 2)
-                                       : std::min(config.warm_bytes, options.capacity_bytes);
-  options.give_back_after_seconds = config.give_back_after_seconds;
-  options.recovered_from_crash = config.recovered_from_crash != 0;
-  options.default_ttl_seconds = config.default_ttl_seconds;
-  options.host = os::host_name();
-  options.version = ENTREPOT_VERSION;
-
-  ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
-  Provisioner provisioner;
-  RETURN_IF_ERROR(provisioner.start(event.get()));
-  SegmentFiles segments(link, provisioner);
-  ASSIGN_OR_RETURN(const UniqueFd spill_event, os::create_event_fd());
-  const auto open_segment = [&segments](std::uint32_t segment, std::uint32_t generation) {
-    return segments.writable(segment, generation);
-  };
-  const std::unique_ptr<SpillFiles> spill =
-      open_spill(os::system_file_io(), config, options.capacity_bytes, memory.instance(), open_segment,
-                 spill_event.get(), options.no_spill_reason);
-  const SystemClock clock;
-  Store store(memory, segments, clock, options, spill.get());
-  segments.on_done([&store](const Provisioned& provisioned) {
-    store.provisioned(provisioned.segment, provisioned.generation, provisioned.status, provisioned.kind);
-  });
-  if (is_new) {
-    RETURN_IF_ERROR(store.start_fresh());
-  } else {
-    RETURN_IF_ERROR(adopt(store, link));
-  }
-  drop_orphans(store, link);
-
-  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
-  ServerState state(config, link, memory, store, segments, std::move(poller));
-  ServerLoop server(state, provisioner, spill.get(), std::move(signals), event.get(), spill_event.get());
-  RETURN_IF_ERROR(server.watch());
-  log_info("store ", to_hex(memory.instance()), " of ", format_bytes(options.capacity_bytes), " at ",
-           config.socket_path);
-  announce(config.ready_fd);
-  code = server.run();
-  provisioner.stop();
-  return Status::ok();
-}
+constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 
 }  // namespace
 
-Status check_capacity(const DaemonConfig& config) {
-  if (config.capacity_bytes == 0) return Status::ok();
-  if (config.capacity_bytes < kMinCapacityBytes) {
-    return Status(Code::kInvalidArgument, concat("--size ", format_bytes(config.capacity_bytes),
-                                                 " is below the minimum of ", format_bytes(kMinCapacityBytes)));
-  }
-  ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
-  if (config.capacity_bytes <= memory.ceiling()) return Status::ok();
-  return Status(
-      Code::kInvalidArgument,
-      concat("--size ", format_bytes(config.capacity_bytes), " exceeds the available memory: ",
-             memory.cgroup_limit ? "the control group's limit or the machine's memory is " : "the machine has ",
-             format_bytes(memory.ceiling())));
+Server::Server(const Parts& parts, UniqueFd signals)
+    : parts_(parts),
+      signals_(std::move(signals)),
+      connections_(parts.loop, parts.store.budget()),
+      registry_(parts.loop, connections_, parts.link, parts.memory, parts.store),
+      upgrader_(parts.link, parts.config, [this] { stop(State::kHandingOver); }),
+      listener_(
+          parts.loop, parts.link, parts.config.socket_path,
+          [this](UniqueFd socket, const os::PeerCredentials& peer) { connections_.add(std::move(socket), peer); }),
+      service_({connections_, registry_, upgrader_, parts.store, parts.segments, parts.link},
+               [this] { stop(State::kStopping); }) {}
+
+Status Server::start() {
+  RETURN_IF_ERROR(listener_.start());
+  RETURN_IF_ERROR(upgrader_.watch(parts_.loop));
+  RETURN_IF_ERROR(parts_.segments.watch(parts_.loop, parts_.provisioner_event));
+  ASSIGN_OR_RETURN(signals_watch_,
+                   parts_.loop.watch(signals_.get(), Interest::kRead, [this](const os::Ready&) { take_signals(); }));
+  ASSIGN_OR_RETURN(spill_watch_, parts_.loop.watch(parts_.spill_event, Interest::kRead, [this](const os::Ready&) {
+    os::clear_event(parts_.spill_event);
+    if (parts_.spill != nullptr) parts_.store.take_spill_completions();
+  }));
+  parts_.loop.add_deadline([this] { return parts_.store.next_deadline_ns(); },
+                           [this](std::uint64_t) {
+                             parts_.store.tick();
+                             parts_.store.run_pending();
+                           });
+  parts_.loop.add_deadline([this] { return idle_deadline_ns(); }, [](std::uint64_t) {});  // run() looks each turn
+  registry_.watch_adopted_clients();
+  return Status::ok();
 }
 
-int run_server(const DaemonConfig& config, KeeperLink link) {
-  os::outlive_parent();  // the parent is the keeper, which may die from now on
-  int code = 0;
-  const Status served = serve(config, link, code);
-  if (served.is_ok()) return code;
-  log_error("the daemon cannot continue: ", served.to_string());
-  return 1;
+Status Server::run() {
+  parts_.store.run_pending();
+  while (state_ == State::kRunning) {
+    if (const Status waited = parts_.loop.dispatch(); !waited.is_ok()) return waited.with_context("waiting for events");
+    connections_.read_more();
+    parts_.store.run_pending();
+    parts_.loop.run_due();
+    stop_if_idle();
+  }
+  const bool hands_over = state_ == State::kHandingOver;
+  if (!hands_over) log_info("shutting down: ", parts_.store.objects().count(), " objects are discarded");
+  parts_.provisioner.stop();
+  if (hands_over) return Status::ok();
+  if (parts_.spill != nullptr) parts_.spill->discard_all();
+  clear_address(parts_.link.fd({DescriptorKind::kAddressLock, 0}));  // before the keeper ends; also if there is none
+  parts_.link.send_shutdown();
+  return Status::ok();
+}
+
+// New clients wait in the socket's queue. After a hand-over the next daemon accepts them.
+void Server::stop(State next) {
+  if (state_ != State::kHandingOver) state_ = next;
+  listener_.stop();
+}
+
+void Server::take_signals() {
+  while (true) {
+    const auto signal = os::read_signal(signals_.get());
+    if (!signal.is_ok() || *signal == 0) return;
+    if (*signal == SIGCHLD) {
+      while (os::reap()) {
+      }
+      continue;
+    }
+    if (*signal == SIGUSR2) {
+      upgrader_.upgrade_to_own_path();
+      continue;
+    }
+    log_info("signal ", *signal, ": stopping the store");
+    stop(State::kStopping);
+  }
+}
+
+void Server::stop_if_idle() {
+  if (parts_.config.idle_exit_seconds == 0) return;
+  if (!parts_.store.is_idle() || !connections_.is_empty()) {
+    idle_since_ns_ = 0;
+    return;
+  }
+  const std::uint64_t now = os::monotonic_ns();
+  if (idle_since_ns_ == 0) idle_since_ns_ = now;
+  if (now < idle_deadline_ns()) return;
+  log_info("idle for ", parts_.config.idle_exit_seconds, " s: stopping the store");
+  stop(State::kStopping);
+}
+
+std::uint64_t Server::idle_deadline_ns() const {
+  return idle_since_ns_ == 0 ? UINT64_MAX : idle_since_ns_ + parts_.config.idle_exit_seconds * kNsPerSecond;
 }
 
 }  // namespace entrepot

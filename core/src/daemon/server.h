@@ -1,16 +1,73 @@
-// Server: the daemon's event loop, between sockets, keeper, provisioner and store.
+// Server: the daemon around a started store: its event loop's turns, what takes part in them, and its end.
+//
+//   running ──the keeper has another program──▶ handing over ──▶ ended, as if it had died: nothing is released
+//     └──Shutdown, a signal, or idle for long──▶ stopping ──▶ ended: objects are discarded, and the keeper ends too
+//
+// Each turn: events, frames that were left in buffers, the store's pending work, deadlines.
 #pragma once
 
+#include <cstdint>
+
 #include "base/status.h"
+#include "daemon/client_registry.h"
+#include "daemon/client_service.h"
 #include "daemon/config.h"
+#include "daemon/connections.h"
+#include "daemon/event_loop.h"
 #include "daemon/keeper_link.h"
+#include "daemon/listener.h"
+#include "daemon/provisioner.h"
+#include "daemon/segment_files.h"
+#include "daemon/upgrader.h"
+#include "os/unique_fd.h"
+#include "shm/control.h"
+#include "spill/backend.h"
+#include "store/store.h"
 
 namespace entrepot {
 
-// kInvalidArgument if the requested capacity is below the minimum, or above what the machine or control group has.
-[[nodiscard]] Status check_capacity(const DaemonConfig& config);
+// Guarded by the daemon's thread.
+class Server {
+ public:
+  struct Parts {  // all must outlive it; the store is started or adopted
+    const DaemonConfig& config;
+    EventLoop& loop;
+    KeeperLink& link;
+    ControlMemory& memory;
+    Store& store;
+    SegmentFiles& segments;
+    Provisioner& provisioner;
+    SpillBackend* spill = nullptr;  // null: the store does not spill
+    int provisioner_event = -1;
+    int spill_event = -1;
+  };
+  Server(const Parts& parts, UniqueFd signals);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
-// Runs until a clean shutdown; returns the exit code.
-[[nodiscard]] int run_server(const DaemonConfig& config, KeeperLink link);
+  [[nodiscard]] Status start();
+  // Runs until a clean shutdown or a hand-over. On error the keeper starts another daemon, which adopts everything.
+  [[nodiscard]] Status run();
+
+ private:
+  enum class State : std::uint8_t { kRunning, kStopping, kHandingOver };
+
+  void stop(State next);
+  void take_signals();
+  void stop_if_idle();
+  [[nodiscard]] std::uint64_t idle_deadline_ns() const;
+
+  Parts parts_;
+  UniqueFd signals_;
+  State state_ = State::kRunning;
+  std::uint64_t idle_since_ns_ = 0;  // 0: not idle
+  Connections connections_;
+  ClientRegistry registry_;
+  Upgrader upgrader_;
+  Listener listener_;
+  ClientService service_;
+  EventLoop::Watch signals_watch_;
+  EventLoop::Watch spill_watch_;
+};
 
 }  // namespace entrepot

@@ -1,0 +1,99 @@
+#include "daemon/event_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "os/clock.h"
+
+namespace entrepot {
+
+namespace {
+
+constexpr std::uint64_t kNsPerMs = 1'000'000;
+
+bool reads(Interest interest) { return interest != Interest::kHangup; }
+bool writes(Interest interest) { return interest == Interest::kReadAndWrite; }
+
+}  // namespace
+
+EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  loop_ = std::exchange(other.loop_, nullptr);
+  key_ = other.key_;
+  fd_ = other.fd_;
+  return *this;
+}
+
+void EventLoop::Watch::reset() {
+  if (loop_ != nullptr) std::exchange(loop_, nullptr)->remove(key_, fd_);
+}
+
+Status EventLoop::Watch::change(Interest interest) {
+  if (loop_ == nullptr) return Status(Code::kInternal, "the descriptor is not registered");
+  return loop_->poller_.change(fd_, key_, reads(interest), writes(interest));
+}
+
+Result<EventLoop::Watch> EventLoop::watch(int fd, Interest interest, Callback callback) {
+  const std::uint64_t key = next_key_++;
+  RETURN_IF_ERROR(poller_.add(fd, key, reads(interest), writes(interest)));
+  callbacks_.emplace(key, std::move(callback));
+  return Watch(*this, key, fd);
+}
+
+void EventLoop::remove(std::uint64_t key, int fd) {
+  poller_.remove(fd);
+  if (key == running_key_) {
+    removed_ = callbacks_.extract(key);  // it is not destroyed while it runs
+  } else {
+    callbacks_.erase(key);
+  }
+}
+
+void EventLoop::add_deadline(NextDeadline next_ns, OnDeadline on_deadline) {
+  timed_.push_back({std::move(next_ns), std::move(on_deadline)});
+}
+
+std::uint64_t EventLoop::next_deadline_ns() const {
+  std::uint64_t next = UINT64_MAX;
+  for (const Timed& timed : timed_)
+    next = std::min(next, timed.next_ns());
+  return next;
+}
+
+Status EventLoop::dispatch() {
+  ASSIGN_OR_RETURN(const std::vector<os::Ready> ready, wait());
+  for (const os::Ready& event : ready) {
+    const auto found = callbacks_.find(event.key);
+    if (found == callbacks_.end()) continue;  // removed by an earlier event
+    running_key_ = event.key;
+    found->second(event);
+    running_key_ = 0;
+    removed_ = {};
+  }
+  return Status::ok();
+}
+
+Result<std::vector<os::Ready>> EventLoop::wait() {
+  const std::uint64_t next = next_deadline_ns();
+  const std::uint64_t now = os::monotonic_ns();
+  const std::uint64_t sleep_ms = next <= now ? 0 : (next - now - 1) / kNsPerMs + 1;
+  if (std::exchange(expects_event_, false) && sleep_ms > 0) {
+    Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
+    const bool came = polls_.poll([&] {
+      ready = poller_.wait(os::Deadline::after_ms(0));
+      return !ready.is_ok() || !ready->empty();
+    });
+    if (came) return ready;
+  }
+  return poller_.wait(os::Deadline::after_ms(sleep_ms));
+}
+
+void EventLoop::run_due() {
+  const std::uint64_t now = os::monotonic_ns();
+  for (const Timed& timed : timed_) {
+    if (now >= timed.next_ns()) timed.on_deadline(now);
+  }
+}
+
+}  // namespace entrepot

@@ -1,0 +1,94 @@
+// EventLoop: waits until a descriptor is ready or a deadline has come, and calls whoever registered it.
+//
+//   turn: waiting ──a descriptor is ready──▶ its callback, until all have been called ──▶ work that follows all events
+//            ▲ └──the first deadline has come───────────────────────────────────────────▶ ▲ │
+//            └──those whose deadline has come were called ◀──run_due()──────────────────────┘
+//
+// dispatch() is the first line. The work that follows, whatever the events were, is up to whoever runs the loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "os/events.h"
+#include "os/spin.h"
+
+namespace entrepot {
+
+enum class Interest : std::uint8_t { kHangup, kRead, kReadAndWrite };  // each includes those before it
+
+// Guarded by the daemon's thread.
+class EventLoop {
+ public:
+  using Callback = std::function<void(const os::Ready&)>;
+  using NextDeadline = std::function<std::uint64_t()>;    // monotonic; UINT64_MAX: none
+  using OnDeadline = std::function<void(std::uint64_t)>;  // with the present time
+
+  // A registered descriptor, until it is destroyed or reset, which must happen before the descriptor is closed and
+  // before the loop ends. No callback comes after that, not even of events that were already received.
+  class Watch {
+   public:
+    Watch() = default;
+    Watch(Watch&& other) noexcept { *this = std::move(other); }
+    Watch& operator=(Watch&& other) noexcept;
+    ~Watch() { reset(); }
+
+    void reset();
+    [[nodiscard]] bool is_active() const { return loop_ != nullptr; }
+    [[nodiscard]] Status change(Interest interest);
+
+   private:
+    friend class EventLoop;
+    Watch(EventLoop& loop, std::uint64_t key, int fd) : loop_(&loop), key_(key), fd_(fd) {}
+
+    EventLoop* loop_ = nullptr;  // null: nothing is registered
+    std::uint64_t key_ = 0;
+    int fd_ = -1;
+  };
+
+  explicit EventLoop(os::Poller poller) : poller_(std::move(poller)) {}
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  // The callback may register and reset watches, its own included.
+  [[nodiscard]] Result<Watch> watch(int fd, Interest interest, Callback callback);
+
+  // Registers somebody who has work at certain times, for as long as the loop is used. There are a few of them, and
+  // each is asked for its next deadline before every wait. A heap of timers would not fit: the deadline of the store
+  // changes with nearly every request, so that each would pay for moving a timer that hardly ever fires, and some of
+  // its deadlines are counted from the present ("soon again, as long as something is queued").
+  void add_deadline(NextDeadline next_ns, OnDeadline on_deadline);
+
+  // Waits until a descriptor is ready or the first deadline has come, and calls back for what is ready.
+  [[nodiscard]] Status dispatch();
+  // Calls everybody whose deadline has come, in the order of their registration.
+  void run_due();
+  // The next event is expected at once: the next wait polls briefly before the thread sleeps.
+  void expect_event() { expects_event_ = true; }
+
+ private:
+  using Callbacks = std::unordered_map<std::uint64_t, Callback>;
+  struct Timed {
+    NextDeadline next_ns;
+    OnDeadline on_deadline;
+  };
+
+  [[nodiscard]] std::uint64_t next_deadline_ns() const;
+  [[nodiscard]] Result<std::vector<os::Ready>> wait();
+  void remove(std::uint64_t key, int fd);
+
+  os::Poller poller_;
+  Callbacks callbacks_;            // by key
+  std::uint64_t next_key_ = 1;     // never reused, so an event cannot reach the next owner of its descriptor's number
+  std::uint64_t running_key_ = 0;  // of the callback being called; 0: none
+  Callbacks::node_type removed_;   // that callback, if it removed itself, until it returns
+  std::vector<Timed> timed_;
+  bool expects_event_ = false;
+  os::SpinGate polls_{50'000};  // nanoseconds
+};
+
+}  // namespace entrepot

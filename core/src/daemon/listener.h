@@ -1,0 +1,56 @@
+// Listener: accepts connections, and keeps the store's address alive.
+//
+//   idle ──start()──▶ listening ──no descriptors are left──▶ paused ──a tenth of a second──▶ listening
+//                         └──stop()──▶ stopped ◀──stop()──────┘
+//
+// While it is paused or stopped, connections wait in the socket's queue. The keeper holds the socket too, so what this
+// daemon does not accept, the next one does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/status.h"
+#include "daemon/address.h"
+#include "daemon/event_loop.h"
+#include "daemon/keeper_link.h"
+#include "os/socket.h"
+#include "os/unique_fd.h"
+
+namespace entrepot {
+
+// Guarded by the daemon's thread.
+class Listener {
+ public:
+  using Accepted = std::function<void(UniqueFd, const os::PeerCredentials&)>;
+
+  // The link holds the socket. Loop and link must outlive it.
+  Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  [[nodiscard]] Status start();
+  void stop();  // for good
+
+ private:
+  [[nodiscard]] Status watch();
+  void accept_all();
+  void pause(const Status& why);
+  void resume();
+  void replace_socket(UniqueFd replacement);
+  [[nodiscard]] int socket() const { return link_.fd({DescriptorKind::kListenSocket, 0}); }
+  [[nodiscard]] std::uint64_t next_deadline_ns() const;
+  void on_deadline(std::uint64_t now_ns);
+
+  EventLoop& loop_;
+  KeeperLink& link_;
+  AddressWatch address_;
+  Accepted accepted_;
+  EventLoop::Watch watch_;             // of the socket; active while listening
+  std::uint64_t resume_at_ns_ = 0;     // 0: not paused
+  std::uint64_t silent_until_ns_ = 0;  // pauses are not logged before that
+  bool stopped_ = false;
+};
+
+}  // namespace entrepot

@@ -1,0 +1,184 @@
+#include "daemon/object_requests.h"
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace entrepot {
+
+namespace {
+
+// The strings stay in `object`.
+SealSpec spec_of(const SealObject& object) {
+  SealSpec spec;
+  spec.id = object.id;
+  spec.session = object.session;
+  spec.replace = object.replace != 0;
+  spec.blobs.reserve(object.blobs.size());
+  for (const NewBlob& blob : object.blobs)
+    spec.blobs.push_back({blob.segment, blob.offset, blob.length});
+  spec.buffers.reserve(object.buffers.size());
+  for (const SealBuffer& buffer : object.buffers) {
+    spec.buffers.push_back({buffer.blob, buffer.generation, buffer.offset, buffer.length});
+  }
+  spec.tree = object.tree;
+  spec.payload = object.payload;
+  spec.name = object.name;
+  spec.locality_set = object.locality_set;
+  spec.consumers = object.consumers;
+  return spec;
+}
+
+}  // namespace
+
+void ObjectRequests::lease(Request& request) {
+  LeaseRequest body;
+  if (!request.read(body)) return;
+  const std::optional<HeldRequest> held = request.hold();
+  if (!held) return;
+  store_.lease(request.origin(), body.min_bytes, body.want_bytes, body.timeout_ms,
+               [this, held = *held](Result<LeaseGrant> granted) {
+                 if (!granted.is_ok()) return held.refuse(granted.status());
+                 std::vector<UniqueFd> fds;
+                 if (granted->first) {
+                   auto fd = segments_.writable(granted->segment, granted->generation);
+                   if (!fd.is_ok()) return held.refuse(fd.status());
+                   fds.push_back(fd.take());
+                 }
+                 LeaseReply reply;
+                 reply.segment = granted->segment;
+                 reply.segment_generation = granted->generation;
+                 reply.segment_bytes = granted->segment_bytes;
+                 reply.offset = granted->offset;
+                 reply.length = granted->length;
+                 reply.kind = granted->kind;
+                 held.reply(reply, std::move(fds));
+               });
+}
+
+void ObjectRequests::unlease(Request& request) {
+  UnleaseRequest body;
+  if (!request.read(body)) return;
+  request.answer(store_.unlease(request.client(), body.segment, body.offset, body.length, body.done_with_segment != 0));
+}
+
+void ObjectRequests::segment(Request& request) {
+  SegmentRequest body;
+  if (!request.read(body)) return;
+  const SegmentPool& pool = store_.pool();
+  if (!pool.is_live(body.segment)) {
+    return request.answer(Status(Code::kInvalidArgument, concat("there is no segment ", body.segment)));
+  }
+  const std::uint32_t generation = pool.generation(body.segment);
+  if (body.writable != 0 && !pool.is_writer(body.segment, request.client())) {
+    return request.answer(Status(Code::kAccessDenied, concat("segment ", body.segment, " is not leased to client ",
+                                                             request.client(), ", so it may only be read")));
+  }
+  auto fd =
+      body.writable != 0 ? segments_.writable(body.segment, generation) : segments_.read_only(body.segment, generation);
+  if (!fd.is_ok()) return request.answer(fd.status());
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(fd).value());
+  request.reply(SegmentReply{body.segment, generation, pool.bytes(body.segment)}, std::move(fds));
+}
+
+void ObjectRequests::seal(Request& request) {
+  SealRequest body;
+  if (!request.read(body) || !request.within_batch(body.objects.size())) return;
+  SealReply reply;
+  reply.results.reserve(body.objects.size());
+  for (const SealObject& object : body.objects) {
+    if (const Status sound = Request::check_text("name", object.name); !sound.is_ok()) {
+      reply.results.push_back({sound.code(), sound.message(), 0, 0});
+      continue;
+    }
+    const SealOutcome outcome = store_.seal(request.client(), spec_of(object));
+    reply.results.push_back({outcome.status.code(), outcome.status.message(), outcome.slot, outcome.generation});
+  }
+  request.reply(reply);
+}
+
+void ObjectRequests::lookup(Request& request) {
+  LookupRequest body;
+  if (!request.read(body) || !request.within_batch(body.ids.size())) return;
+  const std::optional<HeldRequest> held = request.hold(kWaiterCost + body.ids.size());
+  if (!held) return;
+  store_.lookup(request.origin(), std::move(body.ids), body.timeout_ms, body.load_ms,
+                [held = *held](const std::vector<LookupOutcome>& found) {
+                  LookupReply reply;
+                  reply.results.reserve(found.size());
+                  for (const LookupOutcome& outcome : found)
+                    reply.results.push_back({outcome.code, outcome.slot, outcome.generation,
+                                             static_cast<std::uint8_t>(outcome.resident ? 1 : 0), outcome.message});
+                  held.reply(reply);
+                });
+}
+
+void ObjectRequests::remove(Request& request) {
+  DeleteRequest body;
+  if (!request.read(body) || !request.within_batch(body.ids.size())) return;
+  request.reply(DeleteReply{store_.remove(body.ids)});
+}
+
+void ObjectRequests::evict(Request& request) {
+  EvictRequest body;
+  if (!request.read(body) || !request.within_batch(body.ids.size())) return;
+  EvictReply reply;
+  for (const Status& status : store_.evict(body.ids))
+    reply.results.push_back({status.code(), status.message()});
+  request.reply(reply);
+}
+
+void ObjectRequests::hint(Request& request) {
+  HintRequest body;
+  if (!request.read(body) || !request.within_batch(body.ids.size())) return;
+  const HintSpec spec{body.changed, body.priority, body.pinned != 0, body.locality_set, body.recompute_ns};
+  PerObjectReply reply;
+  for (const Status& status : store_.hint(body.ids, spec))
+    reply.results.push_back({status.code(), status.message(), 0});
+  request.reply(reply);
+}
+
+void ObjectRequests::consumed(Request& request) {
+  ConsumedRequest body;
+  if (!request.read(body) || !request.within_batch(body.ids.size())) return;
+  PerObjectReply reply;
+  for (const Result<std::uint32_t>& left : store_.consumed(body.ids, body.consumer)) {
+    if (left.is_ok()) {
+      reply.results.push_back({Code::kOk, {}, *left});
+    } else {
+      reply.results.push_back({left.status().code(), left.status().message(), 0});
+    }
+  }
+  request.reply(reply);
+}
+
+void ObjectRequests::list(Request& request) {
+  ListRequest body;
+  if (!request.read(body)) return;
+  ListQuery query;
+  query.all_sessions = body.all_sessions != 0;
+  query.session = body.session;
+  query.pattern = std::move(body.pattern);
+  query.cursor = body.cursor;
+  query.limit = body.limit;
+  request.answer(store_.list_json(query));
+}
+
+void ObjectRequests::info(Request& request) {
+  InfoRequest body;
+  if (request.read(body)) request.answer(store_.info_json(body.id));
+}
+
+void ObjectRequests::wait_provisioned(Request& request) {
+  WaitRequest body;
+  if (!request.read(body)) return;
+  const std::optional<HeldRequest> held = request.hold();
+  if (!held) return;
+  store_.wait_provisioned(request.origin(), body.timeout_ms, [held = *held](const Status& done) {
+    if (!done.is_ok()) return held.refuse(done);
+    held.reply(Empty{});
+  });
+}
+
+}  // namespace entrepot

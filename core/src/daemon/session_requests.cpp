@@ -1,0 +1,83 @@
+#include "daemon/session_requests.h"
+
+#include "base/text.h"
+
+namespace entrepot {
+
+void SessionRequests::open_session(Request& request) {
+  OpenSessionRequest body;
+  if (!request.read(body) || !request.is_text("scope", body.scope) || !request.is_text("session's name", body.session))
+    return;
+  const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
+  const auto opened =
+      store_.open_session(request.owner(), body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
+  if (!opened.is_ok()) return request.answer(opened.status());
+  if (body.deletes_consumed != 0) {
+    const Status set = store_.set_deletes_consumed(*opened, body.deletes_consumed == 2);
+    if (!set.is_ok()) return request.answer(set);
+  }
+  request.reply(OpenSessionReply{*opened, 0});
+}
+
+void SessionRequests::close_session(Request& request) {
+  CloseSessionRequest body;
+  if (request.read(body)) request.answer(store_.close_session(request.owner(), body.session));
+}
+
+void SessionRequests::remove_session(Request& request) {
+  RemoveSessionRequest body;
+  if (request.read(body)) request.answer(store_.remove_session(body.scope, body.session));
+}
+
+void SessionRequests::remove_unused(Request& request) {
+  RemoveUnusedRequest body;
+  if (!request.read(body)) return;
+  const auto outcome = store_.remove_unused_session(body.scope, body.session, body.last_used_unix_ns);
+  if (!outcome.is_ok()) return request.answer(outcome.status());
+  request.reply(RemoveUnusedReply{static_cast<std::uint8_t>(outcome->removed ? 1 : 0), outcome->opened_by});
+}
+
+void SessionRequests::define_set(Request& request) {
+  DefineSetRequest body;
+  if (!request.read(body) || !request.is_text("locality set's name", body.name)) return;
+  const SetChange change{body.changed, SetAttributes::unpack(body.attributes)};
+  if (change.attributes.pack() != body.attributes) {
+    return request.answer(
+        Status(Code::kInvalidArgument,
+               concat("the attributes of the locality set have a value that this daemon does not support, or a ",
+                      "priority outside the range ", kMinPriority, " to ", kMaxPriority)));
+  }
+  const Result<SetGrant> granted = store_.define_set(body.session, body.name, body.set, change);
+  if (!granted.is_ok()) return request.answer(granted.status());
+  request.reply(DefineSetReply{granted->handle, granted->attributes.pack()});
+}
+
+void SessionRequests::list_sets(Request& request) {
+  ListSetsRequest body;
+  if (request.read(body)) request.answer(store_.sets_json(body.session));
+}
+
+void SessionRequests::bind_name(Request& request) {
+  NameRequest body;
+  if (!request.read(body) || !request.is_text("name", body.name)) return;
+  request.answer(store_.bind_name(body.session, body.name, body.id, body.replace != 0));
+}
+
+void SessionRequests::resolve_name(Request& request) {
+  NameRequest body;
+  if (!request.read(body)) return;
+  const std::optional<HeldRequest> held = request.hold();
+  if (!held) return;
+  store_.resolve_name(request.origin(), body.session, body.name, body.timeout_ms,
+                      [held = *held](const Result<NameOutcome>& found) {
+                        if (!found.is_ok()) return held.refuse(found.status());
+                        held.reply(NameReply{found->id, found->generation});
+                      });
+}
+
+void SessionRequests::unbind_name(Request& request) {
+  NameRequest body;
+  if (request.read(body)) request.answer(store_.unbind_name(body.session, body.name));
+}
+
+}  // namespace entrepot
