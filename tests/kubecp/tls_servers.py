@@ -22,6 +22,29 @@ SECONDS = 30.0
 PROXY_VARIABLES = [
     name for variable in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY") for name in (variable, variable.lower())
 ]
+# NO_PROXY, a server, and whether kubectl goes through the proxy of the environment.
+PROXY_EXCEPTIONS = [
+    ("", "https://api.example", True),
+    ("*", "https://api.example", False),
+    ("other.example, api.example", "https://api.example", False),
+    ("example", "https://api.example", False),
+    (".example", "https://API.example", False),
+    ("*.example", "https://api.example", False),
+    (".api.example", "https://api.example", True),
+    ("pi.example", "https://api.example", True),
+    ("api.example:443", "https://api.example", False),
+    ("api.example:6443", "https://api.example", True),
+    ("10.0.0.0/8", "https://10.96.0.1:6443", False),
+    ("10.0.0.0/16", "https://10.96.0.1:6443", True),
+    ("10.96.0.1", "https://10.96.0.1:6443", False),
+    ("fd00::/8", "https://[fd00::1]", False),
+    ("fd00::1", "https://[fd00::1]", False),
+    ("[fd00::1]:443", "https://[fd00::1]", False),
+    ("fd00::2", "https://[fd00::1]", True),
+    ("", "https://localhost:6443", False),
+    ("", "https://[::1]", False),
+    ("", "http://api.example", False),
+]
 
 
 class LoopbackServer:
@@ -83,6 +106,12 @@ class Cluster(LoopbackServer):
         context.load_verify_locations(self._authority.file)
         context.verify_mode = ssl.CERT_OPTIONAL
         super().__init__(Handler, context)
+
+    def presented(self) -> list[tuple[str | None, str | None]]:
+        """Of each request, the Authorization header and the name in the client certificate; forgets the requests."""
+        found = [(headers["Authorization"], name) for headers, name in self.requests]
+        self.requests.clear()
+        return found
 
     def certificate(self, user: str) -> dict[str, str]:
         """A client certificate in the form in which exec plugins print it."""

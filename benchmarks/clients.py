@@ -1,0 +1,173 @@
+"""``python -m benchmarks clients``: our client of the Kubernetes API beside the official one, for decisions 11 and 12.
+
+Each figure is of a new process. The server is a process too, answers over TLS on loopback, and remembers nothing, so
+the rates are those of a client with a server that costs little. Memory is resident, without that of the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from benchmarks.checkpoints import own_store
+from benchmarks.client_worker import OBJECTS
+from benchmarks.figures import median
+from benchmarks.machine import commit, machine
+from benchmarks.text import bytes_text, grid, time_text
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTED = 10_000
+SECONDS = 600
+CLIENTS = {
+    "ours": "ours",
+    "urllib3": "ours, over urllib3",
+    "official": "official",
+    "asyncio": "official, asyncio",
+}
+
+
+def add_clients(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``clients``."""
+    parser = commands.add_parser("clients", help="clients of the Kubernetes API: imports, memory, requests")
+    parser.add_argument("--rounds", type=int, default=5, help="default 5; medians are printed")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, and print a table."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="entrepot-bench-")))
+        url = stack.enter_context(_server(folder))
+        store = stack.enter_context(own_store(folder / "store", 64))
+        for number in range(OBJECTS):
+            store.put(bytes(100), name=f"object-{number}")
+        measured: dict[str, dict[str, list[dict[str, float]]]] = {}
+        for _ in range(arguments.rounds):  # interleaved
+            for client in CLIENTS:
+                for work in ["import"] if client == "asyncio" else ["import", "publish", "apply", "list"]:
+                    figures = _work(client, work, url, folder, store.address)
+                    measured.setdefault(client, {}).setdefault(work, []).append(figures)
+    middle = {
+        client: {work: {name: median([row[name] for row in rows]) for name in rows[0]} for work, rows in works.items()}
+        for client, works in measured.items()
+    }
+    print(_table(middle))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": machine(), "commit": commit(), "clients": middle}, indent=1))
+    return 0
+
+
+def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
+    head = ["client", "import", "memory", f"publisher of {OBJECTS} objects", "its processor time"]
+    head += ["one apply, processor time", "applies per second", f"list of {LISTED}, processor time", "peak grows by"]
+    rows = []
+    for client, works in figures.items():
+        row = [CLIENTS[client], time_text(works["import"]["import"]), bytes_text(works["import"]["memory"])]
+        if "apply" in works:
+            publish, apply, listed = works["publish"], works["apply"], works["list"]
+            row += [bytes_text(publish["memory"]), time_text(publish["processor"])]
+            row += [time_text(apply["each"]), f"{apply['per second']:.0f}"]
+            row += [time_text(listed["processor"]), bytes_text(listed["peak grows by"])]
+        rows.append(row + [""] * (len(head) - len(row)))
+    return grid(head, rows)
+
+
+def _work(client: str, work: str, url: str, folder: Path, address: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.client_worker", client, work, url, str(folder / "ca.crt"), address]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{client}, {work}: {done.stderr[-2000:]}")
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    """An API server in a process of its own; yields its URL."""
+    sys.path.insert(0, str(ROOT / "tests" / "kubecp"))
+    from kubecp_keys import Authority
+
+    Authority(folder).server("server", ["api.example"])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.clients", str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+def _listed(begin: int, count: int, total: int) -> dict[str, Any]:
+    items = [
+        {
+            "metadata": {
+                "name": f"{number:040x}",
+                "labels": {"a": "b"},
+                "resourceVersion": "1",
+                "uid": f"{number:036x}",
+            },
+            "spec": {"objectID": f"{number:040x}", "node": "node-a", "names": [f"name-{number}"], "note": "x" * 1000},
+        }
+        for number in range(begin, min(begin + count, total))
+    ]
+    rest = {"continue": str(begin + count)} if begin + count < total else {}
+    return {"items": items, "metadata": {"resourceVersion": "1", **rest}}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # head and body in one write, or Nagle's algorithm is what is measured
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
+        if parts.path.startswith("/api/v1/nodes/"):
+            self._respond({"metadata": {"name": "node-a", "uid": "u"}})
+            return
+        total = LISTED if parts.path == "/apis/x/v1/things" else 0
+        self._respond(_listed(int(query.get("continue", ["0"])[0]), int(query.get("limit", ["500"])[0]), total))
+
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body["metadata"] |= {"uid": "u", "generation": 1, "resourceVersion": "1"}
+        self._respond(body)
+
+    def _respond(self, content: Any) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing."""
+
+
+def _serve(folder: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    print(f"https://127.0.0.1:{server.server_address[1]}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))
