@@ -111,6 +111,24 @@ def test_a_connection_that_breaks_is_followed_by_another(
     wait_until(lambda: following.informer.problem is None, "the problem to be over")
 
 
+def test_a_watch_that_falls_silent_is_resumed(
+    script: ScriptedApiServer,
+    follow: Callable[..., WatchedCollection],
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("entrepot_operator.kubernetes.api.SILENCE_SECONDS", 0.2)
+    script.lists = [[{"items": [thing("a", 1)]}]]
+    following = follow()  # the scripted server says nothing at all in a watch without events
+    wait_until(lambda: len(script.watch_queries) > 1, "the second watch")
+    assert [query["resourceVersion"] for query in script.watch_queries[:2]] == ["10", "10"]
+    assert all(query["allowWatchBookmarks"] == "true" for query in script.watch_queries)
+    assert script.listed == 1
+    assert [query["limit"] for query in script.list_queries] == ["500"]
+    assert isinstance(following.errors[0], ClusterUnavailable)
+    assert "timed out" in str(following.errors[0])
+
+
 def test_a_forbidden_watch_is_reported_once(
     script: ScriptedApiServer, follow: Callable[..., WatchedCollection], wait_until: Callable[..., None]
 ) -> None:
