@@ -98,8 +98,9 @@ def _official(server: str, ca_file: str) -> Any:
 
     from entrepot_operator.kubernetes.errors import refused
     from kubernetes import client
+    from kubernetes.client.exceptions import ApiException
 
-    configuration = client.Configuration(host=server, api_key={"BearerToken": f"Bearer {TOKEN}"})
+    configuration: Any = client.Configuration(host=server, api_key={"BearerToken": f"Bearer {TOKEN}"})
     configuration.ssl_ca_cert = ca_file
     configuration.tls_server_name = configuration.assert_hostname = "api.example"
     connection = client.ApiClient(configuration)
@@ -115,7 +116,7 @@ def _official(server: str, ca_file: str) -> Any:
                     _return_http_data_only=True,
                     _request_timeout=15,
                 )
-            except client.exceptions.ApiException as error:
+            except ApiException as error:
                 raise refused(method, path, int(error.status or 0), json.loads(error.body or "{}")) from error
 
         def get(self, path: str) -> Any:
