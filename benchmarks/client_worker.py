@@ -42,6 +42,9 @@ def main(client: str, work: str, server: str, ca_file: str, address: str) -> Non
         elif work == "list":
             names = api.list_into(lambda items: {item["metadata"]["name"] for item in items}, "/apis/x/v1/things")
             figures |= {"objects": len(names), "peak grows by": _memory("VmHWM") - before}
+        elif work == "hold":
+            kept = _hold(client, api, server)
+            figures |= {"objects": len(kept), "grows by": _memory("VmRSS") - before}
         figures["processor"] = time.process_time() - begin
     print(json.dumps({**figures, "memory": _memory("VmRSS") - _memory("RssShmem")}))
 
@@ -159,6 +162,34 @@ def _publish(api: Any, address: str) -> int:
     identity = PublisherIdentity("node-a", "default")
     publisher = Publisher(api, lambda: entrepot.connect(address), identity, NAMESPACE, limits)
     return publisher.publish_all(300).desired
+
+
+def _hold(client: str, api: Any, server: str) -> Any:
+    """Everything published, as an operator keeps it: in our index, or in the cache of the official informer.
+
+    That informer cannot list custom resources by itself, so its cache is filled for it.
+    """
+    if client == "official":
+        from kubernetes.informer.cache import ObjectCache
+
+        cache = ObjectCache(key_func=lambda item: item["metadata"]["name"])
+        cache._replace_all(api.read_all(f"/apis/entrepot.dev/v1alpha1/namespaces/{NAMESPACE}/localobjects"))
+        return cache.list_keys()
+    from datetime import datetime, timezone
+
+    from entrepot_operator.controller.cache.cluster_cache import ClusterCache
+    from entrepot_operator.controller.work_queue import WorkQueue
+    from entrepot_operator.kubernetes.api import Api
+
+    cluster = ClusterCache(NAMESPACE, lambda: Api(api.access), WorkQueue(), lambda: datetime.now(timezone.utc))
+    informer = cluster.informers["localobjects"]
+    informer.start()
+    end = time.monotonic() + 60
+    while not informer.synced:
+        if informer.problem is not None or time.monotonic() > end:
+            raise RuntimeError(f"the objects were not read: {informer.problem}")
+        time.sleep(0.01)
+    return cluster.index
 
 
 def _thing(number: int) -> dict[str, Any]:

@@ -31,11 +31,20 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 LISTED = 10_000
 SECONDS = 600
+INSTANCE = "0f" * 16
 CLIENTS = {
     "ours": "ours",
     "urllib3": "ours, over urllib3",
     "official": "official",
     "asyncio": "official, asyncio",
+}
+
+
+WORKS = {
+    "ours": ["import", "publish", "apply", "list", "hold"],
+    "urllib3": ["import", "publish", "apply", "list"],
+    "official": ["import", "publish", "apply", "list", "hold"],
+    "asyncio": ["import"],
 }
 
 
@@ -58,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         measured: dict[str, dict[str, list[dict[str, float]]]] = {}
         for _ in range(arguments.rounds):  # interleaved
             for client in CLIENTS:
-                for work in ["import"] if client == "asyncio" else ["import", "publish", "apply", "list"]:
+                for work in WORKS[client]:
                     figures = _work(client, work, url, folder, store.address)
                     measured.setdefault(client, {}).setdefault(work, []).append(figures)
     middle = {
@@ -74,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
     head = ["client", "import", "memory", f"publisher of {OBJECTS} objects", "its processor time"]
     head += ["one apply, processor time", "applies per second", f"list of {LISTED}, processor time", "peak grows by"]
+    head += [f"{LISTED} objects kept"]
     rows = []
     for client, works in figures.items():
         row = [CLIENTS[client], time_text(works["import"]["import"]), bytes_text(works["import"]["memory"])]
@@ -82,6 +92,7 @@ def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
             row += [bytes_text(publish["memory"]), time_text(publish["processor"])]
             row += [time_text(apply["each"]), f"{apply['per second']:.0f}"]
             row += [time_text(listed["processor"]), bytes_text(listed["peak grows by"])]
+            row += [bytes_text(works["hold"]["grows by"])] if "hold" in works else [""]
         rows.append(row + [""] * (len(head) - len(row)))
     return grid(head, rows)
 
@@ -113,20 +124,41 @@ def _server(folder: Path) -> Iterator[str]:
         process.wait(SECONDS)
 
 
-def _listed(begin: int, count: int, total: int) -> dict[str, Any]:
-    items = [
-        {
-            "metadata": {
-                "name": f"{number:040x}",
-                "labels": {"a": "b"},
-                "resourceVersion": "1",
-                "uid": f"{number:036x}",
-            },
-            "spec": {"objectID": f"{number:040x}", "node": "node-a", "names": [f"name-{number}"], "note": "x" * 1000},
-        }
-        for number in range(begin, min(begin + count, total))
-    ]
+def _object(number: int) -> dict[str, Any]:
+    """A LocalObject with the metadata that an API server returns, about 1.5 KB."""
+    from entrepot.ids import ObjectID
+    from entrepot_operator.kubernetes.objects import API_VERSION, LEASE_LABEL, MANAGED_BY, MANAGER, LocalObject
+
+    node = f"node-{number % 20}"
+    local_object = LocalObject(ObjectID(f"{number:040x}"), node, "main", "lease", INSTANCE, 1, 100, "s", "")
+    spec = local_object.spec()
+    managed = {
+        "manager": "entrepot-publisher",
+        "operation": "Apply",
+        "apiVersion": API_VERSION,
+        "time": "2030-01-01T12:00:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:labels": {LEASE_LABEL: {}}}, "f:spec": {f"f:{key}": {} for key in spec}},
+    }
+    metadata = {
+        "name": local_object.name,
+        "namespace": "stores",
+        "uid": f"{number:036x}",
+        "resourceVersion": str(number),
+        "generation": 1,
+        "creationTimestamp": "2030-01-01T12:00:00Z",
+        "labels": {MANAGED_BY: MANAGER, LEASE_LABEL: "lease"},
+        "ownerReferences": [{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": "lease", "uid": "u"}],
+        "managedFields": [managed],
+    }
+    condition = {"type": "Available", "status": "True", "reason": "InMemory", "message": "in the memory of the store"}
+    status = {"state": "InMemory", "conditions": [condition]}
+    return {"apiVersion": API_VERSION, "kind": "LocalObject", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _page(begin: int, count: int, total: int) -> dict[str, Any]:
     rest = {"continue": str(begin + count)} if begin + count < total else {}
+    items = [_object(number) for number in range(begin, min(begin + count, total))]
     return {"items": items, "metadata": {"resourceVersion": "1", **rest}}
 
 
@@ -140,8 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
         if parts.path.startswith("/api/v1/nodes/"):
             self._respond({"metadata": {"name": "node-a", "uid": "u"}})
             return
-        total = LISTED if parts.path == "/apis/x/v1/things" else 0
-        self._respond(_listed(int(query.get("continue", ["0"])[0]), int(query.get("limit", ["500"])[0]), total))
+        total = 0 if "labelSelector" in query or "watch" in query else LISTED  # a new publisher has none of them
+        self._respond(_page(int(query.get("continue", ["0"])[0]), int(query.get("limit", ["500"])[0]), total))
 
     def do_PATCH(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
