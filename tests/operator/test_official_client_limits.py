@@ -6,6 +6,7 @@ those decisions again.
 
 from __future__ import annotations
 
+import pkgutil
 import socket
 import subprocess
 import sys
@@ -120,6 +121,15 @@ def test_only_ours_bounds_how_long_a_server_may_ask_to_wait(server: Any) -> None
     assert time.monotonic() - begin > 0.9
 
 
+def test_only_ours_reads_no_answer_without_end(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "MAX_ANSWER_BYTES", 1 << 16)
+    server.put("/api/v1/nodes/large", {"metadata": {"name": "large", "annotations": {"note": "x" * (1 << 20)}}})
+    with pytest.raises(ClusterUnavailable, match="exceeds 65536 bytes"):
+        server.api(patience=0).get("/api/v1/nodes/large")
+    nodes = official.client.CoreV1Api(official.client.ApiClient(official.client.Configuration(host=server.url)))
+    assert len(nodes.read_node("large", _request_timeout=SECONDS).metadata.annotations["note"]) == 1 << 20
+
+
 def test_only_ours_ends_a_program_that_hangs(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_credentials, "PLUGIN_SECONDS", 0.2)
     config = cluster.kubeconfig(user=official_plugin(tmp_path, {"token": "t"}))
@@ -181,9 +191,19 @@ def test_only_our_informer_reads_in_pages_asks_for_bookmarks_and_notices_silence
 
 
 def test_only_our_leader_hands_over_at_once() -> None:
+    from kubernetes.leaderelection import resourcelock
     from kubernetes.leaderelection.leaderelection import LeaderElection
 
     assert not [name for name in dir(LeaderElection) if "release" in name or "stop" in name]
+    assert [module.name for module in pkgutil.iter_modules(resourcelock.__path__)] == ["configmaplock"], "no Lease"
+
+
+def test_the_official_client_with_asyncio_watches_nothing() -> None:
+    import kubernetes.aio
+
+    parts = {module.name for module in pkgutil.iter_modules(kubernetes.aio.__path__)}
+    assert {"client", "config"} <= parts
+    assert not {"informer", "leaderelection", "watch"} & parts
 
 
 # What each costs.
