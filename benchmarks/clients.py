@@ -52,6 +52,7 @@ def add_clients(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``clients``."""
     parser = commands.add_parser("clients", help="clients of the Kubernetes API: imports, memory, requests")
     parser.add_argument("--rounds", type=int, default=5, help="default 5; medians are printed")
+    parser.add_argument("--only", nargs="+", choices=list(CLIENTS), default=list(CLIENTS), help="default: all")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.set_defaults(run=run)
 
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             store.put(bytes(100), name=f"object-{number}")
         measured: dict[str, dict[str, list[dict[str, float]]]] = {}
         for _ in range(arguments.rounds):  # interleaved
-            for client in CLIENTS:
+            for client in arguments.only:
                 for work in WORKS[client]:
                     figures = _work(client, work, url, folder, store.address)
                     measured.setdefault(client, {}).setdefault(work, []).append(figures)

@@ -20,6 +20,7 @@ from entrepot_operator.kubernetes import credentials, proxies
 from entrepot_operator.kubernetes.api import Api
 from entrepot_operator.kubernetes.credentials import find
 from official_client import (
+    VERSION,
     OfficialClient,
     ask_official,
     ask_official_aio,
@@ -278,15 +279,12 @@ def test_only_ours_takes_the_current_context_of_the_first_file(
 # What only ours does: the route.
 
 
-@pytest.mark.parametrize(
-    ("ask", "is_used"), [(ask_ours, True), (ask_official, False), (ask_official_aio, True)], ids=["ours", "", "aio"]
-)
-def test_the_official_client_with_threads_goes_around_the_proxy_of_the_kubeconfig(
-    cluster: Cluster, proxy: HttpProxy, ask: Ask, is_used: bool
-) -> None:
+@ALL
+def test_the_proxy_of_the_kubeconfig_is_used(cluster: Cluster, proxy: HttpProxy, ask: Ask) -> None:
     ask(cluster.kubeconfig({"proxy-url": proxy.url}))
     assert len(cluster.requests) == 1
-    assert bool(proxy.tunnels) == is_used
+    # The official client with threads asked the server directly before version 37.
+    assert bool(proxy.tunnels) == (ask is not ask_official or VERSION >= 37)
 
 
 def test_only_ours_reads_the_proxy_variables_as_kubectl_does(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,21 +296,21 @@ def test_only_ours_reads_the_proxy_variables_as_kubectl_does(cluster: Cluster, m
         assert (proxies.from_environment(url) is not None) == through
         if theirs != through:
             different.append((excepted, url))
-    assert different == [
+    assert set(different) >= {
         ("*.example", "https://api.example"),
         (".api.example", "https://api.example"),
         ("api.example:443", "https://api.example"),
-        ("fd00::/8", "https://[fd00::1]"),
         ("[fd00::1]:443", "https://[fd00::1]"),
         ("", "https://localhost:6443"),
         ("", "https://[::1]"),
-        ("", "http://api.example"),
-    ]
+    }
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv("HTTP_PROXY", "http://other:3128")
     ours = proxies.from_environment("https://api.example")
     assert ours is not None
-    assert (ours.host, official.client.Configuration().proxy) == ("proxy", "http://other:3128")
+    assert ours.host == "proxy"
+    if VERSION < 37:
+        assert official.client.Configuration().proxy == "http://other:3128", "although the server is at https://"
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
