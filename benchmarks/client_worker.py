@@ -106,15 +106,21 @@ def _official(server: str, ca_file: str) -> Any:
     configuration: Any = client.Configuration(host=server, api_key={"BearerToken": f"Bearer {TOKEN}"})
     configuration.ssl_ca_cert = ca_file
     configuration.tls_server_name = configuration.assert_hostname = "api.example"
-    connection = client.ApiClient(configuration)
+    connection: Any = client.ApiClient(configuration)
 
     class Official:
         def _ask(self, method: str, path: str, query: list[Any], body: Any = None, kind: str = "") -> Any:
+            headers = {"Accept": "application/json", "Content-Type": kind or "application/json"}
+            auth = ["BearerToken"]
             try:
+                if hasattr(connection, "param_serialize"):  # from version 37 on
+                    request = connection.param_serialize(method, path, {}, query, headers, body, auth_settings=auth)
+                    answer = connection.call_api(*request, _request_timeout=15)
+                    answer.read()
+                    return connection.response_deserialize(answer, {"200": "object"}).data
                 return connection.call_api(
-                    *(path, method, {}, query, {"Accept": "application/json", "Content-Type": kind}),
-                    body=body,
-                    auth_settings=["BearerToken"],
+                    *(path, method, {}, query, headers, body),
+                    auth_settings=auth,
                     response_types_map={200: "object"},
                     _return_http_data_only=True,
                     _request_timeout=15,
