@@ -8,6 +8,7 @@ import sys
 
 from benchmarks.commands.admission import add_admission
 from benchmarks.commands.checkpoints import add_checkpoints
+from benchmarks.commands.clients import add_clients
 from benchmarks.commands.cluster import add_cluster
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
@@ -32,6 +33,7 @@ def main() -> int:
     add_checkpoints(commands)
     add_placement(commands)
     add_admission(commands)
+    add_clients(commands)
     add_cluster(commands)
     add_policy(commands)
     add_drops(commands)

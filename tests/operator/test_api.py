@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,22 @@ def test_an_answer_that_is_no_json_is_no_answer(server: Any) -> None:
     server.failures = [(200, {}, "<html>a proxy's page</html>")]
     with pytest.raises(ClusterUnavailable, match="a proxy's page"):
         server.api(patience=0).get(NODE)
+
+
+def test_an_answer_without_end_is_not_read(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entrepot_operator.kubernetes.api.MAX_ANSWER_BYTES", 20)
+    with pytest.raises(ClusterUnavailable, match="exceeds 20 bytes"):
+        server.api(patience=0).get(NODE)
+
+
+def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    from entrepot_operator.kubernetes.api import Api
+
+    monkeypatch.setattr("entrepot_operator.kubernetes.api.REQUEST_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterUnavailable, match=r"does not respond.*timed out"):
+            Api(ClusterCredentials(url), patience=0).get(NODE)
 
 
 def test_long_lists_come_in_pages_and_begin_again_when_they_expire(server: Any) -> None:
@@ -210,6 +228,38 @@ def test_certificates_in_a_kubeconfig_become_files_of_the_owner(tmp_path: Path) 
     assert (certificate.read_bytes(), certificate.stat().st_mode & 0o777) == (b"cert", 0o600)
     with pytest.raises(InvalidArgument, match="cannot be used"):
         access.tls()
+
+
+def test_a_token_is_read_anew_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    access = ClusterCredentials("https://a", token_file=file)
+    assert access.headers() == [("Authorization", "Bearer old")]
+    file.write_text("new")
+    assert access.headers() == [("Authorization", "Bearer old")]
+    monkeypatch.setattr("entrepot_operator.kubernetes.credentials.TOKEN_SECONDS", 0.0)
+    assert access.headers() == [("Authorization", "Bearer new")]
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entrepot_operator.kubernetes.exec_credentials.PLUGIN_SECONDS", 0.3)
+    with pytest.raises(InvalidArgument, match=r"login.*cannot be run.*timed out"):
+        find(str(plugin(tmp_path, "import time; time.sleep(30)"))).headers()
+
+
+def test_certificates_are_removed_when_the_process_ends(tmp_path: Path) -> None:
+    user = {"client-certificate-data": base64.b64encode(b"cert").decode()}
+    path = write(tmp_path / "config", users=[{"name": "u", "user": user}])
+    program = (
+        "import os, sys; from entrepot_operator.kubernetes import kubeconfig; "
+        "name = kubeconfig.read(sys.argv[1]).certificate; print(name, os.path.exists(name))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    name, existed = done.stdout.split()
+    assert existed == "True"
+    assert not Path(name).exists()
 
 
 def test_a_program_whose_tokens_are_all_refused_is_given_up(server: Any, tmp_path: Path) -> None:

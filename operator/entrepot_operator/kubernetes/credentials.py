@@ -184,12 +184,12 @@ def find(kubeconfig: str | None = None, context: str | None = None) -> ClusterCr
     Raises:
         InvalidArgument: none is found, or it cannot be used; the message says why.
     """
-    from entrepot_operator.kubernetes import kubeconfig as files
-
     if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG"):
         found = in_cluster()
         if found is not None:
             return found
+    from entrepot_operator.kubernetes import kubeconfig as files  # not in a pod, which has no use for it
+
     return files.read(kubeconfig, context)
 
 

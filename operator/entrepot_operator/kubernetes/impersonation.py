@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from entrepot.errors import InvalidArgument
 
 KEYS = ("as", "as-uid", "as-groups", "as-user-extra")
-_PLAIN = frozenset(b"!#$&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_PLAIN = "!#$&'*+^`|"  # in a header's name, beside what is plain in a URL
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Impersonated:
             found.append(("Impersonate-Uid", self.uid))
         found += [("Impersonate-Group", group) for group in self.groups]
         for key, values in self.extra.items():
-            found += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+            name = f"Impersonate-Extra-{quote(key, safe=_PLAIN)}"  # escaped as Go's client does
+            found += [(name, value) for value in values]
         return found
 
 
@@ -83,8 +85,3 @@ def _texts(values: Any, where: str, key: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
         raise InvalidArgument(f"{where}: {key} must be a list of strings, not {values!r}")
     return tuple(_text(value, where, key) for value in values)
-
-
-def _escaped(key: str) -> str:
-    """Escape a key for a header name, as Go's client does: other bytes become ``%`` and two digits."""
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in key.encode())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ _USER = frozenset({"client-certificate", "client-certificate-data", "client-key"
     *("token", "tokenFile", "exec", "extensions", *impersonation.KEYS)
 }
 _CONTEXT = frozenset({"cluster", "user", "namespace", "extensions"})
+_files = ExitStack()  # of certificates and keys, readable only by the owner, until the process ends
+atexit.register(_files.close)
 _PLUGIN_CONFIG = "client.authentication.k8s.io/exec"  # the cluster extension meant for plugins
 
 
@@ -180,24 +184,11 @@ def _file(user: dict[str, Any], key: str, path: Path) -> str | None:
     """The path of a certificate or key; inline data is written to a file, because OpenSSL reads only files."""
     if user.get(f"{key}-data"):
         content = decoded(user[f"{key}-data"], f"{path}: {key}-data")
-        # It stays until the process ends, readable only by the owner.
-        handle, name = tempfile.mkstemp(prefix="entrepot-", suffix=".pem")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        _remove_at_end(name)
-        return name
+        file = _files.enter_context(tempfile.NamedTemporaryFile(prefix="entrepot-", suffix=".pem"))  # noqa: SIM115
+        file.write(content)
+        file.flush()
+        return file.name
     return str(_beside(path, str(user[key]))) if user.get(key) else None
-
-
-def _remove_at_end(name: str) -> None:
-    import atexit
-    from contextlib import suppress
-
-    def remove() -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-
-    atexit.register(remove)
 
 
 def _beside(path: Path, name: str) -> Path:

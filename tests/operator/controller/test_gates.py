@@ -50,6 +50,15 @@ def test_a_pod_goes_when_all_that_it_requires_is_there() -> None:
     assert [record.reason for record in goes.events] == ["ObjectsAvailable"]
 
 
+def test_a_pod_that_is_being_deleted_or_has_no_gate_of_ours_is_not_held() -> None:
+    deleted = pod({"requires": A})
+    deleted["metadata"]["deletionTimestamp"] = "2030-01-01T12:00:00Z"
+    assert parse_gated_pod(deleted) is None
+    free = pod({"requires": A})
+    free["spec"]["schedulingGates"] = [{"name": "other.dev/gate"}]
+    assert parse_gated_pod(free) is None
+
+
 def test_lost_objects_are_named_in_a_warning() -> None:
     records = decide(gated_pod(requires=f"{A},{B}"), {A: {"n1": 5}, B: {}}, NOW).events
     assert [(record.type, record.reason) for record in records] == [

@@ -2,108 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import socketserver
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from entrepot.errors import AccessDenied, EntrepotError, VersionMismatch
-from entrepot_operator.kubernetes.api import Api
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
 from entrepot_operator.kubernetes.errors import ClusterUnavailable
 from entrepot_operator.kubernetes.informer import Informer, WatchTarget
-
-Event = tuple[str, dict[str, Any]]
-
-
-def thing(name: str, version: int) -> dict[str, Any]:
-    return {"metadata": {"name": name, "resourceVersion": str(version)}}
-
-
-class ScriptedApiServer:
-    """A server that answers lists and watches from a script, in order, and then keeps watches open.
-
-    Attributes:
-        lists: pages of each list, or a status; the last entry is repeated.
-        watches: events of each watch, or a status; watches beyond the last entry are silent.
-        watch_queries: the query of each watch.
-    """
-
-    def __init__(self) -> None:
-        self.lists: list[list[dict[str, Any]] | int] = []
-        self.watches: list[list[Event] | int] = []
-        self.watch_queries: list[dict[str, str]] = []
-        self.listed = 0
-        self._ended = threading.Event()
-        script = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
-                if "things" not in self.path:
-                    self._respond(404, {"kind": "Status", "message": "not found"})
-                elif "watch" in query:
-                    script.watch_queries.append(query)
-                    self._watch(script.watches.pop(0) if script.watches else None)
-                else:
-                    self._list(query)
-
-            def _list(self, query: dict[str, str]) -> None:
-                answer = script.lists[0]
-                if isinstance(answer, int):
-                    if len(script.lists) > 1:
-                        script.lists.pop(0)
-                    self._respond(answer, {"kind": "Status", "message": "no"})
-                    return
-                place = int(query.get("continue", "0"))
-                rest = {"continue": str(place + 1)} if place + 1 < len(answer) else {}
-                if not rest:
-                    script.listed += 1
-                    if len(script.lists) > 1:
-                        script.lists.pop(0)
-                self._respond(200, {**answer[place], "metadata": {"resourceVersion": "10", **rest}})
-
-            def _watch(self, events: list[Event] | int | None) -> None:
-                if isinstance(events, int):
-                    self._respond(events, {"kind": "Status", "code": events, "message": "no"})
-                    return
-                self.send_response_only(200)
-                self.send_header("Connection", "close")
-                self.end_headers()
-                for kind, resource in events or []:
-                    self.wfile.write(json.dumps({"type": kind, "object": resource}).encode() + b"\n")
-                if events is None:
-                    script._ended.wait(30)
-                self.close_connection = True
-
-            def _respond(self, status: int, content: Any) -> None:
-                body = json.dumps(content).encode()
-                self.send_response_only(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def connect(self) -> Api:
-        return Api(ClusterCredentials(f"http://127.0.0.1:{self._server.server_address[1]}"), patience=0)
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+from scripted_api import Event, ScriptedApiServer, thing
 
 
 class RecordingSink:
@@ -203,6 +109,24 @@ def test_a_connection_that_breaks_is_followed_by_another(
     assert script.listed == 1
     assert all(isinstance(error, ClusterUnavailable) for error in following.errors)
     wait_until(lambda: following.informer.problem is None, "the problem to be over")
+
+
+def test_a_watch_that_falls_silent_is_resumed(
+    script: ScriptedApiServer,
+    follow: Callable[..., WatchedCollection],
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("entrepot_operator.kubernetes.api.SILENCE_SECONDS", 0.2)
+    script.lists = [[{"items": [thing("a", 1)]}]]
+    following = follow()  # the scripted server says nothing at all in a watch without events
+    wait_until(lambda: len(script.watch_queries) > 1, "the second watch")
+    assert [query["resourceVersion"] for query in script.watch_queries[:2]] == ["10", "10"]
+    assert all(query["allowWatchBookmarks"] == "true" for query in script.watch_queries)
+    assert script.listed == 1
+    assert [query["limit"] for query in script.list_queries] == ["500"]
+    assert isinstance(following.errors[0], ClusterUnavailable)
+    assert "timed out" in str(following.errors[0])
 
 
 def test_a_forbidden_watch_is_reported_once(

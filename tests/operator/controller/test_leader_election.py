@@ -56,6 +56,23 @@ def test_the_first_leads_and_the_other_waits(server: Any, replicas: tuple[Replic
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
 
 
+def test_leadership_counts_from_before_the_request(server: Any, replicas: tuple[Replica, Replica]) -> None:
+    """The others count from when they see the renewal, which may be as soon as the server has it."""
+    first, _ = replicas
+    begin = first.clock.now
+
+    def be_slow(method: str, *_: Any) -> None:
+        if method != "GET":
+            pass_time(4, first)
+
+    server.refuse = be_slow
+    assert first.step()
+    first.clock.now = begin + 9.9
+    assert first.elector.leading()
+    first.clock.now = begin + 10.1  # two thirds of the lease's duration
+    assert not first.elector.leading()
+
+
 def test_the_other_takes_over_when_the_lease_is_over_and_not_before(replicas: tuple[Replica, Replica]) -> None:
     first, second = replicas
     assert first.step()

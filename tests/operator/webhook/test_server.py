@@ -161,6 +161,32 @@ def test_a_late_decision_becomes_a_warning(start: Callable[..., RunningServer]) 
         release.set()
 
 
+def test_few_requests_are_in_progress_at_a_time(
+    start: Callable[..., RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("entrepot_operator.webhook.server._MAX_CONCURRENT_REQUESTS", 1)
+    others: threading.Event = threading.Event()
+    running_now: list[int] = [0]
+
+    def decide(_: Review, __: bool) -> Decision:
+        running_now[0] += 1
+        if running_now[0] > 1:
+            others.set()
+        others.wait(0.3)  # long enough for another request to get this far
+        running_now[0] -= 1
+        return Decision("unchanged")
+
+    running = start(decide)
+    answers: list[int] = []
+    askers = [threading.Thread(target=lambda: answers.append(running.post(review())[0])) for _ in range(3)]
+    for thread in askers:
+        thread.start()
+    for thread in askers:
+        thread.join(20)
+    assert answers == [200, 200, 200]
+    assert not others.is_set()
+
+
 def test_a_body_that_does_not_come_holds_nobody_up(start: Callable[..., RunningServer]) -> None:
     running = start(nothing, deadline=0.2)
     slow = running.connect()
