@@ -54,7 +54,7 @@ int ServerLoop::run() {
     provisioner_.stop();
     return 0;
   }
-  log_info("shutting down: ", state_.store.objects().count(), " objects are discarded");
+  log_info("shutting down: ", state_.store.parts().catalog.count(), " objects are discarded");
   provisioner_.stop();
   if (spill_ != nullptr) spill_->discard_all();
   clear_address(state_.link.fd({DescriptorKind::kAddressLock, 0}));  // before the keeper ends; also if there is none

@@ -1,80 +1,60 @@
-// Dropping of recomputable objects, and the markers that remain of them.
-#include <algorithm>
-#include <utility>
+#include "store/object/absent_objects.h"
 
 #include "base/text.h"
-#include "os/log.h"
-#include "store/object/object_table.h"
 #include "store/sync_point.h"
 
 namespace entrepot {
 
-bool ObjectTable::drop(std::uint32_t slot) {
-  const std::vector<std::uint32_t> blobs = blobs_of(slot);
-  const auto is_its_own = [&](std::uint32_t blob) {  // I/O on a blob counts as a reference
-    return blobs_.is_resident(blob) && blobs_.copy(blob) == 0 && blobs_.references(blob) == 1;
-  };
-  if (!is_resident(slot) || blobs.empty() || !std::all_of(blobs.begin(), blobs.end(), is_its_own)) return false;
+AbsentObjects::AbsentObjects(ObjectCatalog& catalog, const SessionTable& sessions)
+    : catalog_(&catalog), sessions_(&sessions) {}
 
-  const PinTarget target{slot, directory_.generation(slot)};
-  directory_.mark_evicting(slot);
-  ENTREPOT_SYNC_POINT("drop.marked");
-  if (deps_.pins.scan(std::vector{target})[0] != 0) {
-    directory_.mark_sealed(slot);
-    return false;
-  }
-  directory_.mark_dropped(slot);  // from here on it is gone, also for the next daemon
-  ENTREPOT_SYNC_POINT("drop.dropped");
-  const Slot& entry = directory_.at(slot);
-  index_.remove(entry.id, slot);
-  --sealed_;
-  payload_bytes_ -= entry.payload_bytes;
-  deps_.sessions.drop_object(entry.session, slot, entry.payload_bytes);
-  if (listener_ != nullptr) listener_->object_ended(slot);
-  deps_.consumptions.forget(slot);
-  ENTREPOT_SYNC_POINT("drop.unlinked");
-  for (const std::uint32_t blob : blobs)
-    drop_slot_reference(blob, slot);
-  const Status freed = deps_.records.free(entry.record_offset, entry.record_bytes);
-  if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
-  dropped_[entry.id] = slot;
+void AbsentObjects::add_dropped(std::uint32_t slot) { dropped_[catalog_->directory().at(slot).id] = slot; }
+
+void AbsentObjects::adopt_dropped(std::uint32_t slot) {
+  const Slot& entry = catalog_->directory().at(slot);
+  const bool is_valid =
+      sessions_->is_known(entry.session) && !catalog_->find(entry.id) && dropped_.try_emplace(entry.id, slot).second;
+  if (!is_valid) catalog_->directory().free(slot);
+}
+
+bool AbsentObjects::forget(const IdBytes& id) {
+  const bool was_lost = lost_.erase(id) != 0;
+  const auto it = dropped_.find(id);
+  if (it == dropped_.end()) return was_lost;
+  catalog_->directory().free(it->second);
+  ENTREPOT_SYNC_POINT("dropped.freed");
+  dropped_.erase(it);
   return true;
 }
 
-void ObjectTable::erase_drop_marker(const IdBytes& id) {
-  const auto it = dropped_.find(id);
-  if (it == dropped_.end()) return;
-  directory_.free(it->second);
-  ENTREPOT_SYNC_POINT("dropped.freed");
-  dropped_.erase(it);
-}
-
-void ObjectTable::erase_drop_markers_of(std::uint32_t session) {
+std::vector<IdBytes> AbsentObjects::forget_dropped(std::uint32_t session) {
+  std::vector<IdBytes> forgotten;
   for (auto it = dropped_.begin(); it != dropped_.end();) {
-    if (directory_.at(it->second).session != session) {
+    if (catalog_->directory().at(it->second).session != session) {
       ++it;
       continue;
     }
-    directory_.free(it->second);
-    deps_.names.drop_id(it->first);
+    catalog_->directory().free(it->second);
+    forgotten.push_back(it->first);
     it = dropped_.erase(it);
   }
+  return forgotten;
 }
 
-// Adopts a marker left by an earlier daemon. Call after the sealed objects: one of them may have replaced it.
-void ObjectTable::adopt_dropped(std::uint32_t slot) {
-  const Slot& entry = directory_.at(slot);
-  const bool is_valid =
-      deps_.sessions.is_known(entry.session) && !find(entry.id) && dropped_.try_emplace(entry.id, slot).second;
-  if (!is_valid) directory_.free(slot);
+LookupOutcome AbsentObjects::lookup(const IdBytes& id) const {
+  if (const auto dropped = dropped_.find(id); dropped != dropped_.end()) {
+    return {Code::kObjectDropped, 0, 0, false, drop_reason(dropped->second)};
+  }
+  if (const auto lost = lost_.find(id); lost != lost_.end()) return {Code::kObjectLost, 0, 0, false, lost->second};
+  return {Code::kObjectNotFound, 0, 0, false, {}};
 }
 
-std::string ObjectTable::drop_reason(std::uint32_t slot) const {
-  const Slot& entry = directory_.at(slot);
-  return concat("memory was short, and recomputing it (",
-                format_seconds(RecomputeCode::seconds(directory_.hints(slot).recompute)),
-                ", according to its writer) was expected to cost less than writing its ",
-                format_bytes(entry.payload_bytes), " to disk and reading them back, or writing them failed");
+std::string AbsentObjects::drop_reason(std::uint32_t slot) const {
+  const DirectoryWriter& directory = catalog_->directory();
+  return concat(
+      "memory was short, and recomputing it (", format_seconds(RecomputeCode::seconds(directory.hints(slot).recompute)),
+      ", according to its writer) was expected to cost less than writing its ",
+      format_bytes(directory.at(slot).payload_bytes), " to disk and reading them back, or writing them failed");
 }
 
 }  // namespace entrepot
