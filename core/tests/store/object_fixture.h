@@ -16,7 +16,7 @@
 #include "shm/record_arena.h"
 #include "store/harness.h"
 #include "store/object/blob_table.h"
-#include "store/object/consumers.h"
+#include "store/object/consumer_table.h"
 #include "store/object/object_catalog.h"
 
 namespace entrepot::testing {

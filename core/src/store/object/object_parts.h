@@ -16,7 +16,7 @@
 #include "store/memory/segment_pool.h"
 #include "store/object/absent_objects.h"
 #include "store/object/blob_table.h"
-#include "store/object/consumers.h"
+#include "store/object/consumer_table.h"
 #include "store/object/deferred_frees.h"
 #include "store/object/object_catalog.h"
 #include "store/object/object_manifest.h"
