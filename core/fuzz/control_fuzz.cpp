@@ -70,7 +70,7 @@ void fill(FuzzStore& world) {
       spec.payload = "inline payload";
       spec.buffers = {{kInlineBlob, 0, 0, 6}, {kInlineBlob, 0, 7, 7}};
     } else if (number == 3) {
-      spec.buffers = {{0, store.objects().blobs().generation(0), 100, 50}};
+      spec.buffers = {{0, store.parts().blobs.generation(0), 100, 50}};
     } else {
       spec.blobs = {{grant->segment, offset, 5000}};
       spec.buffers = {{kNewBlobBit, 0, 0, 4000}, {kNewBlobBit, 0, 4000, 1000}};

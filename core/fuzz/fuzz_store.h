@@ -52,9 +52,9 @@ struct FuzzStore {
       store->run_pending();
     }
     require(spill.copies.empty() && spill.manifest.empty(), "no copy is left on disk");
-    require(store->objects().count() == 0 && store->objects().deferred() == 0, "no object is left");
-    require(store->objects().blobs().live() == 0, "no blob is left");
-    require(store->objects().directory().live() == 0, "no slot is left");
+    require(store->parts().catalog.count() == 0 && store->parts().deferred.count() == 0, "no object is left");
+    require(store->parts().blobs.live() == 0, "no blob is left");
+    require(store->parts().catalog.directory().live() == 0, "no slot is left");
     require(store->names().count() == 0, "no name is left");
     require(store->pool().blob_bytes() == 0, "no memory is in use");
     require(store->pool().leased_bytes() == 0, "no memory is leased");

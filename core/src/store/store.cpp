@@ -30,9 +30,12 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       names_(memory),
       clients_(memory),
       pool_(memory, records_, source, budget_, options_),
-      objects_({memory, clock, sessions_, sets_, consumers_, names_, pool_, records_, pins_, spill,
-                options_.no_spill_reason}),
-      pager_(objects_, pool_, pins_, sets_, spill, clock, options_),
+      parts_({memory, clock, sessions_, sets_, consumers_, names_, pool_, records_, pins_, spill,
+              options_.no_spill_reason}),
+      objects_(parts_),
+      residency_(parts_),
+      recovery_(parts_),
+      pager_(parts_, objects_, residency_, pool_, pins_, sets_, spill, clock, options_),
       spill_(spill),
       started_ns_(clock.monotonic_ns()) {
   next_expiry_ns_ = started_ns_ + kExpiryNs;
@@ -40,7 +43,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
   for (const RegionKind kind : kAllRegions)
     memory.region(kind).charge_to(budget_);
   budget_.on_shortage([this](std::uint64_t bytes) { return pool_.reclaim(bytes); });
-  objects_.listen(&pager_);
+  parts_.listener = &pager_;
   pager_.on_changed([this](const IdBytes& id) { notify_changed(id); });
 }
 

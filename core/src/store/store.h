@@ -17,6 +17,9 @@
 #include "shm/control.h"
 #include "store/memory/memory_source.h"
 #include "store/memory/segment_pool.h"
+#include "store/object/object_parts.h"
+#include "store/object/object_recovery.h"
+#include "store/object/object_residency.h"
 #include "store/object/object_table.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
@@ -137,9 +140,10 @@ class Store {
   void run_pending();  // runs pending work: answers leases that now fit, tops up warm memory
   void tick();         // deadlines, rescans, expiry
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
-  [[nodiscard]] bool is_idle() const { return objects_.count() == 0 && clients_.all().empty(); }
+  [[nodiscard]] bool is_idle() const { return parts_.catalog.count() == 0 && clients_.all().empty(); }
 
   [[nodiscard]] const ObjectTable& objects() const { return objects_; }
+  [[nodiscard]] const ObjectParts& parts() const { return parts_; }
   [[nodiscard]] const SegmentPool& pool() const { return pool_; }
   [[nodiscard]] const Pager& pager() const { return pager_; }
   [[nodiscard]] Pager& pager() { return pager_; }
@@ -161,7 +165,7 @@ class Store {
   void expire();
   void sessions_changed();
   void recover_spilled();
-  [[nodiscard]] bool recover_object(const SpilledObject& object, ObjectTable::RecoveredBlobs& adopted_blobs);
+  [[nodiscard]] bool recover_object(const SpilledObject& object, ObjectRecovery::RecoveredBlobs& adopted_blobs);
   void recover_orphaned_copies();
   [[nodiscard]] bool recovered_from_crash() const;
   [[nodiscard]] std::string describe_lost() const;  // appended to "not found"; usually empty
@@ -204,7 +208,10 @@ class Store {
   ClientTable clients_;
   PinScanner pins_;
   SegmentPool pool_;
+  ObjectParts parts_;
   ObjectTable objects_;
+  ObjectResidency residency_;
+  ObjectRecovery recovery_;
   Pager pager_;
   PendingRequests pending_;
   SpillBackend* spill_;

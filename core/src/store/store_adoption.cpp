@@ -14,7 +14,7 @@ Status Store::start_fresh() {
   // removed.
   const bool killed = options_.recovered_from_crash || (spill_ != nullptr && spill_->has_predecessor());
   if (killed) root.flags.fetch_or(kRootRecoveredFromCrash, std::memory_order_relaxed);
-  ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
+  ASSIGN_OR_RETURN(adoption_.objects, recovery_.adopt());
   if (spill_ != nullptr) recover_spilled();
   if (killed) {
     log_warning("the previous store was killed, keeper and daemon: recovered ", adoption_.objects.adopted,
@@ -26,7 +26,7 @@ Status Store::start_fresh() {
 
 // Keeper and daemon died, and all memory with them. Objects with complete copies survive.
 void Store::recover_spilled() {
-  ObjectTable::RecoveredBlobs adopted_blobs;
+  ObjectRecovery::RecoveredBlobs adopted_blobs;
   std::uint32_t latest = 0;
   for (const SpilledObject& object : spill_->recover()) {
     if (!recover_object(object, adopted_blobs)) continue;
@@ -34,7 +34,7 @@ void Store::recover_spilled() {
     if (adoption_.objects.adopted++ == 0 || later > 0) latest = object.generation;
     const std::optional<std::uint32_t> slot = objects_.find(object.id);
     if (!slot) continue;
-    objects_.remember(*slot);
+    parts_.manifest.remember(*slot);
     pager_.track(*slot);
   }
   spill_->adopt_end();
@@ -42,11 +42,11 @@ void Store::recover_spilled() {
   if (adoption_.objects.adopted != 0) memory_->root().generation_seed.store(latest, std::memory_order_relaxed);
 }
 
-bool Store::recover_object(const SpilledObject& object, ObjectTable::RecoveredBlobs& adopted_blobs) {
+bool Store::recover_object(const SpilledObject& object, ObjectRecovery::RecoveredBlobs& adopted_blobs) {
   const SessionLimits limits{object.ttl_seconds, 0, 0};
   const bool is_new = sessions_.find(object.scope, object.session) == nullptr;  // an existing session keeps its limits
   const Result<std::uint32_t> session = sessions_.open(object.scope, object.session, is_new ? &limits : nullptr, 0);
-  const Status status = session.is_ok() ? objects_.adopt_spilled(object, *session, adopted_blobs) : session.status();
+  const Status status = session.is_ok() ? recovery_.adopt_spilled(object, *session, adopted_blobs) : session.status();
   if (!status.is_ok()) {
     ++adoption_.objects.lost;
     log_warning("object ", to_hex(object.id), " of an earlier store is not recovered: ", status.message());
@@ -68,7 +68,7 @@ void Store::recover_orphaned_copies() {
     return;
   }
   if ((flags.load(std::memory_order_relaxed) & kRootLeftOnDisk) == 0) return;
-  ObjectTable::RecoveredBlobs adopted_blobs;
+  ObjectRecovery::RecoveredBlobs adopted_blobs;
   std::uint32_t recovered = 0;
   for (const SpilledObject& object : spill_->recover()) {
     if (!objects_.find(object.id) && recover_object(object, adopted_blobs)) ++recovered;
@@ -87,13 +87,13 @@ Result<AdoptionReport> Store::adopt_rest() {
   adoption_.damaged_entries += sessions.damaged;
   adoption_.damaged_entries += sets_.adopt();
   adoption_.lost_segments = pool_.adopt_begin();
-  ASSIGN_OR_RETURN(adoption_.objects, objects_.adopt());
-  pool_.adopt_end(objects_.is_withholding());
+  ASSIGN_OR_RETURN(adoption_.objects, recovery_.adopt());
+  pool_.adopt_end(parts_.withheld.is_withholding());
   budget_.enforce();  // not earlier: segments whose blobs are not adopted yet look empty to reclaim()
   adoption_.damaged_entries += names_.adopt([&](std::uint32_t session, const IdBytes& id) {
-    return sessions_.is_live(session) && (objects_.find(id).has_value() || objects_.is_dropped(id));
+    return sessions_.is_live(session) && (objects_.find(id).has_value() || parts_.absent.is_dropped(id));
   });
-  adoption_.damaged_entries += consumers_.adopt(objects_.directory());
+  adoption_.damaged_entries += consumers_.adopt(parts_.catalog.directory());
   sync_locality_sets();
   recover_orphaned_copies();
   pager_.on_adopted();

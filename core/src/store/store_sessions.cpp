@@ -92,7 +92,7 @@ Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view nam
 // The manifest of the spill backend lists names too.
 void Store::record_names(const IdBytes& id) {
   const auto slot = objects_.find(id);
-  if (slot && objects_.directory().in_manifest(*slot)) objects_.remember(*slot);
+  if (slot && parts_.catalog.directory().in_manifest(*slot)) parts_.manifest.remember(*slot);
 }
 
 void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std::string_view name,

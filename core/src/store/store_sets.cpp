@@ -121,12 +121,12 @@ Status Store::apply_hint(const IdBytes& id, const HintSpec& hint) {
     return {Code::kInvalidArgument, concat("invalid priority ", static_cast<int>(hint.priority), ": choose one from ",
                                            kMinPriority, " to ", kMaxPriority)};
   }
-  SlotHints hints = objects_.directory().hints(*slot);
+  SlotHints hints = parts_.catalog.directory().hints(*slot);
   if ((hint.fields & kHintSet) != 0) {
     std::uint32_t field = 0;
     if (hint.locality_set != 0) {
       ASSIGN_OR_RETURN(const std::uint32_t set,
-                       sets_.index_of(hint.locality_set, objects_.directory().at(*slot).session));
+                       sets_.index_of(hint.locality_set, parts_.catalog.directory().at(*slot).session));
       field = sets_.field_of(set);
     }
     objects_.set_locality_set(*slot, field);
@@ -154,26 +154,26 @@ Result<std::uint32_t> Store::consume(const IdBytes& id, std::string_view consume
   }
   const auto slot = objects_.find(id);
   if (!slot) return 0U;  // its last consumer was rerun
-  const SlotHints hints = objects_.directory().hints(*slot);
+  const SlotHints hints = parts_.catalog.directory().hints(*slot);
   if (hints.consumers == 0) {
     return Status(Code::kInvalidArgument, concat("no number of consumers was set for object ", to_hex(id),
                                                  ": put it with one, or into a set that defines one"));
   }
   ASSIGN_OR_RETURN(const std::uint32_t consumed_count,
-                   consumers_.record(*slot, objects_.directory().generation(*slot), consumer));
+                   consumers_.record(*slot, parts_.catalog.directory().generation(*slot), consumer));
   if (consumed_count < hints.consumers) return hints.consumers - consumed_count;
   on_fully_consumed(*slot);
   return 0U;
 }
 
 void Store::on_fully_consumed(std::uint32_t slot) {
-  const Slot& entry = objects_.directory().at(slot);
+  const Slot& entry = parts_.catalog.directory().at(slot);
   if (sessions_.deletes_consumed(entry.session)) {
     const IdBytes id = entry.id;
     static_cast<void>(objects_.remove(std::span(&id, 1)));
     return;
   }
-  SlotHints hints = objects_.directory().hints(slot);
+  SlotHints hints = parts_.catalog.directory().hints(slot);
   if (hints.dead) return;
   hints.dead = true;
   objects_.set_hints(slot, hints);
@@ -183,7 +183,7 @@ void Store::on_fully_consumed(std::uint32_t slot) {
 // Completes what a daemon left undone that died after counting the last consumer.
 void Store::delete_fully_consumed() {
   for (const std::uint32_t slot : consumers_.slots()) {
-    const SlotHints hints = objects_.directory().hints(slot);
+    const SlotHints hints = parts_.catalog.directory().hints(slot);
     if (hints.consumers != 0 && consumers_.count(slot) >= hints.consumers) on_fully_consumed(slot);
   }
 }
@@ -197,8 +197,8 @@ Status Store::set_deletes_consumed(std::uint32_t handle, bool on) {
 // ---- reports ----
 
 void Store::write_set(JsonWriter& json, std::uint32_t slot) const {
-  const Slot& entry = objects_.directory().at(slot);
-  const SlotHints hints = objects_.directory().hints(slot);
+  const Slot& entry = parts_.catalog.directory().at(slot);
+  const SlotHints hints = parts_.catalog.directory().hints(slot);
   const std::uint32_t* set = sets_.find_field(entry.session, entry.locality_set);
   const std::uint32_t consumed_count = consumers_.count(slot);
   json.field("locality_set", set == nullptr ? std::string_view() : sets_.name(*set))
@@ -224,7 +224,7 @@ Result<std::string> Store::sets_json(std::uint32_t session) const {
   };
   std::map<std::uint32_t, Use> use;  // by policy number
   for (const std::uint32_t slot : sessions_.slots_of(session_index)) {
-    const Slot& entry = objects_.directory().at(slot);
+    const Slot& entry = parts_.catalog.directory().at(slot);
     Use& set_use = use[sets_.policy_number(session_index, entry.locality_set)];
     ++set_use.objects;
     set_use.bytes += entry.payload_bytes;

@@ -74,8 +74,8 @@ std::string Store::describe_holders(const Remedies& remedies) const {
   const PinUse use = pin_use(pins_);
   const std::uint64_t now = clock_->unix_ns();
   std::string text =
-      concat(pool_.describe_pressure(), ", pinned ", format_bytes(bytes_of(use.objects, objects_.directory())),
-             ", deleted but still pinned ", format_bytes(objects_.deferred_bytes()), ", spillable ",
+      concat(pool_.describe_pressure(), ", pinned ", format_bytes(bytes_of(use.objects, parts_.catalog.directory())),
+             ", deleted but still pinned ", format_bytes(parts_.deferred.payload_bytes()), ", spillable ",
              format_bytes(pager_.spillable_bytes()));
   if (pager_.enabled()) {
     const SpillStats spill = pager_.spill_stats();
@@ -85,7 +85,7 @@ std::string Store::describe_holders(const Remedies& remedies) const {
   for (const auto& [client, pinned] : use.by_client) {
     const ClientState* state = clients_.find(client);
     text += concat("; ", clients_.describe(client), " pins ", pinned.size(), " objects of ",
-                   format_bytes(bytes_of(pinned, objects_.directory())));
+                   format_bytes(bytes_of(pinned, parts_.catalog.directory())));
     if (state != nullptr && now > state->connected_unix_ns) {
       text += concat(", connected for ", (now - state->connected_unix_ns) / 1'000'000'000, " s");
     }
@@ -121,12 +121,12 @@ std::string Store::status_json(const DaemonStatus& daemon_status) const {
       .field("incarnation", root.incarnation.load(std::memory_order_relaxed))
       .field("capacity_bytes", options_.capacity_bytes)
       .field("used_bytes", pool_.blob_bytes() + records_.used_bytes())
-      .field("payload_bytes", objects_.payload_bytes())
-      .field("pinned_bytes", bytes_of(use.objects, objects_.directory()))
+      .field("payload_bytes", parts_.catalog.payload_bytes())
+      .field("pinned_bytes", bytes_of(use.objects, parts_.catalog.directory()))
       .field("leased_bytes", pool_.leased_bytes())
       .field("unsealed_bytes", pool_.leased_bytes())
-      .field("spilled_bytes", objects_.spilled_bytes())
-      .field("clean_bytes", objects_.clean_bytes())
+      .field("spilled_bytes", parts_.blobs.spilled_bytes())
+      .field("clean_bytes", parts_.blobs.clean_bytes())
       .field("record_bytes", records_.used_bytes())
       .field("committed_bytes", pool_.committed_bytes() + pool_.record_bytes())
       .field("available_bytes", pool_.available_bytes())
@@ -136,13 +136,13 @@ std::string Store::status_json(const DaemonStatus& daemon_status) const {
       .field("provisioning_bytes", pool_.provisioning_bytes())
       .field("provision_note", pool_.warm_note())
       .field("memory_kind", pool_.memory_kind())
-      .field("objects", objects_.count())
-      .field("blobs", objects_.blobs().live())
+      .field("objects", parts_.catalog.count())
+      .field("blobs", parts_.blobs.live())
       .field("names", names_.count())
       .field("sessions", sessions_.count())
-      .field("deferred_frees", objects_.deferred())
-      .field("deferred_bytes", objects_.deferred_bytes())
-      .field("dropped", objects_.dropped())
+      .field("deferred_frees", parts_.deferred.count())
+      .field("deferred_bytes", parts_.deferred.payload_bytes())
+      .field("dropped", parts_.absent.dropped())
       .field("drops", pager_.stats().dropped)
       .field("drops_bytes", pager_.stats().dropped_bytes)
       .field("largest_free_extent", pool_.largest_extent())
@@ -213,11 +213,11 @@ std::string Store::status_json(const DaemonStatus& daemon_status) const {
 }
 
 void Store::object_json(JsonWriter& json, std::uint32_t slot) const {
-  const DirectoryWriter& directory = objects_.directory();
+  const DirectoryWriter& directory = parts_.catalog.directory();
   const Slot& entry = directory.at(slot);
   const bool known = sessions_.is_live(entry.session);
   std::uint64_t blob_count = 0;
-  const Result<RecordView> record = objects_.record(slot);
+  const Result<RecordView> record = parts_.catalog.record(slot);
   if (record.is_ok()) blob_count = record->blobs().size();
   json.field("id", to_hex(entry.id))
       .field("generation", directory.generation(slot))
@@ -237,13 +237,13 @@ void Store::object_json(JsonWriter& json, std::uint32_t slot) const {
 // Explains why the object is where it is.
 void Store::write_explanation(JsonWriter& json, std::uint32_t slot) const {
   std::string why;
-  if (objects_.blobs_of(slot).empty()) {
+  if (parts_.catalog.blobs_of(slot).empty()) {
     why = "its payload is part of its record, which always stays in memory";
-  } else if (!objects_.is_resident(slot)) {
+  } else if (!parts_.catalog.is_resident(slot)) {
     why = "memory was needed for other objects, so it was spilled; a get reloads it";
     if (pager_.is_loading(slot)) why = "it is being reloaded from disk";
   } else if (!pager_.enabled()) {
-    why = objects_.directory().hints(slot).drop_recompute_code() == 0
+    why = parts_.catalog.directory().hints(slot).drop_recompute_code() == 0
               ? "this store has no spill folder, so objects are not evicted"
               : "this store has no spill folder, so objects that can be recomputed, such as this one, are dropped when "
                 "memory is short";
@@ -279,8 +279,8 @@ Result<std::string> Store::info_json(const IdBytes& id) const {
     if (outcome.code == Code::kObjectDropped) text = concat("object ", to_hex(id), " was dropped: ", outcome.message);
     return Status(outcome.code, std::move(text));
   }
-  const DirectoryWriter& directory = objects_.directory();
-  ASSIGN_OR_RETURN(const RecordView record, objects_.record(*slot));
+  const DirectoryWriter& directory = parts_.catalog.directory();
+  ASSIGN_OR_RETURN(const RecordView record, parts_.catalog.record(*slot));
   const PinTarget target{*slot, directory.generation(*slot)};
   const std::vector<PinCount> pinned_by = pins_.pinned_by(target);
   JsonWriter json;
@@ -290,16 +290,16 @@ Result<std::string> Store::info_json(const IdBytes& id) const {
   write_explanation(json, *slot);
   json.key("blobs").open_array();
   for (const BlobRef& ref : record.blobs()) {
-    const BlobLocation place = objects_.blobs().place(ref.blob);
+    const BlobLocation place = parts_.blobs.place(ref.blob);
     json.open_object()
         .field("blob", ref.blob)
         .field("generation", ref.generation)
-        .field("resident", objects_.blobs().is_resident(ref.blob))
-        .field("has_copy", objects_.blobs().copy(ref.blob) != 0)
+        .field("resident", parts_.blobs.is_resident(ref.blob))
+        .field("has_copy", parts_.blobs.copy(ref.blob) != 0)
         .field("segment", place.segment)
         .field("offset", place.offset)
         .field("length", place.length)
-        .field("refs", objects_.blobs().references(ref.blob))
+        .field("refs", parts_.blobs.references(ref.blob))
         .close_object();
   }
   json.close_array();
@@ -324,7 +324,7 @@ Result<std::string> Store::list_json(const ListQuery& query) const {
   if (!query.all_sessions) {
     ASSIGN_OR_RETURN(session, sessions_.index_of(query.session));
   }
-  const DirectoryWriter& directory = objects_.directory();
+  const DirectoryWriter& directory = parts_.catalog.directory();
   const std::uint32_t limit = std::clamp<std::uint32_t>(query.limit, 1, 100'000);
   std::uint32_t found = 0;
   std::uint32_t slot = query.cursor;

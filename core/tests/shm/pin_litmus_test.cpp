@@ -193,7 +193,8 @@ class Daemon {
     return true;
   }
 
-  bool drop(std::uint32_t slot, const std::array<PinTarget, 1>& victim, Outcome& outcome) {  // like ObjectTable::drop
+  // Like ObjectResidency::drop.
+  bool drop(std::uint32_t slot, const std::array<PinTarget, 1>& victim, Outcome& outcome) {
     directory_.mark_evicting(slot);
     if (scanner_.scan(victim)[0] != 0) {
       directory_.mark_sealed(slot);

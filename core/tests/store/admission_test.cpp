@@ -123,11 +123,11 @@ TEST_F(LeaseAdmission, WhatIsSaidToHaveBeenTriedWasTried) {
 TEST_F(LeaseAdmission, ABlobThatTwoPinnedObjectsShareCountsOnce) {
   fill();
   const std::uint32_t slot = h.store->objects().lookup(numbered_id(0)).slot;
-  const std::uint32_t blob = h.store->objects().blobs_of(slot).at(0);
+  const std::uint32_t blob = h.store->parts().catalog.blobs_of(slot).at(0);
   SealSpec spec;
   spec.id = numbered_id(77);
   spec.session = session;
-  spec.buffers = {{blob, h.store->objects().blobs().generation(blob), 0, 4 * kMiB}};
+  spec.buffers = {{blob, h.store->parts().blobs.generation(blob), 0, 4 * kMiB}};
   ASSERT_TRUE(h.seal(writer, spec).status.is_ok());
   h.pin(writer, numbered_id(0));
   h.pin(writer, numbered_id(77));

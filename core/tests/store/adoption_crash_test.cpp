@@ -16,7 +16,7 @@ TEST(Adoption, WhatWasSealedIsThereAfterARestart) {
   SealSpec shared;
   shared.id = kB;
   shared.session = run;
-  shared.buffers = {{0, h.store->objects().blobs().generation(0), 0, 100}};
+  shared.buffers = {{0, h.store->parts().blobs.generation(0), 0, 100}};
   ASSERT_TRUE(h.seal(client, shared).status.is_ok());
   const std::uint32_t generation = h.generation(kA);
   const std::uint64_t used = h.store->pool().blob_bytes();
@@ -24,8 +24,8 @@ TEST(Adoption, WhatWasSealedIsThereAfterARestart) {
   EXPECT_EQ(report.objects.adopted, 2U);
   EXPECT_EQ(h.generation(kA), generation);
   EXPECT_EQ(h.store->pool().blob_bytes(), used);
-  EXPECT_EQ(h.store->objects().blobs().references(0), 2U);
-  EXPECT_EQ(h.store->objects().payload_bytes(), 300 * kKiB + 100);
+  EXPECT_EQ(h.store->parts().blobs.references(0), 2U);
+  EXPECT_EQ(h.store->parts().catalog.payload_bytes(), 300 * kKiB + 100);
   const std::uint32_t* session = h.store->sessions().find("scope", "run");
   ASSERT_NE(session, nullptr);
   EXPECT_EQ(h.store->sessions().use(*session).objects, 2U);
@@ -45,7 +45,7 @@ TEST(Adoption, APinHeldThroughARestartKeepsWhatWasDeleted) {
   const AdoptionReport report = h.restart();
   EXPECT_EQ(report.objects.deferred, 1U);
   EXPECT_FALSE(h.has(kA));
-  EXPECT_EQ(h.store->objects().deferred(), 1U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 1U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 300 * kKiB);
   h.pins(client).unpin(position);
   h.store->rescan_pins();
@@ -137,7 +137,7 @@ TEST(AdoptionCrash, Seal) {
                   if (named) {
                     EXPECT_TRUE(h.has(kA));
                   }
-                  EXPECT_EQ(h.store->objects().blobs().live(), h.has(kA) ? 1U : 0U);
+                  EXPECT_EQ(h.store->parts().blobs.live(), h.has(kA) ? 1U : 0U);
                   EXPECT_EQ(h.store->pool().blob_bytes(), h.has(kA) ? 100 * kKiB : 0U);
                 },
                 10);
@@ -166,9 +166,9 @@ TEST(AdoptionCrash, ReplaceOfAPinnedObjectWithItsName) {
         if (done) {
           EXPECT_TRUE(replaced);
         }
-        EXPECT_EQ(h.store->objects().count(), 1U);
-        EXPECT_EQ(h.store->objects().deferred(), replaced ? 1U : 0U);  // the old object is pinned
-        EXPECT_EQ(h.store->objects().payload_bytes(), replaced ? 128 * kKiB : 64 * kKiB);
+        EXPECT_EQ(h.store->parts().catalog.count(), 1U);
+        EXPECT_EQ(h.store->parts().deferred.count(), replaced ? 1U : 0U);  // the old object is pinned
+        EXPECT_EQ(h.store->parts().catalog.payload_bytes(), replaced ? 128 * kKiB : 64 * kKiB);
         EXPECT_EQ(h.store->names().count(), 1U);
       },
       8);
@@ -208,7 +208,7 @@ TEST(AdoptionCrash, DeleteOfABatchThatSharesBlobs) {
         shared.id = kB;
         shared.session = run;
         shared.name = "b";
-        shared.buffers = {{0, h.store->objects().blobs().generation(0), 0, 100}};
+        shared.buffers = {{0, h.store->parts().blobs.generation(0), 0, 100}};
         EXPECT_TRUE(h.seal(0, shared).status.is_ok());
       },
       [](Harness& h) {
@@ -220,7 +220,7 @@ TEST(AdoptionCrash, DeleteOfABatchThatSharesBlobs) {
         if (done) {
           EXPECT_EQ(there, 0U);
         }
-        EXPECT_EQ(h.store->objects().count(), there);
+        EXPECT_EQ(h.store->parts().catalog.count(), there);
         EXPECT_EQ(h.store->names().count(), there);
         EXPECT_EQ(h.store->pool().blob_bytes(), there == 0 ? 0 : 64 * kKiB);
       },
@@ -244,7 +244,7 @@ TEST(AdoptionCrash, RemovalOfASession) {
       },
       [](Harness& h, bool) {
         // The session was marked before the first object was deleted, so the next daemon completes the removal.
-        EXPECT_EQ(h.store->objects().count(), 0U);
+        EXPECT_EQ(h.store->parts().catalog.count(), 0U);
         EXPECT_EQ(h.store->sessions().count(), 0U);
         EXPECT_EQ(h.store->names().count(), 0U);
       },

@@ -16,7 +16,7 @@ TEST(AdoptionDamage, AnEntryWithAWrongChecksumIsLostAloneAndSaidToBe) {
   ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
   ASSERT_TRUE(h.seal(client, h.blob_spec(client, kB, session, 64 * kKiB)).status.is_ok());
   const std::uint32_t slot = *h.store->objects().find(kA);
-  const Slot& entry = h.store->objects().directory().at(slot);
+  const Slot& entry = h.store->parts().catalog.directory().at(slot);
   h.memory.region(RegionKind::kRecords).entries()[entry.record_offset + 60] ^= std::byte{1};
   const AdoptionReport report = h.restart();
   EXPECT_EQ(report.objects.lost, 1U);
@@ -81,7 +81,7 @@ class DamageUnderAPin : public ::testing::TestWithParam<const char*> {
     for (std::uint64_t i = 0; i < 20; ++i) {
       const IdBytes id = numbered_id(1000 + i);
       EXPECT_TRUE(h.seal(writer, h.inline_spec(id, session, std::string(300, 'x'))).status.is_ok());
-      const Slot& entry = h.store->objects().directory().at(*h.store->objects().find(id));
+      const Slot& entry = h.store->parts().catalog.directory().at(*h.store->objects().find(id));
       over = over || (entry.record_offset < record_offset + record_bytes &&
                       record_offset < entry.record_offset + entry.record_bytes);
     }
@@ -100,19 +100,19 @@ TEST_P(DamageUnderAPin, KeepsWhatIsReadUntilItIsLetGo) {
     const SealSpec spec = h.blob_spec(writer, kA, session, 64 * kKiB);
     ASSERT_TRUE(h.seal(writer, spec).status.is_ok());
     const std::uint32_t slot = *h.store->objects().find(kA);
-    const Slot& entry = h.store->objects().directory().at(slot);
+    const Slot& entry = h.store->parts().catalog.directory().at(slot);
     const std::uint64_t offset = entry.record_offset;
     const std::uint64_t bytes = entry.record_bytes;
-    const std::uint32_t blob = h.store->objects().blobs_of(slot)[0];
+    const std::uint32_t blob = h.store->parts().catalog.blobs_of(slot)[0];
     const std::uint32_t position = pinned ? h.pin(reader, kA) : 0;
     damage(slot, blob);
     h.restart();
     EXPECT_FALSE(h.has(kA));
-    EXPECT_EQ(h.store->objects().is_withholding(), pinned);
+    EXPECT_EQ(h.store->parts().withheld.is_withholding(), pinned);
     EXPECT_EQ(is_written_over(spec, offset, bytes), !pinned) << "not pinned, it is the control";
     if (pinned) h.pins(reader).unpin(position);
     h.store->rescan_pins();
-    EXPECT_FALSE(h.store->objects().is_withholding());
+    EXPECT_FALSE(h.store->parts().withheld.is_withholding());
     EXPECT_FALSE(h.store->objects().waits_for_pins());
     ASSERT_TRUE(h.store->remove_session("scope", "").is_ok());
     session = h.open();
@@ -133,13 +133,13 @@ TEST(AdoptionDamage, WhoseTableCannotBeReadKeepsAllUntilItIsGone) {
   h.store->pins().remove(reader);
   h.store->pins().add_unreadable(reader);
   EXPECT_TRUE(h.remove(kA));
-  EXPECT_EQ(h.store->objects().deferred(), 1U) << "it may pin it";
+  EXPECT_EQ(h.store->parts().deferred.count(), 1U) << "it may pin it";
   const std::array<IdBytes, 1> other = {kB};
   static_cast<void>(h.store->evict(other));
   h.run_io();
   EXPECT_TRUE(h.is_resident(kB));
   h.kill(reader);
-  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 0U);
   h.expect_no_leak();
 }
 
@@ -156,9 +156,9 @@ TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
   EXPECT_EQ(h.store->clients().find(client)->identity.pin_capacity, 0U);
   EXPECT_EQ(h.store->reconnect(client, token, nullptr).code(), Code::kAccessDenied);
   EXPECT_TRUE(h.remove(kA));
-  EXPECT_EQ(h.store->objects().deferred(), 1U) << "it still reads it";
+  EXPECT_EQ(h.store->parts().deferred.count(), 1U) << "it still reads it";
   h.kill(client);
-  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 0U);
   h.expect_no_leak();
 }
 

@@ -78,16 +78,16 @@ TEST_F(FullStore, ASealForWhichNothingCanGrowHasNotHappened) {
   while (count < 8000 && (outcome = h.seal(client, h.inline_spec(numbered_id(count), session, "x"))).status.is_ok())
     ++count;
   ASSERT_EQ(outcome.status.code(), Code::kStoreFull) << count;
-  const auto objects = h.store->objects().count();
-  const auto slots = h.store->objects().directory().live();
+  const auto objects = h.store->parts().catalog.count();
+  const auto slots = h.store->parts().catalog.directory().live();
   for (std::uint64_t number = count; number < count + 100; ++number) {
     SealSpec spec = h.inline_spec(numbered_id(number), session, "x");
     spec.name = "a name";
     ASSERT_EQ(h.seal(client, spec).status.code(), Code::kStoreFull);
     ASSERT_FALSE(h.has(numbered_id(number)));
   }
-  EXPECT_EQ(h.store->objects().count(), objects);
-  EXPECT_EQ(h.store->objects().directory().live(), slots);
+  EXPECT_EQ(h.store->parts().catalog.count(), objects);
+  EXPECT_EQ(h.store->parts().catalog.directory().live(), slots);
   EXPECT_EQ(h.store->names().count(), 0U);
   EXPECT_EQ(h.store->budget().granted(), sum_of(h.store->budget()));
   make_free();
@@ -114,7 +114,7 @@ TEST_F(FullStore, ANameThatCannotGrowIsNotBoundAndItsObjectNotSealed) {
   ASSERT_EQ(status.code(), Code::kStoreFull);
   EXPECT_EQ(h.store->names().count(), count);
   EXPECT_FALSE(h.has(numbered_id(count)));
-  EXPECT_EQ(h.store->objects().count(), count);
+  EXPECT_EQ(h.store->parts().catalog.count(), count);
   make_free();
   EXPECT_TRUE(named(count).is_ok());
   h.expect_no_leak();

@@ -34,8 +34,8 @@ void put_and_drop(Harness& h) {
 Code code(const Harness& h) { return h.store->objects().lookup(kA).code; }
 
 void expect_note(const Harness& h, bool there) {
-  EXPECT_EQ(h.store->objects().dropped(), there ? 1U : 0U);
-  EXPECT_EQ(h.store->objects().count(), there || code(h) == Code::kObjectNotFound ? 0U : 1U);
+  EXPECT_EQ(h.store->parts().absent.dropped(), there ? 1U : 0U);
+  EXPECT_EQ(h.store->parts().catalog.count(), there || code(h) == Code::kObjectNotFound ? 0U : 1U);
 }
 
 TEST(DropsCrash, ADrop) {
@@ -56,7 +56,10 @@ TEST(DropsCrash, ADropOfWhatIsBeingRead) {
         put_droppable(h);
         h.pin(0, kA);
       },
-      [](Harness& h) { EXPECT_FALSE(const_cast<ObjectTable&>(h.store->objects()).drop(*h.store->objects().find(kA))); },
+      [](Harness& h) {
+        ObjectResidency residency(const_cast<ObjectParts&>(h.store->parts()));
+        EXPECT_FALSE(residency.drop(*h.store->objects().find(kA)));
+      },
       [](Harness& h, bool) {
         EXPECT_EQ(code(h), Code::kOk);
         EXPECT_TRUE(h.is_resident(kA));
@@ -73,7 +76,7 @@ TEST(DropsCrash, SealingItAnew) {
         expect_note(h, code(h) == Code::kObjectDropped);
         EXPECT_EQ(h.store->names().names_of(kA).size(), 1U);
         if (code(h) != Code::kOk) return;
-        EXPECT_TRUE(h.store->objects().directory().hints(*h.store->objects().find(kA)).recomputed);
+        EXPECT_TRUE(h.store->parts().catalog.directory().hints(*h.store->objects().find(kA)).recomputed);
       },
       5, true);
 }

@@ -76,8 +76,8 @@ TEST_F(Drops, TheCheapGoAndTheDearAreWritten) {
   EXPECT_EQ(h.spill.used(), 4 * kMiB) << "nothing was written of what was dropped";
   EXPECT_EQ(drops(), 2U);
   EXPECT_EQ(h.store->pager().stats().dropped_bytes, 4 * kMiB);
-  EXPECT_EQ(h.store->objects().count(), 2U);
-  EXPECT_EQ(h.store->objects().dropped(), 2U);
+  EXPECT_EQ(h.store->parts().catalog.count(), 2U);
+  EXPECT_EQ(h.store->parts().absent.dropped(), 2U);
   EXPECT_TRUE(h.get(numbered_id(2)).resident);
   const std::string status = h.store->status_json({});
   EXPECT_NE(status.find("\"dropped\":2,\"drops\":2,\"drops_bytes\":4194304"), std::string::npos) << status;
@@ -101,7 +101,7 @@ TEST_F(Drops, WhatIsDroppedSaysSoUntilItIsMadeAgainAndIsNotDroppedTwice) {
   }
   put(1, 2 * kMiB, "features");
   ASSERT_TRUE(hint(1, kCheap).is_ok());
-  EXPECT_EQ(h.store->objects().dropped(), 0U);
+  EXPECT_EQ(h.store->parts().absent.dropped(), 0U);
   EXPECT_NE(h.store->info_json(kA)->find("\"made_again\":true"), std::string::npos);
   for (int life = 0; life < 2; ++life) {
     (void)reclaim();
@@ -157,7 +157,7 @@ TEST_F(Drops, DeletedItIsNotThereLikeAnyOther) {
   EXPECT_TRUE(reclaim());
   ASSERT_TRUE(h.store->remove_session("scope", "run").is_ok());
   EXPECT_EQ(code(2), Code::kObjectNotFound) << "it goes with its session";
-  EXPECT_EQ(h.store->objects().dropped(), 0U);
+  EXPECT_EQ(h.store->parts().absent.dropped(), 0U);
   h.expect_no_leak();
 }
 
@@ -173,8 +173,8 @@ TEST_F(Drops, WhatIsReadKeptSharedWrittenOrTakenBackIsNotDropped) {
   SealSpec shares;  // the third object's blob
   shares.id = numbered_id(7);
   shares.session = session;
-  const std::uint32_t blob = h.store->objects().blobs_of(*h.store->objects().find(numbered_id(3)))[0];
-  shares.buffers = {{blob, h.store->objects().blobs().generation(blob), 0, 100}};
+  const std::uint32_t blob = h.store->parts().catalog.blobs_of(*h.store->objects().find(numbered_id(3)))[0];
+  shares.buffers = {{blob, h.store->parts().blobs.generation(blob), 0, 100}};
   ASSERT_TRUE(h.seal(client, shares).status.is_ok());
   h.spill.at_once = false;
   const std::array<IdBytes, 1> fourth = {numbered_id(4)};
@@ -231,7 +231,7 @@ TEST_F(Drops, AStreamOfCheapValuesNeverTouchesTheDisk) {
   }
   EXPECT_EQ(h.spill.used(), 0U);
   EXPECT_GE(drops(), 48U);
-  EXPECT_EQ(h.store->objects().count() + h.store->objects().dropped(), 64U);
+  EXPECT_EQ(h.store->parts().catalog.count() + h.store->parts().absent.dropped(), 64U);
   h.expect_no_leak();
 }
 

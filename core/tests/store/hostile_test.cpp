@@ -18,12 +18,12 @@ struct Hostile : ::testing::Test {
     spec.session = session;
     spec.blobs = std::move(blobs);
     spec.buffers = std::move(buffers);
-    const std::uint32_t live = h.store->objects().blobs().live();
+    const std::uint32_t live = h.store->parts().blobs.live();
     const SealOutcome outcome = h.seal(client, spec);
     EXPECT_EQ(outcome.status.code(), Code::kInvalidArgument) << outcome.status.to_string();
     EXPECT_FALSE(outcome.status.message().empty());
     EXPECT_FALSE(h.has(spec.id));
-    EXPECT_EQ(h.store->objects().blobs().live(), live);
+    EXPECT_EQ(h.store->parts().blobs.live(), live);
     EXPECT_EQ(h.store->pool().leased_by(client), grant.length);
   }
 
@@ -79,7 +79,7 @@ TEST_F(Hostile, BlobsOfOthersThatAreNotThere) {
   expect_refused({}, {{0x7fff'ffffU, 1, 0, 0}});
   SealSpec spec = h.blob_spec(victim, numbered_id(500), session, 1000);
   ASSERT_TRUE(h.seal(victim, spec).status.is_ok());
-  const std::uint32_t generation = h.store->objects().blobs().generation(0);
+  const std::uint32_t generation = h.store->parts().blobs.generation(0);
   expect_refused({}, {{0, generation + 1, 0, 10}});
   expect_refused({}, {{0, generation, 0, 1001}});
   expect_refused({}, {{0, generation, 1000, 1}});
@@ -133,7 +133,7 @@ TEST_F(Hostile, RubbishInAPinTableKeepsMemoryAndBreaksNothing) {
   EXPECT_NE(h.pins(client).pin(0, h.generation(numbered_id(500)) + 1), PinTable::kNoPosition);
   EXPECT_NE(h.store->status_json({}).find("\"pins\":3"), std::string::npos);
   EXPECT_TRUE(h.remove(numbered_id(500)));
-  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 0U);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ TEST(LifeCycle, SealedObjectsAreFoundAndDeletedOnesLeaveNothing) {
   EXPECT_TRUE(h.seal(client, h.blob_spec(client, large, session, 100 * kKiB)).status.is_ok());
   EXPECT_TRUE(h.has(small));
   EXPECT_TRUE(h.has(large));
-  EXPECT_EQ(h.store->objects().count(), 2U);
-  EXPECT_EQ(h.store->objects().payload_bytes(), 5 + 100 * kKiB);
+  EXPECT_EQ(h.store->parts().catalog.count(), 2U);
+  EXPECT_EQ(h.store->parts().catalog.payload_bytes(), 5 + 100 * kKiB);
   EXPECT_TRUE(h.remove(large));
   EXPECT_FALSE(h.remove(large));
   EXPECT_FALSE(h.has(large));
@@ -79,16 +79,16 @@ TEST(LifeCycle, ReplacePublishesANewGenerationAndFreesTheOldOneAfterItsPin) {
   next.replace = true;
   ASSERT_TRUE(h.seal(client, next).status.is_ok());
   EXPECT_NE(h.generation(id), before);
-  EXPECT_EQ(h.store->objects().deferred(), 1U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 1U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 192 * kKiB);
-  EXPECT_EQ(h.store->objects().count(), 1U);
+  EXPECT_EQ(h.store->parts().catalog.count(), 1U);
   // Repeating the replacement has no effect.
   const std::uint32_t after = h.generation(id);
   EXPECT_TRUE(h.seal(client, next).status.is_ok());
   EXPECT_EQ(h.generation(id), after);
   h.pins(client).unpin(position);
   h.store->rescan_pins();
-  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 0U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 128 * kKiB);
   h.expect_no_leak();
 }
@@ -99,7 +99,7 @@ TEST(LifeCycle, DeletedWhilePinnedIsGoneAtOnceAndItsMemoryIsNotReused) {
   const auto session = h.open();
   const IdBytes id = numbered_id(1);
   ASSERT_TRUE(h.seal(client, h.blob_spec(client, id, session, kMiB)).status.is_ok());
-  const BlobLocation place = h.store->objects().blobs().place(0);
+  const BlobLocation place = h.store->parts().blobs.place(0);
   const std::uint32_t position = h.pin(client, id);
   EXPECT_TRUE(h.remove(id));
   EXPECT_FALSE(h.has(id));
@@ -123,7 +123,7 @@ TEST(LifeCycle, DeletedWhilePinnedIsGoneAtOnceAndItsMemoryIsNotReused) {
   h.pins(client).unpin(position);
   h.clock.advance_ms(250);
   h.store->tick();
-  EXPECT_EQ(h.store->objects().deferred(), 0U);
+  EXPECT_EQ(h.store->parts().deferred.count(), 0U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 0U);
   h.lease(client, 512 * kKiB);
   EXPECT_EQ(h.memory.root().memory_wanted.load(), 0U);
@@ -140,13 +140,13 @@ TEST(LifeCycle, BlobsAreCountedAcrossTheObjectsThatShareThem) {
   SealSpec shared;
   shared.id = b;
   shared.session = session;
-  const std::uint32_t generation = h.store->objects().blobs().generation(0);
+  const std::uint32_t generation = h.store->parts().blobs.generation(0);
   // The same blob twice counts once.
   shared.buffers = {{0, generation, 0, 1000}, {0, generation, 1000, 5000}};
   ASSERT_TRUE(h.seal(client, shared).status.is_ok());
-  EXPECT_EQ(h.store->objects().blobs().references(0), 2U);
+  EXPECT_EQ(h.store->parts().blobs.references(0), 2U);
   EXPECT_TRUE(h.remove(a));
-  EXPECT_EQ(h.store->objects().blobs().references(0), 1U);
+  EXPECT_EQ(h.store->parts().blobs.references(0), 1U);
   EXPECT_EQ(h.store->pool().blob_bytes(), 256 * kKiB);
   EXPECT_TRUE(h.has(b));
   EXPECT_TRUE(h.remove(b));

@@ -256,10 +256,10 @@ class Model {
 
   void check() {
     find_dropped();
-    ASSERT_EQ(h_.store->objects().dropped(), dropped_.size());
+    ASSERT_EQ(h_.store->parts().absent.dropped(), dropped_.size());
     for (const auto& [id, known] : dropped_)
       ASSERT_EQ(h_.store->objects().lookup(id).code, Code::kObjectDropped);
-    ASSERT_EQ(h_.store->objects().count(), known_.size());
+    ASSERT_EQ(h_.store->parts().catalog.count(), known_.size());
     std::uint64_t bytes = 0;
     for (const auto& [id, known] : known_) {
       const LookupOutcome found = h_.store->objects().lookup(id);
@@ -267,25 +267,25 @@ class Model {
       ASSERT_EQ(found.generation, known.generation);
       bytes += known.bytes;
     }
-    ASSERT_EQ(h_.store->objects().payload_bytes(), bytes);
-    ASSERT_LE(h_.store->objects().deferred(), held_.size() + 60);
+    ASSERT_EQ(h_.store->parts().catalog.payload_bytes(), bytes);
+    ASSERT_LE(h_.store->parts().deferred.count(), held_.size() + 60);
     // All blobs of a pinned object are in memory.
     for (const Held& held : held_) {
       const std::uint64_t pin = h_.pins(held.client).pin_at(held.position);
       const auto slot = static_cast<std::uint32_t>(pin) - 1;
-      for (const std::uint32_t blob : h_.store->objects().blobs_of(slot))
-        ASSERT_TRUE(h_.store->objects().blobs().is_resident(blob));
+      for (const std::uint32_t blob : h_.store->parts().catalog.blobs_of(slot))
+        ASSERT_TRUE(h_.store->parts().blobs.is_resident(blob));
     }
     // Live blobs do not overlap and lie within their segments.
     std::set<std::array<std::uint64_t, 3>> ranges;
-    const BlobWriter& blobs = h_.store->objects().blobs();
+    const BlobTable& blobs = h_.store->parts().blobs;
     for (std::uint32_t blob = 0; blob < blobs.size(); ++blob) {
       if (!blobs.is_sealed(blob, blobs.generation(blob))) continue;
       const BlobLocation place = blobs.place(blob);
       const std::uint64_t extent = blob_extent_bytes(place.offset, place.length);
       ASSERT_TRUE(h_.store->pool().is_live(place.segment));
       ASSERT_LE(place.offset + place.length, h_.store->pool().bytes(place.segment));
-      ASSERT_EQ(blobs.at(blob).segment_generation, h_.store->pool().generation(place.segment));
+      ASSERT_EQ(place.segment_generation, h_.store->pool().generation(place.segment));
       ranges.insert({place.segment, place.offset, place.offset + extent});
     }
     const std::array<std::uint64_t, 3>* before = nullptr;

@@ -22,7 +22,7 @@ void prepare(Harness& h, bool spilled) {
   SealSpec shared;
   shared.id = kB;
   shared.session = session;
-  shared.buffers = {{0, h.store->objects().blobs().generation(0), 0, 100}};
+  shared.buffers = {{0, h.store->parts().blobs.generation(0), 0, 100}};
   ASSERT_TRUE(h.seal(0, shared).status.is_ok());
   if (!spilled) return;
   const std::vector<IdBytes> ids = {kA};
@@ -59,7 +59,7 @@ void at_every_step_of(bool spilled, bool pinned, const std::function<void(Harnes
       }
     }
     EXPECT_TRUE(h.get(kA).resident && h.get(kB).resident);
-    EXPECT_EQ(h.store->objects().spilled_bytes(), 0U);
+    EXPECT_EQ(h.store->parts().blobs.spilled_bytes(), 0U);
     h.expect_no_leak();
     if (::testing::Test::HasFailure()) return;
     if (done) {

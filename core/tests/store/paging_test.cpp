@@ -42,8 +42,8 @@ class Paging : public ::testing::Test {
 TEST_F(Paging, FourTimesTheMemoryIsPutAndReadBack) {
   for (std::uint64_t i = 0; i < 64; ++i)
     put_patiently(i, 2 * kMiB);
-  EXPECT_EQ(h.store->objects().count(), 64U);
-  EXPECT_GT(h.store->objects().spilled_bytes(), 90 * kMiB);
+  EXPECT_EQ(h.store->parts().catalog.count(), 64U);
+  EXPECT_GT(h.store->parts().blobs.spilled_bytes(), 90 * kMiB);
   for (int round = 0; round < 2; ++round) {
     for (std::uint64_t i = 0; i < 64; ++i) {
       const LookupOutcome got = h.get(numbered_id(i));
@@ -67,7 +67,7 @@ TEST_F(Paging, AWishMovesOutAndBackAndKeepsTheGeneration) {
   h.run_io();
   EXPECT_FALSE(h.is_resident(kA));
   EXPECT_EQ(h.store->pool().blob_bytes(), 0U);
-  EXPECT_EQ(h.store->objects().spilled_bytes(), kMiB);
+  EXPECT_EQ(h.store->parts().blobs.spilled_bytes(), kMiB);
   const LookupOutcome back = h.get(kA);
   EXPECT_TRUE(back.resident);
   EXPECT_EQ(back.generation, generation);
@@ -98,7 +98,7 @@ TEST_F(Paging, ABlobThatSeveralShareGoesWithAllOfThemOrNotAtAll) {
   SealSpec shared;
   shared.id = kB;
   shared.session = session;
-  shared.buffers = {{0, h.store->objects().blobs().generation(0), 0, 100}};
+  shared.buffers = {{0, h.store->parts().blobs.generation(0), 0, 100}};
   ASSERT_TRUE(h.seal(client, shared).status.is_ok());
   const auto position = h.pin(client, kB);
   const std::vector<IdBytes> ids = {kA};
@@ -150,7 +150,7 @@ TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
   }
   EXPECT_GE(count, 16U);
   EXPECT_LE(h.spill.used(), 8 * kMiB);
-  EXPECT_GT(h.store->objects().spilled_bytes(), 0U);
+  EXPECT_GT(h.store->parts().blobs.spilled_bytes(), 0U);
   for (std::uint64_t i = 0; i < count; ++i) {
     h.clock.advance_ms(1300);
     const LookupOutcome got = h.get(numbered_id(i));
@@ -380,7 +380,7 @@ TEST_F(Paging, AfterKeeperAndDaemonDiedWhatHadACopyLives) {
   SealSpec shared;
   shared.id = numbered_id(3);
   shared.session = session;
-  shared.buffers = {{0, h.store->objects().blobs().generation(0), 64, 100}};
+  shared.buffers = {{0, h.store->parts().blobs.generation(0), 64, 100}};
   ASSERT_TRUE(h.seal(client, shared).status.is_ok());
   put(2, kMiB);
   const std::vector<IdBytes> ids = {kA};
@@ -389,7 +389,7 @@ TEST_F(Paging, AfterKeeperAndDaemonDiedWhatHadACopyLives) {
   const std::uint32_t generation = h.generation(kA);
   for (int death = 0; death < 2; ++death) {
     h.begin_anew();
-    EXPECT_EQ(h.store->objects().count(), 2U);
+    EXPECT_EQ(h.store->parts().catalog.count(), 2U);
     const LookupOutcome got = h.get(kA);
     EXPECT_EQ(got.code, Code::kOk) << got.message;
     EXPECT_EQ(got.generation, generation);

@@ -180,7 +180,7 @@ class Prefetch : public ::testing::Test {
       put(i);
     h.clock.advance_ms(3000);
     h.store->tick();
-    ASSERT_GT(h.store->objects().spilled_bytes(), 90 * kMiB);
+    ASSERT_GT(h.store->parts().blobs.spilled_bytes(), 90 * kMiB);
   }
   void put(std::uint64_t number) {
     std::optional<Result<LeaseGrant>> got;

@@ -18,9 +18,9 @@ TEST(Sessions, RemovingOneRemovesAllThatIsInItAndNothingElse) {
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(100), own, "stays")).status.is_ok());
   const auto position = h.pin(client, numbered_id(3));
   EXPECT_TRUE(h.store->remove_session("scope", "run-1").is_ok());
-  EXPECT_EQ(h.store->objects().count(), 1U);
+  EXPECT_EQ(h.store->parts().catalog.count(), 1U);
   EXPECT_EQ(h.store->names().count(), 0U);
-  EXPECT_EQ(h.store->objects().deferred(), 1U);  // the pinned object
+  EXPECT_EQ(h.store->parts().deferred.count(), 1U);  // the pinned object
   EXPECT_TRUE(h.has(numbered_id(100)));
   EXPECT_EQ(h.store->remove_session("scope", "run-1").code(), Code::kObjectNotFound);
   // The removed session's handle does not refer to the session that replaces it.

@@ -31,7 +31,9 @@ bool has_set(Harness& h, std::int8_t priority) {
          its.find("\"priority\":" + std::to_string(priority)) != std::string::npos;
 }
 
-SlotHints hints_of(const Harness& h) { return h.store->objects().directory().hints(*h.store->objects().find(kA)); }
+SlotHints hints_of(const Harness& h) {
+  return h.store->parts().catalog.directory().hints(*h.store->objects().find(kA));
+}
 
 void put_counted(Harness& h, std::uint32_t set, std::uint32_t consumers) {
   SealSpec spec = h.blob_spec(0, kA, h.open("run"), 100 * kKiB);
@@ -156,7 +158,7 @@ TEST(SetsCrash, RemovalOfASessionWithSetsAndCounts) {
         ENTREPOT_SYNC_POINT("after");
       },
       [](Harness& h, bool) {
-        EXPECT_EQ(h.store->objects().count(), 0U);
+        EXPECT_EQ(h.store->parts().catalog.count(), 0U);
         EXPECT_EQ(h.store->sessions().count(), 0U);
         EXPECT_EQ(h.store->counted_consumptions(), 0U);
       },

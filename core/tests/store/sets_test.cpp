@@ -277,7 +277,7 @@ TEST(Consumers, RemovingASessionRemovesSetsAndCountsToo) {
     ASSERT_TRUE(consumed(h, i, "a").is_ok());
   }
   ASSERT_TRUE(h.store->remove_session("scope", "run").is_ok());
-  EXPECT_EQ(h.store->objects().count(), 0U);
+  EXPECT_EQ(h.store->parts().catalog.count(), 0U);
   EXPECT_EQ(h.store->pager().policy().size(), 0U);
   EXPECT_EQ(h.store->counted_consumptions(), 0U);
   EXPECT_EQ(h.restart().damaged_entries, 0U);

@@ -1,29 +1,21 @@
-// Adoption of an earlier daemon's objects: slot words and checksums are authoritative, everything else is rebuilt.
-#include <algorithm>
-#include <set>
-#include <vector>
+#include "store/object/object_recovery.h"
 
 #include "base/text.h"
 #include "os/log.h"
-#include "store/object/object_table.h"
 
 namespace entrepot {
 
-Result<ObjectAdoption> ObjectTable::adopt() {
-  ObjectAdoption result;
-  DirectoryAdoption slots = directory_.adopt();
-  const BlobAdoption blobs = blobs_.adopt();
-  RETURN_IF_ERROR(index_.reset(static_cast<std::uint32_t>(slots.sealed.size())));
+// ---- from control memory ----
 
-  const auto forget = [&](std::uint32_t slot) {
-    if (deps_.spill == nullptr || !directory_.in_manifest(slot)) return;
-    deps_.spill->forget(directory_.at(slot).id, directory_.generation(slot));
-    directory_.set_in_manifest(slot, false);
-  };
+Result<ObjectAdoption> ObjectRecovery::adopt() {
+  ObjectAdoption result;
+  ObjectCatalog& catalog = parts_->catalog;
+  ASSIGN_OR_RETURN(DirectoryAdoption slots, catalog.adopt());
+  const BlobAdoption blobs = parts_->blobs.adopt();
   for (const std::uint32_t slot : slots.deleting) {
-    forget(slot);
+    parts_->manifest.forget(slot);
     if (adopt_object(slot, false).is_ok()) {
-      deferred_.push_back({slot, directory_.generation(slot)});
+      parts_->deferred.defer(slot);
       ++result.deferred;
     } else {
       slots.damaged.push_back(slot);
@@ -35,155 +27,161 @@ Result<ObjectAdoption> ObjectTable::adopt() {
       ++result.adopted;
       continue;
     }
-    log_error("object ", to_hex(directory_.at(slot).id), " of ", directory_.at(slot).payload_bytes,
-              " bytes is lost: ", adopted.message());
-    lost_[directory_.at(slot).id] = adopted.message();
+    const Slot& entry = catalog.directory().at(slot);
+    log_error("object ", to_hex(entry.id), " of ", entry.payload_bytes, " bytes is lost: ", adopted.message());
+    parts_->absent.add_lost(entry.id, adopted.message());
     if (adopted.code() == Code::kStoreUnavailable) ++result.orphaned_on_disk;
     slots.damaged.push_back(slot);
     ++result.lost;
   }
   for (const std::uint32_t slot : slots.dropped)
-    adopt_dropped(slot);
+    parts_->absent.adopt_dropped(slot);
   for (const std::uint32_t slot : slots.damaged) {
-    forget(slot);
-    directory_.mark_lost(slot);
-    deferred_.push_back({slot, directory_.generation(slot)});
+    parts_->manifest.forget(slot);
+    catalog.directory().mark_lost(slot);
+    parts_->deferred.defer(slot);
   }
-  const auto drop_unused = [&](std::uint32_t blob) {
-    if (blobs_.references(blob) == 0 && blobs_.state(blob) != BlobState::kFree) blobs_.free(blob);
-  };
-  for (const std::uint32_t blob : blobs.sealed)
-    drop_unused(blob);
-  for (const std::uint32_t blob : blobs.spilled)
-    drop_unused(blob);
-  for (const std::uint32_t blob : blobs.damaged)
-    drop_unused(blob);
-  withhold_unexplained_pins(slots.damaged);
+  parts_->blobs.free_unreferenced(blobs);
+  parts_->withheld.withhold(slots.damaged);
   return result;
-}
-
-// Damaged entries do not say where their bytes were, and may not even show that an object existed. A client that pins
-// one still reads them, so all memory that seems free is withheld until those pins are gone. Pins of objects that are
-// being deleted or were dropped do not count: the former still own their memory, and nobody reads the latter.
-void ObjectTable::withhold_unexplained_pins(std::span<const std::uint32_t> damaged) {
-  std::set<PinTarget> unexplained;
-  for (const std::uint32_t slot : damaged)
-    unexplained.insert({slot, directory_.generation(slot)});
-  deps_.pins.for_each([&](std::uint32_t, const PinTarget& pin) {
-    if (!directory_.is_live(pin.slot, pin.generation) || directory_.state(pin.slot) == ObjectState::kLost) {
-      unexplained.insert(pin);
-    }
-  });
-  unexplained_.assign(unexplained.begin(), unexplained.end());
-  const std::vector<std::uint8_t> pinned = deps_.pins.scan(unexplained_);
-  const auto count = std::count_if(pinned.begin(), pinned.end(), [](auto is_pinned) { return is_pinned != 0; });
-  if (count == 0) return unexplained_.clear();
-  log_warning("readers may still use ", count,
-              " damaged or unknown objects: memory that appears free is not reused until these are released");
-  deps_.records.withhold();
-}
-
-bool ObjectTable::release_withheld_memory() {
-  const std::vector<std::uint8_t> pinned = deps_.pins.scan(unexplained_);
-  if (std::any_of(pinned.begin(), pinned.end(), [](auto is_pinned) { return is_pinned != 0; })) return false;
-  unexplained_.clear();
-  deps_.records.release_withheld();
-  deps_.pool.release_withheld();
-  log_info("damaged objects have no readers left: their memory is reused");
-  return true;
-}
-
-// Claims the range of a resident blob, and its copy if it has one. kStoreUnavailable: its only copy is on disk, and
-// this daemon has no spill backend; other errors say what became of that copy.
-Status ObjectTable::adopt_blob(std::uint32_t blob) {
-  const BlobLocation place = blobs_.place(blob);
-  const bool resident = blobs_.is_resident(blob);
-  const SpillLocation copy = blobs_.copy(blob);
-  if (copy != 0) {
-    const Status adopted =
-        deps_.spill == nullptr
-            ? Status(Code::kStoreUnavailable,
-                     concat("its only copy is on disk, and this daemon cannot read its spill files (",
-                            deps_.no_spill_reason,
-                            "): to restore it, fix this and restart the daemon with `entrepot upgrade`; "
-                            "otherwise"))
-            : deps_.spill->adopt(blobs_.key(blob), copy, place.length);
-    if (!adopted.is_ok()) {
-      if (!resident && deps_.spill == nullptr) return adopted;
-      if (!resident) return Status(Code::kObjectLost, concat("its copy on disk is gone (", adopted.message(), ")"));
-      log_warning("the copy of blob ", blob, ": ", adopted.message());
-      blobs_.drop_copy(blob);
-    }
-  }
-  if (resident) {
-    if (const Status taken = deps_.pool.adopt_blob(place); !taken.is_ok()) {
-      return taken.with_context("its memory cannot be adopted");
-    }
-    if (blobs_.copy(blob) != 0) clean_bytes_ += extent_of(blob);
-  } else {
-    spilled_bytes_ += place.length;
-  }
-  return Status::ok();
 }
 
 // Counts references to the object's blobs and reserves its record. Claims nothing if any part is incomplete; the error
 // then tells readers why the object is lost.
-Status ObjectTable::adopt_object(std::uint32_t slot, bool sealed) {
-  const Status damaged(Code::kObjectLost, "its control memory was damaged");
-  const Slot& entry = directory_.at(slot);
-  const Result<RecordView> view = record(slot);
-  if (!view.is_ok() || !view->check_crc().is_ok()) return damaged;
-  if (sealed && !deps_.sessions.is_known(entry.session)) return damaged;
-  for (const BlobRef& ref : view->blobs()) {
-    if (!blobs_.exists(ref.blob, ref.generation)) return damaged;
+Status ObjectRecovery::adopt_object(std::uint32_t slot, bool sealed) {
+  DirectoryWriter& directory = parts_->catalog.directory();
+  const Slot& entry = directory.at(slot);
+  const Result<RecordView> view = parts_->catalog.record(slot);
+  if (!is_complete(slot, view, sealed) || !parts_->records.reserve(entry.record_offset, entry.record_bytes).is_ok()) {
+    return Status(Code::kObjectLost, "its control memory was damaged");
   }
-  if (!deps_.records.reserve(entry.record_offset, entry.record_bytes).is_ok()) return damaged;
   std::vector<std::uint32_t> counted;
   bool resident = true;
   for (const BlobRef& ref : view->blobs()) {
-    const Status status = blobs_.references(ref.blob) == 0 ? adopt_blob(ref.blob) : Status();
+    const Status status = parts_->blobs.references(ref.blob) == 0 ? parts_->blobs.claim(ref.blob) : Status();
     if (status.is_ok()) {
-      add_slot_reference(ref.blob, slot);
+      parts_->blobs.add_reference(ref.blob, slot);
       counted.push_back(ref.blob);
-      resident = resident && blobs_.is_resident(ref.blob);
+      resident = resident && parts_->blobs.is_resident(ref.blob);
       continue;
     }
     for (const std::uint32_t blob : counted)
-      drop_slot_reference(blob, slot);
-    const Status freed = deps_.records.free(entry.record_offset, entry.record_bytes);
-    if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());
+      parts_->blobs.drop_reference(blob, slot);
+    parts_->catalog.free_record(slot, entry.record_offset, entry.record_bytes);
     return status;
   }
   if (!sealed) return Status::ok();
   // A crash may have left a transition half done; the blobs' states decide.
-  if (resident && !is_resident(slot)) directory_.mark_sealed(slot);
-  if (!resident && directory_.state(slot) != ObjectState::kSpilled) directory_.mark_spilled(slot);
-
-  // An interrupted replacement leaves two sealed slots with one ID: the later generation wins.
-  std::uint32_t keep = slot;
-  if (const auto other = index_.find(entry.id)) {
-    const auto age = static_cast<std::int32_t>(directory_.generation(slot) - directory_.generation(*other));
-    const std::uint32_t drop = age > 0 ? *other : slot;
-    if (drop == *other) {
-      if (!index_.replace(entry.id, *other, slot)) return Status::ok();
-      unlink(*other);
-    } else {
-      directory_.mark_deleting(slot);
-      keep = *other;
-    }
-    deferred_.push_back({drop, directory_.generation(drop)});
-  } else if (const Status indexed = index_.insert(entry.id, slot); !indexed.is_ok()) {
-    log_error("object ", to_hex(entry.id), ": ", indexed.to_string());
-    directory_.mark_deleting(slot);
-    deferred_.push_back({slot, directory_.generation(slot)});
-    return Status::ok();
-  }
-  if (keep == slot) {
-    ++sealed_;
-    payload_bytes_ += entry.payload_bytes;
-    deps_.sessions.add_object(entry.session, slot, entry.payload_bytes);
-  }
+  if (resident && !parts_->catalog.is_resident(slot)) directory.mark_sealed(slot);
+  if (!resident && directory.state(slot) != ObjectState::kSpilled) directory.mark_spilled(slot);
+  enter(slot);
   return Status::ok();
+}
+
+bool ObjectRecovery::is_complete(std::uint32_t slot, const Result<RecordView>& view, bool sealed) const {
+  if (!view.is_ok() || !view->check_crc().is_ok()) return false;
+  if (sealed && !parts_->sessions.is_known(parts_->catalog.directory().at(slot).session)) return false;
+  for (const BlobRef& ref : view->blobs()) {
+    if (!parts_->blobs.exists(ref.blob, ref.generation)) return false;
+  }
+  return true;
+}
+
+// Makes the object findable. An interrupted replacement leaves two sealed slots with one ID: the later generation wins,
+// and the other is deleted.
+void ObjectRecovery::enter(std::uint32_t slot) {
+  ObjectCatalog& catalog = parts_->catalog;
+  DirectoryWriter& directory = catalog.directory();
+  const IdBytes id = directory.at(slot).id;
+  const std::optional<std::uint32_t> other = catalog.find(id);
+  if (!other) {
+    const Status indexed = catalog.insert(slot);
+    if (indexed.is_ok()) return catalog.add(slot);
+    log_error("object ", to_hex(id), ": ", indexed.to_string());
+    directory.mark_deleting(slot);
+    return parts_->deferred.defer(slot);
+  }
+  if (static_cast<std::int32_t>(directory.generation(slot) - directory.generation(*other)) <= 0) {
+    directory.mark_deleting(slot);
+    return parts_->deferred.defer(slot);
+  }
+  if (!catalog.replace(*other, slot)) return;
+  parts_->unlink(*other);
+  parts_->deferred.defer(*other);
+  catalog.add(slot);
+}
+
+// ---- from a manifest ----
+
+Status ObjectRecovery::adopt_spilled(const SpilledObject& object, std::uint32_t session,
+                                     RecoveredBlobs& adopted_blobs) {
+  const auto bytes = std::as_bytes(std::span(object.record.data(), object.record.size()));
+  ASSIGN_OR_RETURN(const RecordView view, RecordView::parse(bytes));
+  RETURN_IF_ERROR(view.check_crc());
+  if (view.blobs().size() != object.blobs.size() || object.blobs.empty()) {
+    return Status(Code::kCorruptData, concat("the manifest lists ", object.blobs.size(), " copies for object ",
+                                             to_hex(object.id), ", but its record lists ", view.blobs().size()));
+  }
+  if (parts_->catalog.find(object.id)) {
+    return Status(Code::kObjectExists, concat("object ", to_hex(object.id), " already exists"));
+  }
+  Status done;
+  std::vector<BlobRef> retained;  // until the slot refers to them
+  for (const SpilledBlob& copy : object.blobs) {
+    const Result<BlobRef> blob = retain_blob(copy, adopted_blobs);
+    done = blob.status();
+    if (!done.is_ok()) break;
+    retained.push_back(*blob);
+  }
+  if (done.is_ok()) done = publish_spilled(object, view, session, retained);
+  for (const BlobRef& ref : retained)
+    parts_->blobs.release(ref.blob);  // the slot refers to it now, or nothing does
+  return done;
+}
+
+Result<BlobRef> ObjectRecovery::retain_blob(const SpilledBlob& copy, RecoveredBlobs& adopted_blobs) {
+  auto it = adopted_blobs.find(copy.location);
+  if (it == adopted_blobs.end() || !parts_->blobs.exists(it->second.blob, it->second.generation)) {
+    ASSIGN_OR_RETURN(const BlobRef published, parts_->blobs.publish_copy(copy));
+    it = adopted_blobs.insert_or_assign(copy.location, published).first;
+  }
+  parts_->blobs.retain(it->second.blob);
+  return it->second;
+}
+
+// `blobs`: this store's, in the order of the record's.
+Status ObjectRecovery::publish_spilled(const SpilledObject& object, const RecordView& view, std::uint32_t session,
+                                       std::span<const BlobRef> blobs) {
+  ObjectCatalog& catalog = parts_->catalog;
+  std::unordered_map<std::uint32_t, BlobRef> numbers;  // old -> new
+  for (std::size_t i = 0; i < blobs.size(); ++i)
+    numbers[view.blobs()[i].blob] = blobs[i];
+  std::vector<BufferRef> buffers(view.buffers().begin(), view.buffers().end());
+  SlotFields fields;
+  for (BufferRef& buffer : buffers) {
+    fields.payload_bytes += buffer.length;
+    if (buffer.blob == kInlineBlob) continue;
+    const BlobRef& renumbered = numbers[buffer.blob];
+    buffer.blob = renumbered.blob;
+    buffer.generation = renumbered.generation;
+  }
+  const std::string_view payload(reinterpret_cast<const char*>(view.payload().data()), view.payload().size());
+  fields.id = object.id;
+  fields.session = session;
+  fields.sealed_unix_ns = object.sealed_unix_ns;
+  ASSIGN_OR_RETURN(const std::uint32_t slot, catalog.allocate());
+  const Result<std::uint64_t> record =
+      parts_->records.write({buffers, blobs, view.tree(), payload}, fields.record_bytes);
+  if (!record.is_ok()) {
+    catalog.abandon(slot);
+    return record.status();
+  }
+  fields.record_offset = *record;
+  catalog.publish_spilled(slot, fields, object.generation);
+  for (const BlobRef& ref : blobs)
+    parts_->blobs.add_reference(ref.blob, slot);
+  catalog.add(slot);
+  return catalog.insert(slot);
 }
 
 }  // namespace entrepot

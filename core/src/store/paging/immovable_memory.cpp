@@ -6,12 +6,12 @@
 namespace entrepot {
 
 Pager::Immovable Pager::immovable(std::uint32_t client) const {
-  const DirectoryWriter& directory = objects_->directory();
-  const BlobWriter& blobs = objects_->blobs();
+  const DirectoryWriter& directory = catalog_->directory();
+  const BlobTable& blobs = *blobs_;
   std::unordered_set<std::uint32_t> counted;
   const auto count = [&](std::uint32_t slot) {
     std::uint64_t bytes = 0;
-    for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+    for (const std::uint32_t blob : catalog_->blobs_of(slot)) {
       if (!blobs.is_resident(blob) || !counted.insert(blob).second) continue;
       const BlobLocation place = blobs.place(blob);
       bytes += blob_extent_bytes(place.offset, place.length);

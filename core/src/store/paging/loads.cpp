@@ -14,19 +14,19 @@ constexpr std::size_t kMaxFailures = 1024;         // not yet reported
 }  // namespace
 
 void Pager::load(std::uint32_t slot, std::uint32_t reader) {
-  if (objects_->is_resident(slot)) return;
+  if (catalog_->is_resident(slot)) return;
   if (enabled()) {
     apply_read_log();  // earlier reads, to keep their order
     record_use(slot, reader);
   }
   const auto in_progress = loads_.find(slot);
   if (in_progress != loads_.end() && !in_progress->second.is_prefetch) return;
-  failures_.erase(objects_->directory().at(slot).id);
+  failures_.erase(catalog_->directory().at(slot).id);
   if (!enabled())
     return fail_load(slot, Status(Code::kObjectLost,
                                   "the object was spilled, but this daemon has no spill folder; set --spill-path"));
   if (in_progress == loads_.end()) {
-    loads_.emplace(slot, Load{objects_->directory().generation(slot), {}, {}, true, false});
+    loads_.emplace(slot, Load{catalog_->directory().generation(slot), {}, {}, true, false});
   } else {
     in_progress->second.is_prefetch = false;  // a reader requests it now
     if (!in_progress->second.queued) return;
@@ -57,8 +57,8 @@ void Pager::try_loads() {
 // Takes ranges for all blobs that are neither resident nor being read, before starting any read, so that two
 // half-loaded objects cannot wait for each other's memory.
 bool Pager::allocate_all(std::uint32_t slot, Load& load) {
-  const BlobWriter& blobs = objects_->blobs();
-  for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+  const BlobTable& blobs = *blobs_;
+  for (const std::uint32_t blob : catalog_->blobs_of(slot)) {
     if (blobs.is_resident(blob) || blobs_read_.contains(blob) || load.places.contains(blob)) continue;
     const std::uint64_t bytes = blobs.place(blob).length;
     while (true) {
@@ -90,7 +90,7 @@ void Pager::provision_failed(std::uint32_t segment) {
 }
 
 void Pager::begin_reads(std::uint32_t slot, Load& load) {
-  const BlobWriter& blobs = objects_->blobs();
+  const BlobTable& blobs = *blobs_;
   Status failure;
   for (const auto& [blob, place] : std::exchange(load.places, {})) {
     const std::uint64_t ticket = next_ticket_++;
@@ -99,7 +99,7 @@ void Pager::begin_reads(std::uint32_t slot, Load& load) {
       pool_->free_blob_range(place.segment, place.offset, place.length);
       continue;
     }
-    objects_->retain_blob(blob);
+    blobs_->retain(blob);
     read_rate_.begin(clock_->monotonic_ns());
     blobs_read_.insert(blob);
     reads_.emplace(ticket, Read{blob, place, load.is_prefetch});
@@ -114,22 +114,22 @@ void Pager::on_read_done(const Read& read, const SpillCompletion& done) {
   update_measured_costs();
   prefetch_stale_ = true;
   if (read.is_prefetch) prefetch_bytes_ -= read.place.length;
-  const bool still_referenced = objects_->blobs().references(read.blob) > 1;  // by more than this read
+  const bool still_referenced = blobs_->references(read.blob) > 1;  // by more than this read
   if (!still_referenced || !done.status.is_ok()) {
     pool_->free_blob_range(read.place.segment, read.place.offset, read.place.length);
     if (still_referenced) on_read_failed(read.blob, done.status);
   } else {
     on_loaded(read.blob, read.place);
   }
-  objects_->release_blob(read.blob);
+  blobs_->release(read.blob);
 }
 
 void Pager::on_loaded(std::uint32_t blob, const BlobLocation& place) {
   stats_.loaded_bytes += place.length;
   const std::uint64_t now = clock_->monotonic_ns();
-  const std::vector<std::uint32_t> resident = objects_->on_blob_loaded(blob, place);
-  for (const std::uint32_t slot : objects_->referencing_slots(blob)) {
-    if (objects_->directory().is_findable(slot)) admit(slot);
+  const std::vector<std::uint32_t> resident = residency_->on_blob_loaded(blob, place);
+  for (const std::uint32_t slot : blobs_->referencing_slots(blob)) {
+    if (catalog_->directory().is_findable(slot)) admit(slot);
   }
   for (const std::uint32_t slot : resident) {
     ++stats_.loads;
@@ -141,28 +141,28 @@ void Pager::on_loaded(std::uint32_t blob, const BlobLocation& place) {
       no_evict_until_[slot] = now + kNoEvictNs;
     }
     if (load != loads_.end()) loads_.erase(load);
-    notify_changed(objects_->directory().at(slot).id);
+    notify_changed(catalog_->directory().at(slot).id);
   }
 }
 
 void Pager::on_read_failed(std::uint32_t blob, const Status& why) {
   ++stats_.failed_reads;
   const bool lost = why.code() == Code::kCorruptData || why.code() == Code::kObjectLost;
-  for (const std::uint32_t slot : objects_->referencing_slots(blob)) {
-    if (!objects_->directory().is_findable(slot)) continue;
+  for (const std::uint32_t slot : blobs_->referencing_slots(blob)) {
+    if (!catalog_->directory().is_findable(slot)) continue;
     if (!lost) {
       fail_load(slot, why);
       continue;
     }
-    const IdBytes id = objects_->directory().at(slot).id;
+    const IdBytes id = catalog_->directory().at(slot).id;
     log_error("object ", to_hex(id), ": ", why.message());
-    objects_->mark_lost(slot, concat("its copy on disk is damaged (", why.message(), ")"));
+    residency_->mark_lost(slot, concat("its copy on disk is damaged (", why.message(), ")"));
     notify_changed(id);
   }
 }
 
 void Pager::fail_load(std::uint32_t slot, const Status& why) {
-  const IdBytes id = objects_->directory().at(slot).id;
+  const IdBytes id = catalog_->directory().at(slot).id;
   log_warning("object ", to_hex(id), " could not be reloaded: ", why.message());
   drop_load(slot);
   if (failures_.size() >= kMaxFailures) failures_.clear();

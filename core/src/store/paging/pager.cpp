@@ -18,9 +18,19 @@ constexpr std::uint64_t kWritebackIntervalNs = 10'000'000;  // interval between 
 
 }  // namespace
 
-Pager::Pager(ObjectTable& objects, SegmentPool& pool, PinScanner& pins, const LocalitySetTable& sets,
-             SpillBackend* spill, const Clock& clock, const StoreOptions& options)
-    : objects_(&objects), pool_(&pool), pins_(&pins), sets_(&sets), spill_(spill), clock_(&clock), options_(options) {}
+Pager::Pager(ObjectParts& parts, ObjectTable& objects, ObjectResidency& residency, SegmentPool& pool, PinScanner& pins,
+             const LocalitySetTable& sets, SpillBackend* spill, const Clock& clock, const StoreOptions& options)
+    : catalog_(&parts.catalog),
+      blobs_(&parts.blobs),
+      manifest_(&parts.manifest),
+      objects_(&objects),
+      residency_(&residency),
+      pool_(&pool),
+      pins_(&pins),
+      sets_(&sets),
+      spill_(spill),
+      clock_(&clock),
+      options_(options) {}
 
 void Pager::notify_changed(const IdBytes& id) const {
   if (changed_) changed_(id);
@@ -29,11 +39,11 @@ void Pager::notify_changed(const IdBytes& id) const {
 // ---- sealing, adoption and end ----
 
 void Pager::admit(std::uint32_t slot) {
-  const Slot& entry = objects_->directory().at(slot);
-  policy_.admit(slot, sets_->policy_number(entry.session, entry.locality_set), objects_->resident_bytes(slot),
-                clock_->monotonic_ns(), objects_->directory().generation(slot));
-  policy_.set_clean(slot, objects_->is_clean(slot));
-  const SlotHints hints = objects_->directory().hints(slot);
+  const Slot& entry = catalog_->directory().at(slot);
+  policy_.admit(slot, sets_->policy_number(entry.session, entry.locality_set), residency_->resident_bytes(slot),
+                clock_->monotonic_ns(), catalog_->directory().generation(slot));
+  policy_.set_clean(slot, residency_->is_clean(slot));
+  const SlotHints hints = catalog_->directory().hints(slot);
   if (hints.priority != 0) policy_.set_priority(slot, hints.priority);
   if (hints.pinned) {
     policy_.set_pinned(slot, true);
@@ -44,24 +54,24 @@ void Pager::admit(std::uint32_t slot) {
 }
 
 void Pager::on_adopted() {
-  const DirectoryWriter& directory = objects_->directory();
+  const DirectoryWriter& directory = catalog_->directory();
   for (std::uint32_t slot = 0; slot < directory.size(); ++slot) {
     if (!directory.is_findable(slot)) continue;
     if (!enabled()) {
       hints_changed(slot);
       continue;
     }
-    if (objects_->resident_bytes(slot) != 0) admit(slot);
+    if (residency_->resident_bytes(slot) != 0) admit(slot);
     track(slot);
-    objects_->remember(slot);  // the previous daemon's last manifest entries may not have reached the disk
+    manifest_->remember(slot);  // the previous daemon's last manifest entries may not have reached the disk
   }
 }
 
 void Pager::track(std::uint32_t slot) {
-  const Slot& entry = objects_->directory().at(slot);
-  if (objects_->blobs_of(slot).empty()) return;
+  const Slot& entry = catalog_->directory().at(slot);
+  if (catalog_->blobs_of(slot).empty()) return;
   read_ahead_.add(slot, sets_->policy_number(entry.session, entry.locality_set),
-                  objects_->directory().generation(slot));
+                  catalog_->directory().generation(slot));
 }
 
 void Pager::object_sealed(std::uint32_t slot) {
@@ -80,15 +90,15 @@ void Pager::object_ended(std::uint32_t slot) {
   read_ahead_.remove(slot);
   const bool awaited = loads_.contains(slot);
   drop_load(slot);
-  if (awaited) notify_changed(objects_->directory().at(slot).id);  // readers wait for a load that will not complete
+  if (awaited) notify_changed(catalog_->directory().at(slot).id);  // readers wait for a load that will not complete
 }
 
 void Pager::hints_changed(std::uint32_t slot) {
-  const Slot& entry = objects_->directory().at(slot);
-  const SlotHints hints = objects_->directory().hints(slot);
+  const Slot& entry = catalog_->directory().at(slot);
+  const SlotHints hints = catalog_->directory().hints(slot);
   // Without a spill backend, only dead or recomputable objects can leave, so the policy knows only those.
   const bool can_go = hints.dead || hints.drop_recompute_code() != 0;
-  if (!enabled() && can_go && !policy_.is_admitted(slot) && objects_->resident_bytes(slot) != 0) admit(slot);
+  if (!enabled() && can_go && !policy_.is_admitted(slot) && residency_->resident_bytes(slot) != 0) admit(slot);
   policy_.move(slot, sets_->policy_number(entry.session, entry.locality_set));
   read_ahead_.move(slot, sets_->policy_number(entry.session, entry.locality_set));
   policy_.set_priority(slot, hints.priority);
@@ -118,8 +128,8 @@ std::uint64_t Pager::spillable_bytes() const {
   const auto pinned = pinned_slots();
   std::uint64_t pinned_bytes = 0;
   for (const std::uint32_t slot : pinned) {
-    if (slot < objects_->directory().size() && objects_->directory().is_findable(slot)) {
-      pinned_bytes += objects_->resident_bytes(slot);
+    if (slot < catalog_->directory().size() && catalog_->directory().is_findable(slot)) {
+      pinned_bytes += residency_->resident_bytes(slot);
     }
   }
   const std::uint64_t resident = pool_->blob_bytes();
@@ -129,8 +139,8 @@ std::uint64_t Pager::spillable_bytes() const {
 // ---- eviction ----
 
 void Pager::begin_writes(std::uint32_t slot) {
-  const BlobWriter& blobs = objects_->blobs();
-  for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+  const BlobTable& blobs = *blobs_;
+  for (const std::uint32_t blob : catalog_->blobs_of(slot)) {
     if (!blobs.is_resident(blob) || blobs.copy(blob) != 0 || blobs_written_.contains(blob)) continue;
     const BlobLocation place = blobs.place(blob);
     const std::uint64_t ticket = next_ticket_++;
@@ -139,7 +149,7 @@ void Pager::begin_writes(std::uint32_t slot) {
       retry_writes_ns_ = clock_->monotonic_ns() + kRetryWritesNs;
       return;
     }
-    objects_->retain_blob(blob);
+    blobs_->retain(blob);
     write_rate_.begin(clock_->monotonic_ns());
     blobs_written_.insert(blob);
     writes_.emplace(ticket, Write{blob, place.length});
@@ -159,27 +169,27 @@ void Pager::on_written(const Write& write, const SpillCompletion& done) {
     if (!std::exchange(write_failing_, true)) {  // log once for a series of failures
       log_warning("cannot write copies to disk: ", done.status.message());
     }
-    for (const std::uint32_t slot : objects_->referencing_slots(write.blob))
+    for (const std::uint32_t slot : blobs_->referencing_slots(write.blob))
       evict_when_clean_.erase(slot);
   } else {
     if (std::exchange(write_failing_, false)) log_info("writing copies to disk works again");
-    objects_->set_copy(write.blob, done.location);
+    blobs_->set_copy(write.blob, done.location);
     std::vector<std::uint32_t> leaving;
-    for (const std::uint32_t slot : objects_->referencing_slots(write.blob)) {
-      if (!objects_->directory().is_findable(slot) || !objects_->is_clean(slot)) continue;
+    for (const std::uint32_t slot : blobs_->referencing_slots(write.blob)) {
+      if (!catalog_->directory().is_findable(slot) || !residency_->is_clean(slot)) continue;
       policy_.set_clean(slot, true);
-      objects_->remember(slot);
+      manifest_->remember(slot);
       if (evict_when_clean_.erase(slot) != 0) leaving.push_back(slot);
     }
     for (const std::uint32_t slot : leaving)
       static_cast<void>(evict(slot).is_ok());  // pinned meanwhile: stays in memory
   }
-  objects_->release_blob(write.blob);
+  blobs_->release(write.blob);
 }
 
 bool Pager::drop_dead(std::uint32_t slot) {
   if (!policy_.is_dead(slot)) return false;
-  const IdBytes id = objects_->directory().at(slot).id;
+  const IdBytes id = catalog_->directory().at(slot).id;
   static_cast<void>(objects_->remove(std::span(&id, 1)));
   ++stats_.dropped_dead;
   return true;
@@ -189,24 +199,24 @@ Status Pager::evict(std::uint32_t slot) {
   if (!enabled()) {
     return Status(Code::kInvalidArgument, "this store has no spill folder: start it with --spill-path DIR");
   }
-  if (objects_->directory().hints(slot).pinned) {
-    return Status(Code::kInvalidArgument, concat("object ", to_hex(objects_->directory().at(slot).id),
+  if (catalog_->directory().hints(slot).pinned) {
+    return Status(Code::kInvalidArgument, concat("object ", to_hex(catalog_->directory().at(slot).id),
                                                  " is pinned in memory by a user: unpin it first"));
   }
-  if (!objects_->is_clean(slot)) {
-    if (objects_->blobs_of(slot).empty()) return Status::ok();  // payload is in its record, and stays
+  if (!residency_->is_clean(slot)) {
+    if (catalog_->blobs_of(slot).empty()) return Status::ok();  // payload is in its record, and stays
     evict_when_clean_.insert(slot);
     begin_writes(slot);
     return Status::ok();
   }
-  largest_spilled_ = std::max(largest_spilled_, objects_->resident_bytes(slot));
+  largest_spilled_ = std::max(largest_spilled_, residency_->resident_bytes(slot));
   static_cast<void>(evict_slots({slot}));
   return Status::ok();
 }
 
 void Pager::apply_read_log() {
   const std::uint64_t now = clock_->monotonic_ns();
-  const DirectoryWriter& directory = objects_->directory();
+  const DirectoryWriter& directory = catalog_->directory();
   pins_->drain([&](std::uint32_t client, const PinTarget& read) {
     if (!directory.is_live(read.slot, read.generation)) return;
     policy_.touch(read.slot, now, client + 1);
@@ -226,7 +236,7 @@ bool Pager::reclaim(std::uint64_t bytes, Purpose purpose) {
   if (!enabled()) return dropped || drop_recomputable(bytes, pinned);
   bool writing = false;
   for (const std::uint32_t slot : victims) {
-    if (objects_->is_clean(slot)) continue;
+    if (residency_->is_clean(slot)) continue;
     if (writing_bytes_ < std::max(kMaxWritingBytes, bytes) && now >= retry_writes_ns_) begin_writes(slot);
     writing = writing || is_being_written(slot);
   }
@@ -236,7 +246,7 @@ bool Pager::reclaim(std::uint64_t bytes, Purpose purpose) {
   const std::unordered_set<std::uint32_t> tried(victims.begin(), victims.end());
   const auto others = [&](std::uint32_t slot) {
     return !pinned.contains(slot) && !is_eviction_blocked(slot) && !loads_.contains(slot) &&
-           !prefetch_targets_.contains(slot) && !tried.contains(slot) && objects_->is_clean(slot);
+           !prefetch_targets_.contains(slot) && !tried.contains(slot) && residency_->is_clean(slot);
   };
   if (evict_clean(policy_.victims(std::max(bytes, kReclaimStep), now, others), bytes, purpose)) return true;
   return purpose != Purpose::kPrefetch && drop_recomputable(bytes, pinned);
@@ -257,7 +267,7 @@ std::vector<std::uint32_t> Pager::find_victims(std::uint64_t bytes, Purpose purp
 }
 
 bool Pager::is_being_written(std::uint32_t slot) const {
-  const std::vector<std::uint32_t> blobs = objects_->blobs_of(slot);
+  const std::vector<std::uint32_t> blobs = catalog_->blobs_of(slot);
   return std::any_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_written_.contains(blob); });
 }
 
@@ -267,8 +277,8 @@ bool Pager::evict_clean(const std::vector<std::uint32_t>& slots, std::uint64_t e
   std::uint64_t bytes = 0;
   std::uint64_t spare = purpose == Purpose::kNew ? exchangeable_bytes() : UINT64_MAX;
   for (const std::uint32_t slot : slots) {
-    if (!objects_->is_clean(slot)) continue;
-    const std::uint64_t size = objects_->resident_bytes(slot);
+    if (!residency_->is_clean(slot)) continue;
+    const std::uint64_t size = residency_->resident_bytes(slot);
     const std::uint64_t largest = std::max(largest_spilled_, size);
     if (spare < size + largest + largest / 8 + kExchangeSlack) continue;
     spare -= size;
@@ -288,20 +298,20 @@ std::uint64_t Pager::exchangeable_bytes() const {
   const bool can_write_more = spill.note.empty() && clock_->monotonic_ns() >= retry_writes_ns_;
   const std::uint64_t room =
       can_write_more && spill.quota_bytes > spill.used_bytes ? spill.quota_bytes - spill.used_bytes : 0;
-  return objects_->clean_bytes() + room;
+  return blobs_->clean_bytes() + room;
 }
 
 std::uint64_t Pager::evict_slots(const std::vector<std::uint32_t>& slots) {
-  const ObjectTable::Eviction done = objects_->evict(slots);
+  const ObjectResidency::Eviction done = residency_->evict(slots);
   for (const std::uint32_t slot : done.evicted) {
     no_evict_until_.erase(slot);
     admit(slot);  // with the part still in memory
   }
   for (const std::uint32_t slot : slots) {
-    if (objects_->resident_bytes(slot) == 0) policy_.forget(slot);
+    if (residency_->resident_bytes(slot) == 0) policy_.forget(slot);
   }
   for (const std::uint32_t slot : done.evicted) {
-    if (objects_->resident_bytes(slot) == 0) policy_.forget(slot);
+    if (residency_->resident_bytes(slot) == 0) policy_.forget(slot);
   }
   stats_.evictions += done.evicted.size();
   stats_.evicted_bytes += done.bytes;
@@ -310,7 +320,7 @@ std::uint64_t Pager::evict_slots(const std::vector<std::uint32_t>& slots) {
 
 std::uint64_t Pager::dirty_bytes() const {
   const std::uint64_t taken = pool_->blob_bytes() + pool_->leased_bytes() + pool_->record_bytes();
-  const std::uint64_t clean = objects_->clean_bytes();
+  const std::uint64_t clean = blobs_->clean_bytes();
   return taken > clean ? taken - clean : 0;
 }
 
@@ -324,8 +334,8 @@ void Pager::write_back() {
   if (clock_->monotonic_ns() < std::max(retry_writes_ns_, next_writeback_ns_)) return;
   apply_read_log();
   const auto allowed = [&](std::uint32_t slot) {
-    if (objects_->is_clean(slot) || policy_.is_dead(slot)) return false;
-    const std::vector<std::uint32_t> blobs = objects_->blobs_of(slot);
+    if (residency_->is_clean(slot) || policy_.is_dead(slot)) return false;
+    const std::vector<std::uint32_t> blobs = catalog_->blobs_of(slot);
     return std::none_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_written_.contains(blob); });
   };
   const std::uint64_t excess = dirty - percent * options_.spill_low_percent;
@@ -367,7 +377,7 @@ void Pager::take_completions() {
 
 void Pager::run_pending() {
   if (!enabled()) return;
-  if (objects_->spilled_bytes() == 0) largest_spilled_ = 0;
+  if (blobs_->spilled_bytes() == 0) largest_spilled_ = 0;
   poll_readers();
   try_loads();
   start_prefetches();

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "store/eviction/eviction_policy.h"
+#include "store/object/object_parts.h"
+#include "store/object/object_residency.h"
 #include "store/object/object_table.h"
 #include "store/paging/read_ahead.h"
 #include "store/paging/transfer_rate.h"
@@ -32,8 +34,8 @@ class Pager : public ResidencyListener {
   using Changed = std::function<void(const IdBytes&)>;
 
   // `spill` null: nothing ever leaves memory, and requests to do so fail.
-  Pager(ObjectTable& objects, SegmentPool& pool, PinScanner& pins, const LocalitySetTable& sets, SpillBackend* spill,
-        const Clock& clock, const StoreOptions& options);
+  Pager(ObjectParts& parts, ObjectTable& objects, ObjectResidency& residency, SegmentPool& pool, PinScanner& pins,
+        const LocalitySetTable& sets, SpillBackend* spill, const Clock& clock, const StoreOptions& options);
   void on_changed(Changed changed) { changed_ = std::move(changed); }
 
   void on_adopted();               // call after the objects were adopted
@@ -150,7 +152,11 @@ class Pager : public ResidencyListener {
   [[nodiscard]] std::unordered_set<std::uint32_t> pinned_slots() const;
   [[nodiscard]] std::uint64_t dirty_bytes() const;
 
+  const ObjectCatalog* catalog_;
+  BlobTable* blobs_;
+  ObjectManifest* manifest_;
   ObjectTable* objects_;
+  ObjectResidency* residency_;
   SegmentPool* pool_;
   PinScanner* pins_;
   const LocalitySetTable* sets_;

@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxPollNs = 64'000'000;
 }  // namespace
 
 void Pager::record_use(std::uint32_t slot, std::uint32_t reader) {
-  const Slot& entry = objects_->directory().at(slot);
+  const Slot& entry = catalog_->directory().at(slot);
   const ReadPattern declared = policy_.attributes(sets_->policy_number(entry.session, entry.locality_set)).reading;
   const std::uint64_t steps = read_ahead_.steps();
   read_ahead_.touch(slot, reader, declared, clock_->monotonic_ns());
@@ -31,7 +31,7 @@ void Pager::record_use(std::uint32_t slot, std::uint32_t reader) {
 // polled, less often the less happens.
 void Pager::poll_readers() {
   const std::uint64_t now = clock_->monotonic_ns();
-  if (objects_->spilled_bytes() == 0 || !read_ahead_.is_active(now)) {
+  if (blobs_->spilled_bytes() == 0 || !read_ahead_.is_active(now)) {
     if (!prefetch_targets_.empty()) prefetch_stale_ = true;
     next_poll_ns_ = UINT64_MAX;
     return;
@@ -44,7 +44,7 @@ void Pager::poll_readers() {
 }
 
 bool Pager::may_prefetch(std::uint32_t slot) const {
-  return objects_->directory().is_findable(slot) && !objects_->directory().hints(slot).dead &&
+  return catalog_->directory().is_findable(slot) && !catalog_->directory().hints(slot).dead &&
          !evict_when_clean_.contains(slot);
 }
 
@@ -64,7 +64,7 @@ void Pager::start_prefetches() {
     if (!may_prefetch(slot)) return true;
     const std::uint64_t default_limit = std::min(options_.capacity_bytes / kShareOfCapacity, kMaxAheadBytes);
     const std::uint64_t limit = count < 2 ? options_.capacity_bytes / kShareForTwo : default_limit;
-    bytes += objects_->directory().at(slot).payload_bytes;
+    bytes += catalog_->directory().at(slot).payload_bytes;
     if (bytes > limit / runs || ++count > kMaxAhead) return false;
     if (prefetch_targets_.insert(slot).second) next.push_back(slot);
     return true;
@@ -79,7 +79,7 @@ void Pager::start_prefetches() {
   if (!queue_.empty()) return cancel_queued_prefetches();
   for (const std::uint32_t slot : next) {
     if (prefetch_bytes_ >= kMaxReadingBytes) return;
-    if (objects_->is_resident(slot)) continue;
+    if (catalog_->is_resident(slot)) continue;
     if (!begin_prefetch(slot)) return;
   }
 }
@@ -89,7 +89,7 @@ bool Pager::begin_prefetch(std::uint32_t slot) {
   auto it = loads_.find(slot);
   if (it != loads_.end() && (!it->second.is_prefetch || !it->second.queued)) return true;  // already being loaded
   if (it == loads_.end()) {
-    it = loads_.emplace(slot, Load{objects_->directory().generation(slot), {}, {}, true, true}).first;
+    it = loads_.emplace(slot, Load{catalog_->directory().generation(slot), {}, {}, true, true}).first;
   }
   if (!allocate_all(slot, it->second)) {
     it = loads_.find(slot);

@@ -5,7 +5,7 @@
 namespace entrepot {
 
 bool Pager::is_droppable(std::uint32_t slot) const {
-  const SlotHints hints = objects_->directory().hints(slot);
+  const SlotHints hints = catalog_->directory().hints(slot);
   return hints.drop_recompute_code() != 0 && !hints.pinned;
 }
 
@@ -15,8 +15,8 @@ bool Pager::drop_if_cheaper(std::uint32_t slot) {
 
 bool Pager::drop(std::uint32_t slot) {
   if (!is_droppable(slot)) return false;
-  const std::uint64_t bytes = objects_->resident_bytes(slot);
-  if (!objects_->drop(slot)) return false;
+  const std::uint64_t bytes = residency_->resident_bytes(slot);
+  if (!residency_->drop(slot)) return false;
   ++stats_.dropped;
   stats_.dropped_bytes += bytes;
   return true;

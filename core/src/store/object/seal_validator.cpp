@@ -1,9 +1,10 @@
-// Validation of a seal request before anything is written. Nothing a client sends is trusted.
-#include <algorithm>
-#include <map>
-#include <utility>
+#include "store/object/seal_validator.h"
 
-#include "store/object/object_table.h"
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
 
 namespace entrepot {
 namespace {
@@ -19,16 +20,22 @@ Status too_many(std::string_view what, std::size_t count, std::size_t limit) {
 
 }  // namespace
 
-Status ObjectTable::check(std::uint32_t client, const SealSpec& spec, ValidatedSeal& validated) const {
-  ASSIGN_OR_RETURN(validated.session, deps_.sessions.index_of(spec.session));
+SealValidator::SealValidator(const SessionTable& sessions, const LocalitySetTable& sets, const NameTable& names,
+                             const SegmentPool& pool, const ObjectCatalog& catalog, const BlobTable& blobs)
+    : sessions_(&sessions), sets_(&sets), names_(&names), pool_(&pool), catalog_(&catalog), blobs_(&blobs) {}
+
+Result<ValidatedSeal> SealValidator::check(std::uint32_t client, const SealSpec& spec,
+                                           std::optional<std::uint32_t> replaced) const {
+  ValidatedSeal validated;
+  ASSIGN_OR_RETURN(validated.session, sessions_->index_of(spec.session));
   if (spec.locality_set != 0) {
-    ASSIGN_OR_RETURN(const std::uint32_t set, deps_.sets.index_of(spec.locality_set, validated.session));
-    validated.locality_set = deps_.sets.field_of(set);
+    ASSIGN_OR_RETURN(const std::uint32_t set, sets_->index_of(spec.locality_set, validated.session));
+    validated.locality_set = sets_->field_of(set);
   }
   validated.consumers = spec.consumers;
-  if (const std::uint32_t* set = deps_.sets.find_field(validated.session, validated.locality_set);
+  if (const std::uint32_t* set = sets_->find_field(validated.session, validated.locality_set);
       set != nullptr && spec.consumers == 0) {
-    const SetAttributes attributes = deps_.sets.attributes(*set);
+    const SetAttributes attributes = sets_->attributes(*set);
     if (attributes.lifetime == Lifetime::kConsumers) validated.consumers = attributes.consumers;
   }
   if (spec.blobs.size() > kMaxBlobsPerObject) return too_many("blobs", spec.blobs.size(), kMaxBlobsPerObject);
@@ -39,21 +46,21 @@ Status ObjectTable::check(std::uint32_t client, const SealSpec& spec, ValidatedS
                                                  spec.payload.size(), ": lease memory for it"));
   }
   if (!spec.name.empty()) {
-    RETURN_IF_ERROR(deps_.names.check_binding(validated.session, spec.name, spec.id, spec.replace));
+    RETURN_IF_ERROR(names_->check_binding(validated.session, spec.name, spec.id, spec.replace));
   }
   RETURN_IF_ERROR(check_blobs(client, spec));
-  RETURN_IF_ERROR(check_buffers(spec, validated));
-  validated.replaced = find(spec.id);
+  ASSIGN_OR_RETURN(validated.payload_bytes, check_buffers(spec));
   std::uint64_t freed_bytes = 0;
   std::uint64_t freed_objects = 0;
-  if (validated.replaced && directory_.at(*validated.replaced).session == validated.session) {
-    freed_bytes = directory_.at(*validated.replaced).payload_bytes;
+  if (replaced && catalog_->directory().at(*replaced).session == validated.session) {
+    freed_bytes = catalog_->directory().at(*replaced).payload_bytes;
     freed_objects = 1;
   }
-  return deps_.sessions.check_limits(validated.session, validated.payload_bytes, freed_bytes, freed_objects);
+  RETURN_IF_ERROR(sessions_->check_limits(validated.session, validated.payload_bytes, freed_bytes, freed_objects));
+  return validated;
 }
 
-Status ObjectTable::check_blobs(std::uint32_t client, const SealSpec& spec) const {
+Status SealValidator::check_blobs(std::uint32_t client, const SealSpec& spec) const {
   std::vector<std::pair<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>>> taken;  // segment, begin, end
   taken.reserve(spec.blobs.size());
   for (const BlobRange& range : spec.blobs) {
@@ -63,9 +70,9 @@ Status ObjectTable::check_blobs(std::uint32_t client, const SealSpec& spec) cons
                            ": it must not be empty, and must start at a multiple of ", kBlobAlign));
     }
     // Before any rounding, so that nothing can overflow.
-    RETURN_IF_ERROR(deps_.pool.check_leased(client, range.segment, range.offset, range.length));
+    RETURN_IF_ERROR(pool_->check_leased(client, range.segment, range.offset, range.length));
     const std::uint64_t extent = blob_extent_bytes(range.offset, range.length);
-    RETURN_IF_ERROR(deps_.pool.check_leased(client, range.segment, range.offset, extent));
+    RETURN_IF_ERROR(pool_->check_leased(client, range.segment, range.offset, extent));
     taken.push_back({range.segment, {range.offset, range.offset + extent}});
   }
   std::sort(taken.begin(), taken.end());
@@ -79,7 +86,8 @@ Status ObjectTable::check_blobs(std::uint32_t client, const SealSpec& spec) cons
   return Status::ok();
 }
 
-Status ObjectTable::check_buffers(const SealSpec& spec, ValidatedSeal& validated) const {
+Result<std::uint64_t> SealValidator::check_buffers(const SealSpec& spec) const {
+  std::uint64_t payload_bytes = 0;
   const std::uint64_t generations_of_new = 0;
   for (std::size_t i = 0; i < spec.buffers.size(); ++i) {
     const BufferSpec& buffer = spec.buffers[i];
@@ -98,38 +106,37 @@ Status ObjectTable::check_buffers(const SealSpec& spec, ValidatedSeal& validated
       }
       size = spec.blobs[index].length;
     } else {
-      if (!blobs_.is_sealed(buffer.blob, buffer.generation)) {
+      if (!blobs_->is_sealed(buffer.blob, buffer.generation)) {
         return Status(
             Code::kInvalidArgument,
             concat("buffer ", i, " is in blob ", buffer.blob, " of generation ", buffer.generation,
                    ", which does not exist (any more): keep the object that holds it pinned while you share it"));
       }
-      size = blobs_.place(buffer.blob).length;
+      size = blobs_->place(buffer.blob).length;
     }
     if (buffer.offset > size || buffer.length > size - buffer.offset) {
       return Status(Code::kInvalidArgument, concat("buffer ", i, " of ", buffer.length, " bytes at ", buffer.offset,
                                                    " exceeds its blob of ", size, " bytes"));
     }
-    if (buffer.length > UINT64_MAX - validated.payload_bytes) {
+    if (buffer.length > UINT64_MAX - payload_bytes) {
       return Status(Code::kInvalidArgument, "the sum of the buffers' lengths exceeds 64 bits");
     }
-    validated.payload_bytes += buffer.length;
+    payload_bytes += buffer.length;
   }
-  return Status::ok();
+  return payload_bytes;
 }
 
-// Whether the sealed object in `slot` is the result of exactly this request.
-bool ObjectTable::is_same(std::uint32_t slot, const SealSpec& spec) const {
-  const Result<RecordView> view = record(slot);
+bool SealValidator::is_same(std::uint32_t slot, const SealSpec& spec) const {
+  const Result<RecordView> view = catalog_->record(slot);
   if (!view.is_ok()) return false;
   const std::string_view payload(reinterpret_cast<const char*>(view->payload().data()), view->payload().size());
   if (view->tree() != spec.tree || payload != spec.payload || view->buffers().size() != spec.buffers.size()) {
     return false;
   }
   if (view->blobs().size() < spec.blobs.size()) return false;
-  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {            // new blobs come first in a record
-    if (!blobs_.is_resident(view->blobs()[i].blob)) return false;  // the ranges may belong to something else by now
-    const BlobLocation place = blobs_.place(view->blobs()[i].blob);
+  for (std::size_t i = 0; i < spec.blobs.size(); ++i) {             // new blobs come first in a record
+    if (!blobs_->is_resident(view->blobs()[i].blob)) return false;  // the ranges may belong to something else by now
+    const BlobLocation place = blobs_->place(view->blobs()[i].blob);
     const BlobRange& range = spec.blobs[i];
     if (place.segment != range.segment || place.offset != range.offset || place.length != range.length) return false;
   }

@@ -1,4 +1,4 @@
-#include "store/object/consumers.h"
+#include "store/object/consumer_table.h"
 
 #include <algorithm>
 
