@@ -32,7 +32,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       pool_(memory, records_, source, budget_, options_),
       objects_({memory, clock, sessions_, sets_, consumers_, names_, pool_, records_, pins_, spill,
                 options_.no_spill_reason}),
-      pager_(objects_, pool_, pins_, sets_, spill, clock, options_),
+      pager_({objects_, pool_, pins_, sets_, clock, options_, spill}),
       spill_(spill),
       started_ns_(clock.monotonic_ns()) {
   next_expiry_ns_ = started_ns_ + kExpiryNs;

@@ -1,26 +1,24 @@
-// Immovable memory: what cannot leave the store's memory, and on whose behalf.
-#include <unordered_set>
-
-#include "store/paging/pager.h"
+#include "store/paging/immovable_memory.h"
 
 namespace entrepot {
 
-Pager::Immovable Pager::immovable(std::uint32_t client) const {
-  const DirectoryWriter& directory = objects_->directory();
-  const BlobWriter& blobs = objects_->blobs();
+ImmovableMemory immovable_memory(const ObjectTable& objects, const PinScanner& pins,
+                                 const std::unordered_set<std::uint32_t>& user_pinned, std::uint32_t client) {
+  const DirectoryWriter& directory = objects.directory();
+  const BlobWriter& blobs = objects.blobs();
   std::unordered_set<std::uint32_t> counted;
   const auto count = [&](std::uint32_t slot) {
     std::uint64_t bytes = 0;
-    for (const std::uint32_t blob : objects_->blobs_of(slot)) {
+    for (const std::uint32_t blob : objects.blobs_of(slot)) {
       if (!blobs.is_resident(blob) || !counted.insert(blob).second) continue;
       const BlobLocation place = blobs.place(blob);
       bytes += blob_extent_bytes(place.offset, place.length);
     }
     return bytes;
   };
-  Immovable result;
+  ImmovableMemory result;
   std::unordered_set<std::uint32_t> pinned_by_others;
-  pins_->for_each([&](std::uint32_t owner, const PinTarget& target) {
+  pins.for_each([&](std::uint32_t owner, const PinTarget& target) {
     if (!directory.is_live(target.slot, target.generation)) return;
     if (owner == client) {
       result.own += count(target.slot);
@@ -30,7 +28,7 @@ Pager::Immovable Pager::immovable(std::uint32_t client) const {
   });
   for (const std::uint32_t slot : pinned_by_others)
     result.others += count(slot);
-  for (const std::uint32_t slot : user_pinned_)
+  for (const std::uint32_t slot : user_pinned)
     result.user_pinned += count(slot);
   return result;
 }

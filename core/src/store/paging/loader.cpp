@@ -1,70 +1,107 @@
-// Loading: requests that wait for memory, then for their reads.
+#include "store/paging/loader.h"
+
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "os/log.h"
-#include "store/paging/pager.h"
 
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kNoEvictNs = 250'000'000;  // for the requester to pin what was loaded
-constexpr std::size_t kMaxFailures = 1024;         // not yet reported
+constexpr std::size_t kMaxFailures = 1024;  // not yet reported
 
 }  // namespace
 
-void Pager::load(std::uint32_t slot, std::uint32_t reader) {
-  if (objects_->is_resident(slot)) return;
-  if (enabled()) {
-    apply_read_log();  // earlier reads, to keep their order
-    record_use(slot, reader);
-  }
+void Loader::notify_changed(const IdBytes& id) const {
+  if (changed_) changed_(id);
+}
+
+// ---- requests ----
+
+void Loader::load(std::uint32_t slot) {
+  if (deps_.objects.is_resident(slot)) return;
   const auto in_progress = loads_.find(slot);
-  if (in_progress != loads_.end() && !in_progress->second.is_prefetch) return;
-  failures_.erase(objects_->directory().at(slot).id);
-  if (!enabled())
+  if (in_progress != loads_.end() && !in_progress->second.ahead) return;
+  failures_.erase(deps_.objects.directory().at(slot).id);
+  if (deps_.spill == nullptr)
     return fail_load(slot, Status(Code::kObjectLost,
                                   "the object was spilled, but this daemon has no spill folder; set --spill-path"));
   if (in_progress == loads_.end()) {
-    loads_.emplace(slot, Load{objects_->directory().generation(slot), {}, {}, true, false});
+    loads_.emplace(slot, Load{});
   } else {
-    in_progress->second.is_prefetch = false;  // a reader requests it now
-    if (!in_progress->second.queued) return;
+    in_progress->second.ahead = false;  // a reader requests it now
+    if (!in_progress->second.waiting) return;
   }
   queue_.push_back(slot);
-  try_loads();
+  try_waiting();
 }
 
-void Pager::try_loads() {
+Loader::Ahead Loader::load_ahead(std::uint32_t slot) {
+  auto it = loads_.find(slot);
+  if (it != loads_.end() && (!it->second.ahead || !it->second.waiting)) return Ahead::kLoading;
+  if (it == loads_.end()) {
+    it = loads_.emplace(slot, Load{}).first;
+    it->second.ahead = true;
+  }
+  if (!allocate_all(slot, it->second)) {
+    it = loads_.find(slot);
+    if (it == loads_.end()) return Ahead::kNoRoom;
+    if (it->second.wait.segment != kNoSegment) return Ahead::kWaiting;
+    drop_load(slot);  // it keeps no memory while waiting
+    return Ahead::kNoRoom;
+  }
+  it->second.waiting = false;
+  begin_reads(slot, it->second);
+  return Ahead::kLoading;
+}
+
+void Loader::cancel_waiting_ahead(const std::unordered_set<std::uint32_t>& kept) {
+  std::vector<std::uint32_t> cancelled;
+  for (const auto& [slot, load] : loads_) {
+    if (load.ahead && load.waiting && !kept.contains(slot)) cancelled.push_back(slot);
+  }
+  for (const std::uint32_t slot : cancelled)
+    drop_load(slot);
+}
+
+void Loader::try_waiting() {
   while (!queue_.empty()) {
     const std::uint32_t slot = queue_.front();
     const auto it = loads_.find(slot);
-    if (it == loads_.end() || !it->second.queued) {
+    if (it == loads_.end() || !it->second.waiting) {
       queue_.pop_front();
       continue;
     }
     if (!allocate_all(slot, it->second)) {
       if (!loads_.contains(slot)) continue;  // it failed, and was dropped
-      cancel_queued_prefetches();
-      return;  // later requests do not overtake it
+      cancel_waiting_ahead({});              // they must not hold any memory
+      return;                                // later requests do not overtake it
     }
     queue_.pop_front();
-    it->second.queued = false;
+    it->second.waiting = false;
     begin_reads(slot, it->second);
   }
 }
 
+void Loader::object_ended(std::uint32_t slot) {
+  const bool awaited = loads_.contains(slot);
+  drop_load(slot);
+  if (awaited) notify_changed(deps_.objects.directory().at(slot).id);  // its load will not complete
+}
+
 // Takes ranges for all blobs that are neither resident nor being read, before starting any read, so that two
 // half-loaded objects cannot wait for each other's memory.
-bool Pager::allocate_all(std::uint32_t slot, Load& load) {
-  const BlobWriter& blobs = objects_->blobs();
-  for (const std::uint32_t blob : objects_->blobs_of(slot)) {
-    if (blobs.is_resident(blob) || blobs_read_.contains(blob) || load.places.contains(blob)) continue;
+bool Loader::allocate_all(std::uint32_t slot, Load& load) {
+  const BlobWriter& blobs = deps_.objects.blobs();
+  for (const std::uint32_t blob : deps_.objects.blobs_of(slot)) {
+    if (blobs.is_resident(blob) || blobs_.contains(blob) || load.places.contains(blob)) continue;
     const std::uint64_t bytes = blobs.place(blob).length;
     while (true) {
-      Result<std::optional<BlobLocation>> place = pool_->allocate_for_load(bytes, load.wait);
+      Result<std::optional<BlobLocation>> place = deps_.pool.allocate_for_load(bytes, load.wait);
       if (!place.is_ok()) {
-        if (load.is_prefetch) {
+        if (load.ahead) {
           drop_load(slot);
         } else {
           fail_load(slot, place.status());
@@ -75,94 +112,95 @@ bool Pager::allocate_all(std::uint32_t slot, Load& load) {
         load.places.emplace(blob, **place);
         break;
       }
-      const Purpose purpose = load.is_prefetch ? Purpose::kPrefetch : Purpose::kLoad;
-      if (load.wait.segment != kNoSegment || !reclaim(bytes, purpose)) return false;
+      if (load.wait.segment != kNoSegment || !deps_.make_room(bytes, load.ahead)) return false;
     }
   }
   return true;
 }
 
 // The segment's number may be reused from now on, so the load looks for another range.
-void Pager::provision_failed(std::uint32_t segment) {
+void Loader::provision_failed(std::uint32_t segment) {
   for (auto& [slot, load] : loads_) {
     if (load.wait.segment == segment) load.wait.segment = kNoSegment;
   }
 }
 
-void Pager::begin_reads(std::uint32_t slot, Load& load) {
-  const BlobWriter& blobs = objects_->blobs();
+void Loader::begin_reads(std::uint32_t slot, Load& load) {
+  const BlobWriter& blobs = deps_.objects.blobs();
   Status failure;
   for (const auto& [blob, place] : std::exchange(load.places, {})) {
     const std::uint64_t ticket = next_ticket_++;
-    if (failure.is_ok()) failure = spill_->read(ticket, blobs.key(blob), blobs.copy(blob), place);
+    if (failure.is_ok()) failure = deps_.spill->read(ticket, blobs.key(blob), blobs.copy(blob), place);
     if (!failure.is_ok()) {
-      pool_->free_blob_range(place.segment, place.offset, place.length);
+      deps_.pool.free_blob_range(place.segment, place.offset, place.length);
       continue;
     }
-    objects_->retain_blob(blob);
-    read_rate_.begin(clock_->monotonic_ns());
-    blobs_read_.insert(blob);
-    reads_.emplace(ticket, Read{blob, place, load.is_prefetch});
-    if (load.is_prefetch) prefetch_bytes_ += place.length;
+    deps_.objects.retain_blob(blob);
+    rate_.begin(deps_.clock.monotonic_ns());
+    blobs_.insert(blob);
+    reads_.emplace(ticket, Read{blob, place, load.ahead});
+    if (load.ahead) bytes_ahead_ += place.length;
   }
   if (!failure.is_ok()) fail_load(slot, failure);
 }
 
-void Pager::on_read_done(const Read& read, const SpillCompletion& done) {
-  blobs_read_.erase(read.blob);
-  read_rate_.end(clock_->monotonic_ns(), done.status.is_ok() ? read.place.length : 0);
-  update_measured_costs();
-  prefetch_stale_ = true;
-  if (read.is_prefetch) prefetch_bytes_ -= read.place.length;
-  const bool still_referenced = objects_->blobs().references(read.blob) > 1;  // by more than this read
+// ---- reads ----
+
+void Loader::complete(const SpillCompletion& done) {
+  const auto it = reads_.find(done.ticket);
+  if (it == reads_.end()) return;
+  const Read read = it->second;
+  reads_.erase(it);
+  blobs_.erase(read.blob);
+  rate_.end(deps_.clock.monotonic_ns(), done.status.is_ok() ? read.place.length : 0);
+  if (read.ahead) bytes_ahead_ -= read.place.length;
+  const bool still_referenced = deps_.objects.blobs().references(read.blob) > 1;  // by more than this read
   if (!still_referenced || !done.status.is_ok()) {
-    pool_->free_blob_range(read.place.segment, read.place.offset, read.place.length);
+    deps_.pool.free_blob_range(read.place.segment, read.place.offset, read.place.length);
     if (still_referenced) on_read_failed(read.blob, done.status);
   } else {
     on_loaded(read.blob, read.place);
   }
-  objects_->release_blob(read.blob);
+  deps_.objects.release_blob(read.blob);
 }
 
-void Pager::on_loaded(std::uint32_t blob, const BlobLocation& place) {
+void Loader::on_loaded(std::uint32_t blob, const BlobLocation& place) {
   stats_.loaded_bytes += place.length;
-  const std::uint64_t now = clock_->monotonic_ns();
-  const std::vector<std::uint32_t> resident = objects_->on_blob_loaded(blob, place);
-  for (const std::uint32_t slot : objects_->referencing_slots(blob)) {
-    if (objects_->directory().is_findable(slot)) admit(slot);
+  const std::vector<std::uint32_t> resident = deps_.objects.on_blob_loaded(blob, place);
+  for (const std::uint32_t slot : deps_.objects.referencing_slots(blob)) {
+    if (deps_.objects.directory().is_findable(slot)) deps_.candidates.admit(slot);
   }
   for (const std::uint32_t slot : resident) {
     ++stats_.loads;
     const auto load = loads_.find(slot);
-    const bool is_prefetch = load != loads_.end() && load->second.is_prefetch;
-    if (is_prefetch) {
+    if (load != loads_.end() && load->second.ahead) {
       ++stats_.prefetches;
     } else {
-      no_evict_until_[slot] = now + kNoEvictNs;
+      deps_.candidates.hold(slot);
     }
     if (load != loads_.end()) loads_.erase(load);
-    notify_changed(objects_->directory().at(slot).id);
+    notify_changed(deps_.objects.directory().at(slot).id);
   }
 }
 
-void Pager::on_read_failed(std::uint32_t blob, const Status& why) {
+void Loader::on_read_failed(std::uint32_t blob, const Status& why) {
   ++stats_.failed_reads;
   const bool lost = why.code() == Code::kCorruptData || why.code() == Code::kObjectLost;
-  for (const std::uint32_t slot : objects_->referencing_slots(blob)) {
-    if (!objects_->directory().is_findable(slot)) continue;
+  for (const std::uint32_t slot : deps_.objects.referencing_slots(blob)) {
+    if (!deps_.objects.directory().is_findable(slot)) continue;
     if (!lost) {
       fail_load(slot, why);
       continue;
     }
-    const IdBytes id = objects_->directory().at(slot).id;
+    const IdBytes id = deps_.objects.directory().at(slot).id;
     log_error("object ", to_hex(id), ": ", why.message());
-    objects_->mark_lost(slot, concat("its copy on disk is damaged (", why.message(), ")"));
+    deps_.objects.mark_lost(slot, concat("its copy on disk is damaged (", why.message(), ")"));
     notify_changed(id);
   }
 }
 
-void Pager::fail_load(std::uint32_t slot, const Status& why) {
-  const IdBytes id = objects_->directory().at(slot).id;
+void Loader::fail_load(std::uint32_t slot, const Status& why) {
+  const IdBytes id = deps_.objects.directory().at(slot).id;
   log_warning("object ", to_hex(id), " could not be reloaded: ", why.message());
   drop_load(slot);
   if (failures_.size() >= kMaxFailures) failures_.clear();
@@ -170,17 +208,17 @@ void Pager::fail_load(std::uint32_t slot, const Status& why) {
   notify_changed(id);
 }
 
-void Pager::drop_load(std::uint32_t slot) {
+void Loader::drop_load(std::uint32_t slot) {
   const auto it = loads_.find(slot);
   if (it == loads_.end()) return;
   Load load = std::move(it->second);
   loads_.erase(it);
-  pool_->abandon(load.wait);
+  deps_.pool.abandon(load.wait);
   for (const auto& [blob, place] : load.places)
-    pool_->free_blob_range(place.segment, place.offset, place.length);
+    deps_.pool.free_blob_range(place.segment, place.offset, place.length);
 }
 
-Status Pager::take_failure(const IdBytes& id) {
+Status Loader::take_failure(const IdBytes& id) {
   const auto it = failures_.find(id);
   if (it == failures_.end()) return Status::ok();
   Status failure = std::move(it->second);

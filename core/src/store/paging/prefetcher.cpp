@@ -1,8 +1,8 @@
-// Read-ahead loading: within limits, after all requested loads, and only into memory that nobody needs.
+#include "store/paging/prefetcher.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "store/paging/pager.h"
+#include <vector>
 
 namespace entrepot {
 namespace {
@@ -17,22 +17,48 @@ constexpr std::uint64_t kMaxPollNs = 64'000'000;
 
 }  // namespace
 
-void Pager::record_use(std::uint32_t slot, std::uint32_t reader) {
-  const Slot& entry = objects_->directory().at(slot);
-  const ReadPattern declared = policy_.attributes(sets_->policy_number(entry.session, entry.locality_set)).reading;
+std::uint32_t Prefetcher::policy_number(std::uint32_t slot) const {
+  const Slot& entry = deps_.objects.directory().at(slot);
+  return deps_.sets.policy_number(entry.session, entry.locality_set);
+}
+
+void Prefetcher::track(std::uint32_t slot) {
+  if (deps_.objects.blobs_of(slot).empty()) return;
+  read_ahead_.add(slot, policy_number(slot), deps_.objects.directory().generation(slot));
+}
+
+void Prefetcher::object_ended(std::uint32_t slot) {
+  targets_.erase(slot);
+  read_ahead_.remove(slot);
+}
+
+void Prefetcher::set_changed(std::uint32_t slot) { read_ahead_.move(slot, policy_number(slot)); }
+
+void Prefetcher::was_used(std::uint32_t slot, std::uint32_t reader) {
+  const ReadPattern declared = deps_.candidates.policy().attributes(policy_number(slot)).reading;
   const std::uint64_t steps = read_ahead_.steps();
-  read_ahead_.touch(slot, reader, declared, clock_->monotonic_ns());
+  read_ahead_.touch(slot, reader, declared, deps_.clock.monotonic_ns());
   if (read_ahead_.steps() == steps) return;
-  prefetch_stale_ = true;
+  is_stale_ = true;
   poll_interval_ns_ = kPollNs;
+}
+
+void Prefetcher::apply_read_log() {
+  const std::uint64_t now = deps_.clock.monotonic_ns();
+  const DirectoryWriter& directory = deps_.objects.directory();
+  deps_.pins.drain([&](std::uint32_t client, const PinTarget& read) {
+    if (!directory.is_live(read.slot, read.generation)) return;
+    deps_.candidates.was_read(read.slot, client + 1, now);
+    was_used(read.slot, client + 1);
+  });
 }
 
 // A get of a resident object sends no message. While a run is active and may need loads, the readers' read logs are
 // polled, less often the less happens.
-void Pager::poll_readers() {
-  const std::uint64_t now = clock_->monotonic_ns();
-  if (objects_->spilled_bytes() == 0 || !read_ahead_.is_active(now)) {
-    if (!prefetch_targets_.empty()) prefetch_stale_ = true;
+void Prefetcher::poll() {
+  const std::uint64_t now = deps_.clock.monotonic_ns();
+  if (deps_.objects.spilled_bytes() == 0 || !read_ahead_.is_active(now)) {
+    if (!targets_.empty()) is_stale_ = true;
     next_poll_ns_ = UINT64_MAX;
     return;
   }
@@ -43,15 +69,15 @@ void Pager::poll_readers() {
   next_poll_ns_ = now + poll_interval_ns_;
 }
 
-bool Pager::may_prefetch(std::uint32_t slot) const {
-  return objects_->directory().is_findable(slot) && !objects_->directory().hints(slot).dead &&
-         !evict_when_clean_.contains(slot);
+bool Prefetcher::may_load(std::uint32_t slot) const {
+  const DirectoryWriter& directory = deps_.objects.directory();
+  return directory.is_findable(slot) && !directory.hints(slot).dead && !deps_.writer.is_leaving(slot);
 }
 
-void Pager::start_prefetches() {
-  if (!std::exchange(prefetch_stale_, false)) return;
+void Prefetcher::run() {
+  if (!std::exchange(is_stale_, false)) return;
   std::vector<std::uint32_t> next;
-  prefetch_targets_.clear();
+  targets_.clear();
   std::uint64_t runs = 0;
   std::uint64_t bytes = 0;  // of this run
   std::uint64_t count = 0;
@@ -60,60 +86,25 @@ void Pager::start_prefetches() {
     bytes = 0;
     count = 0;
   };
-  read_ahead_.for_each_ahead(clock_->monotonic_ns(), begin, [&](std::uint32_t slot) {
-    if (!may_prefetch(slot)) return true;
-    const std::uint64_t default_limit = std::min(options_.capacity_bytes / kShareOfCapacity, kMaxAheadBytes);
-    const std::uint64_t limit = count < 2 ? options_.capacity_bytes / kShareForTwo : default_limit;
-    bytes += objects_->directory().at(slot).payload_bytes;
+  read_ahead_.for_each_ahead(deps_.clock.monotonic_ns(), begin, [&](std::uint32_t slot) {
+    if (!may_load(slot)) return true;
+    const std::uint64_t default_limit = std::min(deps_.capacity_bytes / kShareOfCapacity, kMaxAheadBytes);
+    const std::uint64_t limit = count < 2 ? deps_.capacity_bytes / kShareForTwo : default_limit;
+    bytes += deps_.objects.directory().at(slot).payload_bytes;
     if (bytes > limit / runs || ++count > kMaxAhead) return false;
-    if (prefetch_targets_.insert(slot).second) next.push_back(slot);
+    if (targets_.insert(slot).second) next.push_back(slot);
     return true;
   });
-  // Drop loads that wait for memory and are no longer ahead of any run.
-  std::vector<std::uint32_t> dropped;
-  for (const auto& [slot, load] : loads_) {
-    if (load.is_prefetch && load.queued && !prefetch_targets_.contains(slot)) dropped.push_back(slot);
-  }
-  for (const std::uint32_t slot : dropped)
-    drop_load(slot);
-  if (!queue_.empty()) return cancel_queued_prefetches();
+  if (deps_.loader.has_waiting()) return deps_.loader.cancel_waiting_ahead({});  // requested loads come first
+  deps_.loader.cancel_waiting_ahead(targets_);
   for (const std::uint32_t slot : next) {
-    if (prefetch_bytes_ >= kMaxReadingBytes) return;
-    if (objects_->is_resident(slot)) continue;
-    if (!begin_prefetch(slot)) return;
+    if (deps_.loader.bytes_ahead() >= kMaxReadingBytes) return;
+    if (deps_.objects.is_resident(slot)) continue;
+    const Loader::Ahead loading = deps_.loader.load_ahead(slot);
+    if (loading == Loader::Ahead::kLoading) continue;
+    if (loading == Loader::Ahead::kWaiting) is_stale_ = true;  // otherwise tried again when a transfer is done
+    return;
   }
-}
-
-// Returns whether the next object may be tried.
-bool Pager::begin_prefetch(std::uint32_t slot) {
-  auto it = loads_.find(slot);
-  if (it != loads_.end() && (!it->second.is_prefetch || !it->second.queued)) return true;  // already being loaded
-  if (it == loads_.end()) {
-    it = loads_.emplace(slot, Load{objects_->directory().generation(slot), {}, {}, true, true}).first;
-  }
-  if (!allocate_all(slot, it->second)) {
-    it = loads_.find(slot);
-    if (it == loads_.end()) return false;
-    if (it->second.wait.segment == kNoSegment) {
-      drop_load(slot);  // it keeps no memory while waiting; retried when some is freed
-    } else {
-      prefetch_stale_ = true;  // the segment is being made
-    }
-    return false;
-  }
-  it->second.queued = false;
-  begin_reads(slot, it->second);
-  return true;
-}
-
-// A requested load waits for memory: read-ahead must not hold any.
-void Pager::cancel_queued_prefetches() {
-  std::vector<std::uint32_t> waiting;
-  for (const auto& [slot, load] : loads_) {
-    if (load.is_prefetch && load.queued) waiting.push_back(slot);
-  }
-  for (const std::uint32_t slot : waiting)
-    drop_load(slot);
 }
 
 }  // namespace entrepot
