@@ -35,7 +35,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       objects_(parts_),
       residency_(parts_),
       recovery_(parts_),
-      pager_(parts_, objects_, residency_, pool_, pins_, sets_, spill, clock, options_),
+      pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
       spill_(spill),
       started_ns_(clock.monotonic_ns()) {
   next_expiry_ns_ = started_ns_ + kExpiryNs;

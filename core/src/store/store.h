@@ -182,8 +182,8 @@ class Store {
   [[nodiscard]] Status store_full_error(const PendingLease& request) const;
   // Whether the lease would fit if everything evictable left: now, once other clients' pins go, or never.
   enum class Fit : std::uint8_t { kNow, kLater, kNever };
-  [[nodiscard]] Fit fits_after_eviction(const PendingLease& request, Pager::Immovable& immovable) const;
-  [[nodiscard]] Status never_fits_error(const PendingLease& request, const Pager::Immovable& immovable) const;
+  [[nodiscard]] Fit fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const;
+  [[nodiscard]] Status never_fits_error(const PendingLease& request, const ImmovableMemory& immovable) const;
   [[nodiscard]] std::string describe_holders(const Remedies& remedies) const;
   void object_json(class JsonWriter& json, std::uint32_t slot) const;
   void write_explanation(class JsonWriter& json, std::uint32_t slot) const;

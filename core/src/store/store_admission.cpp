@@ -55,7 +55,7 @@ Result<std::optional<LeaseGrant>> Store::try_lease(PendingLease& request) {
     const bool no_memory = grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment;
     if (!no_memory) return grant;
     // Evicts nothing for a request that would not fit even then.
-    Pager::Immovable immovable;
+    ImmovableMemory immovable;
     const Fit fit = fits_after_eviction(request, immovable);
     if (fit == Fit::kNever) return never_fits_error(request, immovable);
     if (fit == Fit::kLater) return grant;
@@ -66,7 +66,7 @@ Result<std::optional<LeaseGrant>> Store::try_lease(PendingLease& request) {
 
 // Other clients' pins go away by themselves and are waited for. Not so what the requester itself pins while it waits,
 // what users keep in memory, and everything that is not payload.
-Store::Fit Store::fits_after_eviction(const PendingLease& request, Pager::Immovable& immovable) const {
+Store::Fit Store::fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const {
   immovable = pager_.immovable(request.origin.client);
   const std::uint64_t fixed = pager_.enabled() ? budget_.fixed_bytes() : 0;
   const std::uint64_t stays = fixed + immovable.own + immovable.user_pinned;
@@ -77,7 +77,7 @@ Store::Fit Store::fits_after_eviction(const PendingLease& request, Pager::Immova
   return fits_beside(stays + immovable.others) ? Fit::kNow : Fit::kLater;
 }
 
-Status Store::never_fits_error(const PendingLease& request, const Pager::Immovable& immovable) const {
+Status Store::never_fits_error(const PendingLease& request, const ImmovableMemory& immovable) const {
   return Status(Code::kStoreFull,
                 concat("no room for ", format_bytes(request.min_bytes), " (", request.min_bytes,
                        " bytes), and waiting would not help: of ", format_bytes(options_.capacity_bytes),

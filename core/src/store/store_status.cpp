@@ -169,7 +169,7 @@ std::string Store::status_json(const DaemonStatus& daemon_status) const {
   json.close_array().key("spill").open_object().field("enabled", pager_.enabled());
   if (pager_.enabled()) {
     const SpillStats spill = pager_.spill_stats();
-    const Pager::Stats& paged = pager_.stats();
+    const Pager::Stats paged = pager_.stats();
     json.field("disk_bytes", spill.used_bytes)
         .field("quota_bytes", spill.quota_bytes)
         .field("written_bytes", spill.written_bytes)

@@ -1,26 +1,23 @@
-// Immovable memory: what cannot leave the store's memory, and on whose behalf.
-#include <unordered_set>
-
-#include "store/paging/pager.h"
+#include "store/paging/immovable_memory.h"
 
 namespace entrepot {
 
-Pager::Immovable Pager::immovable(std::uint32_t client) const {
-  const DirectoryWriter& directory = catalog_->directory();
-  const BlobTable& blobs = *blobs_;
+ImmovableMemory immovable_memory(const ObjectCatalog& catalog, const BlobTable& blobs, const PinScanner& pins,
+                                 const std::unordered_set<std::uint32_t>& user_pinned, std::uint32_t client) {
+  const DirectoryWriter& directory = catalog.directory();
   std::unordered_set<std::uint32_t> counted;
   const auto count = [&](std::uint32_t slot) {
     std::uint64_t bytes = 0;
-    for (const std::uint32_t blob : catalog_->blobs_of(slot)) {
+    for (const std::uint32_t blob : catalog.blobs_of(slot)) {
       if (!blobs.is_resident(blob) || !counted.insert(blob).second) continue;
       const BlobLocation place = blobs.place(blob);
       bytes += blob_extent_bytes(place.offset, place.length);
     }
     return bytes;
   };
-  Immovable result;
+  ImmovableMemory result;
   std::unordered_set<std::uint32_t> pinned_by_others;
-  pins_->for_each([&](std::uint32_t owner, const PinTarget& target) {
+  pins.for_each([&](std::uint32_t owner, const PinTarget& target) {
     if (!directory.is_live(target.slot, target.generation)) return;
     if (owner == client) {
       result.own += count(target.slot);
@@ -30,7 +27,7 @@ Pager::Immovable Pager::immovable(std::uint32_t client) const {
   });
   for (const std::uint32_t slot : pinned_by_others)
     result.others += count(slot);
-  for (const std::uint32_t slot : user_pinned_)
+  for (const std::uint32_t slot : user_pinned)
     result.user_pinned += count(slot);
   return result;
 }

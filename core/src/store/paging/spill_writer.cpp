@@ -1,0 +1,87 @@
+#include "store/paging/spill_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "os/log.h"
+
+namespace entrepot {
+
+void SpillWriter::write(std::uint32_t slot) {
+  const BlobTable& blobs = deps_.blobs;
+  for (const std::uint32_t blob : deps_.catalog.blobs_of(slot)) {
+    if (!blobs.is_resident(blob) || blobs.copy(blob) != 0 || blobs_.contains(blob)) continue;
+    const BlobLocation place = blobs.place(blob);
+    const std::uint64_t ticket = next_ticket_++;
+    if (!deps_.spill->write(ticket, blobs.key(blob), place).is_ok()) return pause();
+    deps_.blobs.retain(blob);
+    rate_.begin(deps_.clock.monotonic_ns());
+    blobs_.insert(blob);
+    writes_.emplace(ticket, Write{blob, place.length});
+    bytes_in_flight_ += place.length;
+  }
+}
+
+void SpillWriter::write_to_evict(std::uint32_t slot) {
+  leaving_.insert(slot);
+  write(slot);
+}
+
+SpillWriter::Written SpillWriter::complete(const SpillCompletion& done) {
+  const auto it = writes_.find(done.ticket);
+  if (it == writes_.end()) return {};
+  const Write write = it->second;
+  writes_.erase(it);
+  blobs_.erase(write.blob);
+  bytes_in_flight_ -= write.bytes;
+  rate_.end(deps_.clock.monotonic_ns(), done.status.is_ok() ? write.bytes : 0);
+  Written written;
+  if (done.status.is_ok()) {
+    written = on_written(write, done.location);
+  } else {
+    on_failed(write, done.status);
+  }
+  deps_.blobs.release(write.blob);
+  return written;
+}
+
+SpillWriter::Written SpillWriter::on_written(const Write& write, SpillLocation copy) {
+  if (std::exchange(failing_, false)) log_info("writing copies to disk works again");
+  deps_.blobs.set_copy(write.blob, copy);
+  Written written;
+  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob)) {
+    if (!deps_.catalog.directory().is_findable(slot) || !deps_.residency.is_clean(slot)) continue;
+    deps_.manifest.remember(slot);
+    written.clean.push_back(slot);
+    if (leaving_.erase(slot) != 0) written.leaving.push_back(slot);
+  }
+  return written;
+}
+
+void SpillWriter::on_failed(const Write& write, const Status& why) {
+  ++failed_writes_;
+  pause();
+  if (!std::exchange(failing_, true)) {  // log once for a series of failures
+    log_warning("cannot write copies to disk: ", why.message());
+  }
+  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob))
+    leaving_.erase(slot);
+}
+
+bool SpillWriter::is_writing(std::uint32_t slot) const {
+  const std::vector<std::uint32_t> blobs = deps_.catalog.blobs_of(slot);
+  return std::any_of(blobs.begin(), blobs.end(), [&](auto blob) { return blobs_.contains(blob); });
+}
+
+bool SpillWriter::can_write() const {
+  return deps_.spill != nullptr && !is_paused(deps_.clock.monotonic_ns()) && deps_.spill->stats().note.empty();
+}
+
+std::uint64_t SpillWriter::room_bytes() const {
+  if (deps_.spill == nullptr || is_paused(deps_.clock.monotonic_ns())) return 0;
+  const SpillStats spill = deps_.spill->stats();
+  const bool has_room = spill.note.empty() && spill.quota_bytes > spill.used_bytes;
+  return has_room ? spill.quota_bytes - spill.used_bytes : 0;
+}
+
+}  // namespace entrepot
