@@ -11,8 +11,7 @@ from entrepot.errors import EntrepotError
 from entrepot_airflow.policy import task_attempts
 from entrepot_airflow.policy.policy_runtime import runtime, validated_policy
 from entrepot_airflow.policy.rerun_service import RERUN_SERVICE
-from entrepot_airflow.policy.retry_policy import effective_try_number
-from entrepot_airflow.policy.task_attempts import match_attributes, task_of
+from entrepot_airflow.policy.task_attempts import effective_try_number, match_attributes, task_of
 
 if TYPE_CHECKING:
     from entrepot_policy import PolicyRuntime
