@@ -33,8 +33,8 @@ from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import AbstractDataset
 from kedro.io.core import Version
 
+from entrepot_kedro.compat.call_stack import find_catalog_entry
 from entrepot_kedro.policy import policy_registry
-from entrepot_kedro.values.catalog_entry import find_catalog_entry
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name

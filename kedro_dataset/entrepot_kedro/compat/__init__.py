@@ -1,0 +1,1 @@
+"""Everything that this plugin uses of Kedro beyond its documented interface."""
