@@ -49,6 +49,7 @@ def _checks(fix: bool) -> list[tuple[str, list[str]]]:
         ("layers (C++)", [python, "tools/check_layers.py"]),
         ("unity builds", [python, "tools/check_unity.py"]),
         ("names", [python, "tools/check_names.py"]),
+        ("private names", [python, "tools/check_private_names.py"]),
         ("layers (Python)", [str(BIN / "lint-imports"), "--no-cache"]),
         ("mypy", [str(BIN / "mypy"), "--strict", *places]),
         ("pyright", [str(BIN / "pyright"), *places]),

@@ -53,5 +53,7 @@ def __getattr__(name: str) -> Any:
     if name == "EntrepotXComBackend":
         # Airflow looks up its backend, which is this class, while it imports the class's own base module. So import
         # that first, and not from within the class's module, which would then be half initialized.
-        import airflow.sdk.execution_time.xcom  # noqa: F401
+        from entrepot_airflow.compat.task_process import import_backend_lookup
+
+        import_backend_lookup()
     return _lazy(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from entrepot.ended_runs import NotLookedAt
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 ORCHESTRATOR = "airflow"
 DELETED = "its DAG run was deleted"
 SUCCEEDED = "its DAG run succeeded"
-_BATCH = 200  # runs per query
 
 
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
@@ -62,10 +61,13 @@ def finished_sessions(sessions: Iterable[str], *, succeeded: bool, only_known_da
     runs = {run: session for session in sessions if (run := run_of(session)) is not None}
     if not runs:
         return {}
-    states = _run_states(list(runs))
-    if only_known_dags:
-        existing_dags = _existing_dags({dag_id for dag_id, _ in runs.keys() - states.keys()})
-        runs = {run: session for run, session in runs.items() if run in states or run[0] in existing_dags}
+    from entrepot_airflow.compat.database import database_session, existing_dags, run_states
+
+    with database_session() as database:
+        states = run_states(list(runs), database)
+        if only_known_dags:
+            known_dags = existing_dags({dag_id for dag_id, _ in runs.keys() - states.keys()}, database)
+            runs = {run: session for run, session in runs.items() if run in states or run[0] in known_dags}
     found: dict[str, str] = {}
     for run, session in runs.items():
         if run not in states:
@@ -101,32 +103,3 @@ def _may_be_configured(scope: str) -> bool:
     if configured:
         return configured == scope
     return bool(os.environ.get("AIRFLOW_HOME")) and not scope.startswith(f"{ORCHESTRATOR}-")
-
-
-def _run_states(runs: list[tuple[str, str]]) -> dict[tuple[str, str], Any]:
-    from airflow.models.dagrun import DagRun
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    requested = set(runs)
-    states: dict[tuple[str, str], Any] = {}
-    with create_session() as session:
-        for begin in range(0, len(runs), _BATCH):
-            ids = [run_id for _, run_id in runs[begin : begin + _BATCH]]
-            query = select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.run_id.in_(ids))
-            states.update({(dag, run): state for dag, run, state in session.execute(query) if (dag, run) in requested})
-    return states
-
-
-def _existing_dags(dag_ids: set[str]) -> set[str]:
-    from airflow.models.dag import DagModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    found: set[str] = set()
-    ordered_ids = sorted(dag_ids)
-    with create_session() as session:
-        for begin in range(0, len(ordered_ids), _BATCH):
-            query = select(DagModel.dag_id).where(DagModel.dag_id.in_(ordered_ids[begin : begin + _BATCH]))
-            found.update(session.scalars(query))
-    return found

@@ -16,6 +16,8 @@ from typing import Any
 
 from entrepot.errors import EntrepotError
 
+from entrepot_airflow.compat.components import SCHEDULER_KIND, job_kind
+
 log = logging.getLogger(__name__)
 KIND_SECONDS = 60.0  # how long a component may take to set its kind
 
@@ -97,11 +99,10 @@ class SchedulerThread:
 
     def _run(self, job: Any) -> None:
         end = time.monotonic() + KIND_SECONDS
-        # Read from vars(), bypassing SQLAlchemy, which might access the database in the wrong thread.
-        while (kind := vars(job).get("job_type")) is None:
+        while (kind := job_kind(job)) is None:
             if self._stop.wait(0.05) or time.monotonic() > end:
                 return
-        if kind != "SchedulerJob":
+        if kind != SCHEDULER_KIND:
             return
         if self._on_begin is not None:
             self._on_begin()

@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
+from entrepot_airflow.compat.components import is_job
 from entrepot_airflow.configuration import current_settings, default_scope, option
 from entrepot_airflow.scheduler_thread import SchedulerThread, block_forks
 
@@ -73,12 +74,12 @@ SWEEPER = SchedulerThread(
 @hookimpl
 def on_starting(component: Any) -> None:
     """Start the sweeper with the scheduler."""
-    if type(component).__name__ == "Job":
+    if is_job(component):
         SWEEPER.start(component)
 
 
 @hookimpl
 def before_stopping(component: Any) -> None:
     """Stop the sweeper with the scheduler."""
-    if type(component).__name__ == "Job":
+    if is_job(component):
         SWEEPER.stop()

@@ -16,7 +16,7 @@ from entrepot_airflow.values.xcom_values import delete_xcom, load_xcom, store_xc
 from entrepot_airflow.xcom_key import XComKey
 
 if TYPE_CHECKING:
-    from airflow.sdk.execution_time.comms import XComResult
+    from entrepot_airflow.compat.task_process import XComResult
 
 log = logging.getLogger(__name__)
 

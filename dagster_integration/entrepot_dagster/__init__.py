@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_shared.libraries import DagsterLibraryRegistry
 from entrepot.lazy_imports import lazy_names
+
+from entrepot_dagster.compat.library import register_library
 
 if TYPE_CHECKING:
     from entrepot_dagster.hooks import policy_failure_hook as policy_failure_hook
@@ -45,6 +46,6 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-DagsterLibraryRegistry.register("entrepot-dagster", __version__, is_dagster_package=False)
+register_library("entrepot-dagster", __version__)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -24,23 +24,29 @@ from dagster import (
     JobExecutionResult,
     RunsFilter,
 )
-from dagster._core.definitions.reconstruct import ReconstructableJob
-from dagster._core.events import EngineEventData
-from dagster._core.execution.api import create_execution_plan, execute_run
-from dagster._core.execution.plan.handle import ResolvedFromDynamicStepHandle, StepHandle
-from dagster._core.execution.plan.outputs import StepOutputHandle
-from dagster._core.execution.plan.plan import ExecutionPlan
-from dagster._core.execution.plan.state import KnownExecutionState, PastExecutionState
-from dagster._core.storage.tags import PARENT_RUN_ID_TAG, ROOT_RUN_ID_TAG, TAGS_TO_MAYBE_OMIT_ON_RETRY
-from dagster._utils.hosted_user_process import recon_job_from_origin
 from entrepot.errors import InvalidArgument
 from entrepot_io.reference import Reference
 from entrepot_policy import ObjectRef, PlanningError
 from entrepot_policy.schema.definition import DEFAULT_MAX_ATTEMPTS
 
+from entrepot_dagster.compat.events import report_engine_event
+from entrepot_dagster.compat.reexecution import (
+    PARENT_RUN_ID_TAG,
+    ReconstructableJob,
+    execute_created_run,
+    past_runs,
+    recorded_job,
+    reexecution_plan,
+    reexecution_tags,
+    steps_to_execute,
+    unfinished_steps,
+    unmapped_step_key,
+    writing_run_id,
+)
+from entrepot_dagster.compat.steps import upstream_handles
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.policy.failures import MissingInputs, missing_inputs_of
-from entrepot_dagster.policy.policy_runtime import PolicyBinding, upstream_handles
+from entrepot_dagster.policy.policy_runtime import PolicyBinding
 from entrepot_dagster.values.reference_log import recorded_outputs
 
 COUNTS_TAG = "entrepot/reruns"  # for each value, how often this chain of runs has had it recomputed
@@ -120,7 +126,7 @@ def find_recovery(
     if not missing_inputs and not requested:
         return None
     counts = _recompute_counts(run, missing_inputs, binding)
-    steps_to_retry, _ = KnownExecutionState.build_resume_retry_reexecution(instance, run)
+    steps_to_retry = unfinished_steps(instance, run)
     reruns = {task: makes for item in missing_inputs for task, makes in item.reruns}
     if binding is not None:
         lost_refs = _lost_inputs(instance, run, job, steps_to_retry, binding, {task.name for task in reruns})
@@ -162,9 +168,7 @@ def create_run(
     """
     parent = recovery.run
     subset = _job_subset(job, parent)
-    tags = {name: value for name, value in parent.tags.items() if name not in TAGS_TO_MAYBE_OMIT_ON_RETRY}
-    root = parent.root_run_id or parent.run_id
-    tags |= {PARENT_RUN_ID_TAG: parent.run_id, ROOT_RUN_ID_TAG: root, **dict(extra_tags)}
+    tags = reexecution_tags(parent) | dict(extra_tags)
     tags.pop(WAITING_RUN_TAG, None)
     if recovery.counts:
         tags[COUNTS_TAG] = json.dumps(recovery.counts)
@@ -172,10 +176,10 @@ def create_run(
         tags[WAITING_RUN_TAG] = recovery.waiting_run_id
     new_run = instance.create_run_for_job(
         job_def=job,
-        execution_plan=_execution_plan(instance, parent, subset, recovery.steps, recovery.recomputed_steps),
+        execution_plan=reexecution_plan(instance, parent, subset, recovery.steps, recovery.recomputed_steps),
         run_config=parent.run_config,
         tags=tags,
-        root_run_id=root,
+        root_run_id=parent.root_run_id or parent.run_id,
         parent_run_id=parent.run_id,
         op_selection=list(parent.op_selection) if parent.op_selection else None,
         resolved_op_selection=parent.resolved_op_selection,
@@ -184,8 +188,8 @@ def create_run(
         job_code_origin=parent.job_code_origin,
     )
     text = f"Entrepot re-executes {', '.join(recovery.steps)} as run {new_run.run_id}: {recovery.reason}"
-    instance.report_engine_event(text, parent, EngineEventData(metadata={}))
-    instance.report_engine_event(text, new_run, EngineEventData(metadata={}))
+    report_engine_event(instance, text, parent)
+    report_engine_event(instance, text, new_run)
     return new_run
 
 
@@ -220,7 +224,7 @@ def rerun(
             return results
         recovery_job = reconstructable if recovery.run.job_name == run.job_name else reconstruct_job(recovery.run)
         results.append(
-            execute_run(recovery_job, create_run(instance, recovery, recovery_job.get_definition()), instance)
+            execute_created_run(recovery_job, create_run(instance, recovery, recovery_job.get_definition()), instance)
         )
         if not results[-1].success:
             results += rerun(instance, results[-1].run_id, recovery_job, asked=False)
@@ -247,9 +251,10 @@ def reconstruct_job(run: DagsterRun) -> ReconstructableJob:
     Raises:
         InvalidArgument: no origin is recorded.
     """
-    if run.job_code_origin is None:
+    job = recorded_job(run)
+    if job is None:
         raise InvalidArgument(f"run {run.run_id} does not record the origin of its job {run.job_name!r}: pass the job")
-    return recon_job_from_origin(run.job_code_origin)
+    return job
 
 
 def _job_subset(job: JobDefinition, run: DagsterRun) -> JobDefinition:
@@ -258,26 +263,6 @@ def _job_subset(job: JobDefinition, run: DagsterRun) -> JobDefinition:
     return job.get_subset(
         op_selection=list(run.op_selection) if run.op_selection else None,
         asset_selection=run.asset_selection,
-    )
-
-
-def _execution_plan(
-    instance: DagsterInstance,
-    run: DagsterRun,
-    job: JobDefinition,
-    steps: Sequence[str],
-    recomputed_steps: Sequence[str] = (),
-) -> ExecutionPlan:
-    state = KnownExecutionState.build_for_reexecution(instance, run)
-    # A step with dynamic outputs that is rerun for some of them yields the same ones again, so the mapped steps after
-    # it that are needed can be selected.
-    steps_not_recomputed = [step for step in steps if step not in recomputed_steps]
-    return create_execution_plan(
-        job,
-        run.run_config,
-        step_keys_to_execute=list(steps),
-        known_state=state.update_for_step_selection(steps_not_recomputed),
-        tags=run.tags,
     )
 
 
@@ -326,36 +311,19 @@ def _lost_inputs(
     A step reports only the first value that it misses; this checks all inputs, so that one plan covers them all.
     """
     outputs_by_run: dict[str, dict[tuple[str, ...], Reference]] = {}
-    plan = _execution_plan(instance, run, _job_subset(job, run), steps)
-    state = KnownExecutionState.build_for_reexecution(instance, run)
+    plan = reexecution_plan(instance, run, _job_subset(job, run), steps)
+    past = past_runs(instance, run)
     skipped = recomputed_steps | set(steps)
     lost_refs = []
-    for step in plan.steps:
-        if step.key not in plan.step_keys_to_execute:
-            continue
+    for step in steps_to_execute(plan):
         for handle in (handle for step_input in step.step_inputs for handle in upstream_handles(step_input)):
-            writing_run_id = _writing_run_id(state.parent_state, handle)
-            if writing_run_id is None or not {handle.step_key, _unresolved_step_key(handle.step_key)}.isdisjoint(
-                skipped
-            ):
+            run_id = writing_run_id(past, handle)
+            if run_id is None or not {handle.step_key, unmapped_step_key(handle.step_key)}.isdisjoint(skipped):
                 continue
-            if writing_run_id not in outputs_by_run:
-                outputs_by_run[writing_run_id] = recorded_outputs(instance, writing_run_id)
+            if run_id not in outputs_by_run:
+                outputs_by_run[run_id] = recorded_outputs(instance, run_id)
             output_path = [handle.step_key, handle.output_name, *([handle.mapping_key] if handle.mapping_key else [])]
-            reference = outputs_by_run[writing_run_id].get(tuple(output_path))  # None: written by another IO manager
+            reference = outputs_by_run[run_id].get(tuple(output_path))  # None: written by another IO manager
             if reference is not None and not binding.runtime.survives(ObjectRef.of(reference)):
                 lost_refs.append(ObjectRef.of(reference))
     return lost_refs
-
-
-def _writing_run_id(state: PastExecutionState | None, handle: StepOutputHandle) -> str | None:
-    while state is not None:
-        if handle in state.produced_outputs:
-            return state.run_id
-        state = state.get_parent_state()
-    return None
-
-
-def _unresolved_step_key(step_key: str) -> str:
-    handle = StepHandle.parse_from_key(step_key)
-    return handle.unresolved_form.to_key() if isinstance(handle, ResolvedFromDynamicStepHandle) else step_key

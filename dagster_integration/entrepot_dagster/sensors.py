@@ -14,18 +14,19 @@ from dagster import (
     DagsterRunStatus,
     DefaultSensorStatus,
     JobDefinition,
+    QueuedRunCoordinator,
     RunsFilter,
     RunStatusSensorContext,
+    RunStatusSensorDefinition,
     SensorDefinition,
     SkipReason,
+    SubmitRunContext,
 )
-from dagster._core.definitions.run_status_sensor_definition import RunStatusSensorDefinition
-from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
-from dagster._core.storage.tags import PARENT_RUN_ID_TAG
 from entrepot.errors import InvalidArgument
 from entrepot_io.sessions import run_session
 from entrepot_policy import Subject, Task, find_policy
 
+from entrepot_dagster.compat.reexecution import PARENT_RUN_ID_TAG
 from entrepot_dagster.hooks import count_step_failure
 from entrepot_dagster.rerun import COUNTS_TAG, WAITING_RUN_TAG, binding_of_job, create_run, find_recovery, find_run
 

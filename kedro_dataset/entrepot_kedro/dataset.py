@@ -30,11 +30,11 @@ from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.settings import resolve
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
-from kedro.io import AbstractDataset
-from kedro.io.core import Version
+from kedro.io import AbstractDataset, Version
 
+from entrepot_kedro.compat.call_stack import find_catalog_entry
+from entrepot_kedro.compat.datasets import declare_ephemeral
 from entrepot_kedro.policy import policy_registry
-from entrepot_kedro.values.catalog_entry import find_catalog_entry
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
@@ -142,7 +142,7 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
         if self._session.name == PROCESS_SESSION:
             register_process_session(self.address, self.scope)
         # Kedro uses this to decide which datasets of a failed run still exist for the next one.
-        self._EPHEMERAL = self._session.ends_with_run
+        declare_ephemeral(self, self._session.ends_with_run)
 
     def load(self) -> Any:
         """Return the value, of the type that was saved; read-only unless ``copy`` says otherwise.
@@ -275,7 +275,7 @@ class EntrepotDataset(AbstractDataset[Any, Any]):
 
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
-        self._EPHEMERAL = not persistent
+        declare_ephemeral(self, not persistent)
 
     def _describe(self) -> dict[str, Any]:
         return {

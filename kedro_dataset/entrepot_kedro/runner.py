@@ -17,9 +17,9 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from kedro.runner import ParallelRunner
-from kedro.runner.task import Task
+from kedro.runner import Task
 
+from entrepot_kedro.compat.runners import ExecutorRunner
 from entrepot_kedro.policy import policy_registry
 
 
@@ -27,13 +27,14 @@ class NodeKilled(RuntimeError):
     """The process in which a node ran was killed, and the policy does not retry the node."""
 
 
-class EntrepotParallelRunner(ParallelRunner):
+class EntrepotParallelRunner(ExecutorRunner):
     """ParallelRunner with a separate process for each running node, so that a killed one can be retried.
 
     ``kedro run --runner entrepot_kedro.EntrepotParallelRunner``. Without a policy, a killed node fails as in Kedro's.
     """
 
-    def _get_executor(self, max_workers: int) -> Executor:
+    def create_executor(self, max_workers: int) -> Executor:
+        """Return an executor with a process for each running node."""
         configured_method = os.environ.get("KEDRO_MP_CONTEXT")
         context = multiprocessing.get_context(
             configured_method if configured_method in ("fork", "spawn", "forkserver") else None

@@ -25,6 +25,7 @@ from entrepot.ids import ObjectID
 from entrepot_io.connections import scope_store
 from entrepot_io.type_info import human_bytes
 
+from entrepot_kedro.compat.datasets import is_ephemeral
 from entrepot_kedro.dataset import EntrepotDataset
 from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
 from entrepot_kedro.log import logger
@@ -156,7 +157,7 @@ def _is_persistent(name: str, catalog: Any, run_datasets: dict[str, EntrepotData
     """Return whether another run can find a dataset that this one made."""
     if name in run_datasets:
         return name in existing
-    return name in catalog and not getattr(catalog.get(name), "_EPHEMERAL", False)
+    return name in catalog and not is_ephemeral(catalog.get(name))
 
 
 # --- internal

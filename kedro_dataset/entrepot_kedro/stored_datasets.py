@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from kedro.io import CachedDataset, DatasetError
+from kedro.io import DatasetError
 from kedro.pipeline import Pipeline
 
+from entrepot_kedro.compat.datasets import uncached
 from entrepot_kedro.dataset import EntrepotDataset
 
 
@@ -18,9 +19,7 @@ def stored_dataset(catalog: Any, name: str) -> EntrepotDataset | None:
         catalog: catalog of the run; a dataset that matches a pattern is created now.
         name: name of the dataset.
     """
-    dataset = catalog.get(name)
-    if type(dataset) is CachedDataset:
-        dataset = dataset._dataset
+    dataset = uncached(catalog.get(name))
     return dataset if isinstance(dataset, EntrepotDataset) else None
 
 

@@ -15,10 +15,11 @@ from entrepot_operator.placement import placement_hints
 from entrepot_operator.placement.pod_placement import get_pod_placer
 from entrepot_operator.placement.sources import REFERENCES
 
+from entrepot_airflow.compat.task_process import read_xcom
 from entrepot_airflow.configuration import option
 from entrepot_airflow.pods.pod_placement import place_pod
 from entrepot_airflow.pods.upstream import parse_instance
-from entrepot_airflow.task_inputs import fetch_xcom, map_indexes, xcom_references
+from entrepot_airflow.task_inputs import map_indexes, xcom_references
 
 log = logging.getLogger(__name__)
 RETURN_VALUE_KEY = "return_value"
@@ -44,7 +45,7 @@ class DataLocalityCallback(KubernetesPodOperatorCallback):
             _declared_xcoms(ti, reads) if reads is not None else _argument_xcoms(ti)
         ):
             try:
-                stored = fetch_xcom(ti, task_id, index, key)
+                stored = read_xcom(ti, task_id, index, key)
                 if is_reference(stored):
                     input_references.append(Reference.parse(stored))
             except (EntrepotError, AirflowRuntimeError) as error:

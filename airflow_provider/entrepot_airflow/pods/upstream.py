@@ -6,10 +6,7 @@ a task is assumed to read whatever its direct upstream tasks pushed, unless its 
 
 from __future__ import annotations
 
-import os
 import re
-import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 from entrepot_io.keys import UNMAPPED
 from entrepot_io.reference import Reference, is_reference
 
+from entrepot_airflow.compat.database import database_session, serialized_task, xcoms_of_tasks
+from entrepot_airflow.compat.mapping import expanded_values
+
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 MAX_XCOMS = 10_000  # maximum number of XComs per query
-DAG_CACHE_SECONDS = 60.0
 _INSTANCE_NAME = re.compile(r"(?P<task>.+?)(?:\[(?P<index>\d+)\])?")
-
-_lock = threading.Lock()
-_cached_bag: tuple[float, Any] | None = None  # guarded by _lock; (time of creation, bag)
 
 
 @dataclass(frozen=True)
@@ -56,21 +52,18 @@ def input_references(
         SQLAlchemyError: the database does not answer.
         InvalidReference: an XCom was modified in the database.
     """
-    from airflow.utils.session import create_session
-
-    # Not the thread's scoped session, which belongs to the scheduler and would be committed and closed.
-    with create_session(scoped=False) as session:
+    with database_session(own=True) as session:
         if reads is not None:
             instances = [parse_instance(item) for item in reads]
-            entries = _entries(session, dag_id, run_id, {task for task, _ in instances})
+            entries = _entries(dag_id, run_id, {task for task, _ in instances}, session)
             inputs = [
                 item for item in entries if {(item.task_id, None), (item.task_id, item.map_index)} & set(instances)
             ]
         else:
-            task = _serialized_task(session, dag_id, task_id, run_id)
+            task = serialized_task(dag_id, task_id, run_id, session)
             if task is None or not task.upstream_task_ids:
                 return []
-            entries = _entries(session, dag_id, run_id, task.upstream_task_ids)
+            entries = _entries(dag_id, run_id, task.upstream_task_ids, session)
             inputs = select_inputs(task, map_index, entries)
         return [Reference.parse(item.value) for item in inputs if is_reference(item.value)]
 
@@ -113,7 +106,7 @@ def _expanded_over(task: Any) -> tuple[str, str] | None:
     """Return task and key whose values are distributed one by one to a mapped task's instances; None: not that case."""
     if not task.is_mapped:
         return None
-    value = task._get_specified_expand_input().value
+    value = expanded_values(task)
     if not isinstance(value, dict) or len(value) != 1:
         return None
     (argument,) = value.values()
@@ -121,44 +114,5 @@ def _expanded_over(task: Any) -> tuple[str, str] | None:
     return None if operator is None or not isinstance(key, str) else (operator.task_id, key)
 
 
-def _serialized_task(session: Session, dag_id: str, task_id: str, run_id: str) -> Any:
-    from airflow.models.dagrun import DagRun
-    from sqlalchemy import select
-
-    run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
-    dag = None if run is None else _dag_bag().get_dag_for_run(run, session=session)
-    return None if dag is None or not dag.has_task(task_id) else dag.get_task(task_id)
-
-
-def _dag_bag() -> Any:
-    """Return Airflow's cache of serialized DAGs, as reading one is slow; recreated at times, since it never shrinks."""
-    from airflow.models.dagbag import DBDagBag
-
-    global _cached_bag
-    now = time.monotonic()
-    with _lock:
-        if _cached_bag is None or now - _cached_bag[0] > DAG_CACHE_SECONDS:
-            _cached_bag = (now, DBDagBag(load_op_links=False))
-        return _cached_bag[1]
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _entries(session: Session, dag_id: str, run_id: str, tasks: Iterable[str]) -> list[XComEntry]:
-    from airflow.models.xcom import XComModel
-    from sqlalchemy import select
-
-    columns = (XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
-    query = (
-        select(*columns)
-        .where(XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.task_id.in_(list(tasks)))
-        .order_by(XComModel.task_id, XComModel.map_index, XComModel.key)
-        .limit(MAX_XCOMS)
-    )
-    return [XComEntry(*row) for row in session.execute(query).all()]
+def _entries(dag_id: str, run_id: str, tasks: Iterable[str], session: Session) -> list[XComEntry]:
+    return [XComEntry(*row) for row in xcoms_of_tasks(dag_id, run_id, tasks, session, limit=MAX_XCOMS)]

@@ -11,8 +11,9 @@ from entrepot_io.reference import Reference, is_reference
 from entrepot_io.sessions import run_session
 from entrepot_policy import ObjectRef, Task
 
+from entrepot_airflow.compat.task_process import read_xcom
 from entrepot_airflow.policy.task_attempts import ORCHESTRATOR, instance_of, last_attempt, task_name
-from entrepot_airflow.task_inputs import fetch_xcom, map_indexes, xcom_references
+from entrepot_airflow.task_inputs import map_indexes, xcom_references
 
 _SHORTENED = re.compile(r"~[0-9a-f]{16}$")  # added by entrepot_io.keys.shorten: the run's name is not recoverable
 
@@ -47,7 +48,7 @@ class AirflowGraph:
         found: dict[ObjectRef, None] = {}
         for upstream, key in dict.fromkeys(xcom_references(operator)):
             for index in map_indexes(attempt.ti, operator, map_index, upstream):
-                stored = fetch_xcom(attempt.ti, upstream.task_id, index, key)
+                stored = read_xcom(attempt.ti, upstream.task_id, index, key)
                 if is_reference(stored):
                     found[ObjectRef.of(Reference.parse(stored))] = None
         return list(found)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 from entrepot.errors import EntrepotError
 
+from entrepot_airflow.compat.components import is_job, is_task_runner
 from entrepot_airflow.policy import task_attempts
 from entrepot_airflow.policy.policy_runtime import runtime, validated_policy
 from entrepot_airflow.policy.rerun_service import RERUN_SERVICE
-from entrepot_airflow.policy.retry_policy import effective_try_number
-from entrepot_airflow.policy.task_attempts import match_attributes, task_of
+from entrepot_airflow.policy.task_attempts import effective_try_number, match_attributes, task_of
 
 if TYPE_CHECKING:
     from entrepot_policy import PolicyRuntime
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 @hookimpl
 def on_starting(component: Any) -> None:
     """Start the rerun service with the scheduler."""
-    if type(component).__name__ == "Job":
+    if is_job(component):
         RERUN_SERVICE.thread.start(component)
 
 
 @hookimpl
 def before_stopping(component: Any) -> None:
     """Stop the rerun service with the scheduler; flush checkpoints of a task's process, which skips atexit handlers."""
-    if type(component).__name__ == "Job":
+    if is_job(component):
         RERUN_SERVICE.thread.stop()
-    elif type(component).__name__ == "TaskRunnerMarker":
+    elif is_task_runner(component):
         policy = _policy()
         # The task's state has been reported already, so its successors do not wait for this.
         if policy is not None and not policy.checkpoints.flush():

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from entrepot.errors import InvalidArgument, ObjectLost
 from entrepot_io.sessions import parse_ttl
 from entrepot_policy import RerunNeeded, Task
 
+from entrepot_airflow.compat import task_process
 from entrepot_airflow.configuration import option
 from entrepot_airflow.policy import task_state
 from entrepot_airflow.policy.rerun_messages import ANSWER_KEY, REQUEST_KEY, Answer, Instance, Request, format_instances
@@ -32,8 +33,6 @@ UPSTREAM_DELAY = timedelta(seconds=1)  # for upstream tasks: the scheduler makes
 # For tasks that it reads from without depending on them: nothing makes it wait.
 INDEPENDENT_DELAY = timedelta(seconds=10)
 HELD_DELAY = timedelta(minutes=5)  # fallback: the rerun service releases it earlier, as long as it runs
-# Inputs are read while a task's arguments are rendered, and this logger reports any exception there as an error.
-_TEMPLATE_LOGGER = logging.getLogger("airflow.sdk.definitions._internal.templater")
 _FINISHED_STATES = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
@@ -49,7 +48,7 @@ def request_rerun(attempt: Attempt, needed: RerunNeeded) -> NoReturn:
         ObjectLost: the tasks cannot be cleared; the message says why.
     """
     instances, upstream = _planned_instances(attempt, needed), _depends_on_makers(attempt, needed)
-    request = Request(instances, needed.rule, hold=not _is_dag_test(), after=() if upstream else instances)
+    request = Request(instances, needed.rule, hold=not task_process.is_dag_test(), after=() if upstream else instances)
     answer = _await_answer(attempt, request)
     if answer is None:
         raise ObjectLost(
@@ -63,7 +62,7 @@ def request_rerun(attempt: Attempt, needed: RerunNeeded) -> NoReturn:
         summary += f", already rerunning {format_instances(answer.waiting)}"
     log.warning("Entrepot: %s; this task runs after them", summary)
     task_state.append_history(attempt, summary)
-    _reschedule(HELD_DELAY if answer.held else UPSTREAM_DELAY if upstream else INDEPENDENT_DELAY)
+    task_process.reschedule(HELD_DELAY if answer.held else UPSTREAM_DELAY if upstream else INDEPENDENT_DELAY)
 
 
 def reschedule_if_running(attempt: Attempt, maker: Task | None) -> None:
@@ -86,9 +85,9 @@ def reschedule_if_running(attempt: Attempt, maker: Task | None) -> None:
     if _state(attempt.ti, instance_of(maker)) in _FINISHED_STATES:
         return
     log.warning("Entrepot: %s is already being rerun; this task runs after it", maker)
-    request = Request((), "", hold=not _is_dag_test(), after=(instance_of(maker),))
+    request = Request((), "", hold=not task_process.is_dag_test(), after=(instance_of(maker),))
     answer = _await_answer(attempt, request) if request.hold else None
-    _reschedule(HELD_DELAY if answer is not None and answer.held else INDEPENDENT_DELAY)
+    task_process.reschedule(HELD_DELAY if answer is not None and answer.held else INDEPENDENT_DELAY)
 
 
 def _planned_instances(attempt: Attempt, needed: RerunNeeded) -> tuple[Instance, ...]:
@@ -115,36 +114,24 @@ def _depends_on_makers(attempt: Attempt, needed: RerunNeeded) -> bool:
 
 
 def _await_answer(attempt: Attempt, request: Request) -> Answer | None:
-    from airflow.sdk.execution_time import task_runner
-    from airflow.sdk.execution_time.comms import DeleteXCom, GetXCom, SetXCom
-
     ti = attempt.ti
-    xcom_fields = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": ti.map_index}
-    comms: Any = task_runner.SUPERVISOR_COMMS
-    comms.send(SetXCom(key=REQUEST_KEY, value=request.to_json(), **xcom_fields))
-    if _is_dag_test():  # no scheduler, but its database is accessible
+    task_process.write_own_xcom(ti, REQUEST_KEY, request.to_json())
+    if task_process.is_dag_test():  # no scheduler, but its database is accessible
         from entrepot_airflow.policy.rerun_service import serve_once
 
         serve_once()
     deadline = time.monotonic() + _timeout()
     pause, longest = POLL_SECONDS
     while True:
-        answer = Answer.from_json(getattr(comms.send(GetXCom(key=ANSWER_KEY, **xcom_fields)), "value", None))
+        answer = Answer.from_json(task_process.read_own_xcom(ti, ANSWER_KEY))
         if answer is not None and answer.id == request.id:
             return answer
         if time.monotonic() >= deadline:
             # Nobody waits any more, so it must not be carried out.
-            comms.send(DeleteXCom(key=REQUEST_KEY, **xcom_fields))
+            task_process.delete_own_xcom(ti, REQUEST_KEY)
             return None
         time.sleep(pause)
         pause = min(pause * 1.5, longest)
-
-
-def _is_dag_test() -> bool:
-    """Return whether this is ``dag.test()``, whose tasks run in its own process."""
-    from airflow.sdk.execution_time import task_runner
-
-    return type(getattr(task_runner, "SUPERVISOR_COMMS", None)).__name__ == "InProcessSupervisorComms"
 
 
 def _state(ti: Any, instance: Instance) -> str:
@@ -161,17 +148,3 @@ def _timeout() -> float:
         return parse_ttl(text)
     except InvalidArgument as error:
         raise InvalidArgument(f"[entrepot] rerun_timeout must be a time such as '60s', not {text!r}") from error
-
-
-def _reschedule(delay: timedelta) -> NoReturn:
-    from airflow.sdk import exceptions
-
-    reschedule: Any = exceptions.AirflowRescheduleException  # untyped
-    _TEMPLATE_LOGGER.addFilter(_is_not_reschedule)  # adding the same function again has no effect
-    raise reschedule(datetime.now(timezone.utc) + delay)
-
-
-def _is_not_reschedule(record: logging.LogRecord) -> bool:
-    """Log filter that drops records about a reschedule."""
-    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    return type(error).__name__ != "AirflowRescheduleException"

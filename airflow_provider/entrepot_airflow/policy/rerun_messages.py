@@ -10,17 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+from entrepot_airflow.compat.task_instances import Instance as Instance
 
 REQUEST_KEY = "entrepot.rerun"
 ANSWER_KEY = "entrepot.rerun_answer"
 HELD_KEY = "entrepot.held"  # the rerun service's own note about a reader whose attempt ends as a reschedule
 VERSION = 1
-
-Instance = tuple[str, int]  # task ID and map index, within the request's run
 
 
 @dataclass(frozen=True)
@@ -105,29 +102,6 @@ class Answer:
             return cls(str(data["id"]), cleared, waiting, str(data["problem"]), bool(data.get("held")))
         except (KeyError, TypeError, ValueError):
             return None
-
-
-def post_message(row: Any, key: str, message: dict[str, Any], session: Session) -> None:
-    """Leave a message among the requesting task's XComs; runs in the scheduler, which has the database.
-
-    Args:
-        row: the request in the database.
-        key: key of the XCom.
-        message: its value.
-        session: database session.
-    """
-    from airflow.models.xcom import XComModel
-
-    XComModel.set(
-        key,
-        message,
-        dag_id=row.dag_id,
-        task_id=row.task_id,
-        run_id=row.run_id,
-        map_index=row.map_index,
-        serialize=False,
-        session=session,
-    )
 
 
 def format_instances(instances: Sequence[Instance]) -> str:

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot_io.sessions import run_session
 
+from entrepot_airflow.compat import task_instances
+from entrepot_airflow.compat.database import database_session, lock_xcoms, write_xcom
 from entrepot_airflow.configuration import POLICY_VARIABLE, current_settings, default_scope, policy_path
 from entrepot_airflow.policy.held_readers import hold_reader, release_readers
 from entrepot_airflow.policy.rerun_messages import (
     ANSWER_KEY,
     REQUEST_KEY,
     Answer,
-    Instance,
     Request,
     format_instances,
-    post_message,
 )
 from entrepot_airflow.policy.task_attempts import ORCHESTRATOR
 from entrepot_airflow.scheduler_thread import SchedulerThread, block_forks
@@ -50,18 +50,12 @@ def serve_once() -> int:
     Raises:
         SQLAlchemyError: the database does not answer; the requests stay.
     """
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from airflow.utils.sqlalchemy import with_row_locks
-    from sqlalchemy import select
-
-    with create_session() as session:
-        query = select(XComModel).where(XComModel.key == REQUEST_KEY).limit(MAX_REQUESTS_PER_POLL)
-        # Several schedulers may poll at the same time: skip rows that another one is handling.
-        rows = session.scalars(with_row_locks(query, session, of=XComModel, skip_locked=True)).all()
+    with database_session() as session:
+        # Several schedulers may poll at the same time: rows that another one is handling are skipped.
+        rows = lock_xcoms(REQUEST_KEY, session, limit=MAX_REQUESTS_PER_POLL)
         for row in rows:
             answer = _handle_request(row, session)
-            post_message(row, ANSWER_KEY, answer.to_json(), session)
+            write_xcom(row, ANSWER_KEY, answer.to_json(), session)
             session.delete(row)
         release_readers(session)
         return len(rows)
@@ -89,33 +83,18 @@ def _handle_request(row: Any, session: Session) -> Answer:
 
 def _clear_tasks(dag_id: str, run_id: str, request: Request, session: Session) -> Answer:
     """Clear exactly these task instances, leaving those up- and downstream as they are."""
-    from airflow.models.log import Log
-    from airflow.models.taskinstance import TaskInstance, clear_task_instances
-    from airflow.utils.state import State
-    from sqlalchemy import select
-
-    ids = {task_id for task_id, _ in request.tasks}
-    query = select(TaskInstance).where(
-        TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id, TaskInstance.task_id.in_(ids)
-    )
-    task_instances: dict[Instance, TaskInstance] = {
-        (ti.task_id, ti.map_index): ti for ti in session.scalars(query).all()
-    }
-    if missing := [instance for instance in request.tasks if instance not in task_instances]:
+    existing = task_instances.find_instances(dag_id, run_id, {task_id for task_id, _ in request.tasks}, session)
+    if missing := [instance for instance in request.tasks if instance not in existing]:
         return Answer(request.id, problem=f"the run no longer has {format_instances(missing)}")
-    finished = [instance for instance in request.tasks if task_instances[instance].state in State.finished]
+    finished = [instance for instance in request.tasks if task_instances.is_finished(existing[instance].state)]
     if finished:
-        for ti in (task_instances[instance] for instance in finished):  # for Airflow's audit log
-            audit_fields: dict[str, Any] = {
-                "dag_id": dag_id,
-                "run_id": run_id,
-                "task_id": ti.task_id,
-                "map_index": ti.map_index,
-            }
-            session.add(
-                Log(AUDIT_EVENT, owner="entrepot", extra=request.rule, try_number=ti.try_number, **audit_fields)
-            )
-        clear_task_instances([task_instances[instance] for instance in finished], session)
+        task_instances.clear_instances(
+            [existing[instance] for instance in finished],
+            session,
+            event=AUDIT_EVENT,
+            owner="entrepot",
+            extra=request.rule,
+        )
     return Answer(
         request.id, tuple(finished), tuple(instance for instance in request.tasks if instance not in finished)
     )

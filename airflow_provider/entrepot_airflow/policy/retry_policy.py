@@ -5,24 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+from airflow.sdk import RetryDecision, RetryPolicy
 
 from entrepot_airflow.policy import task_attempts
 from entrepot_airflow.policy.policy_runtime import runtime
-
-
-def effective_try_number(try_number: int, max_tries: int, retries: int) -> int:
-    """Return the number of this attempt, from 1, not counting attempts that did not fail.
-
-    Airflow allows one more attempt for each that was not a failure: one rescheduled to run after others, or cleared by
-    a user.
-
-    Args:
-        try_number: number of the attempt, from 1.
-        max_tries: Airflow's current limit.
-        retries: the task's configured retries.
-    """
-    return max(1, try_number - max(0, max_tries - retries))
 
 
 class PolicyRetries(RetryPolicy):
@@ -52,7 +38,7 @@ class PolicyRetries(RetryPolicy):
         if policy.policy.failover_rule("task_failed", subject) is None:
             return RetryDecision.default()
         decision = policy.task_failed(
-            subject, effective_try_number(try_number, max_tries, context["task"].retries), exception
+            subject, task_attempts.effective_try_number(try_number, max_tries, context["task"].retries), exception
         )
         attempt.failure_recorded = True
         reason = f"{decision.reason} (policy {decision.rule})"

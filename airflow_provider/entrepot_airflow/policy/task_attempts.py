@@ -89,6 +89,20 @@ def instance_of(task: Task) -> tuple[str, int]:
     return task.name, UNMAPPED
 
 
+def effective_try_number(try_number: int, max_tries: int, retries: int) -> int:
+    """Return the number of this attempt, from 1, not counting attempts that did not fail.
+
+    Airflow allows one more attempt for each that was not a failure: one rescheduled to run after others, or cleared by
+    a user.
+
+    Args:
+        try_number: number of the attempt, from 1.
+        max_tries: Airflow's current limit.
+        retries: the task's configured retries.
+    """
+    return max(1, try_number - max(0, max_tries - retries))
+
+
 def match_attributes(ti: Any) -> dict[str, Any]:
     """Return what rules can match besides the task's name: the DAG's tags, its asset, the number of readers."""
     task = getattr(ti, "task", None)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot_io.reference import Reference
 
+from entrepot_airflow.compat.task_process import reschedule_count
+
 if TYPE_CHECKING:
     from entrepot_airflow.policy.task_attempts import Attempt
 
@@ -69,8 +71,7 @@ def history(attempt: Attempt, *, always: bool = False) -> list[str]:
 
 
 def _had_earlier_attempt(ti: Any) -> bool:
-    server_context = getattr(ti, "_ti_context_from_server", None)
-    return ti.try_number > 1 or bool(getattr(server_context, "task_reschedule_count", 0))
+    return ti.try_number > 1 or reschedule_count(ti) > 0
 
 
 def _state_store(attempt: Attempt) -> Any:

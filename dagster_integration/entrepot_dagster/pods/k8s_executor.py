@@ -7,29 +7,39 @@ Kubernetes. The decision is made at each launch of a step, so again for each att
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterator
 from typing import Any
 
-from dagster import DagsterEvent, ExecutorDefinition, Field, InitExecutorContext, MetadataValue, Noneable, StringSource
-from dagster._core.definitions.executor_definition import multiple_process_executor_requirements
-from dagster._core.events import EngineEventData
-from dagster._core.executor.base import Executor
-from dagster._core.executor.step_delegating import (
-    CheckStepHealthResult,
-    StepDelegatingExecutor,
-    StepHandler,
-    StepHandlerContext,
+from dagster import (
+    DagsterEvent,
+    Executor,
+    ExecutorDefinition,
+    Field,
+    InitExecutorContext,
+    MetadataValue,
+    Noneable,
+    StringSource,
+    multiple_process_executor_requirements,
 )
 from dagster_k8s import k8s_job_executor
-from dagster_k8s.executor import K8sStepHandler
-from entrepot.errors import EntrepotError, InvalidArgument
+from entrepot.errors import EntrepotError
 from entrepot_io.reference import Reference
 from entrepot_operator.placement import placement_hints
 from entrepot_operator.placement.pod_placement import PodPlacer, get_pod_placer, summarize
 from entrepot_operator.placement.sources import REFERENCES
 
+from entrepot_dagster.compat.events import engine_event
+from entrepot_dagster.compat.step_handlers import (
+    CheckStepHealthResult,
+    K8sStepHandler,
+    StepHandler,
+    StepHandlerContext,
+    client_of,
+    create_k8s_executor,
+    replace_step_handler,
+    with_client,
+)
 from entrepot_dagster.pods.step_inputs import references_of
 
 log = logging.getLogger(__name__)
@@ -46,22 +56,14 @@ _EXTRA_CONFIG = {
         Noneable(StringSource), is_required=False, description="Size limit of /dev/shm in pods, such as 4Gi, or none."
     ),
 }
-_CLIENT_ATTRIBUTE, _HANDLER_ATTRIBUTE = "_api_client", "_step_handler"  # private attributes of dagster-k8s and Dagster
 
 
 def _create_executor(init_context: InitExecutorContext) -> Executor:
     """Create ``k8s_job_executor``'s executor, and wrap its step handler."""
-    creation_function = k8s_job_executor.executor_creation_fn
-    executor = None if creation_function is None else creation_function(init_context)
-    inner = getattr(executor, _HANDLER_ATTRIBUTE, None)
-    if not isinstance(executor, StepDelegatingExecutor) or not isinstance(inner, K8sStepHandler):
-        raise InvalidArgument(
-            f"unsupported version of dagster-k8s: its executor is a {type(executor).__name__} with a "
-            f"{type(inner).__name__}; use another version of dagster-k8s or entrepot"
-        )
+    executor, inner = create_k8s_executor(init_context)
     pod_placer = get_pod_placer(arguments=init_context.executor_config, default=REFERENCES)
     if pod_placer is not None:
-        setattr(executor, _HANDLER_ATTRIBUTE, DataLocalityStepHandler(inner, pod_placer))
+        replace_step_handler(executor, DataLocalityStepHandler(inner, pod_placer))
     return executor
 
 
@@ -93,11 +95,7 @@ class DataLocalityStepHandler(StepHandler):
     """
 
     def __init__(self, inner: K8sStepHandler, placer: PodPlacer) -> None:
-        if not hasattr(getattr(inner, _CLIENT_ATTRIBUTE, None), "create_namespaced_job_with_retries"):
-            raise InvalidArgument(
-                "unsupported version of dagster-k8s: its client has no create_namespaced_job_with_retries; use another "
-                "version of dagster-k8s or entrepot"
-            )
+        client_of(inner)  # raises if it is not as expected, before the first step
         super().__init__()
         self._inner = inner
         self._placer = placer
@@ -114,15 +112,13 @@ class DataLocalityStepHandler(StepHandler):
             InvalidArgument: a placement annotation of the pod is malformed; the run fails with this message.
         """
         step_key = next(iter(step_handler_context.execute_step_args.step_keys_to_execute or ()))
-        client = _PlacementClient(getattr(self._inner, _CLIENT_ATTRIBUTE), self._placer, step_handler_context, step_key)
-        step_handler = copy.copy(self._inner)  # a copy for this step: other threads may use the original meanwhile
-        setattr(step_handler, _CLIENT_ATTRIBUTE, client)
-        yield from step_handler.launch_step(step_handler_context)
+        client = _PlacementClient(client_of(self._inner), self._placer, step_handler_context, step_key)
+        yield from with_client(self._inner, client).launch_step(step_handler_context)
         if client.placement_text:
-            yield DagsterEvent.engine_event(
+            yield engine_event(
                 step_handler_context.get_step_context(step_key),
                 f"Step {step_key} {client.placement_text}",
-                EngineEventData(metadata={"entrepot/placement": MetadataValue.text(client.placement_text)}),
+                {"entrepot/placement": MetadataValue.text(client.placement_text)},
             )
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:

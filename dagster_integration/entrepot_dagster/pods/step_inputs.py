@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagster import AssetKey, DagsterInstance
-from dagster._core.execution.plan.outputs import StepOutputHandle
-from dagster._core.storage.tags import PARTITION_NAME_TAG
 from entrepot_io.reference import Reference
 
+from entrepot_dagster.compat.reexecution import known_past_runs
+from entrepot_dagster.compat.steps import StepOutputHandle, partition_of
 from entrepot_dagster.values.keys import asset_of_key
 from entrepot_dagster.values.reference_log import recorded_asset, recorded_outputs
 
@@ -26,24 +26,22 @@ class RecordedOutputs:
     def __init__(self, instance: DagsterInstance, run_id: str, known_state: Any) -> None:
         self._instance = instance
         self._run_id = run_id
-        self._parent = None if known_state is None else known_state.parent_state
+        self._past_runs = list(known_past_runs(known_state))
         self._logs: dict[str, dict[tuple[str, ...], Reference]] = {}
 
     def of_handle(self, handle: StepOutputHandle) -> Reference | None:
         """Return the reference of one output; None: it is not in the store."""
-        run_id, past = self._run_id, self._parent
-        while past is not None and handle in past.produced_outputs:
-            run_id, past = past.run_id, past.parent_state
+        run_id = self._run_id
+        for past in self._past_runs:
+            if handle not in past.produced_outputs:
+                break
+            run_id = past.run_id
         mapping = [handle.mapping_key] if handle.mapping_key is not None else []
         return self._log(run_id).get((handle.step_key, handle.output_name, *mapping))
 
     def of_step(self, step_key: str) -> Iterator[Reference]:
         """Yield the references of all outputs of a step, from the latest run in which it wrote any."""
-        runs, past = [self._run_id], self._parent
-        while past is not None:
-            runs.append(past.run_id)
-            past = past.parent_state
-        for run_id in runs:
+        for run_id in (self._run_id, *(past.run_id for past in self._past_runs)):
             references = [reference for key, reference in self._log(run_id).items() if key[0] == step_key]
             if references:
                 yield from references
@@ -70,7 +68,7 @@ def references_of(
         InvalidReference: the log holds a damaged one.
     """
     recorded = RecordedOutputs(instance, step_context.run_id, known_state)
-    partition = step_context.dagster_run.tags.get(PARTITION_NAME_TAG)
+    partition = partition_of(step_context.dagster_run)
     references_by_id: dict[object, Reference] = {}
     for reference in (
         _input_references(instance, step_context, recorded, partition)

@@ -7,13 +7,11 @@ outputs have been written. Without a policy, nothing of this module is imported.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterEventType, DagsterInstance, MetadataValue
-from dagster._core.execution.plan.inputs import UnresolvedCollectStepInput, UnresolvedMappedStepInput
-from dagster._core.execution.plan.outputs import StepOutputHandle
 from entrepot.errors import ObjectLost, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 from entrepot_io.reference import Reference
@@ -21,14 +19,14 @@ from entrepot_policy import ObjectRef, PolicyError, PolicyRuntime, RerunNeeded, 
 from entrepot_policy.rules.model import Policy
 from entrepot_policy.rules.validation import probe_targets
 
+from entrepot_dagster.compat.steps import executing_step, upstream_handles
 from entrepot_dagster.policy.event_metadata import EventCollector, report_read, report_write
 from entrepot_dagster.policy.failures import gave_up_failure, rerun_needed_failure
 from entrepot_dagster.policy.run_log import RunLog, inputs_metadata
 from entrepot_dagster.values.keys import OutputKey
 
 if TYPE_CHECKING:
-    from dagster import InputContext, OutputContext
-    from dagster._core.execution.context.system import StepExecutionContext
+    from dagster import InputContext, OutputContext, StepExecutionContext
     from entrepot import Store
 
 ORCHESTRATOR = "dagster"
@@ -147,7 +145,7 @@ class StepPolicy:
         Raises:
             StoreFull, StoreUnavailable: the policy gave up.
         """
-        step = _step_context_of(context)
+        step = executing_step(context)
         if step is None:
             return put(), {}
         task_run, runtime = self._task_run_for(step), self.binding.runtime
@@ -189,7 +187,7 @@ class StepPolicy:
             ObjectNotFound: it was never written.
             StoreUnavailable: the policy gave up.
         """
-        step = _step_context_of(context)
+        step = executing_step(context)
         reader = self.binding.runtime if step is None else self._task_run_for(step)
         try:
             value = get(recorded)
@@ -246,13 +244,6 @@ class StepPolicy:
         )
 
 
-def _step_context_of(context: InputContext | OutputContext) -> StepExecutionContext | None:
-    # Contexts built by tests or for loading a value outside of any run have no step context; accessing it raises. When
-    # a finished run's result is asked for an output, the step context does not execute and has no known state.
-    step: StepExecutionContext | None = getattr(context, "_step_context", None)
-    return None if step is None or step._known_state is None else step
-
-
 def _required_outputs(step: StepExecutionContext) -> set[str]:
     """Return the outputs that a step must write to be done; empty if that cannot be determined."""
     output_defs = [output_def for output_def in step.op_def.output_defs if not output_def.dagster_type.is_nothing]
@@ -291,11 +282,3 @@ def _fan_out(step: StepExecutionContext, context: OutputContext) -> int:
 def _outputs_read_by(step: Any) -> set[tuple[str, str]]:
     handles = [handle for step_input in step.step_inputs for handle in upstream_handles(step_input)]
     return {(handle.step_key, handle.output_name) for handle in handles}
-
-
-def upstream_handles(step_input: Any) -> Sequence[StepOutputHandle]:
-    """Return the outputs that a step's input reads; without mapping keys if the input is unresolved."""
-    if isinstance(step_input, (UnresolvedMappedStepInput, UnresolvedCollectStepInput)):
-        return step_input.get_step_output_handle_deps_with_placeholders()
-    handles: Sequence[StepOutputHandle] = step_input.get_step_output_handle_dependencies()
-    return handles

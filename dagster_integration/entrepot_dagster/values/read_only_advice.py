@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterEvent, DagsterEventType
 
+from entrepot_dagster.compat.steps import has_step
+
 if TYPE_CHECKING:
     from dagster import InputContext
-    from dagster_shared.error import SerializableErrorInfo
+
+    from entrepot_dagster.compat.steps import SerializableErrorInfo
 
 COPY_SETTING = 'as EntrepotIOManager(copy="on_write"), or as ENTREPOT_COPY'
 EVENT_ATTRIBUTE = "dagster_event"  # attribute of log records that represent a Dagster event
@@ -38,7 +41,7 @@ class _ReadOnlyAdviceHandler(logging.Handler):
 
 def add_read_only_advice(context: InputContext) -> None:
     """Note that a step was given a read-only value; if it fails by writing to it, its log will say what helps."""
-    if getattr(context, "_step_context", None) is None:  # not within a step, where accessing context.log raises
+    if not has_step(context):  # accessing context.log would raise
         return
     log = context.log
     if not any(isinstance(handler, _ReadOnlyAdviceHandler) for handler in log.handlers):

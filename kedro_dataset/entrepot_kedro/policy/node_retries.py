@@ -14,6 +14,7 @@ from typing import Any
 
 from kedro.pipeline.node import Node
 
+from entrepot_kedro.compat.nodes import replace_run, restore_run
 from entrepot_kedro.policy.policy_runtime import PolicyBinding
 
 
@@ -32,12 +33,7 @@ def enable_retries(binding: PolicyBinding, node: Node, catalog: Any, loaded: dic
     if inspect.isgeneratorfunction(node.func):
         return
     # Set on the instance only, and only until it is called: the node returns to the runner's process unchanged.
-    node.__dict__["run"] = _RetryingRun(binding, node, catalog, dict(loaded))
-
-
-def disable_retries(node: Node) -> None:
-    """Undo :func:`enable_retries`, in case ``node.run`` was not called."""
-    node.__dict__.pop("run", None)
+    replace_run(node, _RetryingRun(binding, node, catalog, dict(loaded)))
 
 
 class _RetryingRun:
@@ -56,7 +52,7 @@ class _RetryingRun:
         self._sleep = sleep
 
     def __call__(self, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
-        disable_retries(self._node)
+        restore_run(self._node)
         number = 1
         while True:
             try:

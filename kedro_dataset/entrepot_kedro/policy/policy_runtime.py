@@ -27,10 +27,11 @@ from entrepot_policy.state.events import Event
 from entrepot_policy.state.lineage import ObjectRef
 from kedro.pipeline.node import Node
 
+from entrepot_kedro.compat.call_stack import catalog_of_caller
 from entrepot_kedro.dataset import EntrepotDataset
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy.reruns import RerunExecutor
-from entrepot_kedro.policy.run_context import ORCHESTRATOR, RunContext, catalog_of_caller, rebuild_run_context
+from entrepot_kedro.policy.run_context import ORCHESTRATOR, RunContext, rebuild_run_context
 from entrepot_kedro.values.sessions import default_scope
 
 _ERROR_KINDS = ("gave_up",)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
@@ -20,24 +20,14 @@ from entrepot_policy.recovery.planning import Plan
 from entrepot_policy.state.lineage import ObjectRef
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
-from kedro.runner import SequentialRunner
 
+from entrepot_kedro.compat.projects import hook_manager
+from entrepot_kedro.compat.runners import InnerRunner
 from entrepot_kedro.log import logger
 
 if TYPE_CHECKING:
     from entrepot_kedro.policy.policy_runtime import PolicyBinding
     from entrepot_kedro.policy.run_context import RunContext
-
-
-class _InnerRunner(SequentialRunner):
-    """Runs nodes in this thread without releasing their datasets."""
-
-    @staticmethod
-    def _release_datasets(node: Node, catalog: Any, load_counts: dict[str, int], pipeline: Pipeline) -> None:
-        pass
-
-    def _suggest_resume_scenario(self, pipeline: Pipeline, done_nodes: Iterable[Node], catalog: Any) -> None:
-        pass  # left to the outer runner
 
 
 class RerunExecutor:
@@ -72,8 +62,8 @@ class RerunExecutor:
             outer_attempt = binding.attempt
             binding.attempt = None
             try:
-                _InnerRunner().run(
-                    Pipeline(nodes), run_context.catalog, hook_manager=_hook_manager(), run_id=run_context.id
+                InnerRunner().run(
+                    Pipeline(nodes), run_context.catalog, hook_manager=hook_manager(), run_id=run_context.id
                 )
             finally:
                 binding.discard_attempts(node.name for node in nodes)
@@ -134,14 +124,3 @@ class RerunExecutor:
                 self._depth -= 1
                 if lock_fd >= 0:
                     os.close(lock_fd)
-
-
-def _hook_manager() -> Any:
-    """Return a manager with the hooks of project and plugins, as Kedro creates it for a node in its own process."""
-    from kedro.framework.hooks.manager import _create_hook_manager, _register_hooks, _register_hooks_entry_points
-    from kedro.framework.project import settings
-
-    manager = _create_hook_manager()
-    _register_hooks(manager, settings.HOOKS)
-    _register_hooks_entry_points(manager, settings.DISABLE_HOOKS_FOR_PLUGINS)
-    return manager

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from entrepot.ids import ObjectID
@@ -19,6 +18,7 @@ from kedro.framework import project
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
+from entrepot_kedro.compat.projects import configure_pipelines
 from entrepot_kedro.dataset import EntrepotDataset
 from entrepot_kedro.stored_datasets import stored_datasets
 from entrepot_kedro.values.transcoding import plain_name
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 ORCHESTRATOR = "kedro"
 DEFAULT_PIPELINE = "__default__"
-_MAX_FRAMES = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +120,7 @@ def rebuild_run_context(run_info: RunInfo, catalog: Any) -> RunContext:
         catalog: catalog of the run.
     """
     if project.PACKAGE_NAME is None and run_info.package is not None:
-        # Configure the pipelines only, not the whole project: Kedro configures logging in a worker whose project is
-        # known, which fails the second time.
-        project.pipelines.configure(f"{run_info.package}.pipeline_registry")
+        configure_pipelines(run_info.package)
     pipeline = registered_pipeline(run_info.pipelines)
     return RunContext(
         run_info.run_id,
@@ -132,19 +129,3 @@ def rebuild_run_context(run_info: RunInfo, catalog: Any) -> RunContext:
         catalog,
         stored_datasets(catalog, pipeline, Pipeline([])),
     )
-
-
-def catalog_of_caller(frame: FrameType | None) -> Any:
-    """Find the catalog of the ``Task`` that loads a dataset; the hook called before that gets only the node.
-
-    Args:
-        frame: frame to start the search from.
-    """
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            return None
-        catalog = frame.f_locals.get("catalog")
-        if isinstance(frame.f_locals.get("node"), Node) and hasattr(catalog, "release"):
-            return catalog
-        frame = frame.f_back
-    return None

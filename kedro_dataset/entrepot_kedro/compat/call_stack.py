@@ -1,4 +1,4 @@
-"""Finding the catalog entry that a dataset is being created for.
+"""What a dataset's caller knows: the catalog entry that it is created for, and the catalog that it is loaded from.
 
 Kedro creates a dataset by ``AbstractDataset.from_config(name, config, load_version, save_version)``, which passes the
 configuration to the class but neither the name nor the versions. A dataset stored under its name needs them, and a
@@ -16,7 +16,8 @@ from typing import Any
 from kedro.io import AbstractDataset, CachedDataset
 
 # Bounds the frames between: new_init (Kedro's wrapper) and __init__, for each subclass with its own constructor.
-_MAX_FRAMES = 16
+_MAX_CONSTRUCTOR_FRAMES = 16
+_MAX_LOAD_FRAMES = 40  # bounds the frames between a dataset's load and the task that loads it
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def find_catalog_entry(dataset: AbstractDataset[Any, Any], frame: FrameType | No
         frame: the frame of that constructor.
     """
     from_config: CodeType = AbstractDataset.from_config.__func__.__code__  # type: ignore[attr-defined]
-    for _ in range(_MAX_FRAMES):
+    for _ in range(_MAX_CONSTRUCTOR_FRAMES):
         if frame is None:
             return None
         if frame.f_code is from_config:
@@ -63,3 +64,21 @@ def find_catalog_entry(dataset: AbstractDataset[Any, Any], frame: FrameType | No
     if not isinstance(name, str):
         return None
     return CatalogEntry(name, load if isinstance(load, str) else None, save if isinstance(save, str) else None)
+
+
+def catalog_of_caller(frame: FrameType | None) -> Any:
+    """Find the catalog of the ``Task`` that loads a dataset; the hook called before that gets only the node.
+
+    Args:
+        frame: frame to start the search from.
+    """
+    from kedro.pipeline.node import Node  # not at the top: a dataset alone should not pay for importing it
+
+    for _ in range(_MAX_LOAD_FRAMES):
+        if frame is None:
+            return None
+        catalog = frame.f_locals.get("catalog")
+        if isinstance(frame.f_locals.get("node"), Node) and hasattr(catalog, "release"):
+            return catalog
+        frame = frame.f_back
+    return None

@@ -1,0 +1,46 @@
+"""The step behind an IO manager's context, and the outputs that a step's inputs read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dagster import DagsterRun, InputContext, OutputContext
+from dagster._core.execution.plan.inputs import UnresolvedCollectStepInput, UnresolvedMappedStepInput
+from dagster._core.execution.plan.outputs import StepOutputHandle as StepOutputHandle
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+
+if TYPE_CHECKING:
+    from dagster import StepExecutionContext
+    from dagster_shared.error import SerializableErrorInfo as SerializableErrorInfo
+
+
+def has_step(context: InputContext | OutputContext) -> bool:
+    """Return whether a context belongs to a step; if not, its log and its step context raise when accessed.
+
+    Contexts built by tests, or for loading a value outside of any run, have no step.
+    """
+    return getattr(context, "_step_context", None) is not None
+
+
+def executing_step(context: InputContext | OutputContext) -> StepExecutionContext | None:
+    """Return the step that executes and reads or writes a value; None: there is none.
+
+    When a finished run's result is asked for an output, there is a step, but it does not execute and has no known
+    state.
+    """
+    step: StepExecutionContext | None = getattr(context, "_step_context", None)
+    return None if step is None or step._known_state is None else step
+
+
+def upstream_handles(step_input: Any) -> Sequence[StepOutputHandle]:
+    """Return the outputs that a step's input reads; without mapping keys if the input is unresolved."""
+    if isinstance(step_input, (UnresolvedMappedStepInput, UnresolvedCollectStepInput)):
+        return step_input.get_step_output_handle_deps_with_placeholders()
+    handles: Sequence[StepOutputHandle] = step_input.get_step_output_handle_dependencies()
+    return handles
+
+
+def partition_of(run: DagsterRun) -> str | None:
+    """Return the partition of a run; None: it has none."""
+    return run.tags.get(PARTITION_NAME_TAG)

@@ -1,0 +1,46 @@
+"""The private names of Kedro that this package uses."""
+
+from __future__ import annotations
+
+from entrepot_io.private_names import PrivateName
+
+PRIVATE_NAMES = (
+    PrivateName(
+        "kedro.io.core",
+        "AbstractDataset.from_config",
+        "call_stack: its local variables name the catalog entry of a dataset that is being created",
+    ),
+    PrivateName(
+        "kedro.io.core",
+        "AbstractDataset._EPHEMERAL",
+        "datasets: tells Kedro that a value ends with its run, so that a later run makes it again",
+    ),
+    PrivateName("kedro.io.cached_dataset", "CachedDataset._dataset", "datasets: the dataset in a cache"),
+    PrivateName(
+        "kedro.runner.task",
+        "Task.execute",
+        "call_stack: the functions that it calls have the node and the catalog as local variables",
+    ),
+    PrivateName("kedro.pipeline.node", "Node.run", "nodes: replaced on one node for one call, so that it is retried"),
+    PrivateName(
+        "kedro.runner.runner", "AbstractRunner._get_executor", "runners: a process for each running node, not one pool"
+    ),
+    PrivateName(
+        "kedro.runner.runner",
+        "AbstractRunner._release_datasets",
+        "runners: a run within a run leaves the outer run's datasets alone",
+    ),
+    PrivateName(
+        "kedro.runner.runner",
+        "AbstractRunner._suggest_resume_scenario",
+        "runners: a failed run within a run suggests nothing, the outer one does",
+    ),
+    PrivateName("kedro.framework.hooks.manager", "_create_hook_manager", "projects: the hooks for a run within a run"),
+    PrivateName("kedro.framework.hooks.manager", "_register_hooks", "projects: the project's own hooks"),
+    PrivateName("kedro.framework.hooks.manager", "_register_hooks_entry_points", "projects: the hooks of plugins"),
+    PrivateName(
+        "kedro.framework.project",
+        "_ProjectPipelines.configure",
+        "projects: the pipelines of a project in a worker process, without configuring its logging",
+    ),
+)
