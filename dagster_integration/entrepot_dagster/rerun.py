@@ -36,7 +36,7 @@ from dagster._utils.hosted_user_process import recon_job_from_origin
 from entrepot.errors import InvalidArgument
 from entrepot_io.reference import Reference
 from entrepot_policy import ObjectRef, PlanningError
-from entrepot_policy.schema.definition import DEFAULT_MAX_ATTEMPTS
+from entrepot_policy.schema.constants import DEFAULT_MAX_ATTEMPTS
 
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.policy.failures import MissingInputs, missing_inputs_of
