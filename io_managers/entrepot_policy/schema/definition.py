@@ -209,7 +209,9 @@ class TargetSection(Section, title="a target"):
         description="a URL template"
     )
     options: dict[str, object] = Field(
-        default_factory=dict, description="for fsspec's driver; ${NAME} is read from the environment"
+        default_factory=dict,
+        description="for fsspec's driver; ${NAME} is read from the environment",
+        json_schema_extra={"additionalProperties": True},  # older versions of pydantic leave it out
     )
     fallback: Annotated[
         Annotated[str, Field(pattern=whole(_NAME)), Expected("the name of a target", string=True)] | None, Omittable()

@@ -80,7 +80,7 @@ class Number:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         wanted = Expected(f"a number from {self.least:g} to {self.most:g}")
-        return handler.generate_schema(Annotated[source, Field(ge=self.least, le=self.most), wanted])
+        return handler.generate_schema(Annotated[source, Field(ge=float(self.least), le=float(self.most)), wanted])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Quantity:
         string = Annotated[str, Field(pattern=whole(self.pattern)), AfterValidator(self.parse)]
         return handler.generate_schema(
             Annotated[
-                Annotated[source, Field(ge=0, le=MOST)] | string,
+                Annotated[source, Field(ge=0.0, le=float(MOST))] | string,
                 Expected(self.what, self.example),
             ]
         )
