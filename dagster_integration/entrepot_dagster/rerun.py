@@ -27,7 +27,7 @@ from dagster import (
 from entrepot.errors import InvalidArgument
 from entrepot_io.reference import Reference
 from entrepot_policy import ObjectRef, PlanningError
-from entrepot_policy.schema.definition import DEFAULT_MAX_ATTEMPTS
+from entrepot_policy.schema.constants import DEFAULT_MAX_ATTEMPTS
 
 from entrepot_dagster.compat.events import report_engine_event
 from entrepot_dagster.compat.reexecution import (

@@ -92,7 +92,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
 def run_schema(arguments: argparse.Namespace) -> int:
     """``entrepot policy schema``."""
-    from entrepot_policy.schema.definition import schema_text
+    from entrepot_policy.schema.published import schema_text
 
     sys.stdout.write(schema_text())
     return 0

@@ -6,7 +6,7 @@ from entrepot_policy.recovery.incident import DEFAULT_RULES
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.model import CheckpointCondition, CheckpointRule, FailoverRule, Policy, Step
 from entrepot_policy.rules.targets import PLACEHOLDERS
-from entrepot_policy.schema.definition import EVENTS
+from entrepot_policy.schema.constants import EVENTS
 
 
 def explain(policy: Policy, subject: Subject) -> list[str]:

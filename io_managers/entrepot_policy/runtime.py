@@ -43,7 +43,7 @@ from entrepot_policy.rules.loader import find_policy
 from entrepot_policy.rules.match_target import Subject, Task
 from entrepot_policy.rules.model import Policy
 from entrepot_policy.rules.validation import probe_targets
-from entrepot_policy.schema.definition import DEFAULT_MAX_TASKS, DEFAULT_OVERHEAD_SECONDS
+from entrepot_policy.schema.constants import DEFAULT_MAX_TASKS, DEFAULT_OVERHEAD_SECONDS
 from entrepot_policy.schema.diagnostics import PolicyError
 from entrepot_policy.state import lineage
 from entrepot_policy.state.events import EventLog

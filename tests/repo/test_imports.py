@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = [
     *("numpy", "pyarrow", "pandas", "polars", "airflow", "dagster", "kedro", "kubernetes"),
-    *("fsspec", "ruamel", "yaml"),
+    *("fsspec", "prometheus_client", "pydantic", "ruamel", "yaml"),
 ]
 PACKAGES = {
     "entrepot": "core/python",
@@ -52,6 +52,8 @@ def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
         "entrepot_io.policy.events",
         "entrepot_policy",
         "entrepot_policy.commands",
+        "entrepot_policy.rules.loader",
+        "entrepot_policy.rules.validation",
         "entrepot_policy.runtime",
         "entrepot_operator",
     ],

@@ -10,7 +10,7 @@ from entrepot_io.type_info import human_bytes
 from entrepot_policy.checkpoints.checkpoint_cost import CostEstimate
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.model import CheckpointRule
-from entrepot_policy.schema.value_types import Limit
+from entrepot_policy.schema.limit import Limit
 
 
 @dataclass(frozen=True)

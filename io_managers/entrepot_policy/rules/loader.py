@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from entrepot.errors import InvalidArgument
 
@@ -23,23 +24,22 @@ from entrepot_policy.rules.model import (
 )
 from entrepot_policy.rules.overrides import apply_overrides, find_overrides
 from entrepot_policy.rules.targets import Target, expand_environment
-from entrepot_policy.schema.definition import (
-    DEFAULT_BACKOFF_SECONDS,
-    DEFAULT_EVENT_BYTES,
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_MAX_BACKOFF_SECONDS,
-    DEFAULT_MAX_TASKS,
-    DEFAULT_MODE,
-    DEFAULT_QUEUE,
-    DEFAULT_WAIT_SECONDS,
-    FORMAT_VERSION,
-    MATCH_KEYS,
-    POLICY,
-)
-from entrepot_policy.schema.diagnostics import Diagnostic, Location, PolicyError
-from entrepot_policy.schema.sections import Model
-from entrepot_policy.schema.value_types import Diagnostics
+from entrepot_policy.schema.constants import DEFAULT_BACKOFF_FACTOR, FORMAT_VERSION, MATCH_KEYS
+from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics, Location, PolicyError
 from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, compose
+
+if TYPE_CHECKING:
+    from entrepot_policy.schema.definition import (
+        CheckpointRuleSection,
+        CheckpointSection,
+        FailoverRuleSection,
+        MatchSection,
+        MemorySection,
+        PolicySection,
+        StepSection,
+        TargetSection,
+        WhenSection,
+    )
 
 VARIABLE = "ENTREPOT_POLICY"
 OFF = ("", "off", "none")
@@ -53,7 +53,7 @@ def find_policy(path: str | os.PathLike[str] | None = None) -> Policy | None:
 
     Raises:
         PolicyError: it cannot be used.
-        InvalidArgument: there is no such file, or PyYAML is not installed.
+        InvalidArgument: there is no such file, or PyYAML or pydantic is not installed.
     """
     configured = os.environ.get(VARIABLE, "") if path is None else os.fspath(path)
     return None if configured.lower() in OFF else load_policy(configured)
@@ -67,7 +67,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
 
     Raises:
         PolicyError: it cannot be used; the message lists every problem with file, line and column.
-        InvalidArgument: it cannot be read, or PyYAML is not installed.
+        InvalidArgument: it cannot be read, or PyYAML or pydantic is not installed.
     """
     file = Path(path)
     try:
@@ -91,15 +91,13 @@ def parse_policy(text: str, source: str = "policy", environment: Mapping[str, st
 
     Raises:
         PolicyError: it cannot be used.
-        InvalidArgument: PyYAML is not installed.
+        InvalidArgument: PyYAML or pydantic is not installed.
     """
     variables = find_overrides(environment)
     root = apply_overrides(compose(text, source), variables)
     _check_version(root)
+    document = _read(root, source)
     problems: Diagnostics = []
-    document = POLICY.read(root, problems)
-    if document is None:
-        raise PolicyError(problems)
     digest = hashlib.sha256("\0".join([text, *(f"{name}={value}" for name, value in variables.items())]).encode())
     policy = _PolicyBuilder(document, problems).build(source, digest.hexdigest()[:16])
     validation.validate(policy, document, problems)
@@ -110,12 +108,21 @@ def parse_policy(text: str, source: str = "policy", environment: Mapping[str, st
 
 def schema_problems(text: str, source: str = "policy") -> list[Diagnostic]:
     """The problems that the JSON schema would report, without semantic ones."""
-    problems: Diagnostics = []
     try:
-        POLICY.read(compose(text, source), problems)
+        _read(compose(text, source), source)
     except PolicyError as error:
         return list(error.problems)
-    return problems
+    return []
+
+
+def _read(root: Node, source: str) -> PolicySection:
+    try:
+        from entrepot_policy.schema.reading import read_policy
+    except ImportError as error:
+        raise InvalidArgument(
+            f"the policy {source} requires pydantic 2.9 or newer: pip install 'entrepot[policy]' ({error})"
+        ) from error
+    return read_policy(root)
 
 
 def _check_version(root: Node) -> None:
@@ -138,7 +145,7 @@ def _check_version(root: Node) -> None:
 class _PolicyBuilder:
     """Builds rules from parsed sections, and reports inconsistencies."""
 
-    def __init__(self, document: Model, problems: Diagnostics) -> None:
+    def __init__(self, document: PolicySection, problems: Diagnostics) -> None:
         self._document = document
         self._problems = problems
         self._targets: dict[str, Target] = {}
@@ -146,41 +153,37 @@ class _PolicyBuilder:
 
     def build(self, source: str, digest: str) -> Policy:
         self._read_targets()
-        checkpoint: Model | None = self._document.get("checkpoint")
-        events: Model | None = self._document.get("events")
-        event_settings = EventSettings()
-        if events is not None:
-            event_settings = EventSettings(
-                events.get("enabled", True), events.get("folder"), int(events.get("max_bytes", DEFAULT_EVENT_BYTES))
-            )
-        failover = tuple(self._failover_rule(rule) for rule in self._document.get("failover", ()))
-        memory: Model | None = self._document.get("memory")
+        document = self._document
+        events = EventSettings(document.events.enabled, document.events.folder, int(document.events.max_bytes))
+        failover = tuple(self._failover_rule(rule) for rule in document.failover)
+        memory = document.memory
         memory_rules = () if memory is None else _memory_rules(memory)
-        overhead = None if memory is None else memory.get("overhead")
+        overhead = None if memory is None else memory.overhead
+        checkpoint = document.checkpoint
         if checkpoint is None:
             return Policy(
                 source,
                 digest,
                 self._targets,
                 failover=failover,
-                events=event_settings,
+                events=events,
                 memory=memory_rules,
                 overhead=overhead,
             )
         # Disabled checkpoint rules are still checked, so that they are valid when enabled.
-        rules = tuple(self._checkpoint_rule(rule, checkpoint) for rule in checkpoint.get("rules", ()))
+        rules = tuple(self._checkpoint_rule(rule, checkpoint) for rule in checkpoint.rules)
         return Policy(
             source,
             digest,
             self._targets,
             rules,
             failover,
-            enabled=checkpoint.get("enabled", True),
-            queue=checkpoint.get("queue", DEFAULT_QUEUE),
-            wait_seconds=checkpoint.get("wait", DEFAULT_WAIT_SECONDS),
-            fail_on_error=checkpoint.get("on_error", "warn") == "fail",
-            failures_per_day=checkpoint.get("failures_per_day", 0.1),
-            events=event_settings,
+            enabled=checkpoint.enabled,
+            queue=checkpoint.queue,
+            wait_seconds=checkpoint.wait,
+            fail_on_error=checkpoint.on_error == "fail",
+            failures_per_day=checkpoint.failures_per_day,
+            events=events,
             memory=memory_rules,
             overhead=overhead,
         )
@@ -188,13 +191,11 @@ class _PolicyBuilder:
     # --- targets
 
     def _read_targets(self) -> None:
-        sections: dict[str, Model] = self._document.get("targets", {})
+        sections = self._document.targets
         for name, section in sections.items():
-            self._targets[name] = self._target(
-                name, section.values["url"], section.at("url"), section.get("options", {}), section
-            )
-            if "fallback" in section.values:
-                self._fallbacks[name] = section.values["fallback"]
+            self._targets[name] = self._target(name, section.url, section.at("url"), section.options, section)
+            if section.fallback is not None:
+                self._fallbacks[name] = section.fallback
         for name, fallback in self._fallbacks.items():
             if fallback not in self._targets:
                 available = ", ".join(self._targets)
@@ -203,7 +204,7 @@ class _PolicyBuilder:
                 )
         self._check_fallback_cycles(sections)
 
-    def _check_fallback_cycles(self, sections: Mapping[str, Model]) -> None:
+    def _check_fallback_cycles(self, sections: Mapping[str, TargetSection]) -> None:
         reported: set[str] = set()
         for start in self._fallbacks:
             path, current = [start], start
@@ -214,7 +215,7 @@ class _PolicyBuilder:
                 cycle = " -> ".join([*path, start])
                 self._add_problem(sections[start].at("fallback"), f"the fallbacks form a cycle: {cycle}")
 
-    def _target(self, name: str, url: str, location: Location, options: Any, section: Model | None) -> Target:
+    def _target(self, name: str, url: str, location: Location, options: Any, section: TargetSection | None) -> Target:
         url, missing = expand_environment(url)
         values, missing_in_options = expand_environment(options)
         for variable in missing:
@@ -248,40 +249,35 @@ class _PolicyBuilder:
 
     # --- rules
 
-    def _checkpoint_rule(self, section: Model, parent: Model) -> CheckpointRule:
-        when = _when(section.get("when", "always"))
-        has_target = "target" in section.values
-        if not has_target and "target" not in parent.values and when.kind != "never":
+    def _checkpoint_rule(self, section: CheckpointRuleSection, parent: CheckpointSection) -> CheckpointRule:
+        when = _when(section.when)
+        if section.target is None and parent.target is None and when.kind != "never":
             self._add_problem(
                 section.mark, "this rule has no target, and 'checkpoint' has none: set a target name or a URL"
             )
-        target_section = section if has_target else parent
+        target_section = parent if section.target is None else section
         return CheckpointRule(
             location=section.mark,
-            match=_match(section.get("match", "*")),
-            every=section.get("every", 1),
+            match=_match(section.match),
+            every=section.every,
             when=when,
-            mode=section.get("mode", parent.get("mode", DEFAULT_MODE)),
-            keep=section.get("keep", parent.get("keep")),
+            mode=section.mode or parent.mode,
+            keep=section.keep or parent.keep,
             targets=()
             if when.kind == "never"
-            else self._target_chain(target_section.get("target"), target_section.at("target")),
+            else self._target_chain(target_section.target, target_section.at("target")),
         )
 
-    def _failover_rule(self, section: Model) -> FailoverRule:
-        attempts = section.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        backoff = section.get("backoff", DEFAULT_BACKOFF_SECONDS)
-        max_backoff = section.get("max_backoff", DEFAULT_MAX_BACKOFF_SECONDS)
-        steps = tuple(_step(step, attempts, backoff, max_backoff) for step in section.values["do"])
+    def _failover_rule(self, section: FailoverRuleSection) -> FailoverRule:
         return FailoverRule(
             location=section.mark,
-            events=section.values["on"],
-            match=_match(section.get("match", "*")),
-            steps=steps,
-            max_attempts=attempts,
-            backoff=backoff,
-            max_backoff=max_backoff,
-            max_tasks=section.get("max_tasks", DEFAULT_MAX_TASKS),
+            events=section.on,
+            match=_match(section.match),
+            steps=tuple(_step(step, section) for step in section.do),
+            max_attempts=section.max_attempts,
+            backoff=section.backoff,
+            max_backoff=section.max_backoff,
+            max_tasks=section.max_tasks,
         )
 
     def _add_problem(self, location: Location, text: str) -> None:
@@ -290,40 +286,35 @@ class _PolicyBuilder:
             self._problems.append(problem)
 
 
-def _match(value: str | Model) -> Match:
+def _match(value: str | MatchSection) -> Match:
     if isinstance(value, str):
         return Match({} if value == "*" else {"task": (value,)})
-    globs = {key: value.values[key] for key in MATCH_KEYS if key in value.values}
-    return Match(globs, value.get("size", ()))
+    return Match({key: getattr(value, key) for key in MATCH_KEYS if value.has(key)}, value.size)
 
 
-def _memory_rules(section: Model) -> tuple[MemoryRule, ...]:
-    rules = [
-        MemoryRule(rule.mark, _match(rule.get("match", "*")), rule.values["recompute"] == "auto")
-        for rule in section.get("rules", ())
-    ]
-    return (*rules, MemoryRule(section.at("recompute"), Match(), section.get("recompute", "never") == "auto"))
+def _memory_rules(section: MemorySection) -> tuple[MemoryRule, ...]:
+    rules = [MemoryRule(rule.mark, _match(rule.match), rule.recompute == "auto") for rule in section.rules]
+    return (*rules, MemoryRule(section.at("recompute"), Match(), section.recompute == "auto"))
 
 
-def _when(value: Any) -> CheckpointCondition:
-    if isinstance(value, Model):
-        return CheckpointCondition(
-            "bounds", value.get("recompute_seconds", ()), value.get("size", ()), value.get("fan_out", ())
-        )
-    return CheckpointCondition(value)
-
-
-def _step(value: str | Model, attempts: int, backoff: float, max_backoff: float) -> Step:
-    step = Step(value if isinstance(value, str) else next(iter(value.values)), attempts, backoff, 2.0, max_backoff)
+def _when(value: Literal["always", "never", "auto"] | WhenSection) -> CheckpointCondition:
     if isinstance(value, str):
-        return step
-    options: Model = value.values[step.name]
-    if step.name == "fail":
-        return Step("fail", attempts, backoff, 2.0, max_backoff, options.get("reason", ""))
+        return CheckpointCondition(value)
+    return CheckpointCondition("bounds", value.recompute_seconds, value.size, value.fan_out)
+
+
+def _step(value: str | StepSection, rule: FailoverRuleSection) -> Step:
+    limits = Step("", rule.max_attempts, rule.backoff, DEFAULT_BACKOFF_FACTOR, rule.max_backoff)
+    if isinstance(value, str):
+        return replace(limits, name=value)
+    if value.fail is not None:
+        return replace(limits, name="fail", reason=value.fail.reason)
+    retry = value.retry
+    assert retry is not None
     return Step(
         "retry",
-        options.get("attempts", attempts),
-        options.get("delay", backoff),
-        options.get("factor", 2.0),
-        options.get("max_delay", max_backoff),
+        limits.attempts if retry.attempts is None else retry.attempts,
+        limits.delay if retry.delay is None else retry.delay,
+        retry.factor,
+        limits.max_delay if retry.max_delay is None else retry.max_delay,
     )

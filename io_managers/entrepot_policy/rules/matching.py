@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from entrepot_policy.rules.match_target import Subject
-from entrepot_policy.schema.value_types import Limit
+from entrepot_policy.schema.limit import Limit
 
 _WILD = frozenset("*?[")
 

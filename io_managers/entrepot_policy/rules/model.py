@@ -9,19 +9,20 @@ from typing import Literal
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.matching import Match
 from entrepot_policy.rules.targets import Target
-from entrepot_policy.schema.definition import (
+from entrepot_policy.schema.constants import (
+    DEFAULT_BACKOFF_FACTOR,
     DEFAULT_BACKOFF_SECONDS,
     DEFAULT_EVENT_BYTES,
+    DEFAULT_FAILURES_PER_DAY,
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_MAX_BACKOFF_SECONDS,
     DEFAULT_MAX_TASKS,
     DEFAULT_QUEUE,
     DEFAULT_WAIT_SECONDS,
+    Mode,
 )
 from entrepot_policy.schema.diagnostics import Location
-from entrepot_policy.schema.value_types import Limit
-
-Mode = Literal["sync", "async"]
+from entrepot_policy.schema.limit import Limit
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Step:
     name: str
     attempts: int = DEFAULT_MAX_ATTEMPTS
     delay: float = DEFAULT_BACKOFF_SECONDS
-    factor: float = 2.0
+    factor: float = DEFAULT_BACKOFF_FACTOR
     max_delay: float = DEFAULT_MAX_BACKOFF_SECONDS
     reason: str = ""
 
@@ -163,7 +164,7 @@ class Policy:
     queue: int = DEFAULT_QUEUE
     wait_seconds: float = DEFAULT_WAIT_SECONDS
     fail_on_error: bool = False
-    failures_per_day: float = 0.1
+    failures_per_day: float = DEFAULT_FAILURES_PER_DAY
     events: EventSettings = field(default_factory=EventSettings)
     memory: tuple[MemoryRule, ...] = ()
     overhead: float | None = None

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from entrepot_policy.schema.diagnostics import Diagnostic, Location, PolicyError
-from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, scalar_value
+from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, scalar_value, unicode_text
 
 PREFIX = "ENTREPOT_POLICY__"
 
@@ -33,12 +33,12 @@ def apply_overrides(root: Node, variables: Mapping[str, str]) -> Node:
     """
     for name, text in variables.items():
         location = Location(f"environment variable {name}")
-        path = name[len(PREFIX) :].lower().split("__")
+        path = unicode_text(name, location)[len(PREFIX) :].lower().split("__")
         if not all(path):
             raise PolicyError(
                 [Diagnostic(location, f"the name lacks a key after {PREFIX!r}; an example is {PREFIX}CHECKPOINT__MODE")]
             )
-        root = _set_value(root, path, ScalarNode(location, scalar_value(text)), location)
+        root = _set_value(root, path, ScalarNode(location, scalar_value(unicode_text(text, location))), location)
     return root
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from entrepot.errors import EntrepotError
 
 from entrepot_policy.rules.matching import empty_range
 from entrepot_policy.rules.model import CheckpointRule, FailoverRule, MemoryRule, Policy
 from entrepot_policy.rules.targets import Target, template_problem
-from entrepot_policy.schema.definition import STEPS_OF
-from entrepot_policy.schema.diagnostics import Diagnostic
-from entrepot_policy.schema.sections import Model
-from entrepot_policy.schema.value_types import Diagnostics
+from entrepot_policy.schema.constants import STEPS_OF
+from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics
+
+if TYPE_CHECKING:
+    from entrepot_policy.schema.definition import CheckpointRuleSection, MemorySection, PolicySection
 
 
 def target_problem(url: str) -> str:
@@ -21,7 +23,7 @@ def target_problem(url: str) -> str:
     return template_problem(url)
 
 
-def validate(policy: Policy, document: Model, problems: Diagnostics) -> None:
+def validate(policy: Policy, document: PolicySection, problems: Diagnostics) -> None:
     """Report contradictions.
 
     Args:
@@ -29,12 +31,11 @@ def validate(policy: Policy, document: Model, problems: Diagnostics) -> None:
         document: the parsed sections it was constructed from.
         problems: added to.
     """
-    checkpoint: Model | None = document.get("checkpoint")
-    rules: tuple[Model, ...] = () if checkpoint is None else checkpoint.get("rules", ())
+    rules = () if document.checkpoint is None else document.checkpoint.rules
     for index, rule in enumerate(policy.checkpoints):
         _check_rule(rule, rules[index], problems)
         _check_unreachable(rule, policy.checkpoints[:index], problems)
-    _check_memory(policy, document.get("memory"), problems)
+    _check_memory(policy, document.memory, problems)
     for index, failover_rule in enumerate(policy.failover):
         _check_steps(failover_rule, problems)
         _check_unreachable_events(failover_rule, policy.failover[:index], problems)
@@ -75,10 +76,10 @@ def probe_targets(targets: Iterable[Target]) -> list[Diagnostic]:
     return problems
 
 
-def _check_rule(rule: CheckpointRule, section: Model, problems: Diagnostics) -> None:
+def _check_rule(rule: CheckpointRule, section: CheckpointRuleSection, problems: Diagnostics) -> None:
     if rule.when.kind == "never":
         for key in ("every", "mode", "keep", "target"):
-            if key in section.values:
+            if section.has(key):
                 problems.append(
                     Diagnostic(
                         section.at(key), f"this rule has 'when: never', which contradicts {key!r}: remove one of them"
@@ -105,7 +106,7 @@ def _check_rule(rule: CheckpointRule, section: Model, problems: Diagnostics) -> 
         )
 
 
-def _check_memory(policy: Policy, section: Model | None, problems: Diagnostics) -> None:
+def _check_memory(policy: Policy, section: MemorySection | None, problems: Diagnostics) -> None:
     if section is None:
         return
     for index, rule in enumerate(policy.memory):
@@ -116,15 +117,14 @@ def _check_memory(policy: Policy, section: Model | None, problems: Diagnostics) 
                     rule.location, f"no number satisfies {_join_limits(rule.match.size)}: this rule never applies"
                 )
             )
-        if explicit or "recompute" in section.values:  # the section's own setting counts only if it is explicit
+        if explicit or section.has("recompute"):  # the section's own setting counts only if it is explicit
             _check_unreachable(rule, policy.memory[:index], problems)
         if rule.recompute:
             _check_recompute_allowed(rule, policy.failover, problems)
-    if not any(rule.recompute for rule in policy.memory):
-        for key in section.values.keys() & {"overhead"}:
-            problems.append(
-                Diagnostic(section.at(key), f"nothing here sets 'recompute: auto', so {key!r} has no effect")
-            )
+    if section.has("overhead") and not any(rule.recompute for rule in policy.memory):
+        problems.append(
+            Diagnostic(section.at("overhead"), "nothing here sets 'recompute: auto', so 'overhead' has no effect")
+        )
 
 
 def _check_recompute_allowed(rule: MemoryRule, failover: tuple[FailoverRule, ...], problems: Diagnostics) -> None:

@@ -1,264 +1,302 @@
-"""The definition of a policy: the single source of the parser, the JSON schema and the reference."""
+"""The definition of a policy file, as pydantic models: the single source of reader, JSON schema and reference.
+
+Importing this module imports pydantic and builds the models, so only code that reads a policy, or prints the schema,
+imports it.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import re
+from typing import Annotated, ClassVar, Literal
 
-from entrepot_policy.schema.sections import Field, OpenMapping, Section, Union
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from entrepot_policy.schema.constants import (
+    DEFAULT_BACKOFF_FACTOR,
+    DEFAULT_BACKOFF_SECONDS,
+    DEFAULT_EVENT_BYTES,
+    DEFAULT_FAILURES_PER_DAY,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_BACKOFF_SECONDS,
+    DEFAULT_MAX_TASKS,
+    DEFAULT_MODE,
+    DEFAULT_QUEUE,
+    DEFAULT_WAIT_SECONDS,
+    EventName,
+    HostName,
+    Mode,
+    StepName,
+)
+from entrepot_policy.schema.limit import Limit
+from entrepot_policy.schema.sections import EXACTLY_ONE, SCALAR, SECTION, Section, scalar_or_section
 from entrepot_policy.schema.value_types import (
     BYTES,
     COUNT,
     SECONDS,
-    Boolean,
     Comparison,
-    Enum,
-    Integer,
-    List,
+    Expected,
+    Items,
     Number,
-    Scalars,
-    Text,
+    Omittable,
+    OneOf,
+    Whole,
+    whole,
 )
 
-FORMAT_VERSION = 1
-SCHEMA_FILE = "policy.schema.json"
-
-HOSTS = ("airflow", "dagster", "kedro")
-EVENTS = (
-    "object_lost",
-    "object_dropped",
-    "checkpoint_damaged",
-    "task_failed",
-    "daemon_lost",
-    "instance_lost",
-    "store_full",
-)
-STEPS = ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "evict", "fail")
-# Steps that can handle each event.
-STEPS_OF = {
-    "object_lost": ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "fail"),
-    "object_dropped": ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "fail"),
-    "instance_lost": ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "fail"),
-    "checkpoint_damaged": ("reload_checkpoint", "reread_durable", "rerun_upstream", "retry", "fail"),
-    "task_failed": ("retry", "fail"),
-    "daemon_lost": ("retry", "fail"),
-    "store_full": ("evict", "retry", "fail"),
-}
-MATCH_KEYS = ("host", "pipeline", "task", "asset", "dataset", "key", "tag", "type")
-
-DEFAULT_MODE = "sync"
-DEFAULT_QUEUE = 64
-DEFAULT_WAIT_SECONDS = 60.0
-DEFAULT_MAX_ATTEMPTS = 3
-DEFAULT_BACKOFF_SECONDS = 1.0
-DEFAULT_MAX_BACKOFF_SECONDS = 60.0
-DEFAULT_MAX_TASKS = 100
-DEFAULT_EVENT_BYTES = 16 << 20
-DEFAULT_OVERHEAD_SECONDS = 10.0  # of an orchestrator that starts a process for each task, and polls for it
-
-_GLOB = Text("a glob", example="train_*")
-_GLOBS = List(_GLOB, bare=True)
 _NAME = "[a-z][a-z0-9]*(_[a-z0-9]+)*"
-_TARGET = Text("the name of a target, or a URL", example="s3://bucket/checkpoints/{pipeline}/{run}")
 
 
-def _range(kind: Any) -> List:
-    return List(Comparison(kind), bare=True)
+def _target_name(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(name)
+    return name
 
 
-_MATCH = Section(
-    "a match",
-    {
-        "host": Field(List(Enum(HOSTS), bare=True), "the orchestrator"),
-        "pipeline": Field(_GLOBS, "Airflow's DAG, Dagster's job, Kedro's pipeline"),
-        "task": Field(_GLOBS, "Airflow's task, Dagster's op or step, Kedro's node"),
-        "asset": Field(_GLOBS, "the asset key, its parts joined by '/'"),
-        "dataset": Field(_GLOBS, "the name in Kedro's catalog"),
-        "key": Field(_GLOBS, "the key in the store, as 'entrepot ls' shows it"),
-        "tag": Field(_GLOBS, "a tag of the task or asset; a tag with a value is 'name=value'"),
-        "type": Field(_GLOBS, "the type of the value, such as 'pandas.*'"),
-        "size": Field(_range(BYTES), "size in bytes, such as '>=1MiB', or a list of bounds that must all hold"),
-    },
-)
-_MATCHES = Union(_GLOB, _MATCH)
-
-_WHEN = Section(
-    "a condition",
-    {
-        "recompute_seconds": Field(
-            _range(SECONDS), "duration of the task's last run and of upstream tasks without checkpointed outputs"
-        ),
-        "size": Field(_range(BYTES), "size of the value in bytes"),
-        "fan_out": Field(_range(COUNT), "how many tasks read the value, if the orchestrator knows"),
-    },
-)
-
-_CHECKPOINT_RULE = Section(
-    "a rule of 'checkpoint'",
-    {
-        "match": Field(_MATCHES, "which outputs: a glob over task names, or a mapping; all its keys must match", '"*"'),
-        "every": Field(Integer(1), "only in every n-th run of the task", "1"),
-        "when": Field(Union(Enum(("always", "never", "auto")), _WHEN), "the condition; all its keys must hold",
-                      "always"),
-        "mode": Field(Enum(("sync", "async")), "whether the task waits for the checkpoint", "as in checkpoint"),
-        "keep": Field(Integer(1), "how many checkpoints of an output to keep, across all runs", "as in checkpoint"),
-        "target": Field(_TARGET, "where checkpoints are written", "as in checkpoint"),
-    },
-)  # fmt: skip
-
-_RETRY = Section(
-    "retry",
-    {
-        "attempts": Field(Integer(1, 1000), "maximum number of retries", "max_attempts of the rule"),
-        "delay": Field(SECONDS, "seconds before the first retry", "backoff of the rule"),
-        "factor": Field(Number(1, 100), "factor by which the delay grows with each retry", "2"),
-        "max_delay": Field(SECONDS, "maximum delay in seconds", "max_backoff of the rule"),
-    },
-)
-_STEP = Union(
-    Enum(STEPS),
-    Section(
-        "a step",
-        {
-            "retry": Field(_RETRY, "retry with limits of its own"),
-            "fail": Field(Section("fail", {"reason": Field(Text("a string"), "text of the error", required=True)}),
-                          "give up, with a reason"),
-        },
-        single=True,
-    ),
-)  # fmt: skip
-
-_RECOMPUTE = Enum(("auto", "never"))
-_MEMORY_RULE = Section(
-    "a rule of 'memory'",
-    {
-        "match": Field(_MATCHES, "which outputs: as in a checkpoint rule", '"*"'),
-        "recompute": Field(_RECOMPUTE, "auto: drop values that are cheaper to recompute than to spill",
-                           required=True),
-    },
-)  # fmt: skip
-
-_FAILOVER_RULE = Section(
-    "a rule of 'failover'",
-    {
-        "on": Field(List(Enum(EVENTS), bare=True), "the event, or a list of events", required=True),
-        "match": Field(_MATCHES, "tasks or outputs, as in a checkpoint rule; for a lost object, its producer", '"*"'),
-        "do": Field(List(_STEP, bare=True), "the steps, tried in order until one succeeds", required=True),
-        "max_attempts": Field(Integer(1, 1000), "maximum passes through the steps, and retries of a retry step",
-                              str(DEFAULT_MAX_ATTEMPTS)),
-        "backoff": Field(SECONDS, "seconds before the second attempt; doubled each time", "1s"),
-        "max_backoff": Field(SECONDS, "maximum back-off in seconds", "60s"),
-        "max_tasks": Field(Integer(1), "maximum number of tasks to rerun for one loss", str(DEFAULT_MAX_TASKS)),
-    },
-)  # fmt: skip
-
-POLICY = Section(
-    "a policy",
-    {
-        "version": Field(Integer(1), "format version: 1", required=True),
-        "targets": Field(
-            OpenMapping(
-                "the name of a target",
-                _NAME,
-                Section(
-                    "a target",
-                    {
-                        "url": Field(
-                            Text("a URL", example="s3://bucket/checkpoints/{run}"), "a URL template", required=True
-                        ),
-                        "options": Field(Scalars(), "for fsspec's driver; ${NAME} is read from the environment"),
-                        "fallback": Field(
-                            Text("the name of a target", _NAME), "target to use if this one cannot be written"
-                        ),
-                    },
-                ),
-            ),
-            "named locations for checkpoints",
-        ),
-        "checkpoint": Field(
-            Section(
-                "checkpoint",
-                {
-                    "enabled": Field(Boolean(), "whether checkpoints are written", "true"),
-                    "target": Field(_TARGET, "default target of the rules"),
-                    "mode": Field(Enum(("sync", "async")), "whether tasks wait for checkpoints", DEFAULT_MODE),
-                    "keep": Field(Integer(1), "how many checkpoints of an output to keep, across all runs", "all"),
-                    "queue": Field(Integer(1, 100_000), "async: maximum pending checkpoints", str(DEFAULT_QUEUE)),
-                    "wait": Field(SECONDS, "async: seconds to wait for them at the end of a run or process", "60s"),
-                    "on_error": Field(
-                        Enum(("warn", "fail")), "whether a failed sync checkpoint fails its task", "warn"
-                    ),
-                    "failures_per_day": Field(Number(), "auto: assumed rate of store losses, before any occur", "0.1"),
-                    "rules": Field(
-                        List(_CHECKPOINT_RULE), "the first rule that matches an output applies", required=True
-                    ),
-                },
-            ),
-            "what to checkpoint, where and when",
-        ),
-        "memory": Field(
-            Section(
-                "memory",
-                {
-                    "recompute": Field(_RECOMPUTE, "for outputs that no rule matches", "never"),
-                    "overhead": Field(
-                        SECONDS,
-                        "overhead of rerunning a task, in addition to its own run time",
-                        "0 if the orchestrator reruns it in the reader's process, else 10s",
-                    ),
-                    "rules": Field(List(_MEMORY_RULE), "the first rule that matches an output applies"),
-                },
-            ),
-            "what may be dropped when memory is short, and recomputed when it is read",
-        ),
-        "failover": Field(List(_FAILOVER_RULE), "what to do when something is lost; the first matching rule applies"),
-        "events": Field(
-            Section(
-                "events",
-                {
-                    "enabled": Field(Boolean(), "whether events are logged", "true"),
-                    "folder": Field(Text("an absolute path", "/.+"), "log folder", "$XDG_STATE_HOME/entrepot/events"),
-                    "max_bytes": Field(BYTES, "maximum size; when it is reached, the older half is removed", "16MiB"),
-                },
-            ),
-            "the event log",
-        ),
-    },
-)
+Glob = Annotated[str, Field(min_length=1), Expected("a glob", "train_*", string=True)]
+Globs = Annotated[tuple[Glob, ...], Items(bare=True)]
+Hosts = Annotated[tuple[Annotated[HostName, OneOf()], ...], Items(bare=True)]
+SizeRange = Annotated[tuple[Annotated[Limit, Comparison(BYTES)], ...], Items(bare=True)]
+TimeRange = Annotated[tuple[Annotated[Limit, Comparison(SECONDS)], ...], Items(bare=True)]
+CountRange = Annotated[tuple[Annotated[Limit, Comparison(COUNT)], ...], Items(bare=True)]
+Seconds = Annotated[float, SECONDS]
+Bytes = Annotated[float, BYTES]
+AtLeastOne = Annotated[int, Whole()]
+UpTo1000 = Annotated[int, Whole(most=1000)]
+ModeName = Annotated[Mode, OneOf()]
+Recompute = Annotated[Literal["auto", "never"], OneOf()]
+TargetOrUrl = Annotated[
+    str,
+    Field(min_length=1),
+    Expected("the name of a target, or a URL", "s3://bucket/checkpoints/{pipeline}/{run}", string=True),
+]
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of a policy, for editors."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:entrepot:policy:{FORMAT_VERSION}",
-        "title": "Entrepot policy",
-        "description": "What to checkpoint, and what to do when something is lost.",
-        **POLICY.schema(),
-    }
+class MatchSection(Section, title="a match"):
+    """What a rule applies to. All keys must match; of a list, one item (of bounds, all)."""
+
+    host: Hosts = Field(default_factory=tuple, description="the orchestrator")
+    pipeline: Globs = Field(default_factory=tuple, description="Airflow's DAG, Dagster's job, Kedro's pipeline")
+    task: Globs = Field(default_factory=tuple, description="Airflow's task, Dagster's op or step, Kedro's node")
+    asset: Globs = Field(default_factory=tuple, description="the asset key, its parts joined by '/'")
+    dataset: Globs = Field(default_factory=tuple, description="the name in Kedro's catalog")
+    key: Globs = Field(default_factory=tuple, description="the key in the store, as 'entrepot ls' shows it")
+    tag: Globs = Field(
+        default_factory=tuple, description="a tag of the task or asset; a tag with a value is 'name=value'"
+    )
+    type: Globs = Field(default_factory=tuple, description="the type of the value, such as 'pandas.*'")
+    size: SizeRange = Field(
+        default_factory=tuple, description="size in bytes, such as '>=1MiB', or a list of bounds that must all hold"
+    )
 
 
-def schema_text() -> str:
-    """The text of the published schema file."""
-    return json.dumps(json_schema(), indent=2) + "\n"
+Matches = Annotated[
+    Annotated[Glob, Tag(SCALAR)] | Annotated[MatchSection, Tag(SECTION)], Discriminator(scalar_or_section)
+]
 
 
-def reference() -> list[tuple[str, str, str]]:
-    """Every key with its default and its meaning, for the documentation."""
-    rows: list[tuple[str, str, str]] = []
-    _describe(POLICY, "", rows)
-    return rows
+class WhenSection(Section, title="a condition"):
+    """When a rule of 'checkpoint' writes a checkpoint. All keys must hold."""
+
+    recompute_seconds: TimeRange = Field(
+        default_factory=tuple,
+        description="duration of the task's last run and of upstream tasks without checkpointed outputs",
+    )
+    size: SizeRange = Field(default_factory=tuple, description="size of the value in bytes")
+    fan_out: CountRange = Field(
+        default_factory=tuple, description="how many tasks read the value, if the orchestrator knows"
+    )
 
 
-def _describe(kind: Any, path: str, rows: list[tuple[str, str, str]]) -> None:
-    if isinstance(kind, Section):
-        for key, field in kind.fields.items():
-            name = f"{path}.{key}" if path else key
-            rows.append((name, "required" if field.required else field.default, field.doc))
-            _describe(field.kind, name, rows)
-    elif isinstance(kind, OpenMapping):
-        _describe(kind.value, f"{path}.NAME", rows)
-    elif isinstance(kind, List):
-        _describe(kind.item, path if kind.bare else f"{path}[]", rows)
-    elif isinstance(kind, Union):
-        _describe(kind.table, path, rows)
+When = Annotated[
+    Annotated[Literal["always", "never", "auto"], OneOf(), Tag(SCALAR)] | Annotated[WhenSection, Tag(SECTION)],
+    Discriminator(scalar_or_section),
+]
+
+
+class CheckpointRuleSection(Section, title="a rule of 'checkpoint'"):
+    """Which outputs are checkpointed, when and where."""
+
+    match: Matches = Field(
+        default="*", description="which outputs: a glob over task names, or a mapping; all its keys must match"
+    )
+    every: AtLeastOne = Field(default=1, description="only in every n-th run of the task")
+    when: When = Field(default="always", description="the condition; all its keys must hold")
+    mode: Annotated[ModeName | None, Omittable("as in checkpoint")] = Field(
+        default=None, description="whether the task waits for the checkpoint"
+    )
+    keep: Annotated[AtLeastOne | None, Omittable("as in checkpoint")] = Field(
+        default=None, description="how many checkpoints of an output to keep, across all runs"
+    )
+    target: Annotated[TargetOrUrl | None, Omittable("as in checkpoint")] = Field(
+        default=None, description="where checkpoints are written"
+    )
+
+
+class RetrySection(Section, title="retry"):
+    """Run the task again."""
+
+    attempts: Annotated[UpTo1000 | None, Omittable("max_attempts of the rule")] = Field(
+        default=None, description="maximum number of retries"
+    )
+    delay: Annotated[Seconds | None, Omittable("backoff of the rule")] = Field(
+        default=None, description="seconds before the first retry"
+    )
+    factor: Annotated[float, Number(1, 100)] = Field(
+        default=DEFAULT_BACKOFF_FACTOR, description="factor by which the delay grows with each retry"
+    )
+    max_delay: Annotated[Seconds | None, Omittable("max_backoff of the rule")] = Field(
+        default=None, description="maximum delay in seconds"
+    )
+
+
+class FailSection(Section, title="fail"):
+    """Let the task fail."""
+
+    reason: Annotated[str, Field(min_length=1), Expected("a string", string=True)] = Field(
+        description="text of the error"
+    )
+
+
+class StepSection(Section, title="a step", json_schema_extra={"minProperties": 1, "maxProperties": 1}):
+    """A step with settings of its own: exactly one of its keys."""
+
+    retry: Annotated[RetrySection | None, Omittable()] = Field(default=None, description="retry with limits of its own")
+    fail: Annotated[FailSection | None, Omittable()] = Field(default=None, description="give up, with a reason")
+
+    exactly_one: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _check_exactly_one(self) -> StepSection:
+        if len(self.model_fields_set) != 1:
+            raise PydanticCustomError(EXACTLY_ONE, "one key is required")
+        return self
+
+
+Step = Annotated[
+    Annotated[StepName, OneOf(), Tag(SCALAR)] | Annotated[StepSection, Tag(SECTION)], Discriminator(scalar_or_section)
+]
+
+
+class FailoverRuleSection(Section, title="a rule of 'failover'"):
+    """What to do when something is lost, or fails."""
+
+    on: Annotated[tuple[Annotated[EventName, OneOf()], ...], Items(bare=True)] = Field(
+        description="the event, or a list of events"
+    )
+    match: Matches = Field(
+        default="*", description="tasks or outputs, as in a checkpoint rule; for a lost object, its producer"
+    )
+    do: Annotated[tuple[Step, ...], Items(bare=True)] = Field(
+        description="the steps, tried in order until one succeeds"
+    )
+    max_attempts: UpTo1000 = Field(
+        default=DEFAULT_MAX_ATTEMPTS, description="maximum passes through the steps, and retries of a retry step"
+    )
+    backoff: Seconds = Field(
+        default=DEFAULT_BACKOFF_SECONDS, description="seconds before the second attempt; doubled each time"
+    )
+    max_backoff: Seconds = Field(default=DEFAULT_MAX_BACKOFF_SECONDS, description="maximum back-off in seconds")
+    max_tasks: AtLeastOne = Field(
+        default=DEFAULT_MAX_TASKS, description="maximum number of tasks to rerun for one loss"
+    )
+
+
+class TargetSection(Section, title="a target"):
+    """A location for checkpoints."""
+
+    url: Annotated[str, Field(min_length=1), Expected("a URL", "s3://bucket/checkpoints/{run}", string=True)] = Field(
+        description="a URL template"
+    )
+    options: dict[str, object] = Field(
+        default_factory=dict,
+        description="for fsspec's driver; ${NAME} is read from the environment",
+        json_schema_extra={"additionalProperties": True},  # older versions of pydantic leave it out
+    )
+    fallback: Annotated[
+        Annotated[str, Field(pattern=whole(_NAME)), Expected("the name of a target", string=True)] | None, Omittable()
+    ] = Field(default=None, description="target to use if this one cannot be written")
+
+
+class CheckpointSection(Section, title="checkpoint"):
+    """What is checkpointed, and the defaults of the rules."""
+
+    enabled: bool = Field(default=True, description="whether checkpoints are written")
+    target: Annotated[TargetOrUrl | None, Omittable()] = Field(default=None, description="default target of the rules")
+    mode: ModeName = Field(default=DEFAULT_MODE, description="whether tasks wait for checkpoints")
+    keep: Annotated[AtLeastOne | None, Omittable("all")] = Field(
+        default=None, description="how many checkpoints of an output to keep, across all runs"
+    )
+    queue: Annotated[int, Whole(most=100_000)] = Field(
+        default=DEFAULT_QUEUE, description="async: maximum pending checkpoints"
+    )
+    wait: Seconds = Field(
+        default=DEFAULT_WAIT_SECONDS, description="async: seconds to wait for them at the end of a run or process"
+    )
+    on_error: Annotated[Literal["warn", "fail"], OneOf()] = Field(
+        default="warn", description="whether a failed sync checkpoint fails its task"
+    )
+    failures_per_day: Annotated[float, Number()] = Field(
+        default=DEFAULT_FAILURES_PER_DAY, description="auto: assumed rate of store losses, before any occur"
+    )
+    rules: Annotated[tuple[CheckpointRuleSection, ...], Items()] = Field(
+        description="the first rule that matches an output applies"
+    )
+
+
+class MemoryRuleSection(Section, title="a rule of 'memory'"):
+    """Which outputs may be dropped."""
+
+    match: Matches = Field(default="*", description="which outputs: as in a checkpoint rule")
+    recompute: Recompute = Field(description="auto: drop values that are cheaper to recompute than to spill")
+
+
+class MemorySection(Section, title="memory"):
+    """What happens when memory is short."""
+
+    recompute: Recompute = Field(default="never", description="for outputs that no rule matches")
+    overhead: Annotated[
+        Seconds | None, Omittable("0 if the orchestrator reruns it in the reader's process, else 10s")
+    ] = Field(default=None, description="overhead of rerunning a task, in addition to its own run time")
+    rules: Annotated[tuple[MemoryRuleSection, ...], Items()] = Field(
+        default_factory=tuple, description="the first rule that matches an output applies"
+    )
+
+
+class EventsSection(Section, title="events"):
+    """The log of losses, reloads, checkpoints and reruns."""
+
+    enabled: bool = Field(default=True, description="whether events are logged")
+    folder: Annotated[
+        Annotated[str, Field(pattern=whole(r"/[\s\S]+")), Expected("an absolute path", string=True)] | None,
+        Omittable("$XDG_STATE_HOME/entrepot/events"),
+    ] = Field(default=None, description="log folder")
+    max_bytes: Bytes = Field(
+        default=DEFAULT_EVENT_BYTES, description="maximum size; when it is reached, the older half is removed"
+    )
+
+
+class PolicySection(Section, title="a policy"):
+    """What to checkpoint, and what to do when something is lost."""
+
+    version: AtLeastOne = Field(description="format version: 1")
+    targets: dict[
+        Annotated[
+            str, AfterValidator(_target_name), Expected(f"the name of a target: it must match {_NAME}", string=True)
+        ],
+        TargetSection,
+    ] = Field(
+        default_factory=dict,
+        description="named locations for checkpoints",
+        json_schema_extra={"propertyNames": {"pattern": whole(_NAME)}},
+    )
+    checkpoint: Annotated[CheckpointSection | None, Omittable()] = Field(
+        default=None, description="what to checkpoint, where and when"
+    )
+    memory: Annotated[MemorySection | None, Omittable()] = Field(
+        default=None, description="what may be dropped when memory is short, and recomputed when it is read"
+    )
+    failover: Annotated[tuple[FailoverRuleSection, ...], Items()] = Field(
+        default_factory=tuple, description="what to do when something is lost; the first matching rule applies"
+    )
+    events: EventsSection = Field(default_factory=EventsSection, description="the event log")

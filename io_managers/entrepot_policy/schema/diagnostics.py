@@ -46,6 +46,9 @@ class Diagnostic:
         return f"{self.location}: {self.text}"
 
 
+Diagnostics = list[Diagnostic]
+
+
 class PolicyError(InvalidArgument):
     """A policy that cannot be used. The message has a line for each problem.
 

@@ -1,143 +1,79 @@
-"""Mappings in a policy: sections with known keys, and mappings with user-chosen names."""
+"""Mappings with known keys in a policy: pydantic models that remember where they are written."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from entrepot_policy.schema.diagnostics import Diagnostic, Location
-from entrepot_policy.schema.value_types import Diagnostics, Kind, Schema, whole, wrong
-from entrepot_policy.schema.yaml_nodes import MappingNode, Node
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from entrepot_policy.schema.diagnostics import Location
+from entrepot_policy.schema.yaml_nodes import MappingNode, Node, SequenceNode
 
-@dataclass(frozen=True)
-class OpenMapping(Kind):
-    """A mapping with user-chosen names."""
-
-    what: str
-    pattern: str
-    value: Kind
-
-    def read(self, node: Node, problems: Diagnostics) -> dict[str, Any] | None:
-        if not isinstance(node, MappingNode):
-            wrong(node, problems, "a mapping")
-            return None
-        found: dict[str, Any] = {}
-        for name, (mark, value) in node.entries.items():
-            if not re.fullmatch(self.pattern, name):
-                problems.append(Diagnostic(mark, f"{name!r} cannot be {self.what}: it must match {self.pattern}"))
-            found[name] = self.value.read(value, problems)
-        return None if any(item is None for item in found.values()) else found
-
-    def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": whole(self.pattern)},
-            "additionalProperties": self.value.schema(),
-        }
+# The tags of a value that is either a mapping or something simpler.
+SCALAR, SECTION = "scalar", "section"
+EXACTLY_ONE = "exactly_one"  # the type of the error of a section that has too few or too many keys
 
 
-@dataclass(frozen=True)
-class Field:
-    """One key of a section.
+class Section(BaseModel):
+    """A mapping with known keys. Its title is its name in messages.
+
+    Patterns are Python's, because Rust's have no lookahead, without which ``$`` would match before a final line break.
 
     Attributes:
-        kind: of its value.
-        doc: a description, for the reference and the schema.
-        default: as shown in the reference.
-        required: whether the section needs it.
+        exactly_one: whether it must have exactly one of its keys.
     """
 
-    kind: Kind
-    doc: str
-    default: str = ""
-    required: bool = False
+    exactly_one: ClassVar[bool] = False
 
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, regex_engine="python-re")
 
-@dataclass(slots=True)
-class Model:
-    """A parsed section.
+    _node: MappingNode | None = PrivateAttr(default=None)  # None: nothing was written, all values are defaults
 
-    Attributes:
-        mark: where it begins.
-        values: by key; omitted keys are absent.
-        marks: location of each value.
-    """
-
-    mark: Location
-    values: dict[str, Any] = field(default_factory=dict[str, Any])
-    marks: dict[str, Location] = field(default_factory=dict[str, Location])
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """A value, or the default."""
-        return self.values.get(key, default)
+    @property
+    def mark(self) -> Location:
+        """Where it begins."""
+        return Location("") if self._node is None else self._node.location
 
     def at(self, key: str) -> Location:
-        """Location of a value; that of the section if the value is omitted."""
-        return self.marks.get(key, self.mark)
+        """Location of a value's key; that of the section if the value is omitted."""
+        written = {} if self._node is None else self._node.entries
+        return written[key][0] if key in written else self.mark
+
+    def has(self, key: str) -> bool:
+        """Whether a value is written, rather than its default."""
+        return key in self.model_fields_set
+
+    @classmethod
+    def keys(cls) -> str:
+        """All keys, for messages."""
+        return ", ".join(cls.model_fields)
+
+    @classmethod
+    def title(cls) -> str:
+        """Its name in messages."""
+        return str(cls.model_config.get("title"))
 
 
-@dataclass(frozen=True)
-class Section(Kind):
-    """A mapping with known keys.
+def scalar_or_section(value: object) -> str:
+    """The tag of a value, by which pydantic chooses its type."""
+    return SECTION if isinstance(value, (dict, Section)) else SCALAR
 
-    Attributes:
-        name: for messages.
-        fields: by key.
-        single: whether it has exactly one of them.
+
+def locate(value: Any, node: Node) -> None:
+    """Tell a section, and all sections in it, where they are written.
+
+    Args:
+        value: a section, or a value of one.
+        node: from which it was read.
     """
-
-    name: str
-    fields: Mapping[str, Field]
-    single: bool = False
-
-    def read(self, node: Node, problems: Diagnostics) -> Model | None:
-        if not isinstance(node, MappingNode):
-            wrong(node, problems, f"{self.name}: a mapping with {', '.join(self.fields)}")
-            return None
-        before = len(problems)
-        model = Model(node.location)
-        for key, (mark, value) in node.entries.items():
-            if key not in self.fields:
-                problems.append(
-                    Diagnostic(mark, f"{self.name} has no key {key!r}; known keys: {', '.join(self.fields)}")
-                )
-                continue
-            model.values[key] = self.fields[key].kind.read(value, problems)
-            model.marks[key] = mark
-        for key, known in self.fields.items():
-            if known.required and key not in node.entries:
-                problems.append(Diagnostic(node.location, f"{self.name} requires {key!r}: {known.doc}"))
-        if self.single and len(node.entries) != 1:
-            problems.append(Diagnostic(node.location, f"{self.name} must have exactly one of {', '.join(self.fields)}"))
-        return model if len(problems) == before else None
-
-    def schema(self) -> Schema:
-        made: Schema = {
-            "type": "object",
-            "properties": {
-                key: {**field.kind.schema(), "description": field.doc} for key, field in self.fields.items()
-            },
-            "additionalProperties": False,
-        }
-        if required := [key for key, field in self.fields.items() if field.required]:
-            made["required"] = required
-        if self.single:
-            made |= {"minProperties": 1, "maxProperties": 1}
-        return made
-
-
-@dataclass(frozen=True)
-class Union(Kind):
-    """One kind for scalars, another for mappings."""
-
-    scalar: Kind
-    table: Kind
-
-    def read(self, node: Node, problems: Diagnostics) -> Any:
-        return (self.table if isinstance(node, MappingNode) else self.scalar).read(node, problems)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [self.scalar.schema(), self.table.schema()]}
+    if isinstance(value, Section) and isinstance(node, MappingNode):
+        value._node = node
+        for key in value.model_fields_set:
+            locate(getattr(value, key), node.entries[key][1])
+    elif isinstance(value, dict) and isinstance(node, MappingNode):
+        for name, item in value.items():
+            locate(item, node.entries[name][1])
+    elif isinstance(value, tuple):
+        items = node.items if isinstance(node, SequenceNode) else (node,)  # a single item needs no list
+        for item, item_node in zip(value, items, strict=True):
+            locate(item, item_node)

@@ -1,141 +1,96 @@
-"""Kinds of values in a policy: each parses a node, reports problems, and describes itself as JSON schema.
+"""Types of values in a policy, for the models of ``definition``: what pydantic lacks, as annotations.
 
-A policy's definition is built from these once (``definition``), so the parser and the schema for editors cannot differ.
+Each says in its own words what it expects: pydantic's words name Python's types, which a policy's author does not use.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
-from entrepot_policy.schema.diagnostics import Diagnostic
-from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, SequenceNode
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
-SHOWN = 60
+from entrepot_policy.schema.limit import Limit
+
+EXPECTED = "expected"  # the type of every error of Expected
 MOST = 10**12  # upper limit of all numbers; nothing in a policy is larger
 
-Diagnostics = list[Diagnostic]
-Schema = dict[str, Any]
+# Annotations are compared by identity (eq=False), because some hold mappings, and typing wants to hash them.
 
 
-class Kind(ABC):
-    """What a value may be."""
-
-    @abstractmethod
-    def read(self, node: Node, problems: Diagnostics) -> Any:
-        """The value, or None with a problem added."""
-
-    @abstractmethod
-    def schema(self) -> Schema:
-        """The equivalent JSON schema."""
-
-
-@dataclass(frozen=True)
-class Text(Kind):
-    """A string.
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What to call a value in messages, instead of pydantic's description of what is wrong with it.
 
     Attributes:
-        what: its name in messages: "a glob".
-        pattern: that must match the whole string; in the subset of regular expressions common to Python and ECMAScript.
-        example: a valid string.
+        what: "a glob".
+        example: a valid value; empty: none is shown.
+        string: whether only strings are valid, so that quotes may be all that is missing.
     """
 
     what: str
-    pattern: str = ".+"
     example: str = ""
+    string: bool = False
 
-    def read(self, node: Node, problems: Diagnostics) -> str | None:
-        if isinstance(node, ScalarNode) and isinstance(node.value, str):
-            if re.fullmatch(self.pattern, node.value, re.DOTALL):
-                return node.value
-        elif isinstance(node, ScalarNode) and node.value is not None:
-            wrong(node, problems, f"{self.what}; YAML does not read this as a string: put it in quotes")
-            return None
-        wrong(node, problems, self.what + (f", such as {self.example!r}" if self.example else ""))
-        return None
-
-    def schema(self) -> Schema:
-        # ECMAScript has no inline flag for DOTALL; [\s\S] means the same in both languages.
-        return {"type": "string", "pattern": whole(self.pattern.replace(".+", r"[\s\S]+"))}
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.custom_error_schema(
+            handler(source),
+            EXPECTED,
+            custom_error_message="not what is expected",
+            custom_error_context={"what": self.what, "example": self.example, "string": self.string},
+        )
 
 
-@dataclass(frozen=True)
-class Enum(Kind):
-    """One of several words."""
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """One of the words of a ``Literal``."""
 
-    words: tuple[str, ...]
-
-    def read(self, node: Node, problems: Diagnostics) -> str | None:
-        if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value in self.words:
-            return node.value
-        wrong(node, problems, "one of " + ", ".join(self.words))
-        return None
-
-    def schema(self) -> Schema:
-        return {"enum": list(self.words)}
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return Expected("one of " + ", ".join(get_args(source))).__get_pydantic_core_schema__(source, handler)
 
 
-@dataclass(frozen=True)
-class Boolean(Kind):
-    """True or false."""
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A whole number from ``least`` to ``most``. Like JSON schema's "integer", it may be written as 2.0."""
 
-    def read(self, node: Node, problems: Diagnostics) -> bool | None:
-        if isinstance(node, ScalarNode) and isinstance(node.value, bool):
-            return node.value
-        wrong(node, problems, "true or false")
-        return None
-
-    def schema(self) -> Schema:
-        return {"type": "boolean"}
-
-
-@dataclass(frozen=True)
-class Integer(Kind):
-    """An integer from ``least`` to ``most``."""
-
-    least: int = 0
+    least: int = 1
     most: int = MOST
 
-    def read(self, node: Node, problems: Diagnostics) -> int | None:
-        number = number_of(node)
-        if number is not None and self.least <= number <= self.most and number == int(number):
-            return int(number)
-        wrong(node, problems, f"a whole number from {self.least} to {self.most}")
-        return None
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(
+            Annotated[
+                source,
+                Field(ge=self.least, le=self.most),
+                BeforeValidator(_without_fraction),
+                Expected(f"a whole number from {self.least} to {self.most}"),
+            ]
+        )
 
-    def schema(self) -> Schema:
-        # JSON schema's "integer" accepts 2.0 too, and so does read().
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
-
-@dataclass(frozen=True)
-class Number(Kind):
+@dataclass(frozen=True, eq=False)
+class Number:
     """A number from ``least`` to ``most``."""
 
     least: float = 0.0
     most: float = float(MOST)
 
-    def read(self, node: Node, problems: Diagnostics) -> float | None:
-        if (number := number_of(node)) is not None and self.least <= number <= self.most:
-            return float(number)
-        wrong(node, problems, f"a number from {self.least:g} to {self.most:g}")
-        return None
-
-    def schema(self) -> Schema:
-        return {"type": "number", "minimum": self.least, "maximum": self.most}
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        wanted = Expected(f"a number from {self.least:g} to {self.most:g}")
+        return handler.generate_schema(Annotated[source, Field(ge=float(self.least), le=float(self.most)), wanted])
 
 
-@dataclass(frozen=True)
-class Quantity(Kind):
+@dataclass(frozen=True, eq=False)
+class Quantity:
     """A number, or a string of a number and a unit.
 
     Attributes:
         what: its name in messages: "a time".
         units: the factor of each unit.
-        example: a valid string.
+        example: a valid string, with the unit in which defaults are shown.
     """
 
     what: str
@@ -148,14 +103,14 @@ class Quantity(Kind):
         names = "|".join(sorted((re.escape(unit) for unit in self.units), key=len, reverse=True))
         return rf"[0-9]{{1,12}}(\.[0-9]{{1,9}})? ?({names})"
 
-    def read(self, node: Node, problems: Diagnostics) -> float | None:
-        number = number_of(node)
-        if number is not None and 0 <= number <= MOST:
-            return float(number)
-        if isinstance(node, ScalarNode) and isinstance(node.value, str) and re.fullmatch(self.pattern, node.value):
-            return self.parse(node.value)
-        wrong(node, problems, f"{self.what}, such as {self.example!r}")
-        return None
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        string = Annotated[str, Field(pattern=whole(self.pattern)), AfterValidator(self.parse)]
+        return handler.generate_schema(
+            Annotated[
+                Annotated[source, Field(ge=0.0, le=float(MOST))] | string,
+                Expected(self.what, self.example),
+            ]
+        )
 
     def parse(self, text: str) -> float:
         """The number that a valid string means."""
@@ -163,13 +118,10 @@ class Quantity(Kind):
         assert number is not None
         return float(number[0]) * self.units[text[number.end() :].strip()]
 
-    def schema(self) -> Schema:
-        return {
-            "anyOf": [
-                {"type": "number", "minimum": 0, "maximum": MOST},
-                {"type": "string", "pattern": whole(self.pattern)},
-            ]
-        }
+    def text(self, number: float) -> str:
+        """A number as a string with a unit."""
+        unit = self.example.lstrip("0123456789")
+        return f"{number / self.units[unit]:g}{unit}"
 
 
 SECONDS = Quantity(
@@ -184,90 +136,66 @@ BYTES = Quantity(
 COUNT = Quantity("a number", {"": 1.0}, "3")
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One side of a range.
-
-    Attributes:
-        sign: ``>``, ``>=``, ``<`` or ``<=``.
-        number: the limit.
-        text: as written.
-    """
-
-    sign: str
-    number: float
-    text: str
-
-    def holds(self, number: float) -> bool:
-        """Whether a number satisfies the bound."""
-        if self.sign == ">":
-            return number > self.number
-        if self.sign == ">=":
-            return number >= self.number
-        return number < self.number if self.sign == "<" else number <= self.number
-
-
-@dataclass(frozen=True)
-class Comparison(Kind):
-    """A string such as ``">60"`` or ``"<=1GiB"``."""
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A string such as ``">60"`` or ``"<=1GiB"``, which becomes a ``Limit``."""
 
     measure: Quantity
 
     @property
-    def _pattern(self) -> str:
+    def pattern(self) -> str:
+        """Of the string."""
         bare = r"[0-9]{1,12}(\.[0-9]{1,9})?"
         return rf"(>=|<=|>|<) ?({bare}|{self.measure.pattern})"
 
-    def read(self, node: Node, problems: Diagnostics) -> Limit | None:
-        if isinstance(node, ScalarNode) and isinstance(node.value, str) and re.fullmatch(self._pattern, node.value):
-            sign = ">=" if node.value[:2] == ">=" else "<=" if node.value[:2] == "<=" else node.value[0]
-            rest = node.value[len(sign) :].strip()
-            number = float(rest) if re.fullmatch(r"[0-9.]+", rest) else self.measure.parse(rest)
-            return Limit(sign, number, node.value)
-        wrong(node, problems, f"a comparison with {self.measure.what}, such as '>{self.measure.example}'")
-        return None
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(
+            Annotated[
+                str,
+                Field(pattern=whole(self.pattern)),
+                AfterValidator(self.parse),
+                Expected(f"a comparison with {self.measure.what}", f">{self.measure.example}"),
+            ]
+        )
 
-    def schema(self) -> Schema:
-        return {"type": "string", "pattern": whole(self._pattern)}
+    def parse(self, text: str) -> Limit:
+        """The limit that a valid string means."""
+        sign = text[:2] if text[1] == "=" else text[0]
+        rest = text[len(sign) :].strip()
+        number = float(rest) if re.fullmatch(r"[0-9.]+", rest) else self.measure.parse(rest)
+        return Limit(sign, number, text)
 
 
-@dataclass(frozen=True)
-class List(Kind):
-    """A list with at least one item, or, with ``bare``, a single item without a list."""
+@dataclass(frozen=True, eq=False)
+class Items:
+    """A list with at least one item, or, with ``bare``, a single item without a list; always a tuple once read."""
 
-    item: Kind
     bare: bool = False
 
-    def read(self, node: Node, problems: Diagnostics) -> tuple[Any, ...] | None:
-        if isinstance(node, SequenceNode):
-            if not node.items:
-                wrong(node, problems, "a list with at least one item")
-                return None
-            found = [self.item.read(value, problems) for value in node.items]
-            return None if any(value is None for value in found) else tuple(found)
-        if self.bare:
-            value = self.item.read(node, problems)
-            return None if value is None else (value,)
-        wrong(node, problems, "a list")
-        return None
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # Not as a tuple: pydantic then counts only good items, and so calls a list of bad ones too short.
+        kind: Any = get_args(source)[0]
+        schema = handler.generate_schema(Annotated[list[kind], Field(min_length=1), AfterValidator(tuple)])
+        return core_schema.no_info_before_validator_function(_as_list, schema) if self.bare else schema
 
-    def schema(self) -> Schema:
-        items = {"type": "array", "items": self.item.schema(), "minItems": 1}
-        return {"anyOf": [self.item.schema(), items]} if self.bare else items
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        array = handler(schema)
+        return {"anyOf": [array["items"], array]} if self.bare else array
 
 
-@dataclass(frozen=True)
-class Scalars(Kind):
-    """A mapping to strings, numbers and booleans, arbitrarily nested: passed on unchanged."""
+@dataclass(frozen=True, eq=False)
+class Omittable:
+    """A key that may be omitted, and is None then; but ``key:`` with nothing behind it is an error.
 
-    def read(self, node: Node, problems: Diagnostics) -> dict[str, Any] | None:
-        if isinstance(node, MappingNode):
-            return {name: _python(value) for name, (_, value) in node.entries.items()}
-        wrong(node, problems, "a mapping")
-        return None
+    Attributes:
+        default: what holds then, for the reference.
+    """
 
-    def schema(self) -> Schema:
-        return {"type": "object"}
+    default: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        (kind,) = (kind for kind in get_args(source) if kind is not NoneType)
+        return handler.generate_schema(kind)
 
 
 def whole(pattern: str) -> str:
@@ -275,27 +203,9 @@ def whole(pattern: str) -> str:
     return rf"^(?:{pattern})$(?!\n)"
 
 
-def number_of(node: Node) -> float | None:
-    """The number that a node is, if it is one."""
-    if isinstance(node, ScalarNode) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-        return node.value
-    return None
+def _without_fraction(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _python(node: Node) -> Any:
-    if isinstance(node, ScalarNode):
-        return node.value
-    if isinstance(node, SequenceNode):
-        return [_python(item) for item in node.items]
-    return {name: _python(value) for name, (_, value) in node.entries.items()}
-
-
-def wrong(node: Node, problems: Diagnostics, wanted: str) -> None:
-    """Report that a node is not what is wanted there."""
-    if isinstance(node, ScalarNode):
-        shown = "nothing" if node.value is None else repr(node.value)
-    else:
-        shown = "a list" if isinstance(node, SequenceNode) else "a mapping"
-    if len(shown) > SHOWN:
-        shown = shown[:SHOWN] + "..."
-    problems.append(Diagnostic(node.location, f"got {shown}, expected {wanted}"))
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]

@@ -89,6 +89,20 @@ def scalar_value(text: str) -> ScalarValue:
     return text
 
 
+def unicode_text(text: str, location: Location) -> str:
+    """A text whose surrogates, which an escape or a variable can contain, are the characters that they mean in pairs.
+
+    Raises:
+        PolicyError: one has no partner.
+    """
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise _single_error(location, f"{text!r} is not valid Unicode") from error
+
+
 def compose(text: str, source: str) -> Node:
     """Parse one YAML document.
 
@@ -150,7 +164,8 @@ class _Converter:
         self._ancestors.add(id(yaml_node))
         try:
             if isinstance(yaml_node, self._yaml.ScalarNode):
-                return ScalarNode(location, yaml_node.value if yaml_node.style else scalar_value(yaml_node.value))
+                value = unicode_text(yaml_node.value, location)
+                return ScalarNode(location, value if yaml_node.style else scalar_value(value))
             if isinstance(yaml_node, self._yaml.SequenceNode):
                 return SequenceNode(location, tuple(self.node(item, depth + 1) for item in yaml_node.value))
             return self._mapping(yaml_node, location, depth)
@@ -163,7 +178,7 @@ class _Converter:
             key_location = Location(self._source, key.start_mark.line + 1, key.start_mark.column + 1)
             if not isinstance(key, self._yaml.ScalarNode):
                 raise _single_error(key_location, "keys in a policy must be strings")
-            name = key.value
+            name = unicode_text(key.value, key_location)
             if name in entries:
                 raise _single_error(key_location, f"duplicate key {name!r}: it is already set at {entries[name][0]}")
             entries[name] = (key_location, self.node(value, depth + 1))

@@ -21,7 +21,7 @@ from typing import Any
 from entrepot_io.keys import shorten
 
 from entrepot_policy.rules.match_target import Task
-from entrepot_policy.schema.definition import DEFAULT_EVENT_BYTES
+from entrepot_policy.schema.constants import DEFAULT_EVENT_BYTES
 
 FORMAT_VERSION = 1
 VARIABLE = "ENTREPOT_EVENTS"

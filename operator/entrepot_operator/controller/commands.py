@@ -8,7 +8,10 @@ import signal
 import socket
 import threading
 import uuid
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from entrepot.errors import InvalidArgument
 
 from entrepot_operator.webhook import cli_options
 
@@ -80,6 +83,8 @@ def add_subcommand(subparsers: SubParsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """``entrepot operator``."""
+    if find_spec("prometheus_client") is None:
+        raise InvalidArgument("the operator needs prometheus_client: pip install 'entrepot[operator]'")
     from entrepot_operator.controller.main import Operator
     from entrepot_operator.controller.monitoring import json_logging
     from entrepot_operator.controller.settings import Settings
@@ -114,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Before the operator starts: if the port is taken, the process must exit without having taken the lease.
         webhook = serve(operator.index_reader, credentials, webhook_settings, cluster_config)
         operator.add_readiness_check(webhook.readiness_problems)
-        operator.metrics.add_source(webhook.samples)
+        operator.metrics.registry.register(webhook)
     operator.start()
     json_logging.log.info(
         "operator %s of namespace %s; health at %s, port %d",

@@ -11,6 +11,9 @@ from pathlib import Path
 from resource import getpagesize
 
 from entrepot.errors import EntrepotError
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from entrepot_operator.controller.cache.cluster_cache import (
     ACCOUNT,
@@ -26,7 +29,7 @@ from entrepot_operator.controller.cache.cluster_cache import (
 from entrepot_operator.controller.leader_election import ElectionConfig, LeaderElector
 from entrepot_operator.controller.monitoring.health import HealthServer
 from entrepot_operator.controller.monitoring.json_logging import log_fields
-from entrepot_operator.controller.monitoring.metrics import Metrics, Sample
+from entrepot_operator.controller.monitoring.metrics import Metrics
 from entrepot_operator.controller.reconciler import Reconciler
 from entrepot_operator.controller.settings import Settings
 from entrepot_operator.controller.work_queue import WorkQueue
@@ -40,7 +43,7 @@ STATUS_INTERVAL_SECONDS = 5.0
 STUCK_SECONDS = 120.0
 
 
-class Operator:
+class Operator(Collector):
     """One replica of the operator.
 
     Args:
@@ -77,9 +80,9 @@ class Operator:
         self._readiness_checks: list[Callable[[], list[str]]] = []
         self._worker = threading.Thread(target=self._run, name="work", daemon=True)
         self._ticker = threading.Thread(target=self._tick, name="tick", daemon=True)
-        self.metrics.add_source(self._samples)
+        self.metrics.registry.register(self)
         self.health = HealthServer(
-            settings.host, settings.port, self.liveness_problems, self.readiness_problems, self.metrics.text
+            settings.host, settings.port, self.liveness_problems, self.readiness_problems, self.metrics.registry
         )
 
     def start(self) -> None:
@@ -181,9 +184,8 @@ class Operator:
         else:
             self._queue.reset_backoff(key)
             result = "done"
-        self.metrics.count("entrepot_operator_work_total", kind=key[0], result=result)
-        self.metrics.count("entrepot_operator_work_seconds_sum", time.monotonic() - begin, kind=key[0])
-        self.metrics.count("entrepot_operator_work_seconds_count", kind=key[0])
+        self.metrics.work.labels(key[0], result).inc()
+        self.metrics.work_seconds.labels(key[0]).observe(time.monotonic() - begin)
 
     def _tick(self) -> None:
         last_status, last_resync = time.monotonic(), time.monotonic()
@@ -204,17 +206,38 @@ class Operator:
                 last_resync = now
                 self.cache.enqueue_all(STORE, LABEL, GATE, ACCOUNT)
 
-    def _samples(self) -> Iterator[Sample]:
+    def collect(self) -> Iterator[Metric]:
+        """What is known at a scrape, as Prometheus' library wants it; ``metrics`` has what was counted before."""
         cache = self.cache
-        yield "entrepot_operator_leading", {}, float(self._elector.leading())
-        yield "entrepot_operator_queue_length", {}, len(self._queue)
-        yield "entrepot_operator_index_objects", {}, len(cache.index)
-        yield "entrepot_operator_index_unreadable_total", {}, cache.index.unreadable
-        yield "entrepot_operator_gates_held", {}, len(cache.gated_pods.all())
+        yield GaugeMetricFamily(
+            "entrepot_operator_leading", "Whether this replica is the leader, which acts.", self._elector.leading()
+        )
+        yield GaugeMetricFamily(
+            "entrepot_operator_queue_length", "Resources that wait to be processed.", len(self._queue)
+        )
+        yield GaugeMetricFamily("entrepot_operator_index_objects", "Published objects in the index.", len(cache.index))
+        yield CounterMetricFamily(
+            "entrepot_operator_index_unreadable",
+            "Published objects that could not be read.",
+            cache.index.unreadable,
+        )
+        yield GaugeMetricFamily(
+            "entrepot_operator_gates_held", "Pods that wait for their objects.", len(cache.gated_pods.all())
+        )
+        connected = GaugeMetricFamily(
+            "entrepot_operator_watch_connected", "Whether the watch of a resource is connected.", labels=["resource"]
+        )
+        restarts = CounterMetricFamily(
+            "entrepot_operator_watch_restarts", "Restarts of the watch of a resource.", labels=["resource"]
+        )
         for name, informer in cache.informers.items():
-            yield "entrepot_operator_watch_connected", {"resource": name}, float(informer.connected_for() > 0)
-            yield "entrepot_operator_watch_restarts_total", {"resource": name}, informer.restarts
-        yield "process_resident_memory_bytes", {}, resident_bytes()
+            connected.add_metric([name], informer.connected_for() > 0)
+            restarts.add_metric([name], informer.restarts)
+        yield connected
+        yield restarts
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes", "Resident memory of this process in bytes.", resident_bytes()
+        )
 
 
 def resident_bytes() -> int:

@@ -178,7 +178,7 @@ class Reconciler:
                 self._queue.add((LABEL, node), remaining)
                 continue
             if self._applier.apply_label(change):
-                self._metrics.count("entrepot_operator_labels_total", to="ready" if change.labelled else "none")
+                self._metrics.labels.labels("ready" if change.labelled else "none").inc()
                 text = "has a store" if change.labelled else "no longer has a usable store"
                 log.info("node %s %s", node, text, extra=log_fields(node=node))
 
@@ -236,7 +236,7 @@ class Reconciler:
             self._report_event(involved_object, event)
         if decision.lift:
             reason = decision.events[0].reason
-            self._metrics.count("entrepot_operator_gates_lifted_total", reason=reason)
+            self._metrics.gates_lifted.labels(reason).inc()
             text = decision.events[0].message
             log.info(
                 "pod %s released, %s: %s",
@@ -257,7 +257,7 @@ class Reconciler:
             return
         plan = collect_garbage(self._api, self._settings.namespace, grace=self._settings.grace_seconds)
         self._last_gc = now
-        self._metrics.count("entrepot_operator_sweeps_total")
+        self._metrics.sweeps.inc()
         if plan.to_mark or plan.leases or plan.orphans:
             log.info(
                 "lost nodes: marked %d objects, removed %d leases and %d objects without a lease",

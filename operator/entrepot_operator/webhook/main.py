@@ -1,6 +1,6 @@
 """The complete webhook: server, certificates and Events, each in a thread of its own.
 
-``serve`` starts it, ``close`` stops it; ``readiness_problems`` and ``samples`` are its part of ``/readyz`` and
+``serve`` starts it, ``close`` stops it; ``readiness_problems`` and ``collect`` are its part of ``/readyz`` and
 ``/metrics``.
 """
 
@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from entrepot.errors import EntrepotError
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from entrepot_operator.kubernetes.api import Api
 from entrepot_operator.kubernetes.credentials import ClusterCredentials
@@ -22,7 +25,7 @@ from entrepot_operator.webhook.certificates import Lifetimes
 from entrepot_operator.webhook.cluster_view import ClusterView
 from entrepot_operator.webhook.event_reporter import EventReporter
 from entrepot_operator.webhook.handler import Decision, decide
-from entrepot_operator.webhook.metrics import Counters, Sample
+from entrepot_operator.webhook.metrics import Counters
 from entrepot_operator.webhook.server import Server
 from entrepot_operator.webhook.settings import Settings
 
@@ -31,7 +34,7 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE_SECONDS = 1.0
 
 
-class Webhook:
+class Webhook(Collector):
     """A running webhook, created by ``serve``.
 
     Attributes:
@@ -81,11 +84,12 @@ class Webhook:
             problems.append(f"the webhook has no certificate: {self._last_error or 'it is being issued'}")
         return problems
 
-    def samples(self) -> Iterator[Sample]:
-        """Name, labels and value of each number, for Prometheus."""
-        yield from self.counters.samples()
+    def collect(self) -> Iterator[Metric]:
+        """Its metrics, as Prometheus' library wants them."""
+        yield from self.counters.collect()
         if self.expires is not None:
-            yield "entrepot_webhook_certificate_end_seconds", {}, self.expires.timestamp()
+            text = "When the certificate of the webhook expires, in seconds since 1970."
+            yield GaugeMetricFamily("entrepot_webhook_certificate_end_seconds", text, self.expires.timestamp())
 
     def close(self) -> None:
         """Finish requests in progress, and stop."""

@@ -13,7 +13,8 @@ import entrepot_policy
 import jsonschema
 import yaml
 from entrepot_policy.rules.loader import parse_policy, schema_problems
-from entrepot_policy.schema.definition import EVENTS, SCHEMA_FILE, STEPS, json_schema, reference, schema_text
+from entrepot_policy.schema.constants import EVENTS, STEPS
+from entrepot_policy.schema.published import SCHEMA_FILE, json_schema, reference, schema_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

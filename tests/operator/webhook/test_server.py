@@ -107,7 +107,11 @@ def test_a_verdict_becomes_an_answer(start: Callable[..., RunningServer]) -> Non
     assert requests == [("team", True), ("team", False)]
     assert len(running.reported) == 1  # none for the dry run
     assert running.counters.results()["injected"] == 2
-    samples = {(name, tuple(labels.items())): value for name, labels, value in running.counters.samples()}
+    samples = {
+        (sample.name, tuple(sample.labels.items())): sample.value
+        for metric in running.counters.collect()
+        for sample in metric.samples
+    }
     assert samples["entrepot_admission_seconds_count", ()] == 2
     assert samples["entrepot_admission_seconds_bucket", (("le", "+Inf"),)] == 2
 

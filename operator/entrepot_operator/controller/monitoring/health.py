@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from entrepot.errors import InvalidArgument
-
-from entrepot_operator.controller.monitoring.metrics import CONTENT_TYPE
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 REQUEST_SECONDS = 5.0
 TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -24,7 +24,7 @@ class HealthServer:
         host: to listen on.
         port: 0: any free one.
         healthy, ready: return what is wrong; nothing if all is well.
-        metrics: returns the text for ``/metrics``.
+        metrics: collects what ``/metrics`` shows, in the format that the scraper accepts.
 
     Raises:
         InvalidArgument: the address cannot be listened on.
@@ -36,7 +36,7 @@ class HealthServer:
         port: int,
         healthy: Callable[[], list[str]],
         ready: Callable[[], list[str]],
-        metrics: Callable[[], str],
+        metrics: Collector,
     ) -> None:
         probes = {"/healthz": healthy, "/readyz": ready}
 
@@ -46,15 +46,15 @@ class HealthServer:
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
-                    self._respond(200, metrics(), CONTENT_TYPE)
+                    self._respond(200, *_encoded(metrics, self.headers.get("Accept", "")))
                 elif path in probes:
                     problems = probes[path]()
-                    self._respond(503 if problems else 200, "\n".join(problems or ["ok"]) + "\n", TEXT_CONTENT_TYPE)
+                    self._respond(503 if problems else 200, _lines(problems or ["ok"]), TEXT_CONTENT_TYPE)
                 else:
-                    self._respond(404, "not found; available are /healthz, /readyz and /metrics\n", TEXT_CONTENT_TYPE)
+                    text = "not found; available are /healthz, /readyz and /metrics"
+                    self._respond(404, _lines([text]), TEXT_CONTENT_TYPE)
 
-            def _respond(self, status: int, text: str, content_type: str) -> None:
-                body = text.encode()
+            def _respond(self, status: int, body: bytes, content_type: str) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
@@ -82,3 +82,16 @@ class HealthServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _lines(lines: list[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _encoded(metrics: Collector, accept: str) -> tuple[bytes, str]:
+    """The metrics, and the content type: OpenMetrics for those who ask for it, else Prometheus' text format."""
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is not of numbers
+        encode, content_type = choose_encoder("")
+    return encode(metrics), content_type

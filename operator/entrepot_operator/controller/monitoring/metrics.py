@@ -1,70 +1,53 @@
-"""The operator's metrics, in Prometheus' text format."""
+"""The operator's metrics, for Prometheus."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from prometheus_client import CollectorRegistry, Counter, Summary, disable_created_metrics
 
-Sample = tuple[str, Mapping[str, str], float]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# When a series began: Prometheus' text format could only write that as gauges of their own, twice as many numbers.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Own counters, and samples from other sources. Thread-safe."""
+    """What the operator counts, in a registry of its own. Thread-safe.
+
+    Attributes:
+        registry: of everything that ``/metrics`` shows. What has numbers of its own registers itself as a collector.
+        work: keys processed, by their kind and the result.
+        work_seconds: the time that took, by kind.
+        labels: changes of a node's label.
+        gates_lifted: held pods that were released, by reason.
+        sweeps: searches for what lost nodes left behind.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-        self._sources: list[Callable[[], Iterable[Sample]]] = []
-
-    def count(self, name: str, by: float = 1.0, **labels: str) -> None:
-        """Add to a counter; by convention its name ends in ``_total``, ``_sum`` or ``_count``."""
-        key = (name, tuple(sorted(labels.items())))
-        with self._lock:
-            self._counters[key] = self._counters.get(key, 0.0) + by
-
-    def add_source(self, source: Callable[[], Iterable[Sample]]) -> None:
-        """Register a function that is called at each scrape for samples: name, labels, value."""
-        self._sources.append(source)
-
-    def text(self) -> str:
-        """All samples as text."""
-        with self._lock:
-            samples: list[Sample] = [(name, dict(labels), value) for (name, labels), value in self._counters.items()]
-        for source in self._sources:
-            samples.extend(source())
-        by_name: dict[str, list[Sample]] = {}
-        for sample in samples:
-            by_name.setdefault(_family(sample[0]), []).append(sample)
-        lines: list[str] = []
-        for family, group in sorted(by_name.items()):
-            lines.append(f"# TYPE {family} {_type(family, group)}")
-            lines += [f"{name}{_labels(labels)} {value:.17g}" for name, labels, value in group]
-        return "\n".join(lines) + "\n"
-
-
-def _family(name: str) -> str:
-    """The metric family: samples of a histogram or summary share one."""
-    for end in ("_bucket", "_sum", "_count"):
-        if name.endswith(end):
-            return name.removesuffix(end)
-    return name
-
-
-def _type(family: str, group: list[Sample]) -> str:
-    if any(name.endswith("_bucket") for name, _, _ in group):
-        return "histogram"
-    if any(name.endswith(("_sum", "_count")) for name, _, _ in group):
-        return "summary"
-    return "counter" if family.endswith("_total") else "gauge"
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        self.registry = CollectorRegistry()
+        self.work = Counter(
+            "entrepot_operator_work",
+            "Resources that the leader processed, by their kind and the result.",
+            ["kind", "result"],
+            registry=self.registry,
+        )
+        self.work_seconds = Summary(
+            "entrepot_operator_work_seconds",
+            "Seconds that the leader took to process a resource, by its kind.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.labels = Counter(
+            "entrepot_operator_labels",
+            "Changes of the label of a node, by its new value.",
+            ["to"],
+            registry=self.registry,
+        )
+        self.gates_lifted = Counter(
+            "entrepot_operator_gates_lifted",
+            "Held pods that were released, by the reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.sweeps = Counter(
+            "entrepot_operator_sweeps",
+            "Searches for objects and leases that lost nodes left behind.",
+            registry=self.registry,
+        )
