@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from entrepot import raw_objects
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
@@ -25,8 +25,29 @@ from kedro.runner import SequentialRunner
 from entrepot_kedro.log import logger
 
 if TYPE_CHECKING:
-    from entrepot_kedro.policy.policy_runtime import PolicyBinding
+    from entrepot_policy.runtime import PolicyRuntime
+
     from entrepot_kedro.policy.run_context import RunContext
+    from entrepot_kedro.values.stored_dataset import StoredDataset
+
+
+class RerunningProcess(Protocol):
+    """What reruns need of the process that executes the policy.
+
+    Attributes:
+        run_context: the run that the process works for; None: no run is active.
+        attempt: the attempt of a node that runs in this thread.
+    """
+
+    run_context: RunContext | None
+
+    @property
+    def attempt(self) -> Any: ...
+    @attempt.setter
+    def attempt(self, attempt: Any, /) -> None: ...
+    def default_runtime(self) -> PolicyRuntime: ...
+    def runtime_of(self, dataset: StoredDataset, /) -> PolicyRuntime: ...
+    def discard_attempts(self, names: Iterable[str] | None = None, /) -> None: ...
 
 
 class _InnerRunner(SequentialRunner):
@@ -47,7 +68,7 @@ class RerunExecutor:
         binding: provides the run.
     """
 
-    def __init__(self, binding: PolicyBinding) -> None:
+    def __init__(self, binding: RerunningProcess) -> None:
         self._binding = binding
         self._lock = threading.RLock()  # reentrant: a rerun may itself miss a value
         self._depth = 0  # guarded by _lock
