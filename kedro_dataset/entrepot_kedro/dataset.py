@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from entrepot.codec import CopyMode
@@ -37,6 +36,7 @@ from entrepot_kedro.compat.datasets import declare_ephemeral
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
+from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
 
 if TYPE_CHECKING:
@@ -55,24 +55,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-@dataclass(frozen=True)
-class RunInfo:
-    """What a dataset knows about its run if a policy is set; travels with the dataset to other processes.
-
-    Attributes:
-        run_id: ID of ``kedro run``'s session.
-        pipelines: names of the pipelines requested.
-        is_produced: whether a node of this run makes the dataset.
-        package: the project's package; None: not a Kedro project.
-    """
-
-    run_id: str
-    pipelines: tuple[str, ...]
-    is_produced: bool
-    package: str | None
-
-
-class EntrepotDataset(AbstractDataset[Any, Any]):
+class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
     """A dataset in the store.
 
     Args:

@@ -16,6 +16,7 @@ import os
 import shlex
 import threading
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,12 @@ from entrepot_io.connections import scope_store
 from entrepot_io.type_info import human_bytes
 
 from entrepot_kedro.compat.datasets import is_ephemeral
-from entrepot_kedro.dataset import EntrepotDataset
 from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
 from entrepot_kedro.log import logger
 from entrepot_kedro.stored_datasets import stored_datasets
 from entrepot_kedro.values.process_session import SessionLocation, remove_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, is_run_session
+from entrepot_kedro.values.stored_dataset import StoredDataset
 
 if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
@@ -106,7 +107,7 @@ def on_run_refused(pipeline: Pipeline, catalog: Any) -> None:
 # --- where a continued run has to start
 
 
-def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: dict[str, EntrepotDataset]) -> list[str]:
+def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, StoredDataset]) -> list[str]:
     """Return the nodes that a run must start with to continue in the session of a failed one.
 
     A node is done if its outputs exist or are no longer needed. For outputs outside the store it is unknown which run
@@ -153,7 +154,7 @@ def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: dict[str, Entre
     return start_nodes
 
 
-def _is_persistent(name: str, catalog: Any, run_datasets: dict[str, EntrepotDataset], existing: set[str]) -> bool:
+def _is_persistent(name: str, catalog: Any, run_datasets: Mapping[str, StoredDataset], existing: set[str]) -> bool:
     """Return whether another run can find a dataset that this one made."""
     if name in run_datasets:
         return name in existing
@@ -175,7 +176,7 @@ def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:
 class _SessionRemover:
     """Removes a session once all datasets that may still be read from it have been collected."""
 
-    def __init__(self, location: SessionLocation, datasets: dict[str, EntrepotDataset]) -> None:
+    def __init__(self, location: SessionLocation, datasets: dict[str, StoredDataset]) -> None:
         self._location = location
         self._pid = os.getpid()
         # Held rather than looked up when needed: a dataset may be collected anywhere, even while a lock is held.
@@ -195,9 +196,9 @@ class _SessionRemover:
                 remove_session(self._location, self._store.address)
 
 
-def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[SessionLocation, dict[str, EntrepotDataset]]:
+def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[SessionLocation, dict[str, StoredDataset]]:
     """Return the sessions that belong to this run only, each with its datasets."""
-    datasets_by_session: dict[SessionLocation, dict[str, EntrepotDataset]] = {}
+    datasets_by_session: dict[SessionLocation, dict[str, StoredDataset]] = {}
     for name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
         session = dataset.session
         if session.name != PROCESS_SESSION and (session.ends_with_run or is_run_session(session.name)):

@@ -9,10 +9,10 @@ from kedro.io import DatasetError
 from kedro.pipeline import Pipeline
 
 from entrepot_kedro.compat.datasets import uncached
-from entrepot_kedro.dataset import EntrepotDataset
+from entrepot_kedro.values.stored_dataset import StoredDataset
 
 
-def stored_dataset(catalog: Any, name: str) -> EntrepotDataset | None:
+def stored_dataset(catalog: Any, name: str) -> StoredDataset | None:
     """Return a dataset of a catalog, without a cache around it; None: it is not in the store.
 
     Args:
@@ -20,10 +20,10 @@ def stored_dataset(catalog: Any, name: str) -> EntrepotDataset | None:
         name: name of the dataset.
     """
     dataset = uncached(catalog.get(name))
-    return dataset if isinstance(dataset, EntrepotDataset) else None
+    return dataset if isinstance(dataset, StoredDataset) else None
 
 
-def stored_datasets(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dict[str, EntrepotDataset]:
+def stored_datasets(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dict[str, StoredDataset]:
     """Return the datasets of a pipeline that are in the store, by their names in the catalog.
 
     Args:
@@ -32,7 +32,7 @@ def stored_datasets(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dic
         executed: the part of it whose datasets the runner creates anyway. Of the others, only those in the store are
             created: the packages of others may not even be installed here.
     """
-    datasets: dict[str, EntrepotDataset] = {}
+    datasets: dict[str, StoredDataset] = {}
     executed_names = executed.datasets()
     for name in sorted(pipeline.datasets()):
         if name not in catalog or (name not in executed_names and not _has_stored_type(catalog, name)):
@@ -50,4 +50,4 @@ def _has_stored_type(catalog: Any, name: str) -> bool:
         return False  # its class cannot be imported
     module, _, qualified = (type_name or "").rpartition(".")
     dataset_class = getattr(sys.modules.get(module), qualified, None)
-    return isinstance(dataset_class, type) and issubclass(dataset_class, EntrepotDataset)
+    return isinstance(dataset_class, type) and issubclass(dataset_class, StoredDataset)

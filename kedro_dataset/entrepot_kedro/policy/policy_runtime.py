@@ -28,11 +28,11 @@ from entrepot_policy.state.lineage import ObjectRef
 from kedro.pipeline.node import Node
 
 from entrepot_kedro.compat.call_stack import catalog_of_caller
-from entrepot_kedro.dataset import EntrepotDataset
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy.reruns import RerunExecutor
 from entrepot_kedro.policy.run_context import ORCHESTRATOR, RunContext, rebuild_run_context
 from entrepot_kedro.values.sessions import default_scope
+from entrepot_kedro.values.stored_dataset import StoredDataset
 
 _ERROR_KINDS = ("gave_up",)
 _INFO_KINDS = (
@@ -129,7 +129,7 @@ class PolicyBinding:
         settings = resolve()
         return self.runtime(settings.address, settings.scope or default_scope())
 
-    def runtime_of(self, dataset: EntrepotDataset) -> PolicyRuntime:
+    def runtime_of(self, dataset: StoredDataset) -> PolicyRuntime:
         """Return the runtime of a dataset."""
         return self.runtime(dataset.address, dataset.scope)
 
@@ -181,12 +181,12 @@ class PolicyBinding:
         """Learn about the run from a node's datasets and catalog, in a worker process that inherited nothing."""
         for name in (*node.inputs, *node.outputs):
             dataset = catalog.get(name) if name in catalog else None
-            if isinstance(dataset, EntrepotDataset) and self._is_new_run(dataset):
+            if isinstance(dataset, StoredDataset) and self._is_new_run(dataset):
                 assert dataset.run_info is not None
                 self.run_context = rebuild_run_context(dataset.run_info, catalog)
                 return
 
-    def _is_new_run(self, dataset: EntrepotDataset) -> bool:
+    def _is_new_run(self, dataset: StoredDataset) -> bool:
         run_info = dataset.run_info
         return run_info is not None and (self.run_context is None or self.run_context.id != run_info.run_id)
 
@@ -231,7 +231,7 @@ class PolicyBinding:
 
     # --- values
 
-    def load(self, dataset: EntrepotDataset) -> Any:
+    def load(self, dataset: StoredDataset) -> Any:
         """Load a dataset; if it is lost, recover it as the policy says."""
         key = dataset.load_key()
         if key is None:
@@ -250,7 +250,7 @@ class PolicyBinding:
             expected=run_info is not None and run_info.is_produced,
         )
 
-    def save(self, dataset: EntrepotDataset, data: Any) -> None:
+    def save(self, dataset: StoredDataset, data: Any) -> None:
         """Save a dataset; if a node made it, record its lineage and checkpoint it."""
         runtime, attempt = self.runtime_of(dataset), self._attempt_of(dataset)
         if attempt is None:
@@ -263,11 +263,11 @@ class PolicyBinding:
         fan_out = None if self.run_context is None else self.run_context.reader_counts.get(name, 0)
         task_run.write(store, lambda: dataset.write_direct(data), dataset=name, fan_out=fan_out)
 
-    def survives(self, dataset: EntrepotDataset, key: str) -> bool:
+    def survives(self, dataset: StoredDataset, key: str) -> bool:
         """Return whether a value can be restored without running its node."""
         return self.runtime_of(dataset).survives(dataset.reference(key))
 
-    def _attempt_of(self, dataset: EntrepotDataset) -> Attempt | None:
+    def _attempt_of(self, dataset: StoredDataset) -> Attempt | None:
         if self.attempt is not None:
             return self.attempt
         # With `is_async`, saves happen in threads of their own, where no hook announces the node.
@@ -276,7 +276,7 @@ class PolicyBinding:
         with self._lock:
             return None if maker is None else self._attempts.get(maker.name)
 
-    def _dataset_name(self, dataset: EntrepotDataset) -> str:
+    def _dataset_name(self, dataset: StoredDataset) -> str:
         ref = dataset.reference()
         name = None if self.run_context is None else self.run_context.dataset_names.get(ref.id)
         return name or dataset.name

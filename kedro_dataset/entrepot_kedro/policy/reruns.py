@@ -10,9 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from entrepot import raw_objects
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
@@ -26,8 +26,29 @@ from entrepot_kedro.compat.runners import InnerRunner
 from entrepot_kedro.log import logger
 
 if TYPE_CHECKING:
-    from entrepot_kedro.policy.policy_runtime import PolicyBinding
+    from entrepot_policy.runtime import PolicyRuntime
+
     from entrepot_kedro.policy.run_context import RunContext
+    from entrepot_kedro.values.stored_dataset import StoredDataset
+
+
+class RerunningProcess(Protocol):
+    """What reruns need of the process that executes the policy.
+
+    Attributes:
+        run_context: the run that the process works for; None: no run is active.
+        attempt: the attempt of a node that runs in this thread.
+    """
+
+    run_context: RunContext | None
+
+    @property
+    def attempt(self) -> Any: ...
+    @attempt.setter
+    def attempt(self, attempt: Any, /) -> None: ...
+    def default_runtime(self) -> PolicyRuntime: ...
+    def runtime_of(self, dataset: StoredDataset, /) -> PolicyRuntime: ...
+    def discard_attempts(self, names: Iterable[str] | None = None, /) -> None: ...
 
 
 class RerunExecutor:
@@ -37,7 +58,7 @@ class RerunExecutor:
         binding: provides the run.
     """
 
-    def __init__(self, binding: PolicyBinding) -> None:
+    def __init__(self, binding: RerunningProcess) -> None:
         self._binding = binding
         self._lock = threading.RLock()  # reentrant: a rerun may itself miss a value
         self._depth = 0  # guarded by _lock

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from entrepot.ids import ObjectID
 from entrepot_policy.rules.match_target import Subject, Task
@@ -19,12 +19,9 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
 from entrepot_kedro.compat.projects import configure_pipelines
-from entrepot_kedro.dataset import EntrepotDataset
 from entrepot_kedro.stored_datasets import stored_datasets
+from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import plain_name
-
-if TYPE_CHECKING:
-    from entrepot_kedro.dataset import RunInfo
 
 ORCHESTRATOR = "kedro"
 DEFAULT_PIPELINE = "__default__"
@@ -46,7 +43,7 @@ class RunContext:
     label: str
     pipeline: Pipeline
     catalog: Any
-    datasets: dict[str, EntrepotDataset]
+    datasets: dict[str, StoredDataset]
 
     @cached_property
     def nodes(self) -> dict[str, Node]:

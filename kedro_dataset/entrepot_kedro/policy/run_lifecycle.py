@@ -21,13 +21,13 @@ from entrepot_policy.schema.diagnostics import PolicyError
 from kedro.framework import project
 from kedro.pipeline import Pipeline
 
-from entrepot_kedro.dataset import EntrepotDataset, RunInfo
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.policy.policy_runtime import PolicyBinding
 from entrepot_kedro.policy.run_context import RunContext, label_of, registered_pipeline
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity
 from entrepot_kedro.stored_datasets import stored_datasets
+from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import plain_name
 
 
@@ -61,7 +61,7 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
     policy_registry.export()
 
 
-def _declare_existing(pipeline: Pipeline, datasets: dict[str, EntrepotDataset]) -> None:
+def _declare_existing(pipeline: Pipeline, datasets: dict[str, StoredDataset]) -> None:
     """Tell Kedro which values exist, so that it runs a node only if its outputs are needed.
 
     Kedro runs the node of every missing persistent dataset, and of every missing non-persistent one that a running node
@@ -100,7 +100,7 @@ def end_run(
     journal.remove(run_id)
 
 
-def _finalize(runtime: PolicyRuntime, dataset: EntrepotDataset) -> None:
+def _finalize(runtime: PolicyRuntime, dataset: StoredDataset) -> None:
     try:
         report = runtime.run_ended(dataset.store())
     except EntrepotError as error:
@@ -112,7 +112,7 @@ def _finalize(runtime: PolicyRuntime, dataset: EntrepotDataset) -> None:
         logger.warning("Entrepot: %s", problem)
 
 
-def _one_per_session(datasets: dict[str, EntrepotDataset]) -> list[EntrepotDataset]:
+def _one_per_session(datasets: dict[str, StoredDataset]) -> list[StoredDataset]:
     """Return one dataset for each session that holds values of this run."""
     datasets_by_session = {
         (dataset.address, dataset.scope, dataset.session.name): dataset for dataset in datasets.values()

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlencode
 
 from entrepot.errors import EntrepotError
 
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
 from entrepot_operator.kubernetes.connection import Connection, encoded
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
 from entrepot_operator.kubernetes.errors import ClusterUnavailable, ListExpired, ResourceNotFound, refused
 
 REQUEST_SECONDS = 15.0  # for one attempt

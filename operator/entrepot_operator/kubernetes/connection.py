@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from entrepot_operator.kubernetes.proxies import Proxy
 
 if TYPE_CHECKING:
-    from entrepot_operator.kubernetes.credentials import ClusterCredentials
+    from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
 
 _PORTS = {"http": 80, "https": 443}
 

@@ -13,7 +13,7 @@ from typing import Any
 from entrepot.errors import InvalidArgument
 
 from entrepot_operator.kubernetes import impersonation, proxies
-from entrepot_operator.kubernetes.credentials import ClusterCredentials, decoded
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials, decoded
 from entrepot_operator.kubernetes.exec_credentials import check_plugin
 from entrepot_operator.placement.formats import manifests
 

@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from entrepot_operator.kubernetes.api import Api
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
 from entrepot_operator.placement.names import ClusterConfig
 from entrepot_operator.webhook.admission_review import Review
 from entrepot_operator.webhook.certificate_store import CertificateSource, MountedCertificates, SharedCertificates

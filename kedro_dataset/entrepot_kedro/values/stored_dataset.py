@@ -1,0 +1,108 @@
+"""What the rest of the plugin uses of a dataset in the store; :class:`entrepot_kedro.EntrepotDataset` implements it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from entrepot.codec import CopyMode
+
+from entrepot_kedro.values.sessions import Session
+
+if TYPE_CHECKING:
+    from entrepot import Store
+    from entrepot_io.reference import Reference
+    from entrepot_policy.state.lineage import ObjectRef
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a dataset knows about its run if a policy is set; travels with the dataset to other processes.
+
+    Attributes:
+        run_id: ID of ``kedro run``'s session.
+        pipelines: names of the pipelines requested.
+        is_produced: whether a node of this run makes the dataset.
+        package: the project's package; None: not a Kedro project.
+    """
+
+    run_id: str
+    pipelines: tuple[str, ...]
+    is_produced: bool
+    package: str | None
+
+
+class StoredDataset(ABC):
+    """A dataset in the store.
+
+    Attributes:
+        address: address of the store; None: the user's private store.
+        scope: scope of the project.
+        copy_mode: copy mode for loading.
+        run_info: the run that the dataset belongs to; None: no policy is set.
+    """
+
+    address: str | None
+    scope: str
+    copy_mode: CopyMode
+    run_info: RunInfo | None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The dataset's name, from which its key is derived."""
+
+    @property
+    @abstractmethod
+    def session(self) -> Session:
+        """The session of the value."""
+
+    @property
+    @abstractmethod
+    def is_versioned(self) -> bool:
+        """Whether each run saves a version of its own."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether a load would find a value."""
+
+    @abstractmethod
+    def store(self) -> Store:
+        """Return a store for the value's session."""
+
+    @abstractmethod
+    def read_direct(self, key: str | None = None) -> Any:
+        """Read the value that is in the store now, without a policy.
+
+        Args:
+            key: key of the value; None: what a load returns, possibly a version saved by another run.
+        """
+
+    @abstractmethod
+    def write_direct(self, data: Any) -> Reference:
+        """Write a value, without a policy; return the reference to it."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Delete the value; it stays valid for readers that hold it."""
+
+    @abstractmethod
+    def reference(self, key: str | None = None) -> ObjectRef:
+        """Return the lineage reference of a value of this dataset; computed without the store.
+
+        Args:
+            key: key of the value; None: that of the value saved by this run.
+        """
+
+    @abstractmethod
+    def load_key(self) -> str | None:
+        """Return the key that a load reads; None: a version that only the store can tell."""
+
+    @abstractmethod
+    def resume_session(self, session: str) -> None:
+        """Continue in the session of an earlier run, if the value belongs to one run only."""
+
+    @abstractmethod
+    def declare_persistent(self, persistent: bool) -> None:
+        """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
