@@ -454,7 +454,7 @@ def test_few_descriptors_for_the_daemon(daemon: Any) -> None:
         first_free = next(number for number in range(len(open_descriptors) + 1) if number not in open_descriptors)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free, hard_limit))
         code = code.replace(
-            "entrepot\n", "entrepot\nentrepot.connect\nentrepot._client.connection.CONNECT_SECONDS = 1\n", 1
+            "entrepot\n", "entrepot\nentrepot.connect\nentrepot._store.connection.CONNECT_SECONDS = 1\n", 1
         )
         done = run_code(code, daemon.address)
         expected = f"process {pid} of this store has used all of its file descriptors, limit {first_free} (ulimit -n)"

@@ -136,7 +136,7 @@ def test_object_larger_than_the_store_names_both(store: entrepot.Store) -> None:
 
 
 def test_full_store_says_who_pins_what(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrepot._client.store.PUT_WAIT_SECONDS", 3.0)
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 3.0)
     kept: list[Any] = []
 
     def fill() -> None:
@@ -203,7 +203,7 @@ def test_another_user_is_refused_by_the_daemon(daemon: Any, python: Any) -> None
         """
         os.setuid(65534)
         try:
-            entrepot._client.connection._core.connect(sys.argv[1], "", "0", 5, 5)
+            entrepot._store.connection._core.connect(sys.argv[1], "", "0", 5, 5)
         except entrepot.AccessDenied as error:
             print(error)
         """,
@@ -243,7 +243,7 @@ def answering(path: Path, answer: bytes) -> Iterator[None]:
 def test_daemon_of_another_version_or_no_daemon_at_all(
     socket_folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, error: type
 ) -> None:
-    monkeypatch.setattr("entrepot._client.connection.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("entrepot._store.connection.CONNECT_SECONDS", 1.0)
     path = socket_folder / "other.sock"
     reply = hello_reply(7, 3) if answer == "version" else b"HTTP/1.1 400 Bad Request\r\n\r\n" * 2
     with answering(path, reply), pytest.raises(error) as caught:

@@ -7,7 +7,6 @@ from typing import Any
 import msgpack
 import pytest
 from entrepot._codecs.encoding import codec_registry
-from entrepot._codecs.tree import is_tree_of
 from entrepot._collections.metadata import (
     COLLECTION_CODEC,
     KINDS,
@@ -22,6 +21,7 @@ from entrepot._collections.metadata import (
     parse_member_meta,
     summarize,
 )
+from entrepot._tree import is_tree_of
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, EntrepotError, InvalidArgument, UnsupportedType
 from entrepot.ids import ObjectID

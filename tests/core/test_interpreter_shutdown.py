@@ -63,7 +63,7 @@ def test_a_store_that_outlives_its_module_says_nothing(daemon: Any) -> None:
     code = f"""
     import json, sys, entrepot
     json.kept = entrepot.connect({daemon.address!r}, scope="tests")
-    sys.kept = json, sys.modules["entrepot._client.store"]
+    sys.kept = json, sys.modules["entrepot._store.store"]
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -88,7 +88,7 @@ def test_an_emptied_environment_does_not_hide_the_pod(
 def test_a_configured_store_that_does_not_answer(
     node: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, match: str
 ) -> None:
-    monkeypatch.setattr("entrepot._client.connection.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("entrepot._store.connection.CONNECT_SECONDS", 0.2)
     if mounted != "nothing":
         node.mkdir()
     if mounted == "socket":

@@ -14,7 +14,8 @@ from typing import Any
 import entrepot
 import pytest
 from entrepot import ended_runs
-from entrepot._daemon import cleanup, launcher
+from entrepot._cleanup import cleanup
+from entrepot._daemon import launcher
 from entrepot.cli import main
 
 

@@ -78,8 +78,8 @@ def test_what_does_not_exist_in_time_is_still_said_by_the_daemon(store: entrepot
 def test_a_new_connection_to_a_stopped_daemon_does_not_advise_to_start_another(
     store: entrepot.Store, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("entrepot._client.connection.CONNECT_SECONDS", 1.0)
-    monkeypatch.setattr("entrepot._client.connection._clients", {})
+    monkeypatch.setattr("entrepot._store.connection.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("entrepot._store.connection._clients", {})
     pid = store.status()["pid"]
     with stopped(pid, wait_until):
         error = _failure(lambda: entrepot.connect(store.address))

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from entrepot import inventory, raw_objects
-from entrepot._codecs.tree import inlined_bytes
+from entrepot._tree import inlined_bytes
 from entrepot.cli import main
 from entrepot.codec import Node, encode_value, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, VersionMismatch

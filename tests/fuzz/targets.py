@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrepot import durable
-from entrepot._codecs.tree import Node, pack_tree, unpack_tree
 from entrepot._collections.metadata import parse_member_meta, summarize
+from entrepot._tree import Node, pack_tree, unpack_tree
 from entrepot.errors import EntrepotError
 from entrepot.ids import ObjectID
 from entrepot_checkpoints.manifests.manifest import Chunk, Manifest, SavedObject

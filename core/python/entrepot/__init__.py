@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from entrepot._client.connection import connect as connect
     from entrepot._client.info import ObjectInfo as ObjectInfo
     from entrepot._client.info import PutResult as PutResult
     from entrepot._client.info import SessionInfo as SessionInfo
     from entrepot._client.locality import LocalitySet as LocalitySet
-    from entrepot._client.memory import Pin as Pin
-    from entrepot._client.store import Store as Store
+    from entrepot._client.pins import Pin as Pin
     from entrepot._codecs.blob import Blob as Blob
     from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
     from entrepot._collections.collection import Collection as Collection
+    from entrepot._store.connection import connect as connect
+    from entrepot._store.store import Store as Store
     from entrepot.durable import Durable as Durable
     from entrepot.errors import AccessDenied as AccessDenied
     from entrepot.errors import BuildMismatch as BuildMismatch
@@ -72,11 +72,11 @@ _MODULE_BY_NAME = {
     "LocalitySet": "entrepot._client.locality",
     "ObjectID": "entrepot.ids",
     "ObjectInfo": "entrepot._client.info",
-    "Pin": "entrepot._client.memory",
+    "Pin": "entrepot._client.pins",
     "PutResult": "entrepot._client.info",
     "SessionInfo": "entrepot._client.info",
-    "Store": "entrepot._client.store",
-    "connect": "entrepot._client.connection",
+    "Store": "entrepot._store.store",
+    "connect": "entrepot._store.connection",
     **dict.fromkeys(_ERRORS, "entrepot.errors"),
 }
 __all__ = [

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from entrepot._client.connection import connect as connect
+from entrepot._store.connection import connect as connect

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from entrepot._codecs.tree import MAX_DEPTH as MAX_DEPTH
-from entrepot._codecs.tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
-from entrepot._codecs.tree import Node as Node
-from entrepot._codecs.tree import inlined_bytes as inlined_bytes
-from entrepot._codecs.tree import pack_tree as pack_tree
-from entrepot._codecs.tree import unpack_tree as unpack_tree
+from entrepot._tree import MAX_DEPTH as MAX_DEPTH
+from entrepot._tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
+from entrepot._tree import Node as Node
+from entrepot._tree import inlined_bytes as inlined_bytes
+from entrepot._tree import pack_tree as pack_tree
+from entrepot._tree import unpack_tree as unpack_tree
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
 
 ENTRY_POINT_GROUP = "entrepot.codecs"

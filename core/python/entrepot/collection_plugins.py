@@ -7,20 +7,17 @@ The core knows nothing about tables and tensors. A package that does offers a mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from entrepot._collections import plugins
 from entrepot._collections.metadata import TABLE as TABLE
 from entrepot._collections.metadata import TENSOR as TENSOR
 from entrepot._collections.metadata import VALUE as VALUE
 from entrepot._collections.metadata import ValueTraits as ValueTraits
-from entrepot.errors import UnsupportedType
+from entrepot._collections.plugins import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
     from entrepot._collections.collection import Collection
-
-ENTRY_POINT_GROUP = "entrepot.collections"
-_plugin: CollectionPlugin | None = None
 
 
 class CollectionPlugin(Protocol):
@@ -43,13 +40,4 @@ def collection_plugin() -> CollectionPlugin:
     Raises:
         UnsupportedType: no installed package offers one.
     """
-    global _plugin
-    if _plugin is None:
-        for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
-            _plugin = cast("CollectionPlugin", entry.load())
-            break
-        else:
-            raise UnsupportedType(
-                "no installed package can read collections of tables and tensors: install entrepot with entrepot_io"
-            )
-    return _plugin
+    return cast("CollectionPlugin", plugins.collection_plugin())

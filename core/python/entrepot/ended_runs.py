@@ -22,7 +22,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 ENTRY_POINT_GROUP = "entrepot.ended_runs"
 Provider = Callable[["Store", str, Sequence[str]], Mapping[str, str]]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entrepot._daemon import cleanup
-from entrepot._daemon.cleanup import remove_session as remove_session
+from entrepot._cleanup import cleanup
+from entrepot._cleanup.cleanup import remove_session as remove_session
 from entrepot._daemon.launcher import is_listening
 from entrepot._daemon.settings import resolve
 
 if TYPE_CHECKING:
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 __all__ = ["remove_session", "store_answers", "unused_sessions"]
 

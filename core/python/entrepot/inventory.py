@@ -17,7 +17,7 @@ from entrepot.ids import ObjectID
 from entrepot.lazy_imports import deprecated_names
 
 if TYPE_CHECKING:
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

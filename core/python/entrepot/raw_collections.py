@@ -19,7 +19,7 @@ from entrepot.collection_plugins import collection_plugin
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 __all__ = ["Contents", "contents_in", "packed_contents", "put_collection", "put_member", "slice_contents"]
 

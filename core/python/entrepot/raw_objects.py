@@ -21,7 +21,7 @@ from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
     from entrepot import _core
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 SMALL_BYTES = 16 << 10  # up to this size, a payload travels in the message that seals it
 PUT_WAIT_SECONDS = 30.0

@@ -1,1 +1,1 @@
-"""Checkpoints and durable sessions: methods of ``Store``, and the store that writes to a durable backend."""
+"""Checkpoints and durable tiers: what another package implements, and how it is found."""

@@ -27,7 +27,7 @@ from entrepot.ended_runs import CheckedRuns, find_ended_sessions
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, VersionMismatch
 
 if TYPE_CHECKING:
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 _SPILL_NAME = re.compile(r"[0-9a-f]{16}")
 _SPILL_FILES = re.compile(r"lock|manifest.*|probe-.*|spill-\d+")

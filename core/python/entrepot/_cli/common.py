@@ -12,7 +12,7 @@ from entrepot._daemon.settings import resolve, socket_path
 from entrepot.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -40,7 +40,7 @@ def connect(arguments: argparse.Namespace) -> Store:
             reason = kubernetes_env.explain_not_answering(socket_path(settings.address))
             raise StoreUnavailable(f"no store listens at {settings.address}: {reason}")
         raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start'")
-    from entrepot._client import connection  # here, because it loads the extension
+    from entrepot._store import connection  # here, because it loads the extension
 
     return connection.connect(settings.address, session=settings.session, scope=settings.scope)
 

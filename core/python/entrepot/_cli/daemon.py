@@ -11,7 +11,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot._checkpoints.store_methods import checkpoint_function
+from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._cli.common import add_connection_options, connect, human_bytes, table
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
@@ -20,7 +20,7 @@ from entrepot.errors import StoreUnavailable, VersionMismatch
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 
 def add_subcommands(subparsers: SubParsers) -> None:
@@ -110,7 +110,7 @@ def run_stop(arguments: argparse.Namespace) -> int:
 
 def _flush_durable_sessions(store: Store) -> None:
     """Write whatever the durable tiers still lack, whoever put it; on an error the store keeps running."""
-    from entrepot._client import connection  # here, because it loads the extension
+    from entrepot._store import connection  # here, because it loads the extension
 
     client = store._client  # pyright: ignore[reportPrivateUsage]
     for record in json.loads(client.raw.sessions())["sessions"]:

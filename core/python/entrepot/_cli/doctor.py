@@ -181,7 +181,7 @@ def _store(address: str | None) -> Check:
             return Check("store", "problem", f"{path} belongs to user {owner}, but this is user {os.getuid()}")
         if not launcher.is_listening(settings.address):
             return Check("store", "note", f"{path} is left over from a dead store; starting a store replaces it")
-        from entrepot._client import connection  # here, because it loads the extension
+        from entrepot._store import connection  # here, because it loads the extension
 
         with connection.connect(settings.address) as store:
             status = store.status()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot._cli import sessions
 from entrepot._cli.common import add_connection_options, age, connect, human_bytes, table, to_json_value
-from entrepot._client.queries import list_objects_everywhere
+from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
     from entrepot._client.info import ObjectInfo
-    from entrepot._client.store import Store
+    from entrepot._store.store import Store
 
 
 def add_subcommands(subparsers: SubParsers) -> None:

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from entrepot._cleanup import cleanup
 from entrepot._cli.common import age, connect, human_bytes, table
-from entrepot._daemon import cleanup
 from entrepot.ended_runs import orchestrator_of, providers
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
+    from entrepot._cleanup.cleanup import Garbage, SearchResult
     from entrepot._cli.common import SubParsers
-    from entrepot._client.store import Store
-    from entrepot._daemon.cleanup import Garbage, SearchResult
+    from entrepot._store.store import Store
 
 DAY_SECONDS = 86400.0
 

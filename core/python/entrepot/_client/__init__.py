@@ -1,1 +1,1 @@
-"""Connections: ``Store`` and its methods, settings of sessions and locality sets, queries to the daemon."""
+"""A connection, and the parts of a store that need nothing else: its session, its locality sets, its pins."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 
 from entrepot import _core
 from entrepot._client.arguments import AnyID, timeout_seconds, to_id
+from entrepot._client.session import Session
 from entrepot.ids import ObjectID
 
 
@@ -40,41 +42,18 @@ class Pin:
         return f"Pin({str(self.id)!r}, pinned={self.pinned})"
 
 
-class MemoryMethods:
-    """Methods of :class:`Store` that move objects between memory and disk."""
+class Residency:
+    """Moves the objects of a store between memory and disk; see the methods of ``Store`` of the same names."""
 
-    def _raw(self) -> _core.Client:
-        raise NotImplementedError
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    def pin(self, oid: AnyID, *, timeout: float | None = 0) -> Pin:
-        """Load an object into memory if necessary, and keep it there.
-
-            with store.pin(oid):
-                ...                      # reading it needs no disk access
-
-        Args:
-            oid: the object's ID.
-            timeout: seconds to wait for it to be sealed, as for ``get``.
-
-        Raises:
-            ObjectNotFound, Timeout, ObjectLost: as ``get``.
-            StoreFull: not enough memory to reload it.
-        """
+    def pin(self, oid: AnyID, timeout: float | None) -> Pin:
         object_id = to_id(oid)
-        return Pin(object_id, self._raw().get(object_id.binary, timeout_seconds(timeout)))
+        return Pin(object_id, self._session.raw().get(object_id.binary, timeout_seconds(timeout)))
 
-    def evict(self, *oids: AnyID) -> None:
-        """Move objects out of memory; a later get reloads them.
+    def evict(self, oids: Sequence[AnyID]) -> None:
+        self._session.raw().evict([to_id(oid).binary for oid in oids])
 
-        An object without a copy on disk is written first, in the background, and stays readable meanwhile. Objects
-        pinned by any process stay in memory, as do values of 16 KiB or less, which live in the store's records.
-
-        Raises:
-            ObjectNotFound: one of them is not in the store; the others are evicted anyway.
-            InvalidArgument: the store has no spill directory.
-        """
-        self._raw().evict([to_id(oid).binary for oid in oids])
-
-    def prefetch(self, *oids: AnyID) -> None:
-        """Start reloading objects from disk without waiting. Objects already in memory or unknown are ignored."""
-        self._raw().load([to_id(oid).binary for oid in oids])
+    def prefetch(self, oids: Sequence[AnyID]) -> None:
+        self._session.raw().load([to_id(oid).binary for oid in oids])

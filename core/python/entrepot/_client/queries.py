@@ -10,13 +10,10 @@ from typing import Any
 
 from entrepot import _core
 from entrepot._client.arguments import checked_integer, checked_text
-from entrepot._client.info import ObjectInfo, SessionInfo, object_info, session_info
+from entrepot._client.info import SessionInfo, session_info
 from entrepot._client.locality import make_handle
-from entrepot._collections.metadata import summarize
 from entrepot._daemon.settings import SESSION_MAX_BYTES
-from entrepot.codec import inlined_bytes, unpack_tree
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
-from entrepot.ids import ObjectID
+from entrepot.errors import InvalidArgument, ObjectNotFound
 
 DEFAULT_SESSION_TTL = 24 * 3600
 MAX_TTL_SECONDS = 1 << 32  # more than a century; 0 means no expiry
@@ -27,11 +24,6 @@ def status_of(client: _core.Client) -> dict[str, Any]:
     """Return capacity, usage and clients."""
     status: dict[str, Any] = json.loads(client.status())
     return status
-
-
-def info_of(client: _core.Client, oid: ObjectID) -> ObjectInfo:
-    """Return the metadata of one object."""
-    return _to_object_info(json.loads(client.info(oid.binary)), client)
 
 
 def iter_objects(
@@ -46,17 +38,6 @@ def iter_objects(
         page = json.loads(client.list(session, all_sessions, pattern, cursor, _LIST_PAGE))
         yield from page["objects"]
         cursor = page["next_cursor"]
-
-
-def list_objects(client: _core.Client, session: int, pattern: str) -> list[ObjectInfo]:
-    """Return all objects of a session whose name or ID matches."""
-    return [_to_object_info(record, client) for record in iter_objects(client, session, pattern)]
-
-
-def list_objects_everywhere(client: _core.Client, session: int, pattern: str, scope: str | None) -> list[ObjectInfo]:
-    """Return the objects of all sessions (of one scope, unless that is None) whose name or ID matches."""
-    records = iter_objects(client, session, pattern, all_sessions=True)
-    return [_to_object_info(record, client) for record in records if scope is None or record["scope"] == scope]
 
 
 def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
@@ -101,11 +82,3 @@ def _session_records(client: _core.Client, scope: str) -> list[dict[str, Any]]:
 
 def _session_record(client: _core.Client, scope: str, name: str) -> dict[str, Any]:
     return next((record for record in _session_records(client, scope) if record["session"] == name), {})
-
-
-def _to_object_info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
-    try:
-        tree = client.tree(bytes.fromhex(raw["id"]))[0]
-        return object_info({**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}, *summarize(unpack_tree(tree)))
-    except EntrepotError:
-        return object_info(raw, "")  # gone in the meantime, or its bytes are lost; the state tells which

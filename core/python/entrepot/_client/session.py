@@ -1,116 +1,116 @@
-"""Names and sessions: methods of ``Store``."""
+"""A session as one store has it open: its connection, its handle, its time to live.
+
+States::
+
+    open ──close, or the last reference dropped──▶ closed
+"""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 
+from entrepot import _core
 from entrepot._client import queries
-from entrepot._client.arguments import AnyID, checked_boolean, checked_name, checked_text, timeout_seconds, to_id
+from entrepot._client.arguments import checked_boolean, checked_text
 from entrepot._client.info import SessionInfo
-from entrepot.codec import CopyMode
-from entrepot.errors import ObjectNotFound
-from entrepot.ids import ObjectID
-
-if TYPE_CHECKING:
-    from entrepot import _core
-    from entrepot._client.store import Store
-
-_MAX_ATTEMPTS = 64  # attempts to resolve a name that is rebound faster than its object can be read
+from entrepot._client.shared_client import SharedClient
+from entrepot.codec import AllowPickle
+from entrepot.errors import EntrepotError, StoreUnavailable
 
 
-class SessionMethods:
-    """Methods of :class:`Store` for names and sessions."""
+class Session:
+    """An open session of one scope. Thread-safe. The daemon keeps it, and its objects, as long as anyone has it open.
 
-    _scope: str
-    _session_number: int
+    Args:
+        client: the connection; a reference to it passes to the session.
+        address, scope, name: which session.
+        allow_pickle: whether values may be pickled through this session.
+        limits: TTL, bytes and objects to set; None: as they are.
+        delete_consumed: whether objects are deleted once consumed; None: as it is.
 
-    def _raw(self) -> _core.Client:
-        raise NotImplementedError
+    Attributes:
+        client, address, scope, name, allow_pickle: as given; none of them changes.
+        number: identifies the session in requests over this connection.
+        closed: whether ``close`` was called. Set by the closing thread, read by all.
+    """
 
-    def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
-        raise NotImplementedError
+    __slots__ = ("address", "allow_pickle", "client", "closed", "name", "number", "scope")
 
-    def _open_session(self, name: str, limits: tuple[int, int, int] | None, delete_consumed: bool | None) -> Store:
-        raise NotImplementedError
-
-    # --- names
-
-    def set_name(self, name: str, oid: AnyID, *, replace: bool = False) -> None:
-        """Bind a name of this session to an object.
-
-        Raises:
-            ObjectExists: the name is taken, and ``replace`` is False.
-            ObjectNotFound: the object is not sealed here.
-        """
-        self._raw().bind_name(
-            self._session_number, checked_name(name), to_id(oid).binary, checked_boolean("replace", replace)
-        )
-
-    def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
-        """Return the ID bound to a name in this session.
-
-        Raises:
-            ObjectNotFound: there is no such name, and no timeout was given.
-            Timeout: it was not bound in time.
-        """
-        return ObjectID(self._raw().resolve_name(self._session_number, checked_name(name), timeout_seconds(timeout)))
-
-    def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
-        """Return the value of the object bound to a name in this session; as ``get``."""
-        deadline = time.monotonic() + timeout_seconds(timeout)
-        remaining, attempts = timeout, 0
-        while True:
-            oid = self.resolve(name, timeout=remaining)
-            try:
-                return self.get(oid, copy=copy)  # a bound name refers to a sealed object: nothing to wait for
-            except ObjectNotFound:  # replaced or deleted since the name was resolved: resolve it again
-                attempts += 1
-                if attempts == _MAX_ATTEMPTS:
-                    raise
-                remaining = max(deadline - time.monotonic(), 0.0) if timeout else timeout
-
-    def unset_name(self, name: str) -> None:
-        """Remove a name; the object stays.
-
-        Raises:
-            ObjectNotFound: there is no such name.
-        """
-        self._raw().unbind_name(self._session_number, checked_name(name))
-
-    # --- sessions
-
-    def session(
+    def __init__(
         self,
+        client: SharedClient,
+        address: str,
+        scope: str,
         name: str,
-        *,
-        ttl: float | None = None,
-        limit_bytes: int | None = None,
+        allow_pickle: AllowPickle,
+        limits: tuple[int, int, int] | None = None,
         delete_consumed: bool | None = None,
-    ) -> Store:
-        """Open another session of this scope over the same connection; create it if it does not exist.
+    ) -> None:
+        self.client = client
+        self.address = address
+        self.scope = scope
+        self.name = name
+        self.allow_pickle: AllowPickle = allow_pickle
+        self.closed = True  # nothing to close if the daemon refuses
+        try:
+            self.number: int = client.raw.open_session(scope, name, limits, delete_consumed)
+        except BaseException:
+            client.release(None)
+            raise
+        self.closed = False
 
-        Args:
-            name: its name; ``""`` is the scope's own session.
-            ttl: seconds after its last use until the session is removed with everything in it; 0: never. Default: keep
-                its current TTL; one day for a new session.
-            limit_bytes: maximum number of bytes that it may hold; default: keep its current limit; none for a new one.
-            delete_consumed: delete each object as soon as its last consumer has finished. Default: keep the current
-                setting; in a new session, such objects stay until memory is short.
+    def raw(self) -> _core.Client:
+        """Return the client.
+
+        Raises:
+            StoreUnavailable: the session is closed.
         """
-        limits = queries.session_limits(self._raw(), self._scope, name, ttl, limit_bytes)
+        if self.closed:
+            raise StoreUnavailable("this store was closed by close(): connect again")
+        return self.client.raw
+
+    def open_another(
+        self, name: str, *, ttl: float | None, limit_bytes: int | None, delete_consumed: bool | None
+    ) -> Session:
+        """Open another session of this scope over the same connection; see ``Store.session``."""
+        limits = queries.session_limits(self.raw(), self.scope, name, ttl, limit_bytes)
         if delete_consumed is not None:
             delete_consumed = checked_boolean("delete_consumed", delete_consumed)
-        return self._open_session(name, limits, delete_consumed)
+        if self.closed or not self.client.acquire():
+            raise StoreUnavailable("this store was closed by close(): connect again")
+        return Session(self.client, self.address, self.scope, name, self.allow_pickle, limits, delete_consumed)
 
-    def sessions(self) -> list[SessionInfo]:
+    def all(self) -> list[SessionInfo]:
         """Return the sessions of this scope."""
-        return queries.sessions_of(self._raw(), self._scope)
+        return queries.sessions_of(self.raw(), self.scope)
 
-    def remove_session(self, name: str) -> None:
-        """Remove a session of this scope with all its objects and names. Values already read stay valid.
+    def number_of(self, name: str | None) -> int:
+        """Return the number of another session of this scope; of this one for None.
 
         Raises:
             ObjectNotFound: there is no such session.
         """
-        self._raw().remove_session(self._scope, checked_text("a session's name", name))
+        raw = self.raw()
+        return self.number if name is None else queries.session_number(raw, self.scope, name)
+
+    def remove(self, name: str) -> None:
+        """Remove a session of this scope.
+
+        Raises:
+            ObjectNotFound: there is no such session.
+        """
+        self.raw().remove_session(self.scope, checked_text("a session's name", name))
+
+    def close(self) -> None:
+        """Tell the daemon that this user is done with the session. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self.client.release((self.scope, self.name))
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At interpreter exit, module globals may be gone already; the process's exit tells the daemon anyway.
+        if getattr(self, "closed", True) is False and not _finalizing():
+            with suppress(EntrepotError):
+                self.close()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from typing import Any
 
 from entrepot import _core
 from entrepot._codecs import blob, inline_bytes
-from entrepot._collections import metadata
 from entrepot.codec import (
     COPY_MODES,
     AllowPickle,
     CodecRegistry,
+    CodecSpec,
     CopyMode,
     Decoder,
     default_registry,
@@ -19,17 +21,28 @@ from entrepot.codec import (
 )
 from entrepot.ids import ObjectID
 
-_registry: CodecRegistry | None = None
+_lock = threading.Lock()
+_specs: list[CodecSpec] = [*blob.SPECS]  # guarded by _lock
+_registry: CodecRegistry | None = None  # set under _lock
 _ON_WRITE = COPY_MODES.index("on_write")
+
+
+def add_codecs(specs: Iterable[CodecSpec]) -> None:
+    """Add codecs of this package that are above this module, when the module that names them is imported."""
+    with _lock:
+        _specs.extend(specs)
+        if _registry is not None:
+            _registry.register(_specs)
 
 
 def codec_registry() -> CodecRegistry:
     """Return the codecs of this process: built-in ones, those from entry points, and those of blobs and collections."""
     global _registry
     if _registry is None:
-        registry = default_registry()
-        registry.register([*blob.SPECS, *metadata.SPECS])
-        _registry = registry
+        with _lock:
+            registry = default_registry()
+            registry.register(_specs)
+            _registry = registry
     return _registry
 
 

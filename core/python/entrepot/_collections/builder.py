@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from entrepot._client.arguments import NAME_MAX_BYTES, checked_name, timeout_seconds
 from entrepot._client.locality import LocalitySet, pack_attributes
 from entrepot._codecs.encoding import codec_registry
-from entrepot._codecs.tree import inlined_bytes, is_tree_of
 from entrepot._collections.collection import Collection
 from entrepot._collections.members import common_traits, delete_all, object_ids, put_contents
 from entrepot._collections.metadata import (
@@ -37,15 +36,16 @@ from entrepot._collections.metadata import (
     parse_contents,
     parse_member_meta,
 )
+from entrepot._collections.plugins import collection_plugin
+from entrepot._tree import inlined_bytes, is_tree_of
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
-from entrepot.collection_plugins import collection_plugin
 from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound, StoreFull, Timeout
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
     from entrepot._client.locality import Reading
     from entrepot._client.locality_sets import LocalitySetOrName
-    from entrepot._client.store import Store
+    from entrepot._collections.store_access import CollectionStore
 
 _MAX_SHOWN = 10  # maximum number of indexes listed in a message
 _SEAL_ATTEMPTS = 5  # sealing is retried if members are replaced meanwhile
@@ -61,7 +61,7 @@ class CollectionBuilder:
 
     def __init__(
         self,
-        store: Store,
+        store: CollectionStore,
         name: str,
         producer: str | None,
         requested_set: LocalitySetOrName | None = None,

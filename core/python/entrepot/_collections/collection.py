@@ -9,14 +9,14 @@ from entrepot._client.arguments import copy_mode_number
 from entrepot._codecs.encoding import decode_object
 from entrepot._collections import prefetcher
 from entrepot._collections.metadata import Contents, ValueTraits, collection_key
+from entrepot._collections.plugins import collection_plugin
 from entrepot.codec import CopyMode, inlined_bytes
-from entrepot.collection_plugins import collection_plugin
 from entrepot.errors import CorruptData, InvalidArgument, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
     from entrepot import _core
-    from entrepot._client.store import Store
+    from entrepot._collections.store_access import CollectionStore
 
 DEFAULT_PREFETCH = 2
 # Prefetched members are pinned, and pinned objects cannot be evicted, so use only this fraction of the capacity.
@@ -33,7 +33,7 @@ class Collection:
 
     def __init__(
         self,
-        store: Store,
+        store: CollectionStore,
         contents: Contents,
         *,
         positions: range | None = None,
@@ -351,7 +351,7 @@ class Collection:
 
 
 def resolve_reference(
-    store: Store,
+    store: CollectionStore,
     oid: ObjectID,
     name: str,
     digest: bytes,
@@ -393,7 +393,7 @@ def resolve_reference(
 
 
 def _unpickled(
-    store: Store, oid: ObjectID, name: str, digest: bytes, positions: tuple[int, int, int], copy: CopyMode
+    store: CollectionStore, oid: ObjectID, name: str, digest: bytes, positions: tuple[int, int, int], copy: CopyMode
 ) -> Collection:
     return resolve_reference(store, oid, name, digest, positions, copy=copy)
 

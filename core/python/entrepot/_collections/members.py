@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot._client.queries import iter_objects
 from entrepot._codecs.encoding import codec_registry
-from entrepot._codecs.tree import is_tree_of
 from entrepot._collections.metadata import (
     COLLECTION_CODEC,
     TENSOR,
@@ -17,18 +16,19 @@ from entrepot._collections.metadata import (
     contents_node,
     parse_contents,
 )
+from entrepot._tree import is_tree_of
 from entrepot.codec import Decoder, Encoder, pack_tree, unpack_tree
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, UnsupportedType
 
 if TYPE_CHECKING:
     from entrepot import _core
-    from entrepot._client.store import Store
+    from entrepot._collections.store_access import CollectionStore
     from entrepot.ids import ObjectID
 
 _DELETE_BATCH = 10_000
 
 
-def put_contents(store: Store, oid: ObjectID, contents: Contents, name: str, replace: bool = False) -> bool:
+def put_contents(store: CollectionStore, oid: ObjectID, contents: Contents, name: str, replace: bool = False) -> bool:
     """Seal the object that lists the members; return whether an identical one already existed.
 
     Raises:

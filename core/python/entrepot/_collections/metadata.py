@@ -15,14 +15,22 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from entrepot._codecs.byte_storage import load_bytes, store_bytes
-from entrepot.codec import Codec, CodecSpec, Decoder, Encoder, Node, pack_tree
-from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType
+from entrepot._codecs.encoding import add_codecs
+from entrepot.codec import CodecSpec, Decoder, Encoder, Node, pack_tree
+from entrepot.errors import CorruptData
 from entrepot.ids import ID_BYTES, ObjectID
 
 MEMBER_CODEC = "entrepot.member"
 COLLECTION_CODEC = "entrepot.collection"
 REFERENCE_CODEC = "entrepot.collection_reference"
 VERSION = 1
+_CODECS = "entrepot._collections.codecs"
+SPECS = [
+    CodecSpec(REFERENCE_CODEC, f"{_CODECS}:ReferenceCodec", ("entrepot._collections.collection:Collection",)),
+    CodecSpec(COLLECTION_CODEC, f"{_CODECS}:CollectionCodec"),
+    CodecSpec(MEMBER_CODEC, f"{_CODECS}:MemberCodec"),
+]
+add_codecs(SPECS)
 
 TABLE, TENSOR, VALUE = "table", "tensor", "value"
 KINDS = (TABLE, TENSOR, VALUE)
@@ -152,11 +160,14 @@ def parse_member_meta(node: Node) -> MemberMeta:
     Raises:
         CorruptData: the node is not a member's.
     """
-    params = _params(node, MEMBER_CODEC)
+    params = checked_params(node, MEMBER_CODEC)
     if len(node.children) != 1:
         raise CorruptData("a member of a collection has no value")
     return MemberMeta(
-        _text(params, "collection"), _number(params, "index"), _text(params, "writer"), _traits(params.get("traits"))
+        text_param(params, "collection"),
+        _number(params, "index"),
+        text_param(params, "writer"),
+        _traits(params.get("traits")),
     )
 
 
@@ -173,7 +184,7 @@ def parse_contents(node: Node, decoder: Decoder) -> Contents:
     Raises:
         CorruptData: it is inconsistent.
     """
-    params = _params(node, COLLECTION_CODEC)
+    params = checked_params(node, COLLECTION_CODEC)
     traits = _traits(params.get("traits"))
     count = _number(params, "count")
     index = load_bytes(node, decoder, params.get("index"))
@@ -182,9 +193,9 @@ def parse_contents(node: Node, decoder: Decoder) -> Contents:
     if count > MAX_MEMBERS or len(view) != expected_bytes:
         raise CorruptData(f"a collection of {count} members has an index of {len(view)} bytes, not {expected_bytes}")
     return Contents(
-        _text(params, "name"),
-        _text(params, "scope"),
-        _text(params, "session"),
+        text_param(params, "name"),
+        text_param(params, "scope"),
+        text_param(params, "session"),
         count,
         _number(params, "nbytes"),
         traits,
@@ -202,92 +213,11 @@ def summarize(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | 
         meta = parse_member_meta(root)
         return root.children[0].codec, None, {"name": meta.collection, "index": meta.index}
     if root.codec == COLLECTION_CODEC:
-        params = _params(root, COLLECTION_CODEC)
+        params = checked_params(root, COLLECTION_CODEC)
         traits = _traits(params.get("traits"))
         numbers = {"members": _number(params, "count"), "nbytes": _number(params, "nbytes"), "rows": traits.rows}
-        return root.codec, {"name": _text(params, "name"), **numbers, "type": traits.type}, None
+        return root.codec, {"name": text_param(params, "name"), **numbers, "type": traits.type}, None
     return root.codec, None, None
-
-
-class MemberCodec(Codec):
-    """A collection's member: decodes to its value; the metadata is for the collection only."""
-
-    name = MEMBER_CODEC
-    version = VERSION
-
-    def encode(self, value: Any, encoder: Encoder) -> Node:
-        raise UnsupportedType("put members with the builder that Store.collection returns")
-
-    def decode(self, node: Node, decoder: Decoder) -> Any:
-        parse_member_meta(node)
-        return decoder.decode(node.children[0])
-
-
-class CollectionCodec(Codec):
-    """A sealed collection."""
-
-    name = COLLECTION_CODEC
-    version = VERSION
-
-    def encode(self, value: Any, encoder: Encoder) -> Node:
-        raise UnsupportedType("seal collections with the builder that Store.collection returns")
-
-    def decode(self, node: Node, decoder: Decoder) -> Any:
-        from entrepot._collections.collection import Collection
-
-        return Collection(_store_of(decoder), parse_contents(node, decoder), copy=decoder.copy)
-
-
-class ReferenceCodec(Codec):
-    """A collection put as a value: decodes to that collection, not to a copy of it."""
-
-    name = REFERENCE_CODEC
-    version = VERSION
-
-    def encode(self, value: Any, encoder: Encoder) -> Node:
-        from entrepot._collections.collection import Collection
-
-        if not isinstance(value, Collection):
-            raise UnsupportedType(f"the collection codec expects an entrepot.Collection, not a {type(value)}")
-        params: dict[str, Any] = {"id": value.id.binary, "name": value.name, "digest": value.digest}
-        if value.positions != range(value.count_sealed):
-            positions = value.positions
-            params["positions"] = [positions.start, len(positions), positions.step]
-        return Node(self.name, self.version, params)
-
-    def decode(self, node: Node, decoder: Decoder) -> Any:
-        from entrepot._collections.collection import resolve_reference
-
-        params = _params(node, REFERENCE_CODEC)
-        raw, digest, raw_positions = params.get("id"), params.get("digest"), params.get("positions")
-        if not isinstance(raw, bytes) or len(raw) != ID_BYTES or not isinstance(digest, bytes):
-            raise CorruptData("a reference to a collection has no ID or no digest")
-        positions = None
-        if raw_positions is not None:
-            if (
-                not isinstance(raw_positions, list)
-                or len(raw_positions) != 3
-                or not all(type(number) is int for number in raw_positions)
-            ):
-                raise CorruptData("a reference to a slice of a collection does not specify its members")
-            positions = (raw_positions[0], raw_positions[1], raw_positions[2])
-        return resolve_reference(
-            _store_of(decoder), ObjectID(raw), _text(params, "name"), digest, positions, copy=decoder.copy
-        )
-
-
-_here = __name__
-SPECS = [
-    CodecSpec(REFERENCE_CODEC, f"{_here}:ReferenceCodec", ("entrepot._collections.collection:Collection",)),
-    CodecSpec(COLLECTION_CODEC, f"{_here}:CollectionCodec"),
-    CodecSpec(MEMBER_CODEC, f"{_here}:MemberCodec"),
-]
-
-
-def _store_of(decoder: Decoder) -> Any:
-    if decoder.store is None:
-        raise InvalidArgument("a collection can only be read through a store: use Store.get")
-    return decoder.store
 
 
 def _contents_params(contents: Contents) -> dict[str, Any]:
@@ -320,16 +250,16 @@ def _traits(raw: Any) -> ValueTraits:
         shape = tuple(shape)
     if schema is not None and not isinstance(schema, bytes):
         raise CorruptData("the schema of a collection is not an Arrow message")
-    return ValueTraits(_text(raw, "type"), raw["kind"], _text(raw, "layout"), rows, shape, schema)
+    return ValueTraits(text_param(raw, "type"), raw["kind"], text_param(raw, "layout"), rows, shape, schema)
 
 
-def _params(node: Node, codec: str) -> dict[str, Any]:
+def checked_params(node: Node, codec: str) -> dict[str, Any]:
     if node.codec != codec or not isinstance(node.params, dict):
         raise CorruptData(f"expected a {codec} node, but got {node.codec}")
     return node.params
 
 
-def _text(params: dict[str, Any], key: str) -> str:
+def text_param(params: dict[str, Any], key: str) -> str:
     value = params.get(key)
     if not isinstance(value, str):
         raise CorruptData(f"a collection's metadata has no string {key!r}")

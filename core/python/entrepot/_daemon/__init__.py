@@ -1,1 +1,1 @@
-"""The daemon as seen from outside: settings, start, processes, Kubernetes environment, cleanup."""
+"""The daemon as seen from outside: settings, start, processes, Kubernetes environment."""

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from entrepot import _core
-from entrepot._checkpoints.store_methods import apply_durable_config
+from entrepot._client.session import Session
 from entrepot._client.shared_client import SharedClient
-from entrepot._client.store import Store
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, resolve, socket_path
+from entrepot._store.store import Store
 from entrepot.codec import AllowPickle
 from entrepot.durable import Durable, requested_durable
 from entrepot.errors import StoreUnavailable
@@ -80,14 +80,10 @@ def connect(
         address, session=session, scope=scope, allow_pickle=allow_pickle, pickled_classes=pickled_classes
     )
     requested = requested_durable(durable, settings.durable, settings.durable_mode)
-    store = _open_store(_running_client(settings), settings)
-    if durable is False:
-        return store
-    if requested is None:
-        return apply_durable_config(store)
-    from entrepot._checkpoints.durable_store import DurableStore
-
-    return DurableStore.wrap(store, requested, declare=True)
+    session_opened = _open_session(_running_client(settings), settings)
+    return Store._open(  # pyright: ignore[reportPrivateUsage]
+        session_opened, connect, False if durable is False else requested
+    )
 
 
 connect.__module__ = "entrepot"  # pickled stores name it by its public path, which does not change
@@ -112,19 +108,17 @@ def _running_client(settings: Settings) -> SharedClient:
     return _acquire_client(settings.address, start)
 
 
-def _open_store(client: SharedClient, settings: Settings) -> Store:
+def _open_session(client: SharedClient, settings: Settings) -> Session:
     allow: AllowPickle | None = settings.allow_pickle
-    if allow is None:
-        allow = not client.raw.shared_between_users
-    if allow and settings.pickled_classes is not None:
-        allow = settings.pickled_classes
     try:
-        return Store._open(  # pyright: ignore[reportPrivateUsage]
-            client, settings.address, settings.scope, settings.session, allow
-        )
+        if allow is None:
+            allow = not client.raw.shared_between_users
     except BaseException:
         client.release(None)
         raise
+    if allow and settings.pickled_classes is not None:
+        allow = settings.pickled_classes
+    return Session(client, settings.address, settings.scope, settings.session, allow)
 
 
 def _acquire_client(address: str, start: Callable[[], object] | None) -> SharedClient:

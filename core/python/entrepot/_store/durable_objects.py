@@ -1,132 +1,82 @@
-"""Durable stores: a ``Store`` whose session is also kept at a URL, through a tier provided by another package."""
+"""Objects that are also kept at a URL, through a tier provided by another package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal
 
-from entrepot._checkpoints.store_methods import checkpoint_function
+from entrepot import _core
+from entrepot._checkpoints.backend import DurableBackend
+from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._client.arguments import AnyID, to_id
 from entrepot._client.info import PutResult
-from entrepot._client.store import Store
+from entrepot._client.session import Session
 from entrepot._collections.members import members_of
+from entrepot._store.objects import AnyStore, DirectObjects, ObjectAccess, to_item
 from entrepot.codec import CopyMode
 from entrepot.durable import DECLARATION_KEY, Durable, durable_config
 from entrepot.errors import EntrepotError, ObjectExists, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
 
-if TYPE_CHECKING:
-    from entrepot import _core
 
+class DurableObjects(ObjectAccess):
+    """Writes what is put to a durable tier too, and restores from there what the store lacks.
 
-class DurableBackend(Protocol):
-    """Storage for objects outside the store; implemented by ``entrepot_checkpoints.durable_tier``."""
+    Args:
+        direct: the objects in the store itself.
+        durable: the session's declaration.
+        backend: the tier that it names.
 
-    def save(self, store: Store, oid: ObjectID) -> None:
-        """Write an object; return once it is there."""
+    All attributes are set once.
+    """
 
-    def save_later(self, store: Store, oid: ObjectID) -> None:
-        """Write an object in the background."""
+    def __init__(self, direct: DirectObjects, durable: Durable, backend: DurableBackend) -> None:
+        self._direct = direct
+        self._durable = durable
+        self._backend = backend
 
-    def flush(self, timeout: float | None) -> None:
-        """Wait until all pending writes are done; raise the error of one that failed."""
-
-    def contains(self, oid: ObjectID) -> bool:
-        """Return whether the object is there."""
-        ...
-
-    def recall(self, store: Store, oid: ObjectID, life: tuple[str, int] | None) -> bool:
-        """Restore it to the store; return whether it was there. A given life (instance, generation) must match."""
-        ...
-
-    def delete(self, oid: ObjectID) -> bool:
-        """Remove it; return whether it was there."""
-        ...
-
-    def bind(self, store: Store, name: str, oid: ObjectID) -> None:
-        """Record what a name is bound to."""
-
-    def unbind(self, store: Store, name: str) -> bool:
-        """Remove a name; return whether it was there."""
-        ...
-
-    def lookup(self, store: Store, name: str) -> ObjectID | None:
-        """Return the ID that a name is bound to in the tier; None: it has no such name."""
-        ...
-
-
-class DurableStore(Store):
-    """A :class:`Store` that also writes what is put to a URL, and restores from there what the store lacks."""
-
-    _durable: Durable
-    _backend: DurableBackend
-
-    @classmethod
-    def wrap(cls, store: Store, durable: Durable, *, declare: bool) -> DurableStore:
-        """Make a durable store out of one that was just opened.
-
-        Args:
-            store: is closed; the new store inherits its connection.
-            durable: the session's declaration.
-            declare: whether to record the declaration in the session, for other processes.
-        """
-        durable_store = cls.__new__(cls)
-        durable_store.__dict__.update(store.__dict__)
-        store._closed = True
-        durable_store._durable = durable
-        try:
-            durable_store._backend = checkpoint_function("tier")(durable)
-            if (
-                declare
-                and durable_config(durable_store._client, durable_store._scope, durable_store._session) != durable
-            ):
-                item = durable_store._item(
-                    durable.to_bytes(), durable_store.derive(DECLARATION_KEY), False, DECLARATION_KEY, True
-                )
-                Store._put_item(durable_store, item)
-        except BaseException:
-            Store.close(durable_store)
-            raise
-        return durable_store
+    @property
+    def durable(self) -> Durable | None:
+        return self._durable
 
     # --- writing
 
-    def put_many(self, values: Iterable[Any], *, ids: Sequence[AnyID] | None = None) -> list[ObjectID]:
-        oids = super().put_many(values, ids=ids)
-        for oid in oids:
-            self._write_if_covered(oid, "")
-        return oids
-
-    def _put_item(self, item: _core.Item) -> tuple[int, int, bool]:
-        result = super()._put_item(item)
-        self._write_if_covered(ObjectID(item[0]), item[4])
+    def put_item(self, store: AnyStore, item: _core.Item) -> tuple[int, int, bool]:
+        result = self._direct.put_item(store, item)
+        self._write_if_covered(store, ObjectID(item[0]), item[4])
         return result
 
-    def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> PutResult:
-        result = super()._seal_blob(raw, oid, fresh, name, tree)
-        self._write_if_covered(oid, name)
+    def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
+        self._direct.put_items(store, items)
+        for item in items:
+            self._write_if_covered(store, ObjectID(item[0]), "")
+
+    def seal_blob(
+        self, store: AnyStore, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes
+    ) -> PutResult:
+        result = self._direct.seal_blob(store, raw, oid, fresh, name, tree)
+        self._write_if_covered(store, oid, name)
         return result
 
-    def set_name(self, name: str, oid: AnyID, *, replace: bool = False) -> None:
-        super().set_name(name, oid, replace=replace)
-        self._write_if_covered(to_id(oid), name)
+    def set_name(self, store: AnyStore, name: str, oid: AnyID, replace: bool) -> None:
+        self._direct.set_name(store, name, oid, replace)
+        self._write_if_covered(store, to_id(oid), name)
 
-    def make_durable(self, oid: AnyID) -> None:
-        self._write_durably(to_id(oid), "")
+    def make_durable(self, store: AnyStore, oid: AnyID) -> None:
+        self._write_durably(store, to_id(oid), "")
 
-    def _write_if_covered(self, oid: ObjectID, name: str) -> None:
+    def _write_if_covered(self, store: AnyStore, oid: ObjectID, name: str) -> None:
         if self._durable.covers(name):
-            self._write_durably(oid, name)
+            self._write_durably(store, oid, name)
 
-    def _write_durably(self, oid: ObjectID, name: str) -> None:
+    def _write_durably(self, store: AnyStore, oid: ObjectID, name: str) -> None:
         try:
             if self._durable.mode == "behind":
-                self._backend.save_later(self, oid)
+                self._backend.save_later(store, oid)
             else:
-                self._backend.save(self, oid)
+                self._backend.save(store, oid)
             if name:
-                self._backend.bind(self, name, oid)
+                self._backend.bind(store, name, oid)
         except EntrepotError as error:
             raise type(error)(
                 f"object {oid} is in the store, but could not be made durable at {self._durable.url}: {error}"
@@ -134,109 +84,90 @@ class DurableStore(Store):
 
     # --- reading
 
-    def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
+    def get_versioned(self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode) -> tuple[Any, int]:
         try:
-            return super().get_versioned(oid, copy=copy)
+            return self._direct.get_versioned(store, oid, copy=copy)
         except (ObjectNotFound, ObjectLost):
-            if not self.recall(oid) and not timeout and timeout is not None:
+            if not self.recall(store, oid, None) and not timeout and timeout is not None:
                 raise
-        return super().get_versioned(oid, timeout=timeout, copy=copy)
+        return self._direct.get_versioned(store, oid, timeout, copy)
 
-    def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
-        oids = list(oids)
+    def get_many(self, store: AnyStore, oids: list[AnyID], timeout: float | None, copy: CopyMode) -> list[Any]:
         try:
-            return super().get_many(oids, copy=copy)
+            return self._direct.get_many(store, oids, copy=copy)
         except (ObjectNotFound, ObjectLost):
             for oid in oids:
-                if not super().exists(oid):
-                    self.recall(oid)
-        return super().get_many(oids, timeout=timeout, copy=copy)
+                if not self._direct.exists(oid):
+                    self.recall(store, oid, None)
+        return self._direct.get_many(store, oids, timeout, copy)
 
-    def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
+    def resolve(self, store: AnyStore, name: str, timeout: float | None) -> ObjectID:
         try:
-            return super().resolve(name)
+            return self._direct.resolve(store, name)
         except ObjectNotFound:
-            oid = self._backend.lookup(self, name)
-            if oid is not None and (super().exists(oid) or self.recall(oid)):
+            oid = self._backend.lookup(store, name)
+            if oid is not None and (self._direct.exists(oid) or self.recall(store, oid, None)):
                 with suppress(ObjectExists):  # bound by someone else in the meantime: the current binding counts
-                    Store.set_name(self, name, oid)
+                    self._direct.set_name(store, name, oid)
             elif timeout == 0:
                 raise
-        return super().resolve(name, timeout=timeout)
+        return self._direct.resolve(store, name, timeout)
 
     def exists(self, oid: AnyID) -> bool:
-        return super().exists(oid) or self._backend.contains(to_id(oid))
+        return self._direct.exists(oid) or self._backend.contains(to_id(oid))
 
-    def generation_of(self, oid: AnyID) -> int:
+    def generation_of(self, store: AnyStore, oid: AnyID) -> int:
         try:
-            return super().generation_of(oid)
+            return self._direct.generation_of(store, oid)
         except ObjectNotFound:
-            if not self.recall(oid):
+            if not self.recall(store, oid, None):
                 raise
-        return super().generation_of(oid)
+        return self._direct.generation_of(store, oid)
 
-    def recall(self, oid: AnyID, *, life: tuple[str, int] | None = None) -> bool:
-        return self._backend.recall(self, to_id(oid), life)
+    def recall(self, store: AnyStore, oid: AnyID, life: tuple[str, int] | None) -> bool:
+        return self._backend.recall(store, to_id(oid), life)
 
     # --- deleting
 
-    def delete(self, oid: AnyID, *, members: bool = True) -> bool:
-        member_ids = members_of(self._raw(), to_id(oid).binary) if members else []
-        existed = super().delete(oid, members=members)
+    def delete(self, oid: AnyID, members: bool) -> bool:
+        member_ids = members_of(self._direct.session.raw(), to_id(oid).binary) if members else []
+        existed = self._direct.delete(oid, members)
         existed = self._backend.delete(to_id(oid)) or existed
         for member_id in member_ids:
             self._backend.delete(ObjectID(member_id))
         return existed
 
-    def unset_name(self, name: str) -> None:
-        existed = self._backend.unbind(self, name)
+    def unset_name(self, store: AnyStore, name: str) -> None:
+        existed = self._backend.unbind(store, name)
         try:
-            super().unset_name(name)
+            self._direct.unset_name(store, name)
         except ObjectNotFound:
             if not existed:
                 raise
 
-    # --- the store
-
-    def session(
-        self,
-        name: str,
-        *,
-        ttl: float | None = None,
-        limit_bytes: int | None = None,
-        delete_consumed: bool | None = None,
-    ) -> Store:
-        opened = super().session(name, ttl=ttl, limit_bytes=limit_bytes, delete_consumed=delete_consumed)
-        if isinstance(opened, DurableStore):
-            return opened  # it has a declaration of its own
-        return DurableStore.wrap(opened, self._durable, declare=True)
-
-    @property
-    def durable(self) -> Durable | None:
-        return self._durable
-
-    def flush_durable(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None) -> None:
         self._backend.flush(timeout)
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        try:
-            self._backend.flush(None)
-        finally:
-            super().close()
 
-    def __reduce__(self) -> Any:
-        from functools import partial
+def access_to(
+    session: Session, requested: Durable | Literal[False] | None, inherited: Durable | None = None
+) -> ObjectAccess:
+    """Return the access to the objects of a newly opened session, as it is declared or is now to be declared.
 
-        from entrepot._client.connection import connect
-
-        reconnect = partial(
-            connect,
-            self._address,
-            session=self._session,
-            scope=self._scope,
-            durable=self._durable,
-            **self._pickle_arguments(),
-        )
-        return (reconnect, ())
+    Args:
+        session: the session.
+        requested: a declaration to record for all processes; False: not durable here; None: as it was declared.
+        inherited: the declaration to record if there is none and none is requested.
+    """
+    direct = DirectObjects(session)
+    if requested is False:
+        return direct
+    recorded = durable_config(session.client, session.scope, session.name) if requested is None else None
+    durable = requested or recorded or inherited
+    if durable is None:
+        return direct
+    backend: DurableBackend = checkpoint_function("tier")(durable)
+    if recorded is None and durable_config(session.client, session.scope, session.name) != durable:
+        oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
+        direct.put_item(None, to_item(session, durable.to_bytes(), oid, False, DECLARATION_KEY, True))
+    return DurableObjects(direct, durable, backend)

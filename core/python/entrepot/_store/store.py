@@ -1,34 +1,50 @@
-"""The ``Store`` class: the Python interface to a store."""
+"""The ``Store`` class: the Python interface to a store, put together from parts that each own their state.
+
+Store ── Session           the connection, the session's handle, whether it is open
+  ├───── ObjectAccess      its objects: DirectObjects, or DurableObjects around them
+  ├───── LocalitySets      how they are used
+  ├───── Residency         where they are
+  └───── Opener            how another store is opened, for pickling; injected, as it is above this module
+"""
 
 from __future__ import annotations
 
 import builtins
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 from entrepot import _core
-from entrepot._checkpoints.store_methods import CheckpointMethods, apply_durable_config
+from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._client import arguments, queries
-from entrepot._client.arguments import AnyID, checked_name, copy_mode_number, new_id, new_ids, timeout_seconds, to_id
-from entrepot._client.info import ObjectInfo, PutResult
-from entrepot._client.locality_sets import LocalitySetMethods, LocalitySetOrName
-from entrepot._client.memory import MemoryMethods
-from entrepot._client.sessions import SessionMethods
+from entrepot._client.arguments import AnyID, checked_name, new_id, new_ids, timeout_seconds, to_id
+from entrepot._client.info import ObjectInfo, PutResult, SessionInfo
+from entrepot._client.locality import Durability, Lifetime, LocalitySet, Operation, Policy, Reading, Writing
+from entrepot._client.locality_sets import LocalitySetOrName, LocalitySets
+from entrepot._client.pins import Pin, Residency
+from entrepot._client.session import Session
 from entrepot._client.shared_client import SharedClient
 from entrepot._codecs.blob import BlobWriter, blob_tree
-from entrepot._codecs.encoding import decode_object, encode_item
-from entrepot._collections.store_methods import CollectionMethods, delete_object
-from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, inlined_bytes
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable
+from entrepot._store import object_info, objects
+from entrepot._store.durable_objects import access_to
+from entrepot._store.objects import ObjectAccess, to_item
+from entrepot.codec import COPY_MODES, AllowPickle, CopyMode
+from entrepot.durable import Durable
+from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
-PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory that is still being provisioned
+if TYPE_CHECKING:
+    from entrepot._collections.builder import CollectionBuilder
+
+_MAX_ATTEMPTS = 64  # attempts to resolve a name that is rebound faster than its object can be read
+
+Opener = Callable[..., "Store"]
+"""Opens a store; takes the arguments of :func:`entrepot.connect`, which it is. Pickled stores name it."""
 
 
-class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods, LocalitySetMethods):
+class Store:
     """Connection to a store, seen from one session of one scope. Thread-safe; a context manager that closes it.
 
     Created by :func:`entrepot.connect`. Keeps working after ``os.fork`` and in ``multiprocessing`` children, which pin
@@ -40,35 +56,41 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     def __init__(self) -> None:
         raise InvalidArgument("create a Store with entrepot.connect()")
 
-    _client: SharedClient
+    # All set by _open, and never again, except that close() replaces _get_small.
+    _session: Session
+    _objects: ObjectAccess
+    _locality_sets: LocalitySets
+    _residency: Residency
+    _opener: Opener
     _get_small: Callable[[bytes], bytes | None]
-    _address: str
-    _scope: str
-    _session: str
-    _session_number: int
-    _allow_pickle: AllowPickle
-    _closed: bool
 
     @classmethod
     def _open(
         cls,
-        client: SharedClient,
-        address: str,
-        scope: str,
-        session: str,
-        allow_pickle: AllowPickle,
-        limits: tuple[int, int, int] | None = None,
-        delete_consumed: bool | None = None,
+        session: Session,
+        opener: Opener,
+        durable: Durable | Literal[False] | None,
+        *,
+        inherited: Durable | None = None,
     ) -> Store:
+        """Return a store for a session that was just opened, and that it will close.
+
+        Args:
+            session: the session.
+            opener: opens this store again, from its pickle.
+            durable, inherited: as for :func:`access_to`.
+        """
         store = cls.__new__(cls)
-        store._client = client
-        store._get_small = client.raw.get_small
-        store._address = address
-        store._scope = scope
         store._session = session
-        store._allow_pickle = allow_pickle
-        store._session_number = client.raw.open_session(scope, session, limits, delete_consumed)
-        store._closed = False
+        store._opener = opener
+        store._get_small = session.client.raw.get_small
+        store._locality_sets = LocalitySets(session)
+        store._residency = Residency(session)
+        try:
+            store._objects = access_to(session, durable, inherited)
+        except BaseException:
+            session.close()
+            raise
         return store
 
     # --- values
@@ -140,9 +162,8 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         """
         values = list(values)
         pairs = new_ids(ids, len(values))
-        items = [self._item(value, *pair) for value, pair in zip(values, pairs, strict=True)]
-        if items:
-            self._raw().put(items, PUT_WAIT_SECONDS)
+        items = [to_item(self._session, value, *pair) for value, pair in zip(values, pairs, strict=True)]
+        self._objects.put_items(self, items)
         return [oid for oid, _ in pairs]
 
     def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
@@ -168,46 +189,19 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
             UnsupportedType: it was pickled, and pickling is disabled here.
             StoreUnavailable: the daemon cannot be reached.
         """
-        if (
-            type(oid) is ObjectID
-            and copy in COPY_MODES
-            and (timeout == 0 or timeout_seconds(timeout))
-            and not self._closed
-        ):
+        if type(oid) is ObjectID and copy in COPY_MODES and (timeout == 0 or timeout_seconds(timeout)):
             small = self._get_small(oid._binary)  # inline bytes: the same in every copy mode, no daemon involved
             if small is not None:
                 return small
-        return self.get_versioned(oid, timeout=timeout, copy=copy)[0]
+        return self._objects.get_versioned(self, oid, timeout, copy)[0]
 
     def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
         """Return the value of an object and the generation of exactly that value; otherwise as ``get``."""
-        mode, raw, binary_id = copy_mode_number(copy), self._raw(), to_id(oid).binary
-        try:
-            pinned_object = raw.get(binary_id, timeout_seconds(timeout))
-        except ObjectNotFound:
-            raw.refuse_lost([binary_id])
-            raise
-        return decode_object(
-            pinned_object, copy, mode, allow_pickle=self._allow_pickle, store=self
-        ), pinned_object.generation
+        return self._objects.get_versioned(self, oid, timeout, copy)
 
     def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
         """Return the values of several objects, in at most one round trip; otherwise as ``get``."""
-        mode = copy_mode_number(copy)
-        wait, raw = timeout_seconds(timeout), self._raw()
-        ids = [to_id(oid).binary for oid in oids]
-        values: builtins.list[Any] = raw.get_small_many(ids)
-        remaining = [index for index, value in enumerate(values) if value is None]
-        if remaining:
-            missing = [ids[index] for index in remaining]
-            try:
-                pinned_objects = raw.get_many(missing, wait)
-            except ObjectNotFound:
-                raw.refuse_lost(missing)
-                raise
-            for index, pinned_object in zip(remaining, pinned_objects, strict=True):
-                values[index] = decode_object(pinned_object, copy, mode, allow_pickle=self._allow_pickle, store=self)
-        return values
+        return self._objects.get_many(self, list(oids), timeout, copy)
 
     def create(
         self, nbytes: SupportsIndex, *, metadata: bytes = b"", id: AnyID | None = None, name: str | None = None
@@ -236,13 +230,14 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         oid, fresh = new_id(id)
         bound_name = checked_name(name) if name is not None else ""
         tree = blob_tree(bytes(metadata))
-        return BlobWriter(self._seal_blob, self._raw().create(length, PUT_WAIT_SECONDS), oid, fresh, tree, bound_name)
+        raw = self._session.raw().create(length, objects.PUT_WAIT_SECONDS)
+        return BlobWriter(self._seal_blob, raw, oid, fresh, tree, bound_name)
 
     # --- objects
 
     def exists(self, oid: AnyID) -> bool:
         """Return whether an object with this ID is sealed."""
-        return self._raw().generation_of(to_id(oid).binary) is not None
+        return self._objects.exists(oid)
 
     def generation_of(self, oid: AnyID) -> int:
         """Return the generation of an object, in most cases without asking the daemon.
@@ -250,9 +245,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         Raises:
             ObjectNotFound: the object is not sealed here.
         """
-        if (generation := self._raw().generation_of(to_id(oid).binary)) is None:
-            raise ObjectNotFound(f"no object {to_id(oid)} is sealed in the store at {self._address}")
-        return generation
+        return self._objects.generation_of(self, oid)
 
     def delete(self, oid: AnyID, *, members: bool = True) -> bool:
         """Delete an object; return whether it existed. Its memory is freed when the last reader releases it.
@@ -261,7 +254,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
             oid: the object's ID.
             members: if the object is a collection, also delete its members.
         """
-        return delete_object(self._raw(), to_id(oid).binary, arguments.checked_boolean("members", members))
+        return self._objects.delete(oid, members)
 
     def info(self, oid: AnyID) -> ObjectInfo:
         """Return an object's metadata.
@@ -269,9 +262,9 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         Raises:
             ObjectNotFound: the object is not sealed here.
         """
-        raw, object_id = self._raw(), to_id(oid)
+        raw, object_id = self._session.raw(), to_id(oid)
         try:
-            return queries.info_of(raw, object_id)
+            return object_info.info_of(raw, object_id)
         except ObjectNotFound:
             raw.refuse_lost([object_id.binary])
             raise
@@ -286,13 +279,387 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         Raises:
             ObjectNotFound: there is no such session.
         """
-        raw = self._raw()
-        number = self._session_number if session is None else queries.session_number(raw, self._scope, session)
-        return queries.list_objects(raw, number, arguments.checked_text("the pattern of a list", pattern))
+        number = self._session.number_of(session)
+        return object_info.list_objects(
+            self._session.raw(), number, arguments.checked_text("the pattern of a list", pattern)
+        )
 
     def derive(self, key: str) -> ObjectID:
         """Return the ID derived from a key in this session; always the same, so a retry writes the same object."""
-        return ObjectID.derive(self._scope, self._session, key)
+        return ObjectID.derive(self._session.scope, self._session.name, key)
+
+    def collection(
+        self,
+        name: str,
+        *,
+        producer: str | None = None,
+        locality_set: LocalitySetOrName | None = None,
+        reading: Reading | None = None,
+    ) -> CollectionBuilder:
+        """Return a builder for the collection of this name in this session, to put members and to seal it.
+
+        This creates nothing yet; every process that asks for the same name in the same session builds the same
+        collection. Once sealed, it is read with ``get_by_name``.
+
+        Args:
+            name: its name within this session.
+            producer: identifies who appends, such as a task's name: a rerun with the same producer finds what it
+                appended before. Concurrent producers need different names. Default: a new producer each time.
+            locality_set: the set that its members are put into (:meth:`locality_set`), or its name. Default: the
+                collection's own set, ``collection:NAME``, so that eviction treats the members as read together.
+            reading: reading pattern of the collection's own set, such as ``"random"`` (:class:`LocalitySet`). Default:
+                as declared before, or inferred from the reads.
+
+        Raises:
+            InvalidArgument: a malformed name; or, on the first put, an unknown reading pattern.
+            ObjectNotFound: on the first put: there is no such set.
+        """
+        from entrepot._collections.builder import CollectionBuilder  # here, because most processes build none
+
+        return CollectionBuilder(self, name, producer, locality_set, reading)
+
+    # --- names
+
+    def set_name(self, name: str, oid: AnyID, *, replace: bool = False) -> None:
+        """Bind a name of this session to an object.
+
+        Raises:
+            ObjectExists: the name is taken, and ``replace`` is False.
+            ObjectNotFound: the object is not sealed here.
+        """
+        self._objects.set_name(self, name, oid, replace)
+
+    def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
+        """Return the ID bound to a name in this session.
+
+        Raises:
+            ObjectNotFound: there is no such name, and no timeout was given.
+            Timeout: it was not bound in time.
+        """
+        return self._objects.resolve(self, name, timeout)
+
+    def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
+        """Return the value of the object bound to a name in this session; as ``get``."""
+        deadline = time.monotonic() + timeout_seconds(timeout)
+        remaining, attempts = timeout, 0
+        while True:
+            oid = self.resolve(name, timeout=remaining)
+            try:
+                return self.get(oid, copy=copy)  # a bound name refers to a sealed object: nothing to wait for
+            except ObjectNotFound:  # replaced or deleted since the name was resolved: resolve it again
+                attempts += 1
+                if attempts == _MAX_ATTEMPTS:
+                    raise
+                remaining = max(deadline - time.monotonic(), 0.0) if timeout else timeout
+
+    def unset_name(self, name: str) -> None:
+        """Remove a name; the object stays.
+
+        Raises:
+            ObjectNotFound: there is no such name.
+        """
+        self._objects.unset_name(self, name)
+
+    # --- memory and disk
+
+    def pin(self, oid: AnyID, *, timeout: float | None = 0) -> Pin:
+        """Load an object into memory if necessary, and keep it there.
+
+            with store.pin(oid):
+                ...                      # reading it needs no disk access
+
+        Args:
+            oid: the object's ID.
+            timeout: seconds to wait for it to be sealed, as for ``get``.
+
+        Raises:
+            ObjectNotFound, Timeout, ObjectLost: as ``get``.
+            StoreFull: not enough memory to reload it.
+        """
+        return self._residency.pin(oid, timeout)
+
+    def evict(self, *oids: AnyID) -> None:
+        """Move objects out of memory; a later get reloads them.
+
+        An object without a copy on disk is written first, in the background, and stays readable meanwhile. Objects
+        pinned by any process stay in memory, as do values of 16 KiB or less, which live in the store's records.
+
+        Raises:
+            ObjectNotFound: one of them is not in the store; the others are evicted anyway.
+            InvalidArgument: the store has no spill directory.
+        """
+        self._residency.evict(oids)
+
+    def prefetch(self, *oids: AnyID) -> None:
+        """Start reloading objects from disk without waiting. Objects already in memory or unknown are ignored."""
+        self._residency.prefetch(oids)
+
+    # --- how objects are used
+
+    def locality_set(
+        self,
+        name: str,
+        *,
+        durability: Durability | None = None,
+        reading: Reading | None = None,
+        writing: Writing | None = None,
+        lifetime: Lifetime | None = None,
+        consumers: int | None = None,
+        operation: Operation | None = None,
+        policy: Policy | None = None,
+        priority: int | None = None,
+    ) -> LocalitySet:
+        """Create or change a locality set of this session; attributes left at None keep their value.
+
+            features = store.locality_set("features", reading="loop_sequential")
+            store.put(table, locality_set=features)
+
+        Args:
+            name: its name within this session; ``""`` is the default set, of objects that belong to no other.
+            durability, reading, writing, lifetime, consumers, operation, policy, priority: see :class:`LocalitySet`.
+                A new set is write-back, read in an inferred pattern, written once, and lives as long as the job.
+
+        Raises:
+            InvalidArgument: an invalid value for an attribute.
+            StoreFull: the store already has 65,536 sets.
+        """
+        choices: dict[str, str | None] = {
+            "durability": durability,
+            "reading": reading,
+            "writing": writing,
+            "lifetime": lifetime,
+            "operation": operation,
+            "policy": policy,
+        }
+        return self._locality_sets.define(name, consumers, priority, choices)
+
+    def locality_sets(self) -> builtins.list[LocalitySet]:
+        """Return the locality sets of this session, the default one first."""
+        return self._locality_sets.all()
+
+    def hint(
+        self,
+        target: AnyID | LocalitySet,
+        *,
+        priority: int | None = None,
+        operation: Operation | None = None,
+        keep: bool | None = None,
+        locality_set: LocalitySetOrName | None = None,
+        recompute_seconds: float | None = None,
+    ) -> None:
+        """Change the hints of an object or a locality set; arguments left at None keep their value.
+
+        Args:
+            target: an object's ID, or a set.
+            priority: -8 to 8; each step makes evicting the object four times as expensive. An object's priority is
+                added to its set's.
+            operation: sets only: what is being done with the set now: ``"none"``, ``"reading"`` or ``"writing"``.
+            keep: objects only: True keeps the object in memory, whoever reads it, until a hint with False.
+            locality_set: objects only: the set to which the object belongs from now on; ``""`` is the default set.
+            recompute_seconds: objects only: how long it takes to recompute the object, including everything it needs.
+                When memory is short, the object is dropped instead of written to disk if that is expected to cost
+                less; reading it then raises :class:`~entrepot.errors.ObjectDropped` until it is put again. An object
+                that was dropped once is not dropped again. ``math.inf``, the default for every object: it cannot be
+                recomputed.
+
+        Raises:
+            ObjectNotFound: there is no such object or set.
+            InvalidArgument: an invalid value, or a hint that does not apply to this kind of target.
+        """
+        self._locality_sets.hint(
+            target,
+            priority=priority,
+            operation=operation,
+            keep=keep,
+            locality_set=locality_set,
+            recompute_seconds=recompute_seconds,
+        )
+
+    def consumed(self, oid: AnyID, consumer: str) -> int:
+        """Mark an object as consumed by ``consumer``; idempotent. Return how many consumers are still outstanding.
+
+        After the last one the object is dead: still readable, but evicted first when memory is short, and never
+        written to disk. In a session with ``delete_consumed`` it is deleted at once.
+
+        Args:
+            oid: an object that was put with ``consumers``, or into a set that defines their number.
+            consumer: a key of the consumer, such as its task's name. A rerun must pass the same key, so that it counts
+                once.
+
+        Returns:
+            The number of consumers still outstanding; 0 also if the object no longer exists.
+
+        Raises:
+            InvalidArgument: the object's consumers are not counted, or the key is empty.
+        """
+        return self._locality_sets.consumed(oid, consumer)
+
+    # --- sessions
+
+    def session(
+        self,
+        name: str,
+        *,
+        ttl: float | None = None,
+        limit_bytes: int | None = None,
+        delete_consumed: bool | None = None,
+    ) -> Store:
+        """Open another session of this scope over the same connection; create it if it does not exist.
+
+        Args:
+            name: its name; ``""`` is the scope's own session.
+            ttl: seconds after its last use until the session is removed with everything in it; 0: never. Default: keep
+                its current TTL; one day for a new session.
+            limit_bytes: maximum number of bytes that it may hold; default: keep its current limit; none for a new one.
+            delete_consumed: delete each object as soon as its last consumer has finished. Default: keep the current
+                setting; in a new session, such objects stay until memory is short.
+        """
+        opened = self._session.open_another(name, ttl=ttl, limit_bytes=limit_bytes, delete_consumed=delete_consumed)
+        return Store._open(opened, self._opener, None, inherited=self._objects.durable)
+
+    def sessions(self) -> builtins.list[SessionInfo]:
+        """Return the sessions of this scope."""
+        return self._session.all()
+
+    def remove_session(self, name: str) -> None:
+        """Remove a session of this scope with all its objects and names. Values already read stay valid.
+
+        Raises:
+            ObjectNotFound: there is no such session.
+        """
+        self._session.remove(name)
+
+    # --- checkpoints
+
+    def save(
+        self,
+        what: Any,
+        url: str,
+        *,
+        format: Literal["entrepot", "parquet"] = "entrepot",
+        incremental: bool = True,
+        progress: Callable[[Any], None] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write a checkpoint: a durable copy outside the store, which this or another store can load.
+
+            store.save(oid, "s3://bucket/checkpoints/orders")
+            store.save(store.session("run-7"), "/data/checkpoints/run-7")
+
+        Data is written first and the manifest last, so a failed save leaves the previous checkpoint intact. Saving the
+        same content again writes nothing; repeating a failed save writes only what is still missing.
+
+        Args:
+            what: an ObjectID, a list of them, a collection (with its members), or a ``Store``, for its whole session.
+            url: the checkpoint's directory: a path, ``file://``, ``s3://``, ``memory://``, or any other fsspec URL. An
+                existing checkpoint is replaced when the new one is complete.
+            format: ``"entrepot"`` preserves every value exactly; ``"parquet"`` writes tables as files that any tool can
+                read.
+            incremental: share data with other checkpoints in the parent directory. If False, this directory is
+                self-contained and everything is written.
+            progress: called with an ``entrepot_checkpoints.Progress`` as the save proceeds, from any thread.
+            storage_options: passed to fsspec's driver: credentials, endpoints.
+
+        Returns:
+            An ``entrepot_checkpoints.SaveReport``: how many objects and bytes, and how many of them were written.
+
+        Raises:
+            ObjectNotFound: an object is not sealed here.
+            ObjectLost: an object's bytes are gone.
+            UnsupportedType: ``format="parquet"``, and a value is not a table or would not survive a round trip.
+            InvalidArgument: unknown scheme, driver not installed, or the path is not a directory.
+            AccessDenied: no credentials, or no permission to write there.
+            StoreFull: the target is full.
+            StoreUnavailable: the target or the daemon cannot be reached.
+        """
+        return checkpoint_function("save")(
+            self,
+            what,
+            url,
+            format=format,
+            incremental=incremental,
+            progress=progress,
+            storage_options=storage_options,
+        )
+
+    def load(
+        self,
+        url: str,
+        *,
+        session: str | None = None,
+        replace: bool = False,
+        progress: Callable[[Any], None] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> ObjectID | builtins.list[ObjectID]:
+        """Load a checkpoint's objects into the store, under the same IDs, types and names.
+
+        Objects already here with the same content are left alone, so repeating a failed load continues it.
+
+        Args:
+            url: where it was saved.
+            session: session of this scope that receives the objects and names; default: this store's.
+            replace: replace objects that have the same ID but other content, and names bound to other objects.
+            progress: as for ``save``.
+            storage_options: as for ``save``.
+
+        Returns:
+            The ID of the object or collection, or the list of IDs, in the order in which they were saved.
+
+        Raises:
+            ObjectNotFound: there is no checkpoint.
+            CorruptData: the manifest or a chunk is damaged; none of the objects affected is put.
+            ObjectLost: a chunk is missing.
+            VersionMismatch: it was written by a newer version.
+            ObjectExists: an ID holds other content here, or a name is taken, and ``replace`` is False.
+            StoreFull: it does not fit.
+            InvalidArgument, AccessDenied, StoreUnavailable: as for ``save``.
+        """
+        load = checkpoint_function("load")
+        return cast(
+            "ObjectID | builtins.list[ObjectID]",
+            load(self, url, session=session, replace=replace, progress=progress, storage_options=storage_options),
+        )
+
+    # --- durable sessions; see entrepot.durable
+
+    @property
+    def durable(self) -> Durable | None:
+        """How ``connect(durable=...)`` declared this session; None: not durable."""
+        return self._objects.durable
+
+    def make_durable(self, oid: AnyID) -> None:
+        """Write one object to this session's durable tier, whatever its name.
+
+        Raises:
+            InvalidArgument: the session is not durable.
+            ObjectNotFound: the object is not sealed here.
+            Anything that ``save`` raises.
+        """
+        self._objects.make_durable(self, oid)
+
+    def flush_durable(self, timeout: float | None = None) -> None:
+        """Wait until this process's pending writes to the durable tier are done; a no-op if there is no such tier.
+
+        Args:
+            timeout: in seconds; None: no limit.
+
+        Raises:
+            Timeout: it took longer.
+            Anything that ``save`` raises, for an object that could not be written.
+        """
+        self._objects.flush(timeout)
+
+    def recall(self, oid: AnyID, *, life: tuple[str, int] | None = None) -> bool:
+        """Restore an object from the durable tier; return whether it was there.
+
+        Args:
+            oid: the object's ID.
+            life: required instance and generation; None: whichever version was written last.
+
+        Raises:
+            Anything that ``load`` raises.
+        """
+        return self._objects.recall(self, oid, life)
 
     # --- the store
 
@@ -303,7 +670,7 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
 
     def status(self) -> dict[str, Any]:
         """Return capacity and usage in bytes, objects, clients; keys: see the documentation of ``entrepot status``."""
-        return queries.status_of(self._raw())
+        return queries.status_of(self._session.raw())
 
     def wait_provisioned(self, timeout: float = 60) -> None:
         """Wait until the daemon has provisioned its memory (``status()["provisioned"]``).
@@ -311,43 +678,47 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         Raises:
             Timeout: it took longer than ``timeout`` seconds.
         """
-        self._raw().wait_provisioned(timeout_seconds(timeout))
+        self._session.raw().wait_provisioned(timeout_seconds(timeout))
 
     def close(self) -> None:
         """Release the connection. Values already read stay valid; closing twice is harmless."""
-        if not self._closed:
-            self._closed = True
-            self._client.release((self._scope, self._session))
+        if self._session.closed:
+            return
+        try:
+            self._objects.flush(None)
+        finally:
+            self._get_small = _nothing  # so that a get takes the way on which it is refused
+            self._session.close()
 
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""
-        return self._closed
+        return self._session.closed
 
     @property
     def scope(self) -> str:
         """The scope's name."""
-        return self._scope
+        return self._session.scope
 
     @property
     def session_name(self) -> str:
         """The session's name; ``""`` is the scope's own session."""
-        return self._session
+        return self._session.name
 
     @property
     def address(self) -> str:
         """The store's address: ``unix:///path``."""
-        return self._address
+        return self._session.address
 
     @property
     def instance_id(self) -> str:
         """The store's instance, in hex; no other instance holds these objects."""
-        return self._client.raw.instance
+        return self._session.client.raw.instance
 
     @property
     def host(self) -> str:
         """The host that the store runs on."""
-        return self._client.raw.host
+        return self._session.client.raw.host
 
     def __enter__(self) -> Store:
         return self
@@ -355,48 +726,43 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # At interpreter exit, module globals may be gone already; the process's exit tells the daemon anyway.
-        if getattr(self, "_closed", True) is False and not _finalizing():
-            with suppress(EntrepotError):
-                Store.close(self)  # not a subclass's close(), which waits for pending writes: nobody asked for that
-
     def __repr__(self) -> str:
-        return f"<entrepot.Store {self._address} scope={self._scope!r} session={self._session!r}>"
+        session = self._session
+        return f"<entrepot.Store {session.address} scope={session.scope!r} session={session.name!r}>"
 
     def __reduce__(self) -> Any:
-        from entrepot._client.connection import connect
+        # Arguments that make the unpickled store as strict as this one, whatever the receiving process's settings.
+        session, allow = self._session, self._session.allow_pickle
+        options: dict[str, Any] = {"session": session.name, "scope": session.scope}
+        if self._objects.durable is not None:
+            options["durable"] = self._objects.durable
+        options["allow_pickle"] = allow if isinstance(allow, bool) else True
+        if not isinstance(allow, bool):
+            options["pickled_classes"] = allow
+        return (partial(self._opener, session.address, **options), ())
 
-        options = self._pickle_arguments()
-        return (partial(connect, self._address, session=self._session, scope=self._scope, **options), ())
+    # --- for this package's own modules
 
-    def _pickle_arguments(self) -> dict[str, Any]:
-        """Arguments that make the unpickled store as strict as this one, whatever the receiving process's settings."""
-        allow = self._allow_pickle
-        return {"allow_pickle": allow} if isinstance(allow, bool) else {"allow_pickle": True, "pickled_classes": allow}
+    @property
+    def _client(self) -> SharedClient:
+        return self._session.client
 
-    # --- internal
+    @property
+    def _session_number(self) -> int:
+        return self._session.number
+
+    @property
+    def _allow_pickle(self) -> AllowPickle:
+        return self._session.allow_pickle
 
     def _raw(self) -> _core.Client:
-        if self._closed:
-            raise StoreUnavailable("this store was closed by close(): connect again")
-        return self._client.raw
+        return self._session.raw()
 
-    def _open_session(self, name: str, limits: tuple[int, int, int] | None, delete_consumed: bool | None) -> Store:
-        """Open another session of this scope over the same connection."""
-        if self._closed or not self._client.acquire():
-            raise StoreUnavailable("this store was closed by close(): connect again")
-        try:
-            opened = Store._open(
-                self._client, self._address, self._scope, name, self._allow_pickle, limits, delete_consumed
-            )
-        except BaseException:
-            self._client.release(None)
-            raise
-        return apply_durable_config(opened)
+    def _get_set_handle(self, target: LocalitySetOrName) -> int:
+        return self._locality_sets.handle_of(target)
 
     def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str = "", replace: bool = False) -> _core.Item:
-        return encode_item(value, oid, fresh, self._session_number, name, replace, allow_pickle=self._allow_pickle)
+        return to_item(self._session, value, oid, fresh, name, replace)
 
     def _put(
         self,
@@ -404,22 +770,23 @@ class Store(CheckpointMethods, CollectionMethods, MemoryMethods, SessionMethods,
         id: AnyID | None,
         name: str | None,
         replace: bool,
-        locality_set: LocalitySetOrName | None = None,
-        consumers: int | None = None,
+        locality_set: LocalitySetOrName | None,
+        consumers: int | None,
     ) -> tuple[ObjectID, int, int, bool]:
         oid, fresh = new_id(id)
         if replace is not False:
             replace = arguments.checked_boolean("replace", replace)
-        item = self._item(value, oid, fresh, checked_name(name) if name is not None else "", replace)
+        item = to_item(self._session, value, oid, fresh, checked_name(name) if name is not None else "", replace)
         if locality_set is not None or consumers is not None:
-            item = self._with_usage(item, locality_set, consumers)
-        return oid, *self._put_item(item)
+            item = self._locality_sets.with_usage(item, locality_set, consumers)
+        return oid, *self._objects.put_item(self, item)
 
     def _put_item(self, item: _core.Item) -> tuple[int, int, bool]:
-        ((_, generation, existed, nbytes),) = self._raw().put([item], PUT_WAIT_SECONDS)
-        return generation, nbytes + inlined_bytes(item[5]), existed
+        return self._objects.put_item(self, item)
 
     def _seal_blob(self, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes) -> PutResult:
-        item = (oid.binary, self._session_number, False, fresh, name, tree, ())
-        _, generation, existed, nbytes = self._raw().seal(raw, item)
-        return PutResult(oid, generation, nbytes, existed)
+        return self._objects.seal_blob(self, raw, oid, fresh, name, tree)
+
+
+def _nothing(oid: bytes, /) -> bytes | None:
+    return None

@@ -1,0 +1,1 @@
+"""``Store``, the parts that it is made of, and ``connect``."""

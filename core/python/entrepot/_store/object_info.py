@@ -1,0 +1,38 @@
+"""Metadata of objects, from what the daemon knows and from their trees."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from entrepot import _core
+from entrepot._client.info import ObjectInfo, object_info
+from entrepot._client.queries import iter_objects
+from entrepot._collections.metadata import summarize
+from entrepot.codec import inlined_bytes, unpack_tree
+from entrepot.errors import EntrepotError
+from entrepot.ids import ObjectID
+
+
+def info_of(client: _core.Client, oid: ObjectID) -> ObjectInfo:
+    """Return the metadata of one object."""
+    return _to_object_info(json.loads(client.info(oid.binary)), client)
+
+
+def list_objects(client: _core.Client, session: int, pattern: str) -> list[ObjectInfo]:
+    """Return all objects of a session whose name or ID matches."""
+    return [_to_object_info(record, client) for record in iter_objects(client, session, pattern)]
+
+
+def list_objects_everywhere(client: _core.Client, session: int, pattern: str, scope: str | None) -> list[ObjectInfo]:
+    """Return the objects of all sessions (of one scope, unless that is None) whose name or ID matches."""
+    records = iter_objects(client, session, pattern, all_sessions=True)
+    return [_to_object_info(record, client) for record in records if scope is None or record["scope"] == scope]
+
+
+def _to_object_info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
+    try:
+        tree = client.tree(bytes.fromhex(raw["id"]))[0]
+        return object_info({**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}, *summarize(unpack_tree(tree)))
+    except EntrepotError:
+        return object_info(raw, "")  # gone in the meantime, or its bytes are lost; the state tells which

@@ -1,0 +1,215 @@
+"""Access to the objects of a session: directly, or (:mod:`entrepot._store.durable_objects`) with a durable tier."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, SupportsIndex
+
+from entrepot import _core
+from entrepot._client import arguments
+from entrepot._client.arguments import AnyID, checked_boolean, checked_name, copy_mode_number, timeout_seconds, to_id
+from entrepot._client.info import PutResult
+from entrepot._client.session import Session
+from entrepot._codecs.encoding import decode_object, encode_item
+from entrepot._collections.deletion import delete_object
+from entrepot.codec import CopyMode, inlined_bytes
+from entrepot.durable import Durable
+from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.ids import ObjectID
+
+PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory that is still being provisioned
+
+AnyStore = Any
+"""An :class:`entrepot.Store`. It passes itself with each call that needs it: if its parts referred to it, dropping the
+last reference to a store would no longer close its session at once."""
+
+
+class ObjectAccess(ABC):
+    """How a store reads and writes the objects of its session. Thread-safe. Errors are those of ``Store``'s methods."""
+
+    @property
+    @abstractmethod
+    def durable(self) -> Durable | None:
+        """How the session was declared durable; None: it is not."""
+
+    @abstractmethod
+    def put_item(self, store: AnyStore, item: _core.Item) -> tuple[int, int, bool]:
+        """Seal one object; return its generation and size, and whether an identical one existed."""
+
+    @abstractmethod
+    def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
+        """Seal several objects in one round trip."""
+
+    @abstractmethod
+    def seal_blob(
+        self, store: AnyStore, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes
+    ) -> PutResult:
+        """Seal a blob that was written in place."""
+
+    @abstractmethod
+    def get_versioned(self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode) -> tuple[Any, int]:
+        """Return a value and its generation."""
+
+    @abstractmethod
+    def get_many(self, store: AnyStore, oids: list[AnyID], timeout: float | None, copy: CopyMode) -> list[Any]:
+        """Return several values."""
+
+    @abstractmethod
+    def exists(self, oid: AnyID) -> bool:
+        """Return whether the object can be read."""
+
+    @abstractmethod
+    def generation_of(self, store: AnyStore, oid: AnyID) -> int:
+        """Return an object's generation."""
+
+    @abstractmethod
+    def delete(self, oid: AnyID, members: bool) -> bool:
+        """Delete an object, and the members of a collection; return whether it existed."""
+
+    @abstractmethod
+    def set_name(self, store: AnyStore, name: str, oid: AnyID, replace: bool) -> None:
+        """Bind a name."""
+
+    @abstractmethod
+    def resolve(self, store: AnyStore, name: str, timeout: float | None) -> ObjectID:
+        """Return what a name is bound to."""
+
+    @abstractmethod
+    def unset_name(self, store: AnyStore, name: str) -> None:
+        """Remove a name."""
+
+    @abstractmethod
+    def make_durable(self, store: AnyStore, oid: AnyID) -> None:
+        """Write an object to the durable tier."""
+
+    @abstractmethod
+    def recall(self, store: AnyStore, oid: AnyID, life: tuple[str, int] | None) -> bool:
+        """Restore an object from the durable tier; return whether it was there."""
+
+    @abstractmethod
+    def flush(self, timeout: float | None) -> None:
+        """Wait for pending writes to the durable tier."""
+
+
+class DirectObjects(ObjectAccess):
+    """The objects that are in the store itself.
+
+    Args:
+        session: the session; whoever opened it closes it.
+
+    Attributes:
+        session: as given; set once.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @property
+    def durable(self) -> Durable | None:
+        return None
+
+    # --- writing
+
+    def put_item(self, store: AnyStore, item: _core.Item) -> tuple[int, int, bool]:
+        ((_, generation, existed, nbytes),) = self.session.raw().put([item], PUT_WAIT_SECONDS)
+        return generation, nbytes + inlined_bytes(item[5]), existed
+
+    def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
+        if items:
+            self.session.raw().put(items, PUT_WAIT_SECONDS)
+
+    def create(self, nbytes: SupportsIndex) -> _core.WritableBlob:
+        """Return memory to write a blob in."""
+        length = arguments.checked_integer("the length of a blob in bytes", nbytes)
+        return self.session.raw().create(length, PUT_WAIT_SECONDS)
+
+    def seal_blob(
+        self, store: AnyStore, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes
+    ) -> PutResult:
+        item = (oid.binary, self.session.number, False, fresh, name, tree, ())
+        _, generation, existed, nbytes = self.session.raw().seal(raw, item)
+        return PutResult(oid, generation, nbytes, existed)
+
+    # --- reading
+
+    def get_versioned(
+        self, store: AnyStore, oid: AnyID, timeout: float | None = 0, copy: CopyMode = "never"
+    ) -> tuple[Any, int]:
+        mode, session, binary_id = copy_mode_number(copy), self.session, to_id(oid).binary
+        raw = session.raw()
+        try:
+            pinned_object = raw.get(binary_id, timeout_seconds(timeout))
+        except ObjectNotFound:
+            raw.refuse_lost([binary_id])
+            raise
+        return (
+            decode_object(pinned_object, copy, mode, allow_pickle=session.allow_pickle, store=store),
+            pinned_object.generation,
+        )
+
+    def get_many(
+        self, store: AnyStore, oids: list[AnyID], timeout: float | None = 0, copy: CopyMode = "never"
+    ) -> list[Any]:
+        mode = copy_mode_number(copy)
+        wait, raw = timeout_seconds(timeout), self.session.raw()
+        ids = [to_id(oid).binary for oid in oids]
+        values: list[Any] = raw.get_small_many(ids)
+        remaining = [index for index, value in enumerate(values) if value is None]
+        if remaining:
+            missing = [ids[index] for index in remaining]
+            try:
+                pinned_objects = raw.get_many(missing, wait)
+            except ObjectNotFound:
+                raw.refuse_lost(missing)
+                raise
+            allow_pickle = self.session.allow_pickle
+            for index, pinned_object in zip(remaining, pinned_objects, strict=True):
+                values[index] = decode_object(pinned_object, copy, mode, allow_pickle=allow_pickle, store=store)
+        return values
+
+    def exists(self, oid: AnyID) -> bool:
+        object_id = oid if type(oid) is ObjectID else to_id(oid)
+        return self.session.raw().generation_of(object_id._binary) is not None
+
+    def generation_of(self, store: AnyStore, oid: AnyID) -> int:
+        if (generation := self.session.raw().generation_of(to_id(oid).binary)) is None:
+            raise ObjectNotFound(f"no object {to_id(oid)} is sealed in the store at {self.session.address}")
+        return generation
+
+    # --- names and deletion
+
+    def set_name(self, store: AnyStore, name: str, oid: AnyID, replace: bool = False) -> None:
+        self.session.raw().bind_name(
+            self.session.number, checked_name(name), to_id(oid).binary, checked_boolean("replace", replace)
+        )
+
+    def resolve(self, store: AnyStore, name: str, timeout: float | None = 0) -> ObjectID:
+        session = self.session
+        return ObjectID(session.raw().resolve_name(session.number, checked_name(name), timeout_seconds(timeout)))
+
+    def unset_name(self, store: AnyStore, name: str) -> None:
+        self.session.raw().unbind_name(self.session.number, checked_name(name))
+
+    def delete(self, oid: AnyID, members: bool) -> bool:
+        return delete_object(self.session.raw(), to_id(oid).binary, checked_boolean("members", members))
+
+    # --- what only durable sessions have
+
+    def make_durable(self, store: AnyStore, oid: AnyID) -> None:
+        raise InvalidArgument(
+            f"object {to_id(oid)} cannot be made durable: this session is not durable; "
+            "connect with durable='URL', or use save()"
+        )
+
+    def recall(self, store: AnyStore, oid: AnyID, life: tuple[str, int] | None) -> bool:
+        return False
+
+    def flush(self, timeout: float | None) -> None:
+        pass
+
+
+def to_item(
+    session: Session, value: Any, oid: ObjectID, fresh: bool, name: str = "", replace: bool = False
+) -> _core.Item:
+    """Encode a value into an item for :meth:`ObjectAccess.put_item`."""
+    return encode_item(value, oid, fresh, session.number, name, replace, allow_pickle=session.allow_pickle)
