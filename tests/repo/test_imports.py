@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -105,6 +106,33 @@ def test_the_folder_operator_does_not_hide_the_standard_library() -> None:
 def test_every_package_says_that_it_is_typed(package: str, folder: str) -> None:
     assert (ROOT / folder / package / "__init__.py").is_file()
     assert (ROOT / folder / package / "py.typed").is_file()
+
+
+def _imported_through_the_package(source: str) -> list[str]:
+    """Return what a module of the core imports through the package, which import-linter is told to ignore there."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "entrepot":
+            names.append(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.module == "entrepot":
+            names += [alias.name for alias in node.names if not _is_module(alias.name)]
+    return names
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT / "core/python/entrepot" / name
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def test_the_cores_modules_import_only_the_extension_through_the_package() -> None:
+    files = sorted((ROOT / "core/python/entrepot").rglob("*.py"))
+    names = {file.name: _imported_through_the_package(file.read_text(encoding="utf-8")) for file in files}
+    assert {name for found in names.values() for name in found} == {"_core", "__path__"}
+
+
+def test_the_control_notices_an_import_through_the_package() -> None:
+    assert _imported_through_the_package("def f():\n    from entrepot import Store, errors") == ["Store"]
+    assert _imported_through_the_package("import entrepot\nentrepot.connect()") == ["connect"]
 
 
 def test_console_scripts_point_at_functions() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, SupportsIndex
+from typing import Any
 
 from entrepot import _core
-from entrepot._client import arguments
 from entrepot._client.arguments import AnyID, checked_boolean, checked_name, copy_mode_number, timeout_seconds, to_id
 from entrepot._client.info import PutResult
 from entrepot._client.session import Session
@@ -117,11 +116,6 @@ class DirectObjects(ObjectAccess):
     def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
         if items:
             self.session.raw().put(items, PUT_WAIT_SECONDS)
-
-    def create(self, nbytes: SupportsIndex) -> _core.WritableBlob:
-        """Return memory to write a blob in."""
-        length = arguments.checked_integer("the length of a blob in bytes", nbytes)
-        return self.session.raw().create(length, PUT_WAIT_SECONDS)
 
     def seal_blob(
         self, store: AnyStore, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes
