@@ -110,6 +110,18 @@ def test_time_is_the_servers(server: Any) -> None:
     assert abs((api.now() - server.now).total_seconds()) < 5
 
 
+def test_time_does_not_go_back_when_the_server_repeats_its_second(server: Any, wait_until: Any) -> None:
+    api = server.api()
+    api.get(NODE)
+    wait_until(lambda: (api.now() - server.now).total_seconds() > 0.05, "a part of a second")
+    before = api.now()
+    api.get(NODE)
+    assert api.now() >= before
+    server.pass_time(30)
+    api.get(NODE)
+    assert (api.now() - before).total_seconds() > 29
+
+
 def test_deleting_what_is_gone_is_no_error(server: Any) -> None:
     api = server.api()
     assert api.delete(NODE)

@@ -144,3 +144,22 @@ def test_crds_that_are_missing_or_of_another_version_are_named(server: Any, grou
     server.refuse = lambda method, path, _: (404, "no such resource") if "localobjects" in path else None
     with pytest.raises(VersionMismatch, match=match):
         read_cluster_locations(server.api())
+
+
+def test_a_sweep_writes_so_much_and_the_next_ones_the_rest(server: Any) -> None:
+    for index, node in enumerate(("node-a", "node-b", "node-c", "node-d")):
+        publish(server, node, ObjectID(f"{index:040x}"))
+    for node in ("node-a", "node-b"):  # their objects are orphans
+        del server.resources[lease_path("stores", lease_name("main", node))]
+    server.pass_time(700)
+
+    def sweep() -> int:
+        server.requests.clear()
+        collect_garbage(server.api(), max_writes=3)
+        return sum(method != "GET" for method, _ in server.requests)
+
+    assert sweep() == 3  # both expired leases, and one of the two orphans
+    assert server.of("leases") == {}
+    assert len(server.of("localobjects")) == 3
+    assert sweep() == 3
+    assert server.of("localobjects") == {}
