@@ -73,19 +73,19 @@ TEST_F(ListenerTest, WithoutDescriptorsItPausesAndThenAcceptsWhatWaited) {
   const UniqueFd client = connect();
   {
     const NoDescriptors limit;
-    turn();
-    EXPECT_TRUE(accepted.empty());
     const std::uint64_t begin = os::monotonic_ns();
+    turn();
     ASSERT_TRUE(loop.dispatch().is_ok());
-    EXPECT_GE(os::monotonic_ns() - begin, 50'000'000U) << "a busy loop";
+    EXPECT_TRUE(accepted.empty());
+    EXPECT_GE(os::monotonic_ns() - begin, 100'000'000U) << "a busy loop";
   }
   loop.run_due();
   turn();
   EXPECT_EQ(accepted.size(), 1U);
 }
 
-TEST_F(ListenerTest, ASocketThatLostItsNameIsReplacedAfterItsQueueWasAccepted) {
-  const UniqueFd queued = connect();
+TEST_F(ListenerTest, ASocketThatLostItsNameIsReplaced) {
+  const UniqueFd early = connect();
   std::filesystem::remove(path);
   const std::uint64_t begin = os::monotonic_ns();
   while (!std::filesystem::exists(path) && os::monotonic_ns() - begin < 20'000'000'000)
