@@ -43,7 +43,7 @@ TEST_F(AbsentObjectsTest, SaysWhatADroppedObjectWouldHaveCost) {
   EXPECT_EQ(absent_.dropped(), 1U);
   const LookupOutcome outcome = absent_.lookup(kA);
   EXPECT_EQ(outcome.code, Code::kObjectDropped);
-  EXPECT_NE(outcome.message.find("3.0 MiB"), std::string::npos) << outcome.message;
+  EXPECT_NE(outcome.message.find("its 3 MiB to disk"), std::string::npos) << outcome.message;
   EXPECT_NE(outcome.message.find("recomputing it (2"), std::string::npos) << outcome.message;
 }
 
