@@ -26,7 +26,8 @@
 
 namespace entrepot {
 
-// State of a request for memory that could not be answered at once: the segment being made for it.
+// State of a request for memory that could not be answered at once: the segment being made for it. Guarded by the
+// daemon's thread.
 struct LeaseWait {
   std::uint32_t segment = kNoSegment;
 };
