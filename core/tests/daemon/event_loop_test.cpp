@@ -1,0 +1,207 @@
+#include "daemon/event_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/peer.h"
+#include "os/clock.h"
+#include "os/events.h"
+#include "os/socket.h"
+
+namespace entrepot {
+namespace {
+
+UniqueFd signalled_event() {
+  UniqueFd event = os::create_event_fd().take();
+  os::signal_event(event.get());
+  return event;
+}
+
+struct EventLoopTest : ::testing::Test {
+  void turn() {
+    ASSERT_TRUE(loop.dispatch().is_ok());
+    loop.run_due();
+  }
+  testing::TestLoop loop;
+};
+
+TEST_F(EventLoopTest, CallsBackWhileADescriptorIsReadyAndWatched) {
+  const UniqueFd event = signalled_event();
+  int calls = 0;
+  EventLoop::Watch watch = loop.watch(event.get(), Interest::kRead,
+                                      [&](const os::Ready& ready) {
+                                        EXPECT_TRUE(ready.readable);
+                                        EXPECT_FALSE(ready.hangup);
+                                        calls += 1;
+                                      })
+                               .take();
+  turn();
+  turn();
+  EXPECT_EQ(calls, 2) << "level-triggered";
+  os::clear_event(event.get());
+  turn();
+  EXPECT_EQ(calls, 2);
+  os::signal_event(event.get());
+  EventLoop::Watch other = std::move(watch);
+  EXPECT_FALSE(watch.is_active());  // NOLINT(bugprone-use-after-move): it is defined
+  turn();
+  EXPECT_EQ(calls, 3);
+  other.reset();
+  turn();
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(EventLoopTest, EachInterestWakesForWhatItNames) {
+  auto pair = os::socket_pair(os::SocketKind::kStream).take();
+  std::vector<os::Ready> seen;
+  EventLoop::Watch watch =
+      loop.watch(pair.first.get(), Interest::kHangup, [&](const os::Ready& ready) { seen.push_back(ready); }).take();
+  const std::vector<std::uint8_t> byte = {1};
+  ASSERT_TRUE(os::send_some(pair.second.get(), byte).is_ok());
+  turn();
+  EXPECT_TRUE(seen.empty()) << "data is no end";
+  ASSERT_TRUE(watch.change(Interest::kRead).is_ok());
+  turn();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_TRUE(seen.back().readable && !seen.back().writable && !seen.back().hangup);
+  ASSERT_TRUE(watch.change(Interest::kReadAndWrite).is_ok());
+  turn();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_TRUE(seen.back().readable && seen.back().writable);
+  ASSERT_TRUE(watch.change(Interest::kHangup).is_ok());
+  pair.second.reset();
+  turn();
+  ASSERT_EQ(seen.size(), 3U);
+  EXPECT_TRUE(seen.back().hangup);
+  watch.reset();
+  EXPECT_FALSE(watch.change(Interest::kRead).is_ok());
+}
+
+TEST_F(EventLoopTest, AnEventOfAWatchThatAnEarlierEventRemovedIsDropped) {
+  const UniqueFd events[] = {signalled_event(), signalled_event()};
+  EventLoop::Watch watches[2];
+  int calls = 0;
+  for (int i = 0; i < 2; ++i) {
+    watches[i] = loop.watch(events[i].get(), Interest::kRead,
+                            [&, i](const os::Ready&) {
+                              calls += 1;
+                              watches[1 - i].reset();
+                            })
+                     .take();
+  }
+  turn();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EventLoopTest, AnEventNeverReachesTheNextOwnerOfItsDescriptorsNumber) {
+  UniqueFd events[] = {signalled_event(), signalled_event()};
+  EventLoop::Watch watches[2];
+  UniqueFd next;
+  EventLoop::Watch next_watch;
+  int calls_of_next = 0;
+  for (int i = 0; i < 2; ++i) {
+    watches[i] =
+        loop.watch(events[i].get(), Interest::kRead,
+                   [&, i](const os::Ready&) {
+                     if (next.valid()) return;
+                     const int number = events[1 - i].get();
+                     watches[1 - i].reset();
+                     events[1 - i].reset();
+                     next = os::create_event_fd().take();
+                     EXPECT_EQ(next.get(), number);
+                     next_watch =
+                         loop.watch(next.get(), Interest::kRead, [&](const os::Ready&) { calls_of_next += 1; }).take();
+                   })
+            .take();
+  }
+  turn();
+  EXPECT_TRUE(next.valid());
+  EXPECT_EQ(calls_of_next, 0) << "nobody signalled it";
+}
+
+TEST_F(EventLoopTest, ACallbackMayRemoveItself) {
+  const UniqueFd event = signalled_event();
+  std::string seen;
+  EventLoop::Watch watch;
+  // Longer than std::function and std::string store in place, so that a sanitizer sees a read after its end.
+  watch = loop.watch(event.get(), Interest::kRead,
+                     [&, text = std::string(100, 'x')](const os::Ready&) {
+                       watch.reset();
+                       seen += text;
+                     })
+              .take();
+  turn();
+  turn();
+  EXPECT_EQ(seen, std::string(100, 'x'));
+}
+
+TEST_F(EventLoopTest, ACallbackMayReplaceItself) {
+  const UniqueFd event = signalled_event();
+  std::vector<std::string> seen;
+  EventLoop::Watch watch;
+  watch =
+      loop.watch(
+              event.get(), Interest::kRead,
+              [&, text = std::string(100, 'a')](const os::Ready&) {
+                watch.reset();
+                watch =
+                    loop.watch(event.get(), Interest::kRead, [&](const os::Ready&) { seen.emplace_back("b"); }).take();
+                seen.push_back(text);
+              })
+          .take();
+  turn();
+  turn();
+  EXPECT_EQ(seen, (std::vector<std::string>{std::string(100, 'a'), "b"}));
+}
+
+TEST(EventLoopDeadlines, AreAskedForBeforeEachWaitAndCalledInOrder) {
+  EventLoop loop(os::Poller::create().take());
+  const std::uint64_t begin = os::monotonic_ns();
+  std::uint64_t next[] = {UINT64_MAX, begin + 30'000'000, begin + 20'000'000};
+  std::vector<int> called;
+  for (int i = 0; i < 3; ++i) {
+    loop.add_deadline([&, i] { return next[i]; },
+                      [&, i](std::uint64_t now_ns) {
+                        EXPECT_GE(now_ns, next[i]);
+                        called.push_back(i);
+                        next[i] = UINT64_MAX;
+                      });
+  }
+  ASSERT_TRUE(loop.dispatch().is_ok());
+  loop.run_due();
+  EXPECT_GE(os::monotonic_ns() - begin, 20'000'000U);
+  EXPECT_EQ(called.front(), next[1] == UINT64_MAX ? 1 : 2) << "the later one too, only if this was slow";
+  ASSERT_TRUE(next[1] == UINT64_MAX || loop.dispatch().is_ok());
+  loop.run_due();
+  EXPECT_EQ(called.size(), 2U);
+  next[0] = next[2] = 0;  // due: no wait
+  ASSERT_TRUE(loop.dispatch().is_ok());
+  called.clear();
+  loop.run_due();
+  EXPECT_EQ(called, (std::vector<int>{0, 2}));
+}
+
+TEST(EventLoopDeadlines, WithoutAnyAnEventIsAwaited) {
+  EventLoop loop(os::Poller::create().take());
+  const UniqueFd event = os::create_event_fd().take();
+  int calls = 0;
+  const EventLoop::Watch watch = loop.watch(event.get(), Interest::kRead, [&](const os::Ready&) { calls += 1; }).take();
+  for (const bool expected : {false, true}) {
+    os::clear_event(event.get());
+    if (expected) loop.expect_event();
+    std::thread signals([&] {
+      os::pause_ms(20);
+      os::signal_event(event.get());
+    });
+    ASSERT_TRUE(loop.dispatch().is_ok());
+    signals.join();
+  }
+  EXPECT_EQ(calls, 2);
+}
+
+}  // namespace
+}  // namespace entrepot

@@ -1,0 +1,110 @@
+#include "daemon/listener.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "daemon/peer.h"
+#include "daemon/test_keeper.h"
+#include "os/clock.h"
+#include "os/files.h"
+#include "os/scratch.h"
+
+namespace entrepot {
+namespace {
+
+// No descriptor can be opened while it lives; those that are open stay.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+struct ListenerTest : ::testing::Test {
+  ListenerTest() {
+    link.hold({DescriptorKind::kListenSocket, 0}, os::listen_unix(path).take());
+    link.hold({DescriptorKind::kAddressLock, 0}, os::lock_file(address_lock_path(path)).take());
+    EXPECT_TRUE(listener.start().is_ok());
+    turn();
+  }
+  void turn() {
+    ASSERT_TRUE(loop.dispatch().is_ok());
+    loop.run_due();
+    keeper.receive();
+  }
+  [[nodiscard]] UniqueFd connect() const {
+    auto socket = os::connect_unix(path, os::Deadline::after_ms(20'000));
+    EXPECT_TRUE(socket.is_ok()) << socket.status().to_string();
+    return socket.is_ok() ? socket.take() : UniqueFd();
+  }
+
+  testing::Scratch folder;
+  std::string path = folder.path("s.sock");
+  testing::TestKeeper keeper;
+  EventLoop loop{os::Poller::create().take()};
+  KeeperLink link{loop, keeper.take_daemon_end(), {}};
+  std::vector<UniqueFd> accepted;
+  Listener listener{loop, link, path, [this](UniqueFd socket, const os::PeerCredentials& peer) {
+                      EXPECT_EQ(peer.uid, os::current_uid());
+                      accepted.push_back(std::move(socket));
+                    }};
+};
+
+TEST_F(ListenerTest, AcceptsAllThatAreQueued) {
+  const UniqueFd one = connect();
+  const UniqueFd two = connect();
+  turn();
+  EXPECT_EQ(accepted.size(), 2U);
+}
+
+TEST_F(ListenerTest, WithoutDescriptorsItPausesAndThenAcceptsWhatWaited) {
+  const UniqueFd client = connect();
+  {
+    const NoDescriptors limit;
+    const std::uint64_t begin = os::monotonic_ns();
+    turn();
+    ASSERT_TRUE(loop.dispatch().is_ok());
+    EXPECT_TRUE(accepted.empty());
+    EXPECT_GE(os::monotonic_ns() - begin, 100'000'000U) << "a busy loop";
+  }
+  loop.run_due();
+  turn();
+  EXPECT_EQ(accepted.size(), 1U);
+}
+
+TEST_F(ListenerTest, ASocketThatLostItsNameIsReplaced) {
+  const UniqueFd early = connect();
+  std::filesystem::remove(path);
+  const std::uint64_t begin = os::monotonic_ns();
+  while (!std::filesystem::exists(path) && os::monotonic_ns() - begin < 20'000'000'000)
+    turn();
+  const UniqueFd late = connect();
+  turn();
+  EXPECT_EQ(accepted.size(), 2U);
+  EXPECT_TRUE(keeper.held.contains({DescriptorKind::kListenSocket, 0}));
+}
+
+TEST_F(ListenerTest, WhatComesAfterItsStopWaitsForTheNextDaemon) {
+  listener.stop();
+  const UniqueFd client = connect();
+  loop.add_deadline([] { return 0; }, [](std::uint64_t) {});  // nothing else is waited for
+  turn();
+  EXPECT_TRUE(accepted.empty());
+  const auto waiting = os::accept_unix(link.fd({DescriptorKind::kListenSocket, 0}));
+  EXPECT_TRUE(waiting.is_ok() && waiting->valid());
+}
+
+}  // namespace
+}  // namespace entrepot
