@@ -15,13 +15,14 @@ from entrepot_airflow.compat import database, task_instances, task_process
 with DAG("compat", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as dag:
 
     @task
-    def first() -> int:
+    def first() -> Any:
         return 41
 
     @task
-    def second(read: int) -> None:
+    def second(read: Any) -> None:
         context: Any = get_current_context()
-        ti, found = context["ti"], {}
+        ti = context["ti"]
+        found: dict[str, Any] = {}
         found["is dag.test"] = task_process.is_dag_test()
         found["reschedules"] = task_process.reschedule_count(ti)
         found["other task's XCom"] = task_process.read_xcom(ti, "first", -1, "return_value")
@@ -59,8 +60,8 @@ def read_database(run_id: str) -> dict[str, Any]:
         found["instances"] = sorted(map(list, instances))
         found["finished"] = [task_instances.is_finished(state) for state in (instances["first", -1].state, "running")]
         found["running"] = [task_instances.is_running(state) for state in (instances["first", -1].state, "running")]
-        task = database.serialized_task("compat", "second", run_id, session)
-        found["upstream of second"] = sorted(task.upstream_task_ids)
+        reader = database.serialized_task("compat", "second", run_id, session)
+        found["upstream of second"] = sorted(reader.upstream_task_ids)
         found["missing task"] = database.serialized_task("compat", "invented", run_id, session)
         task_instances.clear_instances(
             [instances["first", -1]], session, event="compat_test", owner="a test", extra="why"

@@ -64,7 +64,8 @@ def load_plugin(tmp_path: Path) -> Any:
             timeout=100,
         )
         assert process.returncode == 0, process.stderr[-5000:]
-        return json.loads(process.stdout.splitlines()[-1])
+        found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+        return found
 
     return load
 
