@@ -14,8 +14,9 @@ import pytest
 from entrepot._client.locality_sets import LocalitySets
 from entrepot._client.pins import Residency
 from entrepot._client.session import Session
+from entrepot._store.access import access_to
 from entrepot._store.connection import _acquire_client  # pyright: ignore[reportPrivateUsage]
-from entrepot._store.durable_objects import DurableObjects, access_to
+from entrepot._store.durable_objects import DurableObjects
 from entrepot._store.objects import DirectObjects, to_item
 from entrepot._store.store import Store
 from entrepot.durable import Durable

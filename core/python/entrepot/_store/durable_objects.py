@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from entrepot import _core
-from entrepot._checkpoints.backend import DurableBackend
-from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._client.arguments import AnyID, to_id
 from entrepot._client.info import PutResult
-from entrepot._client.session import Session
 from entrepot._collections.members import members_of
-from entrepot._store.objects import AnyStore, DirectObjects, ObjectAccess, to_item
+from entrepot._store.objects import AnyStore, DirectObjects, ObjectAccess
 from entrepot.codec import CopyMode
-from entrepot.durable import DECLARATION_KEY, Durable, durable_config
+from entrepot.durable import Durable
 from entrepot.errors import EntrepotError, ObjectExists, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot._checkpoints.backend import DurableBackend
 
 
 class DurableObjects(ObjectAccess):
@@ -147,27 +147,3 @@ class DurableObjects(ObjectAccess):
 
     def flush(self, timeout: float | None) -> None:
         self._backend.flush(timeout)
-
-
-def access_to(
-    session: Session, requested: Durable | Literal[False] | None, inherited: Durable | None = None
-) -> ObjectAccess:
-    """Return the access to the objects of a newly opened session, as it is declared or is now to be declared.
-
-    Args:
-        session: the session.
-        requested: a declaration to record for all processes; False: not durable here; None: as it was declared.
-        inherited: the declaration to record if there is none and none is requested.
-    """
-    direct = DirectObjects(session)
-    if requested is False:
-        return direct
-    recorded = durable_config(session.client, session.scope, session.name) if requested is None else None
-    durable = requested or recorded or inherited
-    if durable is None:
-        return direct
-    backend: DurableBackend = checkpoint_function("tier")(durable)
-    if recorded is None and durable_config(session.client, session.scope, session.name) != durable:
-        oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
-        direct.put_item(None, to_item(session, durable.to_bytes(), oid, False, DECLARATION_KEY, True))
-    return DurableObjects(direct, durable, backend)

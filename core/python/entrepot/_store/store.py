@@ -28,7 +28,7 @@ from entrepot._client.session import Session
 from entrepot._client.shared_client import SharedClient
 from entrepot._codecs.blob import BlobWriter, blob_tree
 from entrepot._store import object_info, objects
-from entrepot._store.durable_objects import access_to
+from entrepot._store.access import access_to
 from entrepot._store.objects import ObjectAccess, to_item
 from entrepot.codec import COPY_MODES, AllowPickle, CopyMode
 from entrepot.durable import Durable
