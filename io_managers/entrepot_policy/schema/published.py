@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from entrepot_policy.schema.constants import FORMAT_VERSION
 from entrepot_policy.schema.definition import PolicySection
-from entrepot_policy.schema.sections import Section
+from entrepot_policy.schema.sections import is_section
 from entrepot_policy.schema.value_types import Items, Omittable, Quantity
 
 SCHEMA_FILE = "policy.schema.json"
@@ -52,7 +52,7 @@ def reference() -> list[tuple[str, str, str]]:
 
 def _rows(kind: Any, path: str) -> Iterator[tuple[str, str, str]]:
     """The rows of all keys in a type."""
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if is_section(kind):
         for key, field in kind.model_fields.items():
             name = f"{path}.{key}" if path else key
             yield name, _shown_default(field), str(field.description)

@@ -13,7 +13,7 @@ from pydantic import Tag, ValidationError
 
 from entrepot_policy.schema.definition import PolicySection
 from entrepot_policy.schema.diagnostics import Diagnostic, PolicyError
-from entrepot_policy.schema.sections import EXACTLY_ONE, Section, locate
+from entrepot_policy.schema.sections import EXACTLY_ONE, is_section, locate
 from entrepot_policy.schema.value_types import EXPECTED
 from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -64,7 +64,7 @@ def _diagnostics(errors: list[ErrorDetails], root: Node) -> list[Diagnostic]:
         if error["type"] != EXACTLY_ONE:
             found[_diagnostic(error, *trail[-1])] = _RANKS.get(error["type"], 0)
         for kind, node in trail:  # pydantic checks this only where all else is good
-            if _is_section(kind) and kind.exactly_one and isinstance(node, MappingNode) and len(node.entries) != 1:
+            if is_section(kind) and kind.exactly_one and isinstance(node, MappingNode) and len(node.entries) != 1:
                 text = f"{kind.title()} must have exactly one of {kind.keys()}"
                 found[Diagnostic(node.location, text)] = _RANKS[EXACTLY_ONE]
     return sorted(found, key=lambda problem: found[problem])
@@ -84,7 +84,7 @@ def _is_name(error: ErrorDetails) -> bool:
 
 def _descend(kind: Any, node: Any, part: Any) -> tuple[Any, Any]:
     """The type and the node at one part of a path, given those that it starts from."""
-    if _is_section(kind):
+    if is_section(kind):
         return _bare(kind.model_fields[part].annotation), node.entries[part][1]
     inner = get_args(kind)
     if get_origin(kind) is dict:
@@ -100,10 +100,6 @@ def _bare(kind: Any) -> Any:
         return _bare(get_args(kind)[0])
     given = [each for each in get_args(kind) if each is not NoneType]
     return _bare(given[0]) if len(given) < len(get_args(kind)) else kind
-
-
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Section)
 
 
 def _diagnostic(error: ErrorDetails, kind: Any, node: Any) -> Diagnostic:
@@ -122,7 +118,7 @@ def _diagnostic(error: ErrorDetails, kind: Any, node: Any) -> Diagnostic:
 
 def _expected(error: ErrorDetails, kind: Any, node: Node) -> str:
     if error["type"] != EXPECTED:
-        return f"{kind.title()}: a mapping with {kind.keys()}" if _is_section(kind) else _EXPECTED[error["type"]]
+        return f"{kind.title()}: a mapping with {kind.keys()}" if is_section(kind) else _EXPECTED[error["type"]]
     context = error.get("ctx", {})
     if context["string"] and isinstance(node, ScalarNode) and not isinstance(node.value, (str, NoneType)):
         return f"{context['what']}; YAML does not read this as a string: put it in quotes"

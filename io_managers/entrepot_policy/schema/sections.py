@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard, get_origin
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -57,6 +57,12 @@ class Section(BaseModel):
 def scalar_or_section(value: object) -> str:
     """The tag of a value, by which pydantic chooses its type."""
     return SECTION if isinstance(value, (dict, Section)) else SCALAR
+
+
+def is_section(kind: Any) -> TypeGuard[type[Section]]:
+    """Whether a type is that of a section."""
+    # In Python 3.10, tuple[...] and its like are instances of type, too.
+    return get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Section)
 
 
 def locate(value: Any, node: Node) -> None:
