@@ -1,7 +1,7 @@
 // Eviction candidates: the objects that have payload in memory, with what decides whether they may leave it.
 //
 //   an object: absent ──admit──▶ candidate ──forget_absent, object_ended──▶ absent
-//   and also:  free ──hold (loaded for a reader)──▶ held ──was_read, evicted, or 250 ms later──▶ free
+//   and also:  not held ──hold (loaded for a reader)──▶ held ──was_read, evicted, or 250 ms later──▶ not held
 //
 // The eviction policy ranks the candidates by the cost of their absence. It keeps objects that a user pinned; this
 // class knows those that are held. The pins of clients are in the clients' memory, and looked up by pinned_slots().

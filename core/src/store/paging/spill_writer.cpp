@@ -6,6 +6,13 @@
 #include "os/log.h"
 
 namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kPauseNs = 1'000'000'000;
+
+}  // namespace
+
+void SpillWriter::pause() { paused_until_ns_ = deps_.clock.monotonic_ns() + kPauseNs; }
 
 void SpillWriter::write(std::uint32_t slot) {
   const BlobTable& blobs = deps_.blobs;

@@ -69,11 +69,9 @@ class SpillWriter {
     std::uint64_t bytes = 0;
   };
 
-  void pause() { paused_until_ns_ = deps_.clock.monotonic_ns() + kPauseNs; }
+  void pause();
   [[nodiscard]] Written on_written(const Write& write, SpillLocation copy);
   void on_failed(const Write& write, const Status& why);
-
-  static constexpr std::uint64_t kPauseNs = 1'000'000'000;
 
   SpillWriterDeps deps_;
   std::uint64_t next_ticket_ = 1;
