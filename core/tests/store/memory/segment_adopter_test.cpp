@@ -105,6 +105,19 @@ TEST_F(Adopter, WhatAWriterMayHaveLeasedStaysLeased) {
   EXPECT_FALSE(live().at(segment).ranges.is_leased(8 * kLeaseGranule, 1));
 }
 
+TEST_F(Adopter, PagesThatWereReturnedAreNotLeasedToTheWriterAroundThem) {
+  const std::uint32_t segment = daemon->parts.make(2 * kMiB);
+  live().lease(segment, kWriter);
+  ASSERT_TRUE(live().ranges(segment).lease_exactly(0, kLeaseGranule).is_ok());
+  ASSERT_TRUE(live().ranges(segment).lease_exactly(2 * kMiB - kLeaseGranule, kLeaseGranule).is_ok());
+  live().record_leases(segment);
+  daemon->parts.reclaimer.retire_free_ranges(segment, UINT64_MAX);
+  die();
+  adopter().end(false);
+  EXPECT_EQ(live().leased_bytes(), 2 * kLeaseGranule);
+  EXPECT_EQ(live().committed_bytes(), 2 * kLeaseGranule);
+}
+
 TEST_F(Adopter, PagesThatWereReturnedAreNotUsedAgain) {
   const std::uint32_t holding = make_with_hole();
   die();

@@ -134,6 +134,14 @@ TEST_F(SegmentLeasesTest, AnUnmappedSegmentGoesToOthersOnceItIsEmpty) {
   EXPECT_EQ(grant(kSecond, 4 * kMiB).segment, held.segment);
 }
 
+TEST_F(SegmentLeasesTest, AWithheldSegmentIsNotLeasedToItsLastWriterEither) {
+  const std::uint32_t returned = parts.make_holding(2 * kMiB, kMiB, kFirst);
+  live.withhold(returned);
+  EXPECT_NE(grant(kFirst, kKiB).segment, returned);
+  ASSERT_EQ(live.release_withheld().size(), 1U);
+  EXPECT_EQ(grant(kFirst, kMiB).segment, returned);
+}
+
 TEST_F(SegmentLeasesTest, ADisconnectedClientKeepsItsSegmentsADeadOneDoesNot) {
   const LeaseGrant empty = grant(kFirst, 2 * kMiB);
   const LeaseGrant holding = grant(kFirst, 2 * kMiB);
