@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -85,5 +86,5 @@ def test_a_new_connection_to_a_stopped_daemon_does_not_advise_to_start_another(
         error = _failure(lambda: entrepot.connect(store.address))
     assert isinstance(error, StoreUnavailable)
     assert f"kill -CONT {pid}" in str(error)
-    assert "did not respond within 1 s" in str(error)
+    assert re.search(r"did not respond within [1-9][\d.]* s", str(error)), error  # measured: more on a busy machine
     assert "entrepot start" not in str(error)
