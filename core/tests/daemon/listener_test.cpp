@@ -15,7 +15,8 @@
 namespace entrepot {
 namespace {
 
-// No descriptor can be opened while it lives; those that are open stay.
+// No descriptor can be opened while it lives; those that are open stay. UBSan needs one for the first look at the type of
+// a polymorphic object, so tests touch the fixture, which is one, only before and after.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -71,14 +72,17 @@ TEST_F(ListenerTest, AcceptsAllThatAreQueued) {
 
 TEST_F(ListenerTest, WithoutDescriptorsItPausesAndThenAcceptsWhatWaited) {
   const UniqueFd client = connect();
+  const std::uint64_t begin = os::monotonic_ns();
+  bool waited = false;
+  EventLoop& events = loop;
   {
     const NoDescriptors limit;
-    const std::uint64_t begin = os::monotonic_ns();
-    turn();
-    ASSERT_TRUE(loop.dispatch().is_ok());
-    EXPECT_TRUE(accepted.empty());
-    EXPECT_GE(os::monotonic_ns() - begin, 100'000'000U) << "a busy loop";
+    waited = events.dispatch().is_ok();
+    events.run_due();
+    waited = waited && events.dispatch().is_ok();
   }
+  EXPECT_TRUE(waited && accepted.empty());
+  EXPECT_GE(os::monotonic_ns() - begin, 100'000'000U) << "a busy loop";
   loop.run_due();
   turn();
   EXPECT_EQ(accepted.size(), 1U);
