@@ -249,7 +249,7 @@ def test_a_token_is_read_anew_from_time_to_time(tmp_path: Path, monkeypatch: pyt
     assert access.headers() == [("Authorization", "Bearer old")]
     file.write_text("new")
     assert access.headers() == [("Authorization", "Bearer old")]
-    monkeypatch.setattr("entrepot_operator.kubernetes.credentials.TOKEN_SECONDS", 0.0)
+    monkeypatch.setattr("entrepot_operator.kubernetes.cluster_credentials.TOKEN_SECONDS", 0.0)
     assert access.headers() == [("Authorization", "Bearer new")]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from entrepot.errors import InvalidArgument
-from entrepot_operator.kubernetes import credentials, proxies
+from entrepot_operator.kubernetes import cluster_credentials, credentials, proxies
 from entrepot_operator.kubernetes.api import Api
 from entrepot_operator.kubernetes.credentials import find
 from official_client import (
@@ -131,7 +131,7 @@ def test_the_proxy_of_the_environment_is_used(
 
 def test_a_pods_token_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "ACCOUNT", tmp_path)
-    monkeypatch.setattr(credentials, "TOKEN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_credentials, "TOKEN_SECONDS", 0.0)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     for name, text in (("token", "old"), ("ca.crt", "an authority"), ("namespace", "stores")):
@@ -251,7 +251,7 @@ def test_only_ours_replaces_a_token_that_is_refused(cluster: Cluster, tmp_path: 
 def test_only_ours_reads_the_token_file_of_a_kubeconfig_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "TOKEN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_credentials, "TOKEN_SECONDS", 0.0)
     (tmp_path / "token").write_text("old")
     config = cluster.kubeconfig(user={"tokenFile": "token"})
     ours, theirs = Api(find(config), patience=0), OfficialClient(config)
