@@ -205,6 +205,7 @@ Status ClientRegistry::register_child(Connection& connection, std::uint64_t requ
     return Status(Code::kStoreFull, "the daemon cannot monitor another connection");
   }
   connections_.identify(*child, registered.client);
+  connections_.refuse_descriptors(*child);  // as after a Hello, which a forked child does not send
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(registered.pin_table));
   fds.push_back(std::move(registered.liveness));

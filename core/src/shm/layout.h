@@ -77,7 +77,7 @@ inline constexpr std::uint16_t kRetiredFlag = 1;  // in the flags of a word whos
 
 // State of an object's slot.
 //
-//   free ──allocate──▶ unsealed ──seal──▶ sealed ──delete, replace──▶ deleting ──last pin gone──▶ free (generation + 1)
+//   free ──seal──▶ sealed ──delete, replace──▶ deleting ──last pin gone──▶ free (generation + 1)
 //
 //   sealed ──evict, drop──▶ evicting ──pinned──▶ sealed
 //                             ├─not pinned, evict──▶ spilled ──all blobs loaded──▶ sealed
@@ -89,7 +89,7 @@ inline constexpr std::uint16_t kRetiredFlag = 1;  // in the flags of a word whos
 // `evicting` lasts for one scan of the pins; no reader may start reading any part of an object in that state.
 // `spilled`: some of the object's blobs are on disk only. `dropped`: a marker without record and blobs, not in the
 // index, for an object that can be recomputed. `deleting`: removed from the index, but may still be pinned. `lost`:
-// wrong checksum, until nobody pins it. `loading`, `remote` and `stream` are reserved, to keep the format stable.
+// wrong checksum, until nobody pins it. Reserved, to keep the format stable: `unsealed`, `loading`, `remote`, `stream`.
 enum class ObjectState : std::uint8_t {
   kFree = 0,
   kUnsealed = 1,

@@ -210,6 +210,23 @@ TEST_F(ClientRegistryTest, AChildHasAConnectionOfItsOwnAndOutlivesItsParent) {
   EXPECT_TRUE(connections.is_empty());
 }
 
+TEST_F(ClientRegistryTest, AfterTheHelloDescriptorsEndTheConnectionAChildsToo) {
+  Client parent = connect();
+  std::optional<Frame> answer = ask(parent.peer, MessageType::kFork, {});
+  ASSERT_TRUE(answer && answer->fds.size() == 3U);
+  Peer child(std::move(answer->fds[2]));
+  for (Peer* peer : {&child, &parent.peer}) {
+    std::vector<UniqueFd> fds;
+    fds.push_back(os::duplicate(parent.pin_table.get()).take());
+    const std::optional<Frame> refusal = ask(*peer, MessageType::kStatus, {}, std::move(fds));
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(status_of(*refusal).message(), "only a Hello may carry descriptors");
+    turn();
+    EXPECT_TRUE(peer->receive().empty());
+    EXPECT_TRUE(peer->is_closed);
+  }
+}
+
 TEST_F(ClientRegistryTest, PinTablesGrowUpToTheirCapacity) {
   Client client = connect();
   const std::uint32_t number = client.identity.client;

@@ -148,6 +148,16 @@ TEST_F(Loading, AFailedReadIsReportedOnce) {
   EXPECT_EQ(p.lookup(1), Code::kOk) << "another attempt may succeed";
 }
 
+TEST_F(Loading, AFailedReadAheadIsReportedToNobody) {
+  const std::uint32_t slot = p.put_spilled(1);
+  p.spill.read_failure = Status(Code::kInternal, "the disk does not answer");
+  ASSERT_EQ(loader.load_ahead(slot), Loader::Ahead::kLoading);
+  complete();
+  EXPECT_EQ(loader.stats().failed_reads, 1U);
+  EXPECT_FALSE(loader.is_loading(slot));
+  EXPECT_TRUE(loader.take_failure(numbered_id(1)).is_ok()) << "a later reader starts a load of its own";
+}
+
 TEST_F(Loading, ADamagedCopyEndsTheObject) {
   const std::uint32_t slot = p.put_spilled(1);
   p.spill.read_failure = Status(Code::kCorruptData, "wrong checksum");

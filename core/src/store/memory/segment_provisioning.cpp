@@ -81,6 +81,7 @@ void SegmentProvisioning::on_memory_refused(std::uint64_t bytes, const Status& w
 
 void SegmentProvisioning::retry_memory() {
   warm_stopped_ = false;
+  warm_note_.clear();
   memory_limit_ = UINT64_MAX;
 }
 

@@ -189,7 +189,7 @@ void Loader::on_read_failed(std::uint32_t blob, const Status& why) {
   for (const std::uint32_t slot : deps_.blobs.referencing_slots(blob)) {
     if (!deps_.catalog.directory().is_findable(slot)) continue;
     if (!lost) {
-      fail_load(slot, why);
+      if (loads_.contains(slot)) fail_load(slot, why);
       continue;
     }
     const IdBytes id = deps_.catalog.directory().at(slot).id;
@@ -202,9 +202,13 @@ void Loader::on_read_failed(std::uint32_t blob, const Status& why) {
 void Loader::fail_load(std::uint32_t slot, const Status& why) {
   const IdBytes id = deps_.catalog.directory().at(slot).id;
   log_warning("object ", to_hex(id), " could not be reloaded: ", why.message());
+  const auto load = loads_.find(slot);
+  const bool requested = load == loads_.end() || !load->second.ahead;
   drop_load(slot);
-  if (failures_.size() >= kMaxFailures) failures_.clear();
-  failures_[id] = why;
+  if (requested) {  // a later reader starts a load of its own and hears of that one
+    if (failures_.size() >= kMaxFailures) failures_.clear();
+    failures_[id] = why;
+  }
   notify_changed(id);
 }
 

@@ -77,6 +77,7 @@ TEST_F(Provisioning, AMachineThatRefusesMakesTheStoreSmallerUntilItIsAskedAgain)
   EXPECT_EQ(provisioning.limit_bytes(), 8 * kMiB) << "it does not grow by a refusal";
   provisioning.retry_memory();
   EXPECT_FALSE(provisioning.is_short());
+  EXPECT_EQ(provisioning.warm_note(), "");
   EXPECT_EQ(provisioning.limit_bytes(), 32 * kMiB);
   EXPECT_EQ(provisioning.available_bytes(), 26 * kMiB);
 }
