@@ -1,4 +1,4 @@
-"""What the chart installs, depending on its values, rendered by the template engine that Helm uses."""
+"""The chart's resources for different values, rendered by the template engine that Helm uses."""
 
 from __future__ import annotations
 
