@@ -45,7 +45,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 def _judge_store(source: str, target: str) -> str | None:
-    """What is wrong with the include of ``target`` in ``source``, both files of the layer store, or None."""
+    """Return the violation by an include of ``target`` in ``source``, both files of the layer store, or None."""
     folder, included = (name.split("/")[1] if name.count("/") > 1 else None for name in (source, target))
     unknown = {folder, included} - {None, *STORE_PARTS}
     if unknown:
@@ -60,7 +60,7 @@ def _judge_store(source: str, target: str) -> str | None:
 
 
 def _judge(layer: str | None, source: str, quoted: str | None, angled: str | None) -> str | None:
-    """What is wrong with one include of ``source`` in ``layer`` (None: the public headers), or None."""
+    """Return the violation by an include in ``source`` of ``layer`` (None: the public headers), or None."""
     if angled is not None:
         if angled.startswith(("arrow/", "parquet/")):
             return f"<{angled}>: the core does not link Arrow; it speaks the Arrow C data interface"

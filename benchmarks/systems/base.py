@@ -146,7 +146,7 @@ class BytesClient(ClientBase):
 
 @dataclass(frozen=True)
 class RunEnvironment:
-    """Where a system runs.
+    """Environment of a system.
 
     Attributes:
         folder: directory of its socket, log and files; on tmpfs, removed at the end.

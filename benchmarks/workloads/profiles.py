@@ -1,4 +1,4 @@
-"""Where the time of one call goes: system calls and instructions of a put and of a get.
+"""Breakdown of one call's time: system calls and instructions of a put and of a get.
 
 Each figure is the difference between a long and a short run, divided by the difference in calls, so that starting,
 connecting and warming up do not count.

@@ -1,4 +1,4 @@
-"""How costs grow: with the number of objects, with clients, with the size of a value, and with time."""
+"""Growth of costs with the number of objects, with clients, with the size of a value, and with time."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_a_folder_that_is_taken_away(
         assert_all_there(store, oids)  # the files are open until the daemon ends
         further_oids = [store.put(value(100 + number)) for number in range(40)]
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert payload_files(folder), "it is made again, and used"
+        assert payload_files(folder), "the folder is recreated and used"
         assert store.status()["spill"]["note"] == ""
         assert_all_there(store, further_oids, 100)
         assert_all_there(store, oids)

@@ -1,4 +1,4 @@
-"""What the plugin uses of Dagster's insides is there, and each function of its compat package does what it promises."""
+"""Dagster's private names exist, and each function of the plugin's compat package does what it promises."""
 
 # No `from __future__ import annotations`: Dagster looks at the types of the ops' parameters.
 import sys

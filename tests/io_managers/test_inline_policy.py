@@ -1,4 +1,4 @@
-"""Which values an orchestrator stores itself, how values are described, and where settings come from."""
+"""Values that an orchestrator stores itself, descriptions of values, and sources of settings."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ def test_only_missing_outputs_resumes_a_failed_run(policy: Callable[[str], Path]
     call_count = len(journal.calls)
     lose("few")
     assert run_pipeline(job, run_id="run-2", only_missing_outputs=True) == {"total": TOTAL}
-    assert journal.calls[call_count:] == ["other", "pause", "sum"], "what is there is not made again"
+    assert journal.calls[call_count:] == ["other", "pause", "sum"], "existing values are not recomputed"
 
 
 def test_other_parameters_are_another_run(policy: Callable[[str], Path]) -> None:

@@ -1,4 +1,4 @@
-"""Which earlier run a new one resumes."""
+"""Choice of the earlier run that a new one resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests authenticate and which route they take, as given by a kubeconfig, against servers that check it."""
+"""Authentication and routes of requests as given by a kubeconfig, against servers that check them."""
 
 from __future__ import annotations
 

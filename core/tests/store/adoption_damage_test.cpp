@@ -193,7 +193,7 @@ TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   EXPECT_EQ(h.restart().objects.lost, 0U);
   EXPECT_EQ(h.get(kA).code, Code::kOk);
   EXPECT_EQ(h.generation(kA), generation);
-  EXPECT_TRUE(h.is_resident(kB)) << "what was made anew counts";
+  EXPECT_TRUE(h.is_resident(kB)) << "recreated objects count";
   EXPECT_EQ(h.spill.copies.size(), 1U);
   const auto info = h.store->info_json(kA);
   ASSERT_TRUE(info.is_ok());

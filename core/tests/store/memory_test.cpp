@@ -286,7 +286,7 @@ TEST(Warming, KeepsOneSegmentForALargeValueAndMakesItAgain) {
   EXPECT_EQ(h.source.there.size(), before) << "a lease of two thirds of what is kept warm had to wait";
   EXPECT_EQ(made(), before + 1);
   const LeaseGrant second = h.lease(b, 32 * kMiB, 32 * kMiB);
-  EXPECT_EQ(h.source.there.size(), before + 1) << "the large segment was not made again";
+  EXPECT_EQ(h.source.there.size(), before + 1) << "the large segment was not recreated";
   EXPECT_NE(first.segment, second.segment);
   EXPECT_EQ(made(), before + 1) << "there is no capacity for a third";
   h.expect_no_leak();

@@ -237,7 +237,7 @@ class Model {
     const auto known = known_.find(id);
     if (known == known_.end()) return dropped_.contains(id);
     EXPECT_TRUE(drops_ && droppable_.contains(id) && droppable_[id] == known->second.generation)
-        << "nobody said that it can be made again";
+        << "it was not declared recomputable";
     EXPECT_FALSE(not_again_.contains(id)) << "it was dropped before";
     for (const Held& held : held_)
       EXPECT_FALSE(held.id == id && held.generation == known->second.generation) << "somebody reads it";

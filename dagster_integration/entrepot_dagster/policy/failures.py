@@ -21,7 +21,7 @@ RULE = "entrepot/rule"
 
 @dataclass(frozen=True)
 class MissingInputs:
-    """What a failed step needs.
+    """Inputs that a failed step is missing.
 
     Attributes:
         keys: keys of the values that it missed.

@@ -45,7 +45,7 @@ _NAME_BYTES = 60
 
 @dataclass
 class FinalizeReport:
-    """What the end of a run did about pending checkpoints.
+    """Pending checkpoints that were handled at the end of a run.
 
     Attributes:
         written: how many are complete now.

@@ -21,7 +21,7 @@ Survival = Literal["store", "checkpoint", "gone"]
 
 
 class Graph(Protocol):
-    """What is known about which task made what from what.
+    """Lineage: the task that produced each object, and its inputs.
 
     If a graph also has ``subject(ref) -> Subject | None``, it is asked for the properties that rules match of an object
     without lineage.

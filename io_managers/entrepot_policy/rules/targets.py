@@ -27,7 +27,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Target:
-    """Where checkpoints are written.
+    """A place where checkpoints are written.
 
     Attributes:
         name: in ``targets``; the template itself if a rule names it directly.
@@ -86,7 +86,7 @@ def base_of(template: str) -> str:
 
 
 def template_problem(template: str) -> str:
-    """Why no checkpoint can ever be written under a template; empty: one can."""
+    """Return the reason why no checkpoint can ever be written under a template; empty: one can."""
     scheme = _SCHEME.match(template)
     if scheme is None and not template.startswith("/"):
         return (

@@ -73,7 +73,7 @@ TargetOrUrl = Annotated[
 
 
 class MatchSection(Section, title="a match"):
-    """What a rule applies to. All keys must match; of a list, one item (of bounds, all)."""
+    """Conditions of a rule. All keys must match; of a list, one item (of bounds, all)."""
 
     host: Hosts = Field(default_factory=tuple, description="the orchestrator")
     pipeline: Globs = Field(default_factory=tuple, description="Airflow's DAG, Dagster's job, Kedro's pipeline")
@@ -96,7 +96,7 @@ Matches = Annotated[
 
 
 class WhenSection(Section, title="a condition"):
-    """When a rule of 'checkpoint' writes a checkpoint. All keys must hold."""
+    """Conditions under which a rule of 'checkpoint' writes a checkpoint. All keys must hold."""
 
     recompute_seconds: TimeRange = Field(
         default_factory=tuple,
@@ -115,7 +115,7 @@ When = Annotated[
 
 
 class CheckpointRuleSection(Section, title="a rule of 'checkpoint'"):
-    """Which outputs are checkpointed, when and where."""
+    """A rule about which outputs are checkpointed, when and where."""
 
     match: Matches = Field(
         default="*", description="which outputs: a glob over task names, or a mapping; all its keys must match"
@@ -179,7 +179,7 @@ Step = Annotated[
 
 
 class FailoverRuleSection(Section, title="a rule of 'failover'"):
-    """What to do when something is lost, or fails."""
+    """A rule about losses and failures, and the steps to take."""
 
     on: Annotated[tuple[Annotated[EventName, OneOf()], ...], Items(bare=True)] = Field(
         description="the event, or a list of events"
@@ -219,7 +219,7 @@ class TargetSection(Section, title="a target"):
 
 
 class CheckpointSection(Section, title="checkpoint"):
-    """What is checkpointed, and the defaults of the rules."""
+    """Rules about checkpoints, and their defaults."""
 
     enabled: bool = Field(default=True, description="whether checkpoints are written")
     target: Annotated[TargetOrUrl | None, Omittable()] = Field(default=None, description="default target of the rules")
@@ -245,14 +245,14 @@ class CheckpointSection(Section, title="checkpoint"):
 
 
 class MemoryRuleSection(Section, title="a rule of 'memory'"):
-    """Which outputs may be dropped."""
+    """A rule about which outputs may be dropped."""
 
     match: Matches = Field(default="*", description="which outputs: as in a checkpoint rule")
     recompute: Recompute = Field(description="auto: drop values that are cheaper to recompute than to spill")
 
 
 class MemorySection(Section, title="memory"):
-    """What happens when memory is short."""
+    """Behaviour when memory is short."""
 
     recompute: Recompute = Field(default="never", description="for outputs that no rule matches")
     overhead: Annotated[
@@ -277,7 +277,7 @@ class EventsSection(Section, title="events"):
 
 
 class PolicySection(Section, title="a policy"):
-    """What to checkpoint, and what to do when something is lost."""
+    """The policy: what to checkpoint, and what to do when something is lost."""
 
     version: AtLeastOne = Field(description="format version: 1")
     targets: dict[

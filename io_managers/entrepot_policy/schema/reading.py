@@ -103,7 +103,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _diagnostic(error: ErrorDetails, kind: Any, node: Any) -> Diagnostic:
-    """What an error means, given the type and the node at its path."""
+    """Return a diagnostic for an error, given the type and the node at its path."""
     if error["type"] == "missing":
         key = str(error["loc"][-1])
         return Diagnostic(node.location, f"{kind.title()} requires {key!r}: {kind.model_fields[key].description}")

@@ -60,7 +60,7 @@ class ObjectRef:
 
 @dataclass(frozen=True)
 class Lineage:
-    """How an object was made.
+    """An object's origin.
 
     Attributes:
         output: the object.

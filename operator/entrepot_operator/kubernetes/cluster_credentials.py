@@ -23,7 +23,7 @@ TOKEN_SECONDS = 60.0  # how often the token is reread; projected tokens are rene
 
 @dataclass
 class ClusterCredentials:
-    """How to reach one cluster. Holds secrets, which its repr omits.
+    """Address and credentials of one cluster. Holds secrets, which its repr omits.
 
     Attributes:
         server: URL of the API server.

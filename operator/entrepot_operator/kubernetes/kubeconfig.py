@@ -126,7 +126,7 @@ def _plugin(user: dict[str, Any], path: Path) -> dict[str, Any] | None:
 
 
 def _exec_cluster(cluster: dict[str, Any], authority: str | None) -> dict[str, Any]:
-    """What a plugin that asks for it is told about the cluster."""
+    """Description of the cluster for a credential plugin that requests it."""
     exec_cluster = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")

@@ -96,7 +96,7 @@ class StoreScanner:
         self._members: dict[tuple[ObjectID, int], list[ObjectID]] = {}
 
     def scan(self, store: Store) -> DesiredState:
-        """What of the store to publish now.
+        """Return the objects of the store to publish now.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -227,7 +227,7 @@ class StoreScanner:
 
 
 class _DurabilityCache:
-    """Which objects belong to durable sessions; each session is queried once per scan."""
+    """Durability of objects by session; each session is queried once per scan."""
 
     def __init__(self, store: Store, desired: DesiredState) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Which outputs are checkpointed, when they are written, and what happens to the checkpoints."""
+"""Checkpoints by a policy: which outputs, when they are written, and what happens to them."""
 
 from __future__ import annotations
 

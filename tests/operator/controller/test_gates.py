@@ -1,4 +1,4 @@
-"""Which held pods are released, without a server."""
+"""Release of held pods, without a server."""
 
 from __future__ import annotations
 

@@ -176,10 +176,10 @@ def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, ope
     wrong = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
     cluster.request("PATCH", path, wrong, kind="application/merge-patch+json")
 
-    def mended() -> bool:
+    def is_restored() -> bool:
         return bool(cluster.request("GET", path)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 120)
 
-    cluster.wait(mended, "the DaemonSet to be as it was")
+    cluster.wait(is_restored, "the DaemonSet to be as it was")
 
     cluster.request("DELETE", resource_path("stores", namespace, "main"))
     cluster.wait(lambda: labels(cluster) == dict.fromkeys(NODES), "the label to go with the Store")

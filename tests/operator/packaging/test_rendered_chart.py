@@ -1,4 +1,4 @@
-"""What the chart installs, depending on its values, rendered by the template engine that Helm uses."""
+"""The chart's resources for different values, rendered by the template engine that Helm uses."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_nobody_owns_the_crds(render: Any) -> None:
 )
 def test_two_installations_for_the_same_pods_are_refused(render: Any, theirs: str, ours: list[str], both: str) -> None:
     existing = {"Deployment": [_deployment("blue", theirs)]}
-    with pytest.raises(ValueError, match=f"namespace blue already looks after pods of {both}: .*podNamespaces"):
+    with pytest.raises(ValueError, match=f"namespace blue already manages pods of {both}: .*podNamespaces"):
         render({"podNamespaces": ours}, namespace="green", existing=existing)
     off = {"gates": {"enabled": False}, "webhook": {"enabled": False}}
     assert (

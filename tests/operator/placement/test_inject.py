@@ -1,4 +1,4 @@
-"""What ``inject`` adds to a pod, case by case."""
+"""Pods after ``inject``, case by case."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ MAX_RECORDED_NODES = 10  # nodes in the record
 
 @dataclass(frozen=True)
 class WorkloadContext:
-    """What a pod gets from the workload that it is part of.
+    """Properties that a pod gets from its workload.
 
     Attributes:
         volumes: names of volumes in addition to its own.
