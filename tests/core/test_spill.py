@@ -84,7 +84,10 @@ def test_a_retried_task_finds_its_value_on_disk(small: entrepot.Store, wait_unti
         small.put(value(2), id=oid)
 
 
-def test_a_full_quota_is_store_full_and_loses_nothing(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:
+def test_a_full_quota_is_store_full_and_loses_nothing(
+    tmp_path: Path, new_daemon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 5.0)
     daemon = new_daemon("64MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "32MiB")
     with entrepot.connect(daemon.address, scope="tests") as store:
         oids = []

@@ -36,6 +36,12 @@ def disk(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManage
         yield tmp_path / "disk"
 
 
+@pytest.fixture(autouse=True)
+def short_waits_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full store is what most of these tests wait for: 30 seconds each by default."""
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 5.0)
+
+
 def value(number: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(number).integers(0, 1 << 62, VALUE // 8)
 
