@@ -31,7 +31,7 @@ def _program() -> Path:
         return cached
     go = shutil.which("go")
     if not os.environ.get(BUILD):
-        pytest.skip(f"Helm was never built here, which takes minutes: {BUILD}=1 builds it ('make soak' does)")
+        pytest.skip(f"Helm was never built here, which takes minutes: {BUILD}=1 builds it ('make test-full' does)")
     if go is None:
         pytest.fail(f"{BUILD} is set, but there is no Go here")
     partial = CACHE / f"helm-{key}.{os.getpid()}"
