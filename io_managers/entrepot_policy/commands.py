@@ -111,11 +111,11 @@ def run_events(arguments: argparse.Namespace) -> int:
         paths = sorted(Path(arguments.folder or default_folder()).glob("*.jsonl"))
     if arguments.follow and not scope:
         raise InvalidArgument("--follow requires a scope: set --scope NAME or ENTREPOT_SCOPE")
-    found = sorted(
+    matches = sorted(
         (event for path in paths for event in read_events(path, older_only=arguments.follow)),
         key=lambda item: item.time,
     )
-    for event in found:
+    for event in matches:
         _print_event(event, arguments)
     if arguments.follow:
         for next_event in follow(paths[0]):

@@ -67,13 +67,13 @@ def missing_inputs_of(failures: Iterable[DagsterEvent]) -> list[MissingInputs]:
     Args:
         failures: their STEP_FAILURE events.
     """
-    found = []
+    missing = []
     for event in failures:
         data = event.step_failure_data.user_failure_data
         entry = None if data is None else data.metadata.get(RERUN)
         if isinstance(entry, JsonMetadataValue) and isinstance(entry.data, Mapping):
-            found.append(_parse_missing_inputs(entry.data))
-    return found
+            missing.append(_parse_missing_inputs(entry.data))
+    return missing
 
 
 def _parse_missing_inputs(payload: Mapping[str, Any]) -> MissingInputs:

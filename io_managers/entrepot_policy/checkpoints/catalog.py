@@ -151,7 +151,7 @@ class Catalog:
             VersionMismatch: the newest entry was written by a newer version, and no entry is readable.
         """
         names = sorted((file.name for file in self._storage.files(_object_folder(oid))), reverse=True)
-        found: list[CatalogEntry] = []
+        entries: list[CatalogEntry] = []
         version_error: VersionMismatch | None = None
         for name in names:
             try:
@@ -162,10 +162,10 @@ class Catalog:
                 version_error = version_error or error
                 continue
             if entry.ref.id == oid:
-                found.append(entry)
-        if version_error is not None and not found:
+                entries.append(entry)
+        if version_error is not None and not entries:
             raise version_error
-        return found
+        return entries
 
     def prune(self, output_entry: CatalogEntry, keep: int) -> list[str]:
         """Remove the oldest checkpoints of an output until ``keep`` are left; the next sweep removes their chunks.
@@ -230,7 +230,7 @@ class Catalogs:
 
     def find(self, oid: ObjectID) -> tuple[list[tuple[Catalog, CatalogEntry]], list[EntrepotError]]:
         """The checkpoints of an object under all targets, newest first; and the errors of targets that failed."""
-        found: list[tuple[Catalog, CatalogEntry]] = []
+        entries: list[tuple[Catalog, CatalogEntry]] = []
         errors: list[EntrepotError] = []
         searched: set[int] = set()
         for target in self._targets:
@@ -239,10 +239,10 @@ class Catalogs:
                 if id(catalog) in searched:
                     continue
                 searched.add(id(catalog))
-                found.extend((catalog, entry) for entry in catalog.find(oid))
+                entries.extend((catalog, entry) for entry in catalog.find(oid))
             except EntrepotError as error:
                 errors.append(error.with_traceback(None))  # its traceback refers to this frame, and so to the list
-        return sorted(found, key=lambda pair: pair[1].created, reverse=True), errors
+        return sorted(entries, key=lambda pair: pair[1].created, reverse=True), errors
 
 
 def _object_folder(oid: ObjectID) -> str:

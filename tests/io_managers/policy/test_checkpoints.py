@@ -36,7 +36,7 @@ def kinds(host: Any) -> list[str]:
     return [event.kind for event in read_events(host.runtime.log.path)]
 
 
-def found(host: Any, name: str = "one") -> list[Any]:
+def checkpoints_of(host: Any, name: str = "one") -> list[Any]:
     entries, failed = host.runtime.checkpoints.catalogs.find(host.references[name].id)
     assert not failed
     return [entry for _, entry in entries]
@@ -66,7 +66,7 @@ def test_what_is_checkpointed(
         ["checkpoint_written"] if written else ["checkpoint_skipped"] if reason is not None else []
     )
     assert reason is None or reason in events[0].text
-    assert len(found(host)) == written
+    assert len(checkpoints_of(host)) == written
     if written:
         assert (host.store().get(host.references["one"].id) == np.arange(20_000)).all()
         (info,) = list_checkpoints(f"{root}/run-1")
@@ -115,7 +115,7 @@ def test_keep_counts_over_runs(new_host: Callable[..., Any], root: str) -> None:
         time.sleep(0)
     assert len(list_checkpoints(f"{root}/run-1")) == 2
     assert kinds(host).count("checkpoint_pruned") == 2
-    assert len(found(host)) == 2
+    assert len(checkpoints_of(host)) == 2
     before = len(list(Path(root).glob("run-1/.entrepot/chunks/*/*")))
     report = host.runtime.run_ended(host.store())
     assert report.swept == 2
@@ -145,12 +145,12 @@ def test_async_does_not_delay_the_task(
             task._record_output(host.store(), reference, subject)
             delays.append(time.perf_counter() - begun)
     assert min(delays) < TASK_DELAY_SECONDS, delays
-    assert found(host) == []
+    assert checkpoints_of(host) == []
     gate.set()
     report = host.runtime.run_ended(host.store())
     assert not report.abandoned
     assert not report.problems
-    assert len(found(host)) == 1
+    assert len(checkpoints_of(host)) == 1
 
 
 def test_what_does_not_fit_the_queue_is_written_at_the_end(
@@ -168,7 +168,7 @@ def test_what_does_not_fit_the_queue_is_written_at_the_end(
     gate.set()
     report = host.runtime.run_ended(host.store())
     assert (report.written, report.abandoned) == (3, [])
-    assert all(len(found(host, name)) == 1 for name in nodes)
+    assert all(len(checkpoints_of(host, name)) == 1 for name in nodes)
     assert host.store().list("entrepot.pending/*") == []
 
 
@@ -188,10 +188,10 @@ def test_the_wait_ends_and_another_process_takes_over(
         assert (host.value("one") == np.arange(20_000)).all(), "the value is where it was"
     other = new_host(policy(root, "[{mode: async}]"), node())
     assert other.runtime.run_ended(other.store()).written == 1
-    assert len(found(host)) == 1
+    assert len(checkpoints_of(host)) == 1
     gate.set()
     host.runtime.run_ended(host.store())  # waits for its thread
-    assert len(found(host)) == 1
+    assert len(checkpoints_of(host)) == 1
 
 
 def test_a_target_that_is_away_is_tried_again_and_left_to_the_end(
@@ -260,7 +260,7 @@ def test_a_full_target_fails_over_to_the_next(
     monkeypatch.setattr(os, "write", full)
     host.run()
     assert kinds(host) == ["checkpoint_failed", "checkpoint_written"]
-    assert found(host)[0].url.startswith(f"{root}/b/")
+    assert checkpoints_of(host)[0].url.startswith(f"{root}/b/")
     raw_objects.discard(host.store(), host.references["one"].id)
     assert (host.value("one") == np.arange(20_000)).all()
 
@@ -298,7 +298,7 @@ def test_a_replaced_value_has_no_checkpoint_of_the_old_one(
     host.run()
     gate.set()
     assert host.runtime.run_ended(host.store()).problems == []
-    (entry,) = found(host)
+    (entry,) = checkpoints_of(host)
     assert entry.ref.generation == host.references["one"].generation
 
 
@@ -318,7 +318,7 @@ def test_entries_that_somebody_edited_remove_nothing_elsewhere(
         file.write_text(json.dumps(entry | {"url": url}))
         catalog = host.runtime.checkpoints.catalogs.for_target(host.runtime.policy.all_targets()[0])
         with pytest.raises(CorruptData, match="outside of it"):
-            catalog.prune(found(host)[0], 0)
+            catalog.prune(checkpoints_of(host)[0], 0)
         assert (precious / "manifest.json").read_text() == "mine"
 
 

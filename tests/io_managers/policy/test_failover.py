@@ -59,11 +59,11 @@ def test_a_lost_value_comes_back_from_its_checkpoint(new_host: Callable[..., Any
     lose(host, "clean")
     assert (host.value("clean") == EXPECTED["clean"]).all()
     assert host.ran == ["raw", "clean", "model", "other"], "nothing ran again"
-    found = kinds(host)
-    assert found == ["checkpoint_written", "object_lost", "reloaded", "recovered"]
+    expected = kinds(host)
+    assert expected == ["checkpoint_written", "object_lost", "reloaded", "recovered"]
     # The old reference resolves to the new generation of the same value: nothing is done twice.
     assert (host.value("clean") == EXPECTED["clean"]).all()
-    assert kinds(host) == found
+    assert kinds(host) == expected
     lose(host, "clean")
     assert (host.value("clean") == EXPECTED["clean"]).all()
     event = next(each for each in read_events(host.runtime.log.path) if each.kind == "reloaded")

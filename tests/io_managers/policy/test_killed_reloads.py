@@ -78,9 +78,9 @@ def test_a_reader_that_is_killed(new_host: Callable[..., Any], root: str, place:
     again = read("nowhere")
     assert (again.returncode, again.stdout) == (0, f"{sum(range(50_000))}\n"), again.stderr
     assert (host.value("one") == np.arange(50_000)).all()
-    found = lineage.read(store, ref)
-    assert found is not None
-    assert found.task.name == "one"
+    record = lineage.read(store, ref)
+    assert record is not None
+    assert record.task.name == "one"
     assert len(store.list("node:one")) == 1
     kinds = [event.kind for event in read_events(host.runtime.log.path)]
     assert kinds.count("reloaded") == 1

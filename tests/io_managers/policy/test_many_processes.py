@@ -68,5 +68,5 @@ def test_a_rule_for_a_task_covers_its_mapped_instances(name: str, covered: bool)
     from entrepot_policy import parse_policy
 
     policy = parse_policy("version: 1\nfailover: [{on: task_failed, match: train, do: [fail]}]\n")
-    found = policy.failover_rule("task_failed", Subject(Task("airflow", "p", "r", name)))
-    assert (found is not None) is covered
+    rule = policy.failover_rule("task_failed", Subject(Task("airflow", "p", "r", name)))
+    assert (rule is not None) is covered

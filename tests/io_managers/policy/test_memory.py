@@ -111,8 +111,8 @@ memory:
     ],
 )
 def test_contradictions_are_reported_with_their_line(text: str, line: int, message: str) -> None:
-    found = problems(text)
-    assert any(at == line and message in words for at, words in found), found
+    reported = problems(text)
+    assert any(at == line and message in words for at, words in reported), reported
 
 
 def test_rules_that_only_concern_others_contradict_nothing() -> None:

@@ -63,13 +63,13 @@ class Model:
     def smallest_sufficient(self, lost: Sequence[str]) -> list[set[str]]:
         """All smallest sufficient sets of tasks; empty if none does."""
         for size in range(len(self.tasks) + 1):
-            found = [
+            sufficient = [
                 set(combination)
                 for combination in itertools.combinations(self.tasks, size)
                 if self.is_sufficient(combination, lost)
             ]
-            if found:
-                return found
+            if sufficient:
+                return sufficient
         return []
 
 

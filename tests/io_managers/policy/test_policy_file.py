@@ -42,8 +42,8 @@ def problems(text: str, **environment: str) -> list[tuple[int, int, str]]:
 
 
 def only(text: str, **environment: str) -> tuple[int, int, str]:
-    (found,) = problems(text, **environment)
-    return found
+    (problem,) = problems(text, **environment)
+    return problem
 
 
 def test_a_good_policy_says_what_was_written() -> None:
@@ -124,8 +124,8 @@ def test_the_first_match_wins() -> None:
     ],
 )
 def test_problems_are_reported_with_line_and_column(text: str, line: int, column: int, message: str) -> None:
-    found = problems(text)
-    assert [(problem[0], problem[1]) for problem in found if message in problem[2]] == [(line, column)], found
+    reported = problems(text)
+    assert [(problem[0], problem[1]) for problem in reported if message in problem[2]] == [(line, column)], reported
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -186,8 +186,8 @@ def test_finding_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     file = tmp_path / "entrepot.yaml"
     file.write_text("version: 1\n")
     monkeypatch.setenv("ENTREPOT_POLICY", str(file))
-    assert (found := find_policy()) is not None
-    assert found.source == str(file)
+    assert (policy := find_policy()) is not None
+    assert policy.source == str(file)
     assert find_policy("off") is None
     with pytest.raises(InvalidArgument, match="cannot read the policy"):
         load_policy(tmp_path / "none.yaml")

@@ -76,9 +76,9 @@ def test_what_is_omitted_has_the_same_default_in_the_file_and_in_the_rules() -> 
     ],
 )  # fmt: skip
 def test_errors_lead_to_what_is_wrong(text: str, expected: list[str]) -> None:
-    found = problems(text)
-    assert len(found) == len(expected), found
-    for line, start in zip(found, expected, strict=True):
+    reported = problems(text)
+    assert len(reported) == len(expected), reported
+    for line, start in zip(reported, expected, strict=True):
         assert line.startswith(start)
 
 

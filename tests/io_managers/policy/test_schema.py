@@ -155,8 +155,8 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
 @given(documents())
 def test_schema_and_reader_agree(document: Any) -> None:
     text = json.dumps(document)  # JSON is valid YAML
-    found = schema_problems(text)
-    assert VALIDATOR.is_valid(document) == (not found), (text, list(map(str, found)))
+    reported = schema_problems(text)
+    assert VALIDATOR.is_valid(document) == (not reported), (text, list(map(str, reported)))
 
 
 def test_both_see_good_and_bad() -> None:
@@ -184,9 +184,9 @@ def test_the_published_file_is_the_definition() -> None:
 
 
 def test_the_policies_on_the_page_are_good() -> None:
-    found = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found
-    for text in found:
+    policies = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert policies
+    for text in policies:
         policy = parse_policy(text, "page", {})
         assert policy.checkpoints or policy.memory
         assert VALIDATOR.is_valid(yaml.safe_load(text.replace("{on:", "{'on':")))

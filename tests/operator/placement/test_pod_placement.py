@@ -157,17 +157,17 @@ def test_what_is_given_goes_before_the_environment_and_that_before_the_host(monk
     configured = {"locations": "/host", "shared_memory": "none"}.get
     assert resolve_placement_config(lambda _: None) is None
     assert get_pod_placer() is None
-    found = resolve_placement_config(configured)
-    assert found is not None
-    assert (found.locations, found.cluster_config.shared_memory) == ("/host", None)
+    resolved = resolve_placement_config(configured)
+    assert resolved is not None
+    assert (resolved.locations, resolved.cluster_config.shared_memory) == ("/host", None)
     monkeypatch.setenv("ENTREPOT_LOCATIONS", "/environment")
     monkeypatch.setenv("ENTREPOT_SOCKET_FOLDER", "/run/store")
-    found = resolve_placement_config(configured)
-    assert found is not None
-    assert (found.locations, found.cluster_config.socket_folder) == ("/environment", "/run/store")
-    found = resolve_placement_config(configured, arguments={"locations": "/given", "socket_folder": None})
-    assert found is not None
-    assert (found.locations, found.cluster_config.socket_folder) == ("/given", "/run/store")
+    resolved = resolve_placement_config(configured)
+    assert resolved is not None
+    assert (resolved.locations, resolved.cluster_config.socket_folder) == ("/environment", "/run/store")
+    resolved = resolve_placement_config(configured, arguments={"locations": "/given", "socket_folder": None})
+    assert resolved is not None
+    assert (resolved.locations, resolved.cluster_config.socket_folder) == ("/given", "/run/store")
 
 
 def test_a_process_has_one_placer_for_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:
