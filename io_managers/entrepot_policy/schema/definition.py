@@ -36,11 +36,11 @@ from entrepot_policy.schema.value_types import (
     SECONDS,
     Comparison,
     Expected,
+    Integer,
     Items,
     Number,
     Omittable,
     OneOf,
-    Whole,
     whole,
 )
 
@@ -61,8 +61,8 @@ TimeRange = Annotated[tuple[Annotated[Limit, Comparison(SECONDS)], ...], Items(b
 CountRange = Annotated[tuple[Annotated[Limit, Comparison(COUNT)], ...], Items(bare=True)]
 Seconds = Annotated[float, SECONDS]
 Bytes = Annotated[float, BYTES]
-AtLeastOne = Annotated[int, Whole()]
-UpTo1000 = Annotated[int, Whole(most=1000)]
+AtLeastOne = Annotated[int, Integer()]
+UpTo1000 = Annotated[int, Integer(most=1000)]
 ModeName = Annotated[Mode, OneOf()]
 Recompute = Annotated[Literal["auto", "never"], OneOf()]
 TargetOrUrl = Annotated[
@@ -227,7 +227,7 @@ class CheckpointSection(Section, title="checkpoint"):
     keep: Annotated[AtLeastOne | None, Omittable("all")] = Field(
         default=None, description="how many checkpoints of an output to keep, across all runs"
     )
-    queue: Annotated[int, Whole(most=100_000)] = Field(
+    queue: Annotated[int, Integer(most=100_000)] = Field(
         default=DEFAULT_QUEUE, description="async: maximum pending checkpoints"
     )
     wait: Seconds = Field(
