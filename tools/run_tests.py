@@ -42,7 +42,7 @@ LONGEST_FILES = (
     "tests/examples/test_demo.py",
     "tests/airflow_provider/test_recovery_runs.py",
     "tests/airflow_provider/test_dag_runs.py",
-    "tests/host_pods/test_airflow_pods.py",
+    "tests/orchestrator_pods/test_airflow_pods.py",
 )
 SLOWEST = 10
 RETRY_LOGS = 100  # added to the number of a stage's log

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from examples.flights import airflow_host, dagster_host, data, kedro_host, processes, store_process
+from examples.flights import data, on_airflow, on_dagster, on_kedro, processes, store_process
 from examples.flights.measure import memory, stored
 from examples.flights.present import chart, page, table
 from examples.flights.processes import Child, DemoError
@@ -30,7 +30,7 @@ from examples.flights.runs import ROOT, Figures, Outcome, RunConfig
 from examples.flights.transports import Transport, select_transports
 
 DEFAULT_SCALE = 3
-_COMMAND_RUNNERS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
+_COMMAND_RUNNERS = {"dagster": on_dagster.run, "kedro": on_kedro.run}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -146,7 +146,7 @@ def _runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport
         yield lambda transport: run(config, transport)
         return
     print_progress("airflow  starting")
-    with airflow_host.running(config, transports) as airflow:
+    with on_airflow.running(config, transports) as airflow:
         yield airflow.run
 
 
