@@ -1,6 +1,7 @@
 """The demo: the flights job on three orchestrators, with Entrepot and with each orchestrator's own transports.
 
-    python -m examples.flights [--hosts airflow,dagster,kedro] [--transports entrepot,...] [--scale N] [--out FOLDER]
+    python -m examples.flights [--orchestrators airflow,dagster,kedro] [--transports entrepot,...] [--scale N]
+        [--out FOLDER]
 
 It reports progress, checks that all runs give the same answer, prints a table, and writes ``results.txt``,
 ``results.json``, ``chart.png`` and ``index.html`` to the output directory. Every process it starts ends with it.
@@ -39,7 +40,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m examples.flights", description="Run the flights job on three orchestrators with each transport."
     )
     parser.add_argument(
-        "--hosts", type=_split_names, help="comma-separated orchestrators: airflow, dagster, kedro; default: all"
+        "--orchestrators",
+        type=_split_names,
+        help="comma-separated orchestrators: airflow, dagster, kedro; default: all",
+    )
+    parser.add_argument(  # its former name
+        "--hosts", dest="orchestrators", type=_split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--transports",
@@ -59,7 +65,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         if value is not None and value < 1:
             parser.error(f"--{name} must be at least 1, not {value}")
     try:
-        options.transports = select_transports(options.hosts, options.transports)
+        options.transports = select_transports(options.orchestrators, options.transports)
     except ValueError as error:
         parser.error(str(error))
     return options
@@ -167,8 +173,8 @@ def answer_differences(rows: Sequence[Figures]) -> list[str]:
     """Differences between the runs' reports; empty if there are none."""
     first = rows[0]
     return [
-        f"{name}: {first.host} with {first.label} reports {first.report.get(name)!r}, "
-        f"{row.host} with {row.label} reports {row.report.get(name)!r}"
+        f"{name}: {first.orchestrator} with {first.label} reports {first.report.get(name)!r}, "
+        f"{row.orchestrator} with {row.label} reports {row.report.get(name)!r}"
         for row in rows[1:]
         for name in sorted({*first.report, *row.report})
         if row.report.get(name) != first.report.get(name)

@@ -37,7 +37,7 @@ def test_choice() -> None:
     [
         (["--scale", "0"], "--scale must be at least 1, not 0"),
         (["--rows", "-5"], "--rows must be at least 1, not -5"),
-        (["--hosts", "cron"], "unknown orchestrator 'cron'"),
+        (["--orchestrators", "cron"], "unknown orchestrator 'cron'"),
         (["--transports", "fax"], "unknown transport 'fax'"),
     ],
 )
@@ -46,6 +46,11 @@ def test_wrong_options_are_refused(arguments: list[str], message: str, capsys: p
         demo.parse(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--orchestrators", "--hosts"])
+def test_orchestrators_are_chosen_by_either_name_of_the_option(option: str) -> None:
+    assert demo.parse([option, "kedro"]).orchestrators == ["kedro"]
 
 
 def test_runs_do_not_see_the_shells_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
