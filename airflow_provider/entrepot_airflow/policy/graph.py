@@ -38,7 +38,7 @@ class AirflowGraph:
         if attempt is None or attempt.ti is None:
             return None
         own_task = attempt.task
-        if (task.host, task.pipeline, task.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run):
+        if (task.orchestrator, task.pipeline, task.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run):
             return None
         task_id, map_index = instance_of(task)
         dag = attempt.ti.task.dag

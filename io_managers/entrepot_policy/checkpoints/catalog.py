@@ -65,7 +65,7 @@ class CatalogEntry:
             "key": ref.key,
             "instance": ref.instance,
             "generation": ref.generation,
-            "task": [task.host, task.pipeline, task.run, task.name],
+            "task": [task.orchestrator, task.pipeline, task.run, task.name],
             "nbytes": self.nbytes,
             "created": self.created,
             "rule": self.rule,
@@ -88,7 +88,7 @@ class CatalogEntry:
                     f"{url} has catalog format {version}, but this installation reads up to {FORMAT_VERSION}: "
                     "upgrade entrepot here"
                 )
-            host, pipeline, run, name = parsed["task"]
+            orchestrator, pipeline, run, name = parsed["task"]
             return cls(
                 url=str(parsed["url"]),
                 scope=str(parsed["scope"]),
@@ -99,7 +99,7 @@ class CatalogEntry:
                     str(parsed["instance"]),
                     int(parsed["generation"]),
                 ),
-                task=Task(str(host), str(pipeline), str(run), str(name)),
+                task=Task(str(orchestrator), str(pipeline), str(run), str(name)),
                 nbytes=int(parsed["nbytes"]),
                 created=float(parsed["created"]),
                 rule=str(parsed["rule"]),
@@ -255,5 +255,5 @@ def _output_folder(entry: CatalogEntry) -> str:
     own.
     """
     task = entry.task
-    identity = "\0".join((entry.scope, task.host, task.pipeline, task.name, entry.ref.key or str(entry.ref.id)))
+    identity = "\0".join((entry.scope, task.orchestrator, task.pipeline, task.name, entry.ref.key or str(entry.ref.id)))
     return f"{FOLDER}/outputs/{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

@@ -24,8 +24,8 @@ from entrepot_policy.schema.constants import (
     DEFAULT_QUEUE,
     DEFAULT_WAIT_SECONDS,
     EventName,
-    HostName,
     Mode,
+    OrchestratorName,
     StepName,
 )
 from entrepot_policy.schema.limit import Limit
@@ -55,7 +55,7 @@ def _target_name(name: str) -> str:
 
 Glob = Annotated[str, Field(min_length=1), Expected("a glob", "train_*", string=True)]
 Globs = Annotated[tuple[Glob, ...], Items(bare=True)]
-Hosts = Annotated[tuple[Annotated[HostName, OneOf()], ...], Items(bare=True)]
+Orchestrators = Annotated[tuple[Annotated[OrchestratorName, OneOf()], ...], Items(bare=True)]
 SizeRange = Annotated[tuple[Annotated[Limit, Comparison(BYTES)], ...], Items(bare=True)]
 TimeRange = Annotated[tuple[Annotated[Limit, Comparison(SECONDS)], ...], Items(bare=True)]
 CountRange = Annotated[tuple[Annotated[Limit, Comparison(COUNT)], ...], Items(bare=True)]
@@ -75,7 +75,7 @@ TargetOrUrl = Annotated[
 class MatchSection(Section, title="a match"):
     """What a rule applies to. All keys must match; of a list, one item (of bounds, all)."""
 
-    host: Hosts = Field(default_factory=tuple, description="the orchestrator")
+    orchestrator: Orchestrators = Field(default_factory=tuple, description="the orchestrator")
     pipeline: Globs = Field(default_factory=tuple, description="Airflow's DAG, Dagster's job, Kedro's pipeline")
     task: Globs = Field(default_factory=tuple, description="Airflow's task, Dagster's op or step, Kedro's node")
     asset: Globs = Field(default_factory=tuple, description="the asset key, its parts joined by '/'")
@@ -88,6 +88,17 @@ class MatchSection(Section, title="a match"):
     size: SizeRange = Field(
         default_factory=tuple, description="size in bytes, such as '>=1MiB', or a list of bounds that must all hold"
     )
+    host: Orchestrators = Field(
+        default_factory=tuple,
+        description="former name of 'orchestrator', deprecated",
+        json_schema_extra={"deprecated": True},
+    )
+
+    def orchestrators(self) -> tuple[OrchestratorName, ...]:
+        """The orchestrators that are written, under either name; under both: those in both."""
+        if self.host and self.orchestrator:
+            return tuple(name for name in self.orchestrator if name in self.host)
+        return self.orchestrator or self.host
 
 
 Matches = Annotated[

@@ -60,6 +60,30 @@ def test_a_good_policy_says_what_was_written() -> None:
     assert policy.events.max_bytes == 1 << 20
 
 
+@pytest.mark.parametrize(
+    ("match", "matched"),
+    [
+        ("orchestrator: [kedro, dagster]", {"kedro", "dagster"}),
+        ("host: [kedro, dagster]", {"kedro", "dagster"}),
+        ("orchestrator: [kedro, dagster], host: [kedro, airflow]", {"kedro"}),
+        ("orchestrator: kedro, host: airflow", set()),
+    ],
+)
+def test_an_orchestrator_is_matched_under_either_name(match: str, matched: set[str]) -> None:
+    policy = parse_policy(f"version: 1\ncheckpoint: {{target: /x, rules: [{{match: {{{match}}}}}]}}\n", "p")
+    names = {"airflow", "dagster", "kedro"}
+    assert {name for name in names if policy.checkpoint_rule(Subject(Task(name, "p", "r", "t")))} == matched
+
+
+@pytest.mark.parametrize("placeholder", ["{orchestrator}", "{host}"])
+def test_the_orchestrator_is_in_a_target_under_either_name(placeholder: str) -> None:
+    policy = parse_policy(
+        f"version: 1\ncheckpoint: {{target: '/x/{placeholder}/{{run}}', rules: [{{match: '*'}}]}}", "p"
+    )
+    (target,) = policy.all_targets()
+    assert target.root(task=Task("kedro", "p", "r", "t"), scope="s", session="") == "/x/kedro/r"
+
+
 def test_the_first_match_wins() -> None:
     policy = parse_policy(GOOD, "p.yaml", {})
     decided = [

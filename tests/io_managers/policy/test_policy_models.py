@@ -54,7 +54,7 @@ def test_what_is_omitted_has_the_same_default_in_the_file_and_in_the_rules() -> 
             "version: 1\nmemory: {rules: [{match: {section: x, size: '1'}}]}",
             [
                 "p:2:18: a rule of 'memory' requires 'recompute': auto: ",
-                "p:2:27: a match has no key 'section'; known keys: host, ",
+                "p:2:27: a match has no key 'section'; known keys: orchestrator, ",
                 "p:2:45: got '1', expected a comparison with a number of bytes, such as '>64MiB'",
             ],
         ),

@@ -80,9 +80,10 @@ sizes = bare(st.sampled_from([">60", "<1MiB", ">= 2 GB", "<=0.5kB"]))
 times = st.sampled_from(["1s", "5min", "1.25h", "7 d", 0, 3, 0.5])
 counts = st.sampled_from([1, 2, 100, 2.0])
 switches = st.booleans()
+orchestrators = bare(st.sampled_from(["kedro", "airflow"]))
 match = st.one_of(
     st.sampled_from(["*", "a"]),
-    table(host=bare(st.sampled_from(["kedro", "airflow"])), task=globs, asset=globs, tag=globs, type=globs, size=sizes),
+    table(orchestrator=orchestrators, host=orchestrators, task=globs, asset=globs, tag=globs, type=globs, size=sizes),
 )
 when = st.one_of(
     st.sampled_from(["always", "never", "auto"]), table(recompute_seconds=bounds, size=sizes, fan_out=bounds)
