@@ -117,7 +117,7 @@ def render(_renderer: Path) -> Callable[..., list[Any]]:
             "Values": merged,
             "Release": {"Name": release, "Namespace": namespace, "Service": "Helm"},
             "Chart": {key[0].upper() + key[1:]: value for key, value in about.items()},
-            "there": existing or {},
+            "existing": existing or {},
         }
         done = subprocess.run(
             [str(_renderer), str(CHART / "templates")],

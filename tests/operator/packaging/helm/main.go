@@ -28,11 +28,11 @@ func main() {
 	values := map[string]any{}
 	check(json.NewDecoder(os.Stdin).Decode(&values))
 
-	found := lint.RunAll(folder, values, namespace, lint.WithKubeVersion(version))
-	for _, message := range found.Messages {
+	report := lint.RunAll(folder, values, namespace, lint.WithKubeVersion(version))
+	for _, message := range report.Messages {
 		fmt.Fprintln(os.Stderr, message)
 	}
-	if found.HighestSeverity > support.InfoSev {
+	if report.HighestSeverity > support.InfoSev {
 		os.Exit(1)
 	}
 

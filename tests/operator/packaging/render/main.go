@@ -2,9 +2,9 @@
 // Helm's functions that this chart calls. Helm itself takes minutes to build (../helm); this takes seconds and needs
 // only the standard library.
 //
-//	render TEMPLATES < {"Values": …, "Release": …, "Chart": …, "there": {"Deployment": […]}}
+//	render TEMPLATES < {"Values": …, "Release": …, "Chart": …, "existing": {"Deployment": […]}}
 //
-// "there" holds the results of "lookup" by kind. The rendered files are printed as one JSON object, by name.
+// "existing" holds the results of "lookup" by kind. The rendered files are printed as one JSON object, by name.
 package main
 
 import (
@@ -23,9 +23,9 @@ func main() {
 	decoder := json.NewDecoder(os.Stdin)
 	decoder.UseNumber()
 	check(decoder.Decode(&given))
-	there, _ := given["there"].(map[string]any)
+	existing, _ := given["existing"].(map[string]any)
 	root := template.New("").Option("missingkey=zero")
-	root.Funcs(functions(root, there))
+	root.Funcs(functions(root, existing))
 	paths, err := filepath.Glob(filepath.Join(os.Args[1], "*"))
 	check(err)
 	for _, path := range paths {
@@ -46,7 +46,7 @@ func main() {
 	check(json.NewEncoder(os.Stdout).Encode(made))
 }
 
-func functions(root *template.Template, there map[string]any) template.FuncMap {
+func functions(root *template.Template, existing map[string]any) template.FuncMap {
 	return template.FuncMap{
 		"include": func(name string, data any) (string, error) {
 			var text bytes.Buffer
@@ -54,7 +54,7 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 			return text.String(), err
 		},
 		"lookup": func(_, kind, _, _ string) map[string]any {
-			return map[string]any{"items": there[kind]}
+			return map[string]any{"items": existing[kind]}
 		},
 		"fail":    func(why string) (string, error) { return "", fmt.Errorf("%s", why) },
 		"toYaml":  func(value any) string { return strings.TrimPrefix(yaml(value, 0), "\n") },
@@ -70,23 +70,23 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 		},
 		"join": func(by string, values any) string {
 			var texts []string
-			for _, one := range values.([]any) {
-				texts = append(texts, fmt.Sprint(one))
+			for _, value := range values.([]any) {
+				texts = append(texts, fmt.Sprint(value))
 			}
 			return strings.Join(texts, by)
 		},
 		"splitList": func(by, text string) []any {
-			var found []any
-			for _, one := range strings.Split(text, by) {
-				found = append(found, one)
+			var parts []any
+			for _, part := range strings.Split(text, by) {
+				parts = append(parts, part)
 			}
-			return found
+			return parts
 		},
 		"list":   func(values ...any) []any { return values },
-		"append": func(values []any, one any) []any { return append(append([]any{}, values...), one) },
-		"has": func(one any, values []any) bool {
+		"append": func(values []any, value any) []any { return append(append([]any{}, values...), value) },
+		"has": func(value any, values []any) bool {
 			for _, each := range values {
-				if each == one {
+				if each == value {
 					return true
 				}
 			}
@@ -100,8 +100,8 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 			return made
 		},
 		"get": func(from map[string]any, key string) any {
-			if found, ok := from[key]; ok {
-				return found
+			if value, ok := from[key]; ok {
+				return value
 			}
 			return ""
 		},
@@ -119,8 +119,8 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 func copied(value any) any {
 	if from, ok := value.(map[string]any); ok {
 		made := map[string]any{}
-		for key, one := range from {
-			made[key] = copied(one)
+		for key, value := range from {
+			made[key] = copied(value)
 		}
 		return made
 	}
@@ -130,28 +130,28 @@ func copied(value any) any {
 // yaml formats a value in block style: each collection starts on a new line.
 func yaml(value any, depth int) string {
 	pad := "\n" + strings.Repeat("  ", depth)
-	switch one := value.(type) {
+	switch typed := value.(type) {
 	case map[string]any:
-		if len(one) == 0 {
+		if len(typed) == 0 {
 			return " {}"
 		}
 		var keys []string
-		for key := range one {
+		for key := range typed {
 			keys = append(keys, key)
 		}
 		sort.Strings(keys)
 		var text strings.Builder
 		for _, key := range keys {
 			name, _ := json.Marshal(key)
-			text.WriteString(pad + string(name) + ":" + yaml(one[key], depth+1))
+			text.WriteString(pad + string(name) + ":" + yaml(typed[key], depth+1))
 		}
 		return text.String()
 	case []any:
-		if len(one) == 0 {
+		if len(typed) == 0 {
 			return " []"
 		}
 		var text strings.Builder
-		for _, each := range one {
+		for _, each := range typed {
 			text.WriteString(pad + "-" + yaml(each, depth+1))
 		}
 		return text.String()
