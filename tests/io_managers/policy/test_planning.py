@@ -154,7 +154,7 @@ def test_what_must_not_run_again_is_in_no_plan() -> None:
         plan_reruns([ref("b1")], model, model.survival, max_tasks=9, refusal=lambda output: "it costs money")
 
 
-def test_a_host_knows_what_the_store_forgot() -> None:
+def test_an_orchestrator_knows_what_the_store_forgot() -> None:
     forgot, knows = Model({}, {}), Model({"a": (["raw"], ["a1"])}, {"raw": "store"})
     plan = plan_reruns([ref("a1")], CombinedGraph(forgot, knows, None), knows.survival, max_tasks=9)
     assert [planned_task.name for planned_task in plan.tasks] == ["a"]

@@ -96,7 +96,7 @@ def test_an_invalid_hint_is_refused_when_it_is_set(wrong: Any, message: str) -> 
         placement_hints.build_annotations(**wrong)
 
 
-def test_keys_without_a_session_need_one_from_the_host() -> None:
+def test_keys_without_a_session_need_one_from_the_orchestrator() -> None:
     keyed = placement_hints.parse_keyed_objects(placement_hints.build_annotations(keys=["dataset:a"], scope="s"))
     assert keyed is not None
     assert keyed.ids("run") == [str(ObjectID.derive("s", "run", "dataset:a"))]
@@ -153,7 +153,9 @@ def test_a_package_adds_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # --- settings
 
 
-def test_what_is_given_goes_before_the_environment_and_that_before_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_goes_before_the_environment_and_that_before_the_orchestrator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     configured = {"locations": "/host", "shared_memory": "none"}.get
     assert resolve_placement_config(lambda _: None) is None
     assert get_pod_placer() is None
