@@ -300,9 +300,9 @@ def _template(name: str, text: str) -> str:
     if "{{" in text:
         raise ValueError(f"{name} contains {{{{, which Helm would interpret")
     for change in CHANGES.get(name, []):
-        found = text.count(change.old)
-        if found != change.times:
-            raise ValueError(f"{name}: expected {change.times} occurrences, found {found}, of:\n{change.old}")
+        occurrences = text.count(change.old)
+        if occurrences != change.times:
+            raise ValueError(f"{name}: expected {change.times} occurrences, found {occurrences}, of:\n{change.old}")
         text = text.replace(change.old, change.new)
     lines = [
         line if line.startswith("#") else line.replace(install_manifests.NAMESPACE, RELEASE)
@@ -313,8 +313,8 @@ def _template(name: str, text: str) -> str:
     return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
 
 
-def _labels(found: re.Match[str]) -> str:
-    pad, name, component = found.groups()
+def _labels(match: re.Match[str]) -> str:
+    pad, name, component = match.groups()
     given = f'dict "root" $ "name" "{name}" "component" "{component}"'
     return f'{pad}labels:\n{pad}  {{{{- include "entrepot.labels" ({given}) | nindent {len(pad) + 2} }}}}\n'
 

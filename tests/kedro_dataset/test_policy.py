@@ -142,7 +142,7 @@ def test_lineage_names_node_inputs_and_dataset(policy: Callable[[str], Path]) ->
     run_pipeline(chain(CallJournal()))
     record = lineage.read(session_store(), object_ref("total"))
     assert record is not None
-    assert (record.task.host, record.task.pipeline, record.task.run, record.task.name) == (
+    assert (record.task.orchestrator, record.task.pipeline, record.task.run, record.task.name) == (
         "kedro",
         "__default__",
         RUN,

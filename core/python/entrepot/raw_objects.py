@@ -135,7 +135,7 @@ def ensure_connected(store: Store) -> None:
     Raises:
         StoreUnavailable: nothing answers at the address any more.
     """
-    store._raw().look()  # pyright: ignore[reportPrivateUsage]
+    store._raw().ensure_connected()  # pyright: ignore[reportPrivateUsage]
 
 
 def generation_of(store: Store, oid: ObjectID) -> int | None:

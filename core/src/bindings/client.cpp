@@ -113,7 +113,7 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
   return done;
 }
 
-std::vector<ObjectPtr> found(PyClient& client, std::span<const IdBytes> ids, const Wait& wait) {
+std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait) {
   auto objects = client.run(
       wait.limit, [&](const Attachment& attachment) { return attachment.client->get(ids, wait, signal_interrupt()); });
   return check(std::move(objects));
@@ -125,7 +125,7 @@ std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, 
   for (const nb::bytes& id : ids)
     object_ids.push_back(id_from(id));
   const Wait wait = milliseconds(timeout);
-  return found(client, object_ids, wait);
+  return pinned_objects(client, object_ids, wait);
 }
 
 void add_methods(nb::class_<PyClient>& cls) {
@@ -144,16 +144,16 @@ void add_methods(nb::class_<PyClient>& cls) {
           [](PyClient& client, const nb::bytes& id, double timeout) {
             const IdBytes object_id = id_from(id);
             const Wait wait = milliseconds(timeout);
-            return std::move(found(client, std::span(&object_id, 1), wait).front());
+            return std::move(pinned_objects(client, std::span(&object_id, 1), wait).front());
           },
           nb::arg("id"), nb::arg("timeout"))
       .def(
           "tree",
           [](PyClient& client, const nb::bytes& id) {
             const IdBytes object_id = id_from(id);
-            const ObjectTree found = check(client.run(
+            const ObjectTree tree = check(client.run(
                 [&](const Attachment& attachment) { return attachment.client->tree(object_id, signal_interrupt()); }));
-            return nb::make_tuple(to_bytes(found.tree), found.payload_bytes, found.generation);
+            return nb::make_tuple(to_bytes(tree.tree), tree.payload_bytes, tree.generation);
           },
           nb::arg("id"))
       .def(
@@ -304,7 +304,7 @@ void add_status_methods(nb::class_<PyClient>& cls) {
              const auto attachment = client.reconnecting_client().attachment();  // this store and no other
              check(without_gil([&] { return attachment->client->shutdown(signal_interrupt()); }));
            })
-      .def("look",
+      .def("ensure_connected",
            [](PyClient& client) {
              if (client.current_client().is_connected()) return;
              // Any request will do: its answer comes from the store that is there now.

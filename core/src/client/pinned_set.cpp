@@ -27,9 +27,9 @@ PinnedSet::PinnedSet(ControlView control, PinTable pins, UniqueFd liveness)
 Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, SegmentViews& views,
                                                       const Interrupt& interrupt) {
   for (int tries = 0; tries < kFindTries; ++tries) {
-    const auto found = directory_.find(id);
-    if (!found) return std::shared_ptr<SealedObject>();
-    ASSIGN_OR_RETURN(auto object, pin(*found, id, views, interrupt));
+    const auto snapshot = directory_.find(id);
+    if (!snapshot) return std::shared_ptr<SealedObject>();
+    ASSIGN_OR_RETURN(auto object, pin(*snapshot, id, views, interrupt));
     if (object) return object;
   }
   return std::shared_ptr<SealedObject>();
@@ -37,15 +37,15 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, Segment
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id,
                                                     SegmentViews& views, const Interrupt& interrupt) {
-  const auto found = directory_.at(slot, generation, id);
-  if (!found) return std::shared_ptr<SealedObject>();
-  return pin(*found, id, views, interrupt);
+  const auto snapshot = directory_.at(slot, generation, id);
+  if (!snapshot) return std::shared_ptr<SealedObject>();
+  return pin(*snapshot, id, views, interrupt);
 }
 
 std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
-  const auto found = directory_.find(id);
-  if (!found) return std::nullopt;
-  return found->generation();
+  const auto snapshot = directory_.find(id);
+  if (!snapshot) return std::nullopt;
+  return snapshot->generation();
 }
 
 std::uint64_t PinnedSet::fingerprint(const IdBytes& id) {
@@ -62,29 +62,29 @@ std::vector<std::uint64_t> PinnedSet::fingerprints() const {
   return hashes;
 }
 
-Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& found, const IdBytes& id, SegmentViews& views,
-                                                     const Interrupt& interrupt) {
-  const std::uint64_t key = Pin::make(found.slot, found.generation());
+Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapshot, const IdBytes& id,
+                                                     SegmentViews& views, const Interrupt& interrupt) {
+  const std::uint64_t key = Pin::make(snapshot.slot, snapshot.generation());
   {
     const std::lock_guard lock(mutex_);
     if (const auto existing = objects_.find(key); existing != objects_.end()) {
       if (auto object = existing->second.reference.lock()) return object;
     }
   }
-  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
-  if (!directory_.recheck(found)) {
+  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(snapshot));
+  if (!directory_.recheck(snapshot)) {
     pins_.unpin(position);
     return std::shared_ptr<SealedObject>();
   }
   std::shared_ptr<SealedObject> object(new SealedObject);  // from here on its destructor removes the pin
   object->id_ = id;
-  object->slot_ = found.slot;
-  object->generation_ = found.generation();
+  object->slot_ = snapshot.slot;
+  object->generation_ = snapshot.generation();
   object->position_ = position;
   object->owner_ = shared_from_this();
   RETURN_IF_ERROR(resolve(*object, views, interrupt));
   // Small ones never leave memory.
-  if (!object->record_.blobs().empty()) pins_.record_access(found.slot, found.generation());
+  if (!object->record_.blobs().empty()) pins_.record_access(snapshot.slot, snapshot.generation());
 
   std::shared_ptr<SealedObject> faster;  // released outside the lock
   {
@@ -109,16 +109,16 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& found, 
 }
 
 bool PinnedSet::peek(const IdBytes& id, InlineObject& object) {
-  const auto found = directory_.find(id);
-  if (!found) return false;
-  const std::uint32_t position = pins_.pin(found->slot, found->generation());
+  const auto snapshot = directory_.find(id);
+  if (!snapshot) return false;
+  const std::uint32_t position = pins_.pin(snapshot->slot, snapshot->generation());
   if (position == PinTable::kNoPosition) return false;
-  if (directory_.recheck(*found)) {
-    auto record = record_of(found->slot);
+  if (directory_.recheck(*snapshot)) {
+    auto record = record_of(snapshot->slot);
     if (record.is_ok() && record->blobs().empty()) {
       object.set_ = this;
       object.position_ = position;
-      object.generation_ = found->generation();
+      object.generation_ = snapshot->generation();
       object.record_ = *record;
       return true;
     }
@@ -128,25 +128,25 @@ bool PinnedSet::peek(const IdBytes& id, InlineObject& object) {
 }
 
 Result<std::optional<ObjectTree>> PinnedSet::tree(const IdBytes& id) {
-  const auto found = directory_.find_existing(id);
-  if (!found) return std::optional<ObjectTree>();
-  return tree_of(*found, id);
+  const auto snapshot = directory_.find_existing(id);
+  if (!snapshot) return std::optional<ObjectTree>();
+  return tree_of(*snapshot, id);
 }
 
 Result<std::optional<ObjectTree>> PinnedSet::tree_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) {
-  const auto found = directory_.existing_at(slot, generation, id);
-  if (!found) return std::optional<ObjectTree>();
-  return tree_of(*found, id);
+  const auto snapshot = directory_.existing_at(slot, generation, id);
+  if (!snapshot) return std::optional<ObjectTree>();
+  return tree_of(*snapshot, id);
 }
 
-Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& found, const IdBytes& id) {
-  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
+Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& snapshot, const IdBytes& id) {
+  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(snapshot));
   std::optional<ObjectTree> result;
   Status status = Status::ok();
-  if (directory_.still_exists(found)) {
-    const auto record = record_of(found.slot);
+  if (directory_.still_exists(snapshot)) {
+    const auto record = record_of(snapshot.slot);
     if (record.is_ok()) {
-      result = ObjectTree{std::string(record->tree()), 0, found.generation()};
+      result = ObjectTree{std::string(record->tree()), 0, snapshot.generation()};
       for (const BufferRef& buffer : record->buffers())
         result->payload_bytes += buffer.length;
     } else {
@@ -158,10 +158,10 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& found, 
   return result;
 }
 
-Result<std::uint32_t> PinnedSet::take_pin(const SlotSnapshot& found) {
+Result<std::uint32_t> PinnedSet::take_pin(const SlotSnapshot& snapshot) {
   while (true) {
     const std::uint32_t reserved_pins = pins_.reserved_pins();
-    const std::uint32_t position = pins_.pin(found.slot, found.generation());
+    const std::uint32_t position = pins_.pin(snapshot.slot, snapshot.generation());
     if (position != PinTable::kNoPosition) return position;
     if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
     const Result<std::uint32_t> grown = grow_(reserved_pins + 1);

@@ -131,15 +131,15 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
     std::uint32_t objects = 0;  // pinned objects that reference it
   };
 
-  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& found, const IdBytes& id,
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& snapshot, const IdBytes& id,
                                                           SegmentViews& views, const Interrupt& interrupt);
   // For a pinned slot only.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
     return read_record(control_, directory_.slot(slot));
   }
-  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& found, const IdBytes& id);
+  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& snapshot, const IdBytes& id);
   // Returns the position of a new pin; requests more places if all are used.
-  [[nodiscard]] Result<std::uint32_t> take_pin(const SlotSnapshot& found);
+  [[nodiscard]] Result<std::uint32_t> take_pin(const SlotSnapshot& snapshot);
   void unpin(std::uint32_t position);
   void notify_released();  // after a pin was removed, if the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);

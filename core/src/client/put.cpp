@@ -246,8 +246,8 @@ PutResult Client::resolve_existing(const PutItem& item, const SealResult& sealed
   auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
   if (other.is_ok() && !*other) {
     // It is on disk, or not an object with this ID: the name is taken, or the object was deleted meanwhile.
-    auto found = get(std::span(&item.id, 1), 0, interrupt);
-    if (found.is_ok() && (*found)[0]->generation() == sealed.generation) *other = (*found)[0];
+    auto existing = get(std::span(&item.id, 1), 0, interrupt);
+    if (existing.is_ok() && (*existing)[0]->generation() == sealed.generation) *other = (*existing)[0];
   }
   if (!other.is_ok() || !*other) {
     result.status = refusal;

@@ -35,10 +35,10 @@ void Connections::identify(Connection& connection, std::uint32_t client) {
 }
 
 void Connections::close(std::uint64_t owner) {
-  const auto found = connections_.find(owner);
-  if (found == connections_.end()) return;
-  const std::unique_ptr<Connection> connection = std::move(found->second);
-  connections_.erase(found);
+  const auto match = connections_.find(owner);
+  if (match == connections_.end()) return;
+  const std::unique_ptr<Connection> connection = std::move(match->second);
+  connections_.erase(match);
   waiting_ -= connection->waiting_;
   buffered_bytes_ -= connection->charged_bytes_;
   budget_.release(BudgetItem::kBuffers, connection->charged_bytes_);
@@ -51,7 +51,7 @@ void Connections::close(std::uint64_t owner) {
 }
 
 void Connections::close_of_client(std::uint32_t client) {
-  if (const auto found = owners_.find(client); found != owners_.end()) close(found->second);
+  if (const auto match = owners_.find(client); match != owners_.end()) close(match->second);
 }
 
 void Connections::mark_closing(Connection& connection) {
@@ -59,8 +59,8 @@ void Connections::mark_closing(Connection& connection) {
 }
 
 Connection* Connections::find(std::uint64_t owner) {
-  const auto found = connections_.find(owner);
-  return found == connections_.end() ? nullptr : found->second.get();
+  const auto match = connections_.find(owner);
+  return match == connections_.end() ? nullptr : match->second.get();
 }
 
 void Connections::on_ready(Connection& connection, const os::Ready& ready) {

@@ -64,10 +64,10 @@ std::uint64_t EventLoop::next_deadline_ns() const {
 Status EventLoop::dispatch() {
   ASSIGN_OR_RETURN(const std::vector<os::Ready> ready, wait());
   for (const os::Ready& event : ready) {
-    const auto found = callbacks_.find(event.key);
-    if (found == callbacks_.end()) continue;  // removed by an earlier event
+    const auto match = callbacks_.find(event.key);
+    if (match == callbacks_.end()) continue;  // removed by an earlier event
     running_key_ = event.key;
-    found->second(event);
+    match->second(event);
     running_key_ = 0;
     removed_ = {};
   }

@@ -81,8 +81,8 @@ void KeeperLink::drop(const DescriptorTag& tag) {
 }
 
 int KeeperLink::fd(const DescriptorTag& tag) const {
-  const auto found = descriptors_.find(tag);
-  return found == descriptors_.end() ? -1 : found->second.get();
+  const auto match = descriptors_.find(tag);
+  return match == descriptors_.end() ? -1 : match->second.get();
 }
 
 void KeeperLink::on_channel_ready(const os::Ready& ready) {

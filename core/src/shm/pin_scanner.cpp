@@ -105,9 +105,9 @@ void PinScanner::grow(std::uint32_t client, std::uint32_t reserved_pins) {
 }
 
 std::uint32_t PinScanner::reserved_pins(std::uint32_t client) const {
-  const auto found =
+  const auto match =
       std::find_if(tables_.begin(), tables_.end(), [client](const Table& table) { return table.client == client; });
-  return found == tables_.end() ? 0 : found->reserved_pins;
+  return match == tables_.end() ? 0 : match->reserved_pins;
 }
 
 void PinScanner::remove(std::uint32_t client) {

@@ -118,9 +118,9 @@ std::uint32_t PinTable::take_position() {
 
 void PinTable::grow_to(std::uint32_t reserved_pins) {
   reserved_pins = std::min(reserved_pins, capacity_);
-  std::uint32_t known = state_->reserved_pins.load(std::memory_order_relaxed);
-  while (known < reserved_pins &&
-         !state_->reserved_pins.compare_exchange_weak(known, reserved_pins, std::memory_order_acq_rel)) {
+  std::uint32_t current = state_->reserved_pins.load(std::memory_order_relaxed);
+  while (current < reserved_pins &&
+         !state_->reserved_pins.compare_exchange_weak(current, reserved_pins, std::memory_order_acq_rel)) {
   }
 }
 

@@ -199,8 +199,8 @@ std::vector<SpilledObject> SpillFiles::recover() {
 
 void SpillFiles::adopt_end() {
   // A daemon may die between the end of an object and the record of it, so what was not adopted does not exist.
-  const bool same_store = replay_.found && replay_.instance == options_.instance;
-  if (replay_.found && !same_store) manifest_.begin_new();
+  const bool same_store = replay_.exists && replay_.instance == options_.instance;
+  if (replay_.exists && !same_store) manifest_.begin_new();
   if (same_store) {
     for (const RememberedObject& remembered : replay_.objects) {
       for (const SpilledBlob& blob : remembered.object.blobs) {

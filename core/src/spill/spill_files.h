@@ -55,7 +55,9 @@ class SpillFiles final : public SpillBackend {
   void remember(const SpilledObject& object) override;
   void forget(const IdBytes& id, std::uint32_t generation) override;
   [[nodiscard]] std::vector<SpilledObject> recover() override;
-  [[nodiscard]] bool has_predecessor() const override { return replay_.found && replay_.instance != options_.instance; }
+  [[nodiscard]] bool has_predecessor() const override {
+    return replay_.exists && replay_.instance != options_.instance;
+  }
 
   void discard_all() override;
 

@@ -347,15 +347,15 @@ void Store::tick() {
       continue;
     }
     PendingLookup request = pending_.take_lookup(it);
-    std::vector<LookupOutcome> found = lookup_now(request.ids);
-    for (LookupOutcome& outcome : found) {
+    std::vector<LookupOutcome> outcomes = lookup_now(request.ids);
+    for (LookupOutcome& outcome : outcomes) {
       if (request.load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
       const bool no_room = pager_.is_loading(outcome.slot) && pager_.has_queued_loads();
       outcome.code = no_room ? Code::kStoreFull : Code::kTimeout;
       outcome.message = no_room ? concat("there is no room to reload it: ", describe_holders({true, true}))
                                 : concat("it was not reloaded within ", request.load_ms, " ms");
     }
-    request.done(std::move(found));
+    request.done(std::move(outcomes));
     it = pending_.lookups.begin();  // the answer may have changed the list
   }
   for (PendingNameResolution& request : take_overdue(pending_.names)) {

@@ -75,18 +75,18 @@ void Store::end_session(std::uint32_t index) {
 
 Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
-  const LookupOutcome found = objects_.lookup(id);
-  if (found.code != Code::kOk) {
-    return Status(found.code, concat("object ", to_hex(id), " is not in the store: put it before naming it"));
+  const LookupOutcome object = objects_.lookup(id);
+  if (object.code != Code::kOk) {
+    return Status(object.code, concat("object ", to_hex(id), " is not in the store: put it before naming it"));
   }
   const IdBytes* bound_id = names_.resolve(index, name);
   const IdBytes before = bound_id == nullptr ? id : *bound_id;
-  RETURN_IF_ERROR(names_.bind(index, name, id, found.generation, replace));
+  RETURN_IF_ERROR(names_.bind(index, name, id, object.generation, replace));
   record_names(id);
   if (before != id) record_names(before);
   sessions_.touch(index);
   notify_named(index, name);
-  return NameOutcome{id, found.generation};
+  return NameOutcome{id, object.generation};
 }
 
 // The manifest of the spill backend lists names too.

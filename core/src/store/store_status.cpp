@@ -215,15 +215,15 @@ std::string Store::status_json(const DaemonStatus& daemon_status) const {
 void Store::object_json(JsonWriter& json, std::uint32_t slot) const {
   const DirectoryWriter& directory = parts_.catalog.directory();
   const Slot& entry = directory.at(slot);
-  const bool known = sessions_.is_live(entry.session);
+  const bool is_live = sessions_.is_live(entry.session);
   std::uint64_t blob_count = 0;
   const Result<RecordView> record = parts_.catalog.record(slot);
   if (record.is_ok()) blob_count = record->blobs().size();
   json.field("id", to_hex(entry.id))
       .field("generation", directory.generation(slot))
       .field("state", state_name(directory.state(slot)))
-      .field("scope", known ? sessions_.scope(entry.session) : std::string_view())
-      .field("session", known ? sessions_.name(entry.session) : std::string_view());
+      .field("scope", is_live ? sessions_.scope(entry.session) : std::string_view())
+      .field("session", is_live ? sessions_.name(entry.session) : std::string_view());
   write_names(json, names_.names_of(entry.id));
   json.field("nbytes", entry.payload_bytes)
       .field("record_bytes", entry.record_bytes)
@@ -326,11 +326,11 @@ Result<std::string> Store::list_json(const ListQuery& query) const {
   }
   const DirectoryWriter& directory = parts_.catalog.directory();
   const std::uint32_t limit = std::clamp<std::uint32_t>(query.limit, 1, 100'000);
-  std::uint32_t found = 0;
+  std::uint32_t listed = 0;
   std::uint32_t slot = query.cursor;
   JsonWriter json;
   json.open_object().key("objects").open_array();
-  for (; slot < directory.size() && found < limit; ++slot) {
+  for (; slot < directory.size() && listed < limit; ++slot) {
     if (!directory.is_findable(slot)) continue;
     const Slot& entry = directory.at(slot);
     if (!query.all_sessions && entry.session != session) continue;
@@ -341,7 +341,7 @@ Result<std::string> Store::list_json(const ListQuery& query) const {
                                        [&](const std::string& name) { return glob_match(query.pattern, name); });
       if (!matched) continue;
     }
-    ++found;
+    ++listed;
     json.open_object();
     object_json(json, slot);
     json.close_object();

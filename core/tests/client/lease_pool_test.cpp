@@ -231,9 +231,9 @@ TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
   ASSERT_TRUE(used.is_ok() && used_too.is_ok());
   for (const LeasedRange& range : apart)
     pool.give_back(range);
-  const std::vector<ReportedRange> told = pool.snapshot_for_reconnect();
-  EXPECT_EQ(told.size(), kMaxReportedRanges);
-  EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const ReportedRange& range) {
+  const std::vector<ReportedRange> ranges = pool.snapshot_for_reconnect();
+  EXPECT_EQ(ranges.size(), kMaxReportedRanges);
+  EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(), [&](const ReportedRange& range) {
     return range.segment == used->segment() && range.offset == used->offset;
   })) << "what is being written is always told";
 }
@@ -267,9 +267,9 @@ TEST(LeasePool, ASegmentReplacedBeforeItsReturnIsAnsweredIsLeased) {
   EXPECT_EQ(range->memory->generation, former->memory->generation + 1);
   std::memset(range->data(), 1, range->length);
   std::uint64_t held = 0;
-  for (const ReportedRange& one : pool.snapshot_for_reconnect()) {
-    EXPECT_EQ(one.segment_generation, range->memory->generation);
-    held += one.length;
+  for (const ReportedRange& reported : pool.snapshot_for_reconnect()) {
+    EXPECT_EQ(reported.segment_generation, range->memory->generation);
+    held += reported.length;
   }
   EXPECT_EQ(held, 8U << 20) << "all of the new lease, nothing of the former segment";
   pool.give_back(*former);  // not a range of the new segment

@@ -64,8 +64,8 @@ struct ListenerTest : ::testing::Test {
 };
 
 TEST_F(ListenerTest, AcceptsAllThatAreQueued) {
-  const UniqueFd one = connect();
-  const UniqueFd two = connect();
+  const UniqueFd first = connect();
+  const UniqueFd second = connect();
   turn();
   EXPECT_EQ(accepted.size(), 2U);
 }

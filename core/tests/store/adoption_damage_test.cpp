@@ -39,7 +39,7 @@ TEST(AdoptionDamage, ASegmentThatTheKeeperDoesNotHoldLosesItsObjectsOnly) {
   const SealSpec spec = h.blob_spec(a, kA, session, 64 * kKiB);
   ASSERT_TRUE(h.seal(a, spec).status.is_ok());
   ASSERT_TRUE(h.seal(b, h.blob_spec(b, kB, session, 64 * kKiB)).status.is_ok());
-  h.source.there.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
+  h.source.files.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
   const AdoptionReport report = h.restart();
   EXPECT_EQ(report.lost_segments, 1U);
   EXPECT_EQ(report.objects.lost, 1U);
@@ -210,8 +210,8 @@ TEST(AdoptionWithoutColdStorage, ACopyThatIsGoneIsSaidToBeGone) {
   const auto client = h.add_client();
   const auto session = h.open();
   ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
-  const std::vector<IdBytes> one{kA};
-  (void)h.store->evict(one);
+  const std::vector<IdBytes> ids{kA};
+  (void)h.store->evict(ids);
   h.run_io();
   h.spill.copies.clear();
   EXPECT_EQ(h.restart().objects.lost, 1U);

@@ -113,7 +113,7 @@ class CombinedGraph:
 
     def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
         """As :meth:`Graph.inputs`."""
-        return next((found for graph in self._graphs if (found := graph.inputs(task, output)) is not None), None)
+        return next((answer for graph in self._graphs if (answer := graph.inputs(task, output)) is not None), None)
 
 
 def plan_reruns(

@@ -18,7 +18,8 @@ from entrepot_io.keys import shorten
 from entrepot_policy.rules.match_target import Task
 from entrepot_policy.schema.diagnostics import Location
 
-PLACEHOLDERS = ("host", "scope", "session", "pipeline", "run", "task")
+PLACEHOLDERS = ("orchestrator", "scope", "session", "pipeline", "run", "task")
+FORMER_PLACEHOLDERS = ("host",)  # deprecated: of the orchestrator
 PART_MAX_BYTES = 120
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://")
@@ -54,7 +55,8 @@ class Target:
             scope, session: where the output is in the store.
         """
         values = {
-            "host": task.host,
+            "orchestrator": task.orchestrator,
+            "host": task.orchestrator,
             "scope": scope,
             "session": session,
             "pipeline": task.pipeline,
@@ -97,7 +99,7 @@ def template_problem(template: str) -> str:
     if "{" in rest or "}" in rest:
         return f"unbalanced braces in {template!r}"
     for name in _PLACEHOLDER.findall(template):
-        if name not in PLACEHOLDERS:
+        if name not in PLACEHOLDERS + FORMER_PLACEHOLDERS:
             available = ", ".join(f"{{{item}}}" for item in PLACEHOLDERS)
             return f"unknown placeholder {{{name}}}; known placeholders: {available}"
     start = scheme.end() if scheme else 0

@@ -24,8 +24,8 @@ from entrepot_policy.schema.constants import (
     DEFAULT_QUEUE,
     DEFAULT_WAIT_SECONDS,
     EventName,
-    HostName,
     Mode,
+    OrchestratorName,
     StepName,
 )
 from entrepot_policy.schema.limit import Limit
@@ -36,11 +36,11 @@ from entrepot_policy.schema.value_types import (
     SECONDS,
     Comparison,
     Expected,
+    Integer,
     Items,
     Number,
     Omittable,
     OneOf,
-    Whole,
     whole,
 )
 
@@ -55,14 +55,14 @@ def _target_name(name: str) -> str:
 
 Glob = Annotated[str, Field(min_length=1), Expected("a glob", "train_*", string=True)]
 Globs = Annotated[tuple[Glob, ...], Items(bare=True)]
-Hosts = Annotated[tuple[Annotated[HostName, OneOf()], ...], Items(bare=True)]
+Orchestrators = Annotated[tuple[Annotated[OrchestratorName, OneOf()], ...], Items(bare=True)]
 SizeRange = Annotated[tuple[Annotated[Limit, Comparison(BYTES)], ...], Items(bare=True)]
 TimeRange = Annotated[tuple[Annotated[Limit, Comparison(SECONDS)], ...], Items(bare=True)]
 CountRange = Annotated[tuple[Annotated[Limit, Comparison(COUNT)], ...], Items(bare=True)]
 Seconds = Annotated[float, SECONDS]
 Bytes = Annotated[float, BYTES]
-AtLeastOne = Annotated[int, Whole()]
-UpTo1000 = Annotated[int, Whole(most=1000)]
+AtLeastOne = Annotated[int, Integer()]
+UpTo1000 = Annotated[int, Integer(most=1000)]
 ModeName = Annotated[Mode, OneOf()]
 Recompute = Annotated[Literal["auto", "never"], OneOf()]
 TargetOrUrl = Annotated[
@@ -75,7 +75,7 @@ TargetOrUrl = Annotated[
 class MatchSection(Section, title="a match"):
     """Conditions of a rule. All keys must match; of a list, one item (of bounds, all)."""
 
-    host: Hosts = Field(default_factory=tuple, description="the orchestrator")
+    orchestrator: Orchestrators = Field(default_factory=tuple, description="the orchestrator")
     pipeline: Globs = Field(default_factory=tuple, description="Airflow's DAG, Dagster's job, Kedro's pipeline")
     task: Globs = Field(default_factory=tuple, description="Airflow's task, Dagster's op or step, Kedro's node")
     asset: Globs = Field(default_factory=tuple, description="the asset key, its parts joined by '/'")
@@ -88,6 +88,17 @@ class MatchSection(Section, title="a match"):
     size: SizeRange = Field(
         default_factory=tuple, description="size in bytes, such as '>=1MiB', or a list of bounds that must all hold"
     )
+    host: Orchestrators = Field(
+        default_factory=tuple,
+        description="former name of 'orchestrator', deprecated",
+        json_schema_extra={"deprecated": True},
+    )
+
+    def orchestrators(self) -> tuple[OrchestratorName, ...]:
+        """The orchestrators that are written, under either name; under both: those in both."""
+        if self.host and self.orchestrator:
+            return tuple(name for name in self.orchestrator if name in self.host)
+        return self.orchestrator or self.host
 
 
 Matches = Annotated[
@@ -227,7 +238,7 @@ class CheckpointSection(Section, title="checkpoint"):
     keep: Annotated[AtLeastOne | None, Omittable("all")] = Field(
         default=None, description="how many checkpoints of an output to keep, across all runs"
     )
-    queue: Annotated[int, Whole(most=100_000)] = Field(
+    queue: Annotated[int, Integer(most=100_000)] = Field(
         default=DEFAULT_QUEUE, description="async: maximum pending checkpoints"
     )
     wait: Seconds = Field(

@@ -54,7 +54,7 @@ class OneOf:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class Integer:
     """A whole number from ``least`` to ``most``. Like JSON schema's "integer", it may be written as 2.0."""
 
     least: int = 1

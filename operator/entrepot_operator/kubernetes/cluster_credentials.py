@@ -96,8 +96,8 @@ class ClusterCredentials:
         if self._asks_plugin and (self._given == Given() or self._given.is_over):
             self._run_plugin()
         token = self.token or self._given.token
-        found = [("Authorization", f"Bearer {token}")] if token else []
-        return found + (self.impersonated.headers() if self.impersonated is not None else [])
+        authorization = [("Authorization", f"Bearer {token}")] if token else []
+        return authorization + (self.impersonated.headers() if self.impersonated is not None else [])
 
     def refresh(self) -> bool:
         """Obtain new credentials after the current ones were rejected; returns whether they differ."""

@@ -155,7 +155,7 @@ class StoreScanner:
 
     def _cache_members(self, store: Store, chosen: list[tuple[ObjectListing, bool]]) -> set[ObjectID]:
         """The members of the chosen collections, except those with too many."""
-        found: set[ObjectID] = set()
+        member_ids: set[ObjectID] = set()
         for listing, _ in chosen:
             key = (listing.id, listing.generation)
             kind = self._kinds.get(key)
@@ -163,8 +163,8 @@ class StoreScanner:
                 continue
             if key not in self._members:
                 self._members[key] = inventory.members(store, listing.id)
-            found.update(self._members[key])
-        return found
+            member_ids.update(self._members[key])
+        return member_ids
 
     def _local_objects(
         self, store: Store, chosen: list[tuple[ObjectListing, bool]], member_listings: dict[ObjectID, ObjectListing]

@@ -112,7 +112,7 @@ clusters = st.one_of(
         st.fixed_dictionaries(
             {}, optional={ZONE: st.sampled_from(["east", "west"]), STORE: st.just("ready"), "disk": st.just("ssd")}
         ),
-    ).map(lambda found: {name: Node({HOST: name, **labels}) for name, labels in found.items()}),
+    ).map(lambda names: {name: Node({HOST: name, **labels}) for name, labels in names.items()}),
 )
 
 

@@ -41,12 +41,9 @@ def daemon_binary() -> Path:
     override = os.environ.get("ENTREPOT_DAEMON_BINARY")
     if override:
         return Path(override)
-    import entrepot
-
-    for folder in entrepot.__path__:
-        path = Path(folder) / "bin" / "entrepotd"
-        if path.is_file():
-            return path
+    path = Path(__file__).parents[1] / "bin" / "entrepotd"  # beside the sources, in a checkout as in a wheel
+    if path.is_file():
+        return path
     raise StoreUnavailable(
         "the installed package contains no entrepotd: reinstall entrepot, or set ENTREPOT_DAEMON_BINARY to its path"
     )
