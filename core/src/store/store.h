@@ -169,7 +169,6 @@ class Store {
   void recover_orphaned_copies();
   [[nodiscard]] bool recovered_from_crash() const;
   [[nodiscard]] std::string describe_lost() const;  // appended to "not found"; usually empty
-  void record_names(const IdBytes& id);
   [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(PendingLease& request);
   void notify_named(std::uint32_t session, std::string_view name);
   void extend_write_burst();

@@ -79,20 +79,10 @@ Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view nam
   if (object.code != Code::kOk) {
     return Status(object.code, concat("object ", to_hex(id), " is not in the store: put it before naming it"));
   }
-  const IdBytes* bound_id = names_.resolve(index, name);
-  const IdBytes before = bound_id == nullptr ? id : *bound_id;
-  RETURN_IF_ERROR(names_.bind(index, name, id, object.generation, replace));
-  record_names(id);
-  if (before != id) record_names(before);
+  RETURN_IF_ERROR(objects_.bind_name(index, name, id, object.generation, replace));
   sessions_.touch(index);
   notify_named(index, name);
   return NameOutcome{id, object.generation};
-}
-
-// The manifest of the spill backend lists names too.
-void Store::record_names(const IdBytes& id) {
-  const auto slot = objects_.find(id);
-  if (slot && parts_.catalog.directory().in_manifest(*slot)) parts_.manifest.remember(*slot);
 }
 
 void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std::string_view name,
@@ -131,12 +121,7 @@ void Store::notify_named(std::uint32_t session, std::string_view name) {
 
 Status Store::unbind_name(std::uint32_t session, std::string_view name) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
-  const IdBytes* bound_id = names_.resolve(index, name);
-  const IdBytes before = bound_id == nullptr ? IdBytes{} : *bound_id;
-  if (names_.unbind(index, name)) {
-    record_names(before);
-    return Status::ok();
-  }
+  if (objects_.unbind_name(index, name)) return Status::ok();
   return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
 }
 

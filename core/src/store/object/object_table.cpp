@@ -23,7 +23,7 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
       if (!session.is_ok()) {
         outcome.status = session.status();
       } else if (!spec.name.empty()) {
-        outcome.status = parts_->names.bind(*session, spec.name, spec.id, outcome.generation, spec.replace);
+        outcome.status = bind_name(*session, spec.name, spec.id, outcome.generation, spec.replace);
       }
       return outcome;
     }
@@ -116,7 +116,7 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   if (!spec.name.empty()) {
     // Whether it may be bound was checked, so only lack of memory remains. The object stays; the error says that its
     // name is missing.
-    outcome.status = parts_->names.bind(validated.session, spec.name, spec.id, outcome.generation, spec.replace)
+    outcome.status = bind_name(validated.session, spec.name, spec.id, outcome.generation, spec.replace)
                          .with_context("the object was sealed, but its name was not bound");
   }
   return outcome;
@@ -155,6 +155,33 @@ LookupOutcome ObjectTable::lookup(const IdBytes& id) const {
     return {Code::kOk, *slot, catalog.directory().generation(*slot), catalog.is_resident(*slot), {}};
   }
   return parts_->absent.lookup(id);
+}
+
+// ---- names ----
+
+Status ObjectTable::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, std::uint32_t generation,
+                              bool replace) {
+  const IdBytes* bound_id = parts_->names.resolve(session, name);
+  const IdBytes before = bound_id == nullptr ? id : *bound_id;
+  RETURN_IF_ERROR(parts_->names.bind(session, name, id, generation, replace));
+  // The loser first: after a crash between the two, the name is lost; it never leads to the former object.
+  if (before != id) update_manifest(before);
+  update_manifest(id);
+  return Status::ok();
+}
+
+bool ObjectTable::unbind_name(std::uint32_t session, std::string_view name) {
+  const IdBytes* bound_id = parts_->names.resolve(session, name);
+  if (bound_id == nullptr) return false;
+  const IdBytes before = *bound_id;
+  parts_->names.unbind(session, name);
+  update_manifest(before);
+  return true;
+}
+
+void ObjectTable::update_manifest(const IdBytes& id) {
+  const auto slot = find(id);
+  if (slot && parts_->catalog.directory().in_manifest(*slot)) parts_->manifest.remember(*slot);
 }
 
 // ---- deletion ----
