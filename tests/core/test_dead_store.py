@@ -95,8 +95,11 @@ def private_store(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_every_kind_of_first_call_reaches_the_next_store(
     store: entrepot.Store, replaced: Callable[[], None], call: Callable[[entrepot.Store], object]
 ) -> None:
+    old_instance = store.instance_id
     replaced()
+    assert store.instance_id == old_instance, "nothing was asked yet"
     call(store)
+    assert store.instance_id != old_instance
 
 
 def test_a_new_connection_reaches_the_next_store(store: entrepot.Store, replaced: Callable[[], None]) -> None:

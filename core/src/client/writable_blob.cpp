@@ -26,8 +26,6 @@ Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::
     blob->data_ = blob->private_.data();
   } else {
     const std::uint64_t reserve = round_up(nbytes, page);
-    if (reserve < nbytes)
-      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes exceeds the maximum size of a blob"));
     ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
     blob->data_ = range.data();
     blob->range_ = std::move(range);

@@ -164,6 +164,11 @@ TEST(Client, TheSameBufferTwiceIsStoredOnce) {
   EXPECT_EQ(number(*client, "blobs"), 1U);
   const auto object = get_one(*client, item.id).take();
   EXPECT_EQ(object->buffers()[0].data, object->buffers()[1].data);
+  // A part of it that starts at the same address is another buffer.
+  PutItem part = item_of(session, {});
+  part.buffers = {{bytes.data(), bytes.size()}, {bytes.data(), 100'000}};
+  ASSERT_TRUE(put_one(*client, part).status.is_ok());
+  expect_holds(*get_one(*client, part.id).take(), {bytes, {bytes.begin(), bytes.begin() + 100'000}});
 }
 
 TEST(Client, SealedTwice) {
@@ -233,6 +238,31 @@ TEST(Client, ABlobIsPrivateUntilItIsSealedAndReadOnlyAfterwards) {
       EXPECT_DEATH(blob->data()[0] = std::byte{1}, "");
     }
   }
+}
+
+TEST(Client, ABlobLargerThanAnyStoreIsRefused) {
+  StoreProcess store;
+  const auto client = connect(store);
+  for (const std::uint64_t bytes : {(std::uint64_t{1} << 56) + 1, UINT64_MAX - 4096, UINT64_MAX}) {
+    const auto blob = client->create(bytes, 0, {});
+    EXPECT_EQ(blob.code(), Code::kInvalidArgument) << bytes;
+    EXPECT_NE(blob.status().message().find("larger than any store"), std::string::npos) << blob.status().to_string();
+  }
+}
+
+TEST(Client, ABufferBeyondItsBlobIsRefusedBeforeTheBlobIsSealed) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const auto blob = client->create(100'000, 10'000, {}).take();
+  PutItem item = item_of(session, {});
+  item.buffers = {{blob->data() + 50'000, 50'001}};
+  const PutResult refused = client->seal_parts(std::span(&blob, 1), item, {});
+  EXPECT_EQ(refused.status.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.status.message().find("exceeds its blob of 100000 bytes"), std::string::npos)
+      << refused.status.to_string();
+  item.buffers = {{blob->data() + 50'000, 50'000}};
+  EXPECT_TRUE(client->seal_parts(std::span(&blob, 1), item, {}).status.is_ok()) << "it is still open";
 }
 
 TEST(Client, ReadersCannotWrite) {

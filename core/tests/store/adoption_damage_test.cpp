@@ -1,5 +1,6 @@
 // Damaged control memory: what is lost with it, and what must be kept because a client may still be reading it.
 #include <array>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -141,6 +142,31 @@ TEST(AdoptionDamage, WhoseTableCannotBeReadKeepsAllUntilItIsGone) {
   h.kill(reader);
   EXPECT_EQ(h.store->parts().deferred.count(), 0U);
   h.expect_no_leak();
+}
+
+// The daemon died while it changed a session's limits, and what it was to continue from is damaged.
+TEST(AdoptionDamage, LimitsFromADamagedRedoRecordAreNotTaken) {
+  for (const bool damaged : {false, true}) {
+    SCOPED_TRACE(damaged);
+    Harness h;
+    const SessionLimits limits{200, 2000, 20};
+    h.open("run", &limits);
+    Session& session = h.memory.region(RegionKind::kSessions).as<Session>()[*h.store->sessions().find("scope", "run")];
+    struct {
+      SessionLimits limits;
+      std::uint32_t crc;
+      std::uint32_t valid;
+    } const redo{{200, damaged ? 2001U : 2000U, 20}, session.crc, 1};
+    std::memcpy(session.reserved.data(), &redo, sizeof(redo));
+    session.limit_bytes = 1000;  // as before the change
+    EXPECT_EQ(h.restart().damaged_entries, damaged ? 1U : 0U);
+    const std::uint32_t* const found = h.store->sessions().find("scope", "run");
+    ASSERT_EQ(found == nullptr, damaged) << "the other one is the control";
+    if (found != nullptr) {
+      EXPECT_EQ(h.store->sessions().at(*found).limit_bytes, 2000U);
+    }
+    h.expect_no_leak();
+  }
 }
 
 TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {

@@ -105,6 +105,7 @@ def test_what_comes_before_and_is_in_no_checkpoint_counts(new_orchestrator: Call
     write("b", ["a"], 20.0)
     last = write("c", ["a", "b"], 30.0)
     assert recompute_seconds(store, 5.0, (last,)) == 5 + 30 + 20 + 10, "each task once, and nothing behind a checkpoint"
+    assert recompute_seconds(store, 5.0, (last,), max_objects=2) == 5 + 30 + 20, "no more objects are visited"
 
 
 def test_keep_counts_over_runs(new_orchestrator: Callable[..., Any], root: str) -> None:
@@ -300,6 +301,43 @@ def test_a_replaced_value_has_no_checkpoint_of_the_old_one(
     assert orchestrator.runtime.run_ended(orchestrator.store()).problems == []
     (entry,) = checkpoints_of(orchestrator)
     assert entry.ref.generation == orchestrator.references["one"].generation
+
+
+def test_a_value_replaced_while_it_is_saved_has_no_checkpoint(
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from entrepot_checkpoints import writer
+
+    orchestrator = new_orchestrator(policy(root, "[{match: one}]"), node())
+    real = writer.save
+
+    def save(*arguments: Any, **options: Any) -> Any:
+        report = real(*arguments, **options)
+        if len(orchestrator.ran) == 1:
+            orchestrator.nodes = {"one": type(orchestrator.nodes["one"])(lambda: np.arange(20_000) + 1)}
+            orchestrator.run()
+        return report
+
+    monkeypatch.setattr(writer, "save", save)
+    orchestrator.run()
+    (entry,) = found(orchestrator)
+    generation = raw_objects.generation_of(orchestrator.store(), orchestrator.references["one"].id)
+    assert entry.ref.generation == generation
+    assert [info.url for info in list_checkpoints(f"{root}/run-1")] == [entry.url]
+
+
+def test_a_checkpoint_that_two_processes_added_is_kept(new_orchestrator: Callable[..., Any], root: str) -> None:
+    orchestrator = new_orchestrator(policy(root, "[{match: one, keep: 1}]"), node())
+    orchestrator.run()
+    (file,) = Path(root).glob(".entrepot/catalog/outputs/*/*")
+    twin = file.with_name(f"{0:020d}-00000000.json")
+    twin.write_bytes(file.read_bytes())
+    catalog = orchestrator.runtime.checkpoints.catalogs.for_target(orchestrator.runtime.policy.all_targets()[0])
+    assert catalog.prune(found(orchestrator)[0], 1) == []
+    assert file.exists()
+    assert not twin.exists()
+    raw_objects.discard(orchestrator.store(), orchestrator.references["one"].id)
+    assert (orchestrator.value("one") == np.arange(20_000)).all()
 
 
 def test_entries_that_somebody_edited_remove_nothing_elsewhere(

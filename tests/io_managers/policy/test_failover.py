@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 import shutil
 import weakref
@@ -17,6 +18,7 @@ from entrepot import raw_objects
 from entrepot.errors import ObjectLost, ObjectNotFound, StoreFull, StoreUnavailable
 from entrepot_io import connections
 from entrepot_io.values import get_by_key, get_value, put_value
+from entrepot_policy.recovery.failover import MAX_RERUN_DEPTH
 from entrepot_policy.recovery.planning import RerunNeeded
 from entrepot_policy.rules.match_target import Subject, Task
 from entrepot_policy.state.events import read_events
@@ -114,6 +116,25 @@ def test_reruns_do_not_go_round_for_ever(new_orchestrator: Callable[..., Any], r
     assert not isinstance(caught.value, RerunNeeded)
 
 
+def test_reruns_within_reruns_have_a_limit(
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that is to make a value reads that value first, so each rerun needs another one."""
+    orchestrator = new_orchestrator(policy(root, "[{match: nothing}]", RERUN[:-2] + ", max_attempts: 30}]"), chain())
+    orchestrator.run()
+    lose(orchestrator, "clean")
+    begun: list[Any] = []
+
+    def rerun(plan: Any) -> None:
+        begun.append(plan)
+        orchestrator.value("clean")
+
+    monkeypatch.setattr(orchestrator, "rerun", rerun)
+    with pytest.raises(ObjectLost, match=f"reruns are nested {MAX_RERUN_DEPTH} deep"):
+        orchestrator.value("clean")
+    assert len(begun) == MAX_RERUN_DEPTH
+
+
 def test_a_damaged_checkpoint_is_no_value(new_orchestrator: Callable[..., Any], root: str) -> None:
     orchestrator = new_orchestrator(policy(root, "[{match: clean}]", RERUN), chain())
     orchestrator.run()
@@ -138,6 +159,44 @@ def test_a_damaged_input_of_a_rerun_is_planned_for(new_orchestrator: Callable[..
     orchestrator.ran.clear()
     assert (orchestrator.value("model") == EXPECTED["model"]).all()
     assert orchestrator.ran == ["clean", "model"]
+
+
+def test_a_checkpoint_of_another_scope_is_no_value(new_orchestrator: Callable[..., Any], root: str) -> None:
+    """Two deployments may share a target, and an ID."""
+    rest = "failover: [{on: object_lost, do: reload_checkpoint}]"
+    orchestrator = new_orchestrator(policy(root, "[{match: clean}]", rest), chain())
+    orchestrator.run()
+    (file,) = Path(root).glob(".entrepot/catalog/objects/*/*/*.json")
+    entry = json.loads(file.read_text())
+    file.write_text(json.dumps(entry | {"scope": "another"}))
+    lose(orchestrator, "clean")
+    with pytest.raises(ObjectLost, match="only other generations are checkpointed"):
+        orchestrator.value("clean")
+    file.write_text(json.dumps(entry))
+    assert (orchestrator.value("clean") == EXPECTED["clean"]).all()
+
+
+def test_a_checkpoint_that_holds_another_generation_is_no_value(
+    new_orchestrator: Callable[..., Any], root: str
+) -> None:
+    """The catalog names the checkpoint of an earlier attempt, whose value differs."""
+    rest = "failover: [{on: object_lost, do: reload_checkpoint}]"
+    orchestrator = new_orchestrator(policy(root, "[{match: clean}]", rest), chain())
+    orchestrator.run()
+    orchestrator.nodes = {
+        **orchestrator.nodes,
+        "clean": type(orchestrator.nodes["clean"])(lambda raw: raw * 3, ("raw",)),
+    }
+    orchestrator.run_node("clean")
+    earlier, later = sorted(Path(root).glob(".entrepot/catalog/objects/*/*/*.json"), key=lambda file: file.name)
+    entry = json.loads(later.read_text())
+    later.write_text(json.dumps(entry | {"url": json.loads(earlier.read_text())["url"]}))
+    lose(orchestrator, "clean")
+    with pytest.raises(ObjectLost, match="holds a different generation of object"):
+        orchestrator.value("clean")
+    assert "checkpoint_damaged" in kinds(orchestrator)
+    later.write_text(json.dumps(entry))
+    assert (orchestrator.value("clean") == np.arange(20_000) * 3).all()
 
 
 def test_the_policy_may_have_a_damaged_checkpoint_fail(new_orchestrator: Callable[..., Any], root: str) -> None:

@@ -87,6 +87,19 @@ def test_records_that_nobody_wrote_are_refused(store: entrepot.Store) -> None:
         records.put(store, "big", {"x": "y" * 20_000})
 
 
+@pytest.mark.parametrize("pages", [0, -1, lineage.MAX_INPUTS + 1])
+def test_a_number_of_pages_that_nobody_writes_is_refused(store: entrepot.Store, pages: int) -> None:
+    wrote = lineage_of(store, [ref(store, "in")])
+    lineage.write(store, wrote)
+    key = lineage.record_key(wrote.output.id)
+    head = records.get(store, key)
+    assert head is not None
+    records.put(store, key, head | {"pages": pages})
+    for read in (lineage.read, lineage.page_ids):
+        with pytest.raises(CorruptData, match="invalid number of pages"):
+            read(store, wrote.output)
+
+
 WRITER = """
 import os, signal, sys, entrepot
 from entrepot_policy.state import lineage

@@ -116,12 +116,15 @@ def test_contradictions_are_reported_with_their_line(text: str, line: int, messa
 
 
 def test_rules_that_only_concern_others_contradict_nothing() -> None:
-    parse_policy(
+    policy = parse_policy(
         "version: 1\nmemory:\n  rules:\n    - {match: a, recompute: auto}\n"
         "failover:\n  - {on: object_dropped, match: b, do: fail}\n  - {on: object_lost, do: fail}\n",
         "p.yaml",
         {},
     )
+    assert policy.failover_rule("object_dropped", subject("a")) is None
+    for event, task_name, number in (("object_dropped", "b", 0), ("object_lost", "a", 1)):
+        assert policy.failover_rule(event, subject(task_name)) is policy.failover[number]
 
 
 def test_it_is_explained() -> None:

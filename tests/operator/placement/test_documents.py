@@ -328,5 +328,7 @@ def test_junk_in_any_place_is_taken_or_a_typed_error(document: Any, before: bool
     walk(document)
     holder, key = data.draw(st.sampled_from(places))
     holder[key] = data.draw(junk)
+    given_document = copy.deepcopy(document)
     with contextlib.suppress(EntrepotError):
         inject_document(document, LOCATIONS)
+    assert document == given_document, "what was given is not modified"
