@@ -160,7 +160,7 @@ TEST(SpillSpace, EmptyFilesMakeRoomForALargeCopy) {
   }
   EXPECT_EQ(test.space->allocate(60 * kMiB).code(), Code::kStoreFull);
   for (const SpillExtent& extent : all)
-    ASSERT_TRUE(test.space->release({extent.file->number, extent.offset}, one.bytes).is_ok());
+    ASSERT_TRUE(test.space->release({extent.file->number, extent.offset}, extent.bytes).is_ok());
   EXPECT_TRUE(test.space->allocate(60 * kMiB).is_ok());
 }
 

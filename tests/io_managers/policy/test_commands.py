@@ -95,7 +95,7 @@ def test_explain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_takes_the_orchestrator_by_either_name(
     file: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    file.write_text("version: 1\ncheckpoint: {target: /x/{pipeline}, rules: [{match: {orchestrator: kedro}}]}\n")
+    file.write_text("version: 1\ncheckpoint: {target: /x, rules: [{match: {orchestrator: kedro}}]}\n")
     assert main(["policy", "explain", "a", "--file", str(file), option, "kedro"]) == 0
     assert "matches orchestrator: kedro]" in capsys.readouterr().out
     assert main(["policy", "explain", "a", "--file", str(file)]) == 0
