@@ -160,10 +160,10 @@ TEST(AdoptionDamage, LimitsFromADamagedRedoRecordAreNotTaken) {
     std::memcpy(session.reserved.data(), &redo, sizeof(redo));
     session.limit_bytes = 1000;  // as before the change
     EXPECT_EQ(h.restart().damaged_entries, damaged ? 1U : 0U);
-    const std::uint32_t* const found = h.store->sessions().find("scope", "run");
-    ASSERT_EQ(found == nullptr, damaged) << "the other one is the control";
-    if (found != nullptr) {
-      EXPECT_EQ(h.store->sessions().at(*found).limit_bytes, 2000U);
+    const std::uint32_t* const existing = h.store->sessions().find("scope", "run");
+    ASSERT_EQ(existing == nullptr, damaged) << "the other one is the control";
+    if (existing != nullptr) {
+      EXPECT_EQ(h.store->sessions().at(*existing).limit_bytes, 2000U);
     }
     h.expect_no_leak();
   }
