@@ -320,7 +320,7 @@ def test_a_value_replaced_while_it_is_saved_has_no_checkpoint(
 
     monkeypatch.setattr(writer, "save", save)
     orchestrator.run()
-    (entry,) = found(orchestrator)
+    (entry,) = checkpoints_of(orchestrator)
     generation = raw_objects.generation_of(orchestrator.store(), orchestrator.references["one"].id)
     assert entry.ref.generation == generation
     assert [info.url for info in list_checkpoints(f"{root}/run-1")] == [entry.url]
@@ -333,7 +333,7 @@ def test_a_checkpoint_that_two_processes_added_is_kept(new_orchestrator: Callabl
     twin = file.with_name(f"{0:020d}-00000000.json")
     twin.write_bytes(file.read_bytes())
     catalog = orchestrator.runtime.checkpoints.catalogs.for_target(orchestrator.runtime.policy.all_targets()[0])
-    assert catalog.prune(found(orchestrator)[0], 1) == []
+    assert catalog.prune(checkpoints_of(orchestrator)[0], 1) == []
     assert file.exists()
     assert not twin.exists()
     raw_objects.discard(orchestrator.store(), orchestrator.references["one"].id)
