@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/timers.h"
 #include "shm/control.h"
 #include "store/memory/memory_source.h"
 #include "store/memory/segment_pool.h"
@@ -172,6 +173,8 @@ class Store {
   void record_names(const IdBytes& id);
   [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(PendingLease& request);
   void notify_named(std::uint32_t session, std::string_view name);
+  void arm_timers();
+  void answer_overdue(std::uint64_t now_ns);
   void extend_write_burst();
   void track_surplus();
   void postpone_surplus_release();
@@ -219,9 +222,12 @@ class Store {
   AdoptionReport adoption_;
   std::uint64_t started_ns_ = 0;
   std::uint64_t next_rescan_ns_ = 0;
-  std::uint64_t next_expiry_ns_ = 0;
-  std::uint64_t next_provision_retry_ns_ = 0;
-  std::uint64_t next_surplus_ns_ = 0;      // 0: nothing to give back
+  Timers timers_;  // their times are the clock's
+  Timers::Timer rescan_timer_;
+  Timers::Timer expiry_timer_;
+  Timers::Timer provision_timer_;          // armed after memory was refused
+  Timers::Timer surplus_timer_;            // armed while there is something to give back
+  Timers::Timer wake_timer_;               // for work that run_pending() does
   std::uint64_t last_segments_taken_ = 0;  // of the pool's segment counters
   std::uint64_t last_segments_freed_ = 0;
   std::uint64_t burst_until_ns_ = 0;  // 0: no large value is being written

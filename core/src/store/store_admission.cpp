@@ -103,21 +103,21 @@ void Store::track_surplus() {
   const bool freed = last_segments_freed_ != pool_.segments_freed();
   last_segments_taken_ = pool_.segments_taken();
   last_segments_freed_ = pool_.segments_freed();
-  if (next_surplus_ns_ != 0 ? taken : freed) postpone_surplus_release();
+  if (surplus_timer_.is_armed() ? taken : freed) postpone_surplus_release();
 }
 
 void Store::postpone_surplus_release() {
   if (options_.give_back_after_seconds == 0) return;
   const std::uint64_t delay_ns = std::min(options_.give_back_after_seconds, kMaxGiveBackSeconds) * kNsPerSecond;
-  next_surplus_ns_ = clock_->monotonic_ns() + delay_ns;
+  surplus_timer_.arm(clock_->monotonic_ns() + delay_ns);
 }
 
 void Store::release_surplus() {
-  track_surplus();  // somebody may have taken one just now
-  const std::uint64_t now = clock_->monotonic_ns();
-  if (next_surplus_ns_ == 0 || now < next_surplus_ns_) return;
-  if (!pending_.leases.empty()) return postpone_surplus_release();
-  next_surplus_ns_ = pool_.release_surplus(kSurplusStepBytes) ? now + kSurplusStepNs : 0;
+  const bool taken = last_segments_taken_ != pool_.segments_taken();  // just now
+  track_surplus();
+  if (taken || !pending_.leases().empty()) return postpone_surplus_release();
+  const bool more = pool_.release_surplus(kSurplusStepBytes);
+  surplus_timer_.arm(more ? clock_->monotonic_ns() + kSurplusStepNs : kNoDeadline);
 }
 
 void Store::write_budget(JsonWriter& json) const {

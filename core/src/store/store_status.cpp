@@ -147,7 +147,7 @@ std::string Store::status_json(const DaemonStatus& daemon_status) const {
       .field("drops_bytes", pager_.stats().dropped_bytes)
       .field("largest_free_extent", pool_.largest_extent())
       .field("largest_lease_bytes", pool_.largest_lease())
-      .field("waiting", pending_.lookups.size() + pending_.names.size() + pending_.leases.size());
+      .field("waiting", pending_.answers_due());
   write_budget(json);
   json.key("clients").open_array();
   const std::uint64_t now = clock_->unix_ns();
