@@ -289,7 +289,7 @@ Result<std::string> Store::info_json(const IdBytes& id) const {
   json.field("inline_bytes", record.payload().size());
   write_explanation(json, *slot);
   json.key("blobs").open_array();
-  for (const BlobRef& ref : record.blobs()) {
+  for (const RecordBlob& ref : record.blobs()) {
     const BlobLocation place = parts_.blobs.place(ref.blob);
     json.open_object()
         .field("blob", ref.blob)
