@@ -11,8 +11,6 @@ constexpr std::uint64_t kExpiryNs = 1'000'000'000;              // minimum inter
 constexpr std::uint64_t kMaxExpiryIntervalNs = 60'000'000'000;  // maximum interval: the clock may be changed
 constexpr std::uint64_t kProvisionRetryNs = 5'000'000'000;      // before retrying after memory was refused
 constexpr std::uint64_t kUrgentRetryNs = 1'000'000'000;         // the same, while a request waits
-constexpr std::uint64_t kBurstNs = 250'000'000;                 // after a lease for a large value, during its copy
-constexpr std::uint64_t kMaxBurstNs = 1'000'000'000;            // limit, however many such leases follow each other
 constexpr std::uint64_t kRetryReclaimNs = 50'000'000;
 constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
 
@@ -36,12 +34,14 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       residency_(parts_),
       recovery_(parts_),
       pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
+      burst_(timers_, clock),
+      surplus_(
+          {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
       started_ns_(clock.monotonic_ns()) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });
   expiry_timer_ = timers_.add([this](std::uint64_t) { expire(); });
   provision_timer_ = timers_.add([this](std::uint64_t) { pool_.retry_memory(); });
-  surplus_timer_ = timers_.add([this](std::uint64_t) { release_surplus(); });
   wake_timer_ = timers_.add([](std::uint64_t) {});
   expiry_timer_.arm(started_ns_ + kExpiryNs);
   memory.root().capacity_bytes.store(options_.capacity_bytes, std::memory_order_relaxed);
@@ -140,7 +140,7 @@ void Store::try_leases() {
     }
     const PendingLease request = leases.take(it++);
     if (grant.is_ok()) {
-      if ((*grant)->length > pool_.small_segment_bytes()) extend_write_burst();
+      if ((*grant)->length > pool_.small_segment_bytes()) burst_.extend();
       request.done(**grant);
     } else {
       const bool memory_gone = grant.status().code() == Code::kStoreFull && grant.status().retryable();
@@ -151,13 +151,6 @@ void Store::try_leases() {
     }
   }
   set_memory_wanted();
-}
-
-// A large value is about to be copied. Making the next large segment meanwhile would halve the copy's bandwidth.
-void Store::extend_write_burst() {
-  const std::uint64_t now = clock_->monotonic_ns();
-  if (burst_until_ns_ == 0) burst_limit_ns_ = now + kMaxBurstNs;
-  burst_until_ns_ = std::min(now + kBurstNs, burst_limit_ns_);
 }
 
 void Store::set_memory_wanted() {
@@ -188,10 +181,8 @@ void Store::run_pending() {
   pager_.run_pending();
   if (!pending_.leases().empty()) try_leases();
   const bool urgent = !pending_.leases().empty();
-  const bool no_burst = clock_->monotonic_ns() >= burst_until_ns_;
-  if (no_burst) burst_until_ns_ = 0;
-  if (!urgent) pool_.top_up(no_burst);
-  track_surplus();
+  if (!urgent) pool_.top_up(!burst_.in_progress());
+  surplus_.track();
   if (pending_.waits_for_warm_memory() && (pool_.warm_done() || !pool_.warm_note().empty())) {
     for (const PendingProvision& request : pending_.take_provisions())
       request.done(Status::ok());
@@ -294,7 +285,7 @@ std::uint64_t Store::next_deadline_ns() const { return std::min(pending_.next_de
 // Of those whose time depends on what the parts have to do. The other timers are armed where their reason arises.
 void Store::arm_timers() {
   rescan_timer_.arm(objects_.waits_for_pins() ? next_rescan_ns_ : kNoDeadline);
-  std::uint64_t wake_ns = std::min(burst_until_ns_ == 0 ? kNoDeadline : burst_until_ns_, pager_.next_poll_ns());
+  std::uint64_t wake_ns = pager_.next_poll_ns();
   // Objects just loaded, or whose write failed, may be evicted a little later.
   if (pager_.has_queued_loads() || (pager_.enabled() && !pending_.leases().empty())) {
     wake_ns = std::min(wake_ns, clock_->monotonic_ns() + kRetryReclaimNs);

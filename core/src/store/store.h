@@ -18,6 +18,8 @@
 #include "shm/control.h"
 #include "store/memory/memory_source.h"
 #include "store/memory/segment_pool.h"
+#include "store/memory/surplus_memory.h"
+#include "store/memory/write_burst.h"
 #include "store/object/object_parts.h"
 #include "store/object/object_recovery.h"
 #include "store/object/object_residency.h"
@@ -175,10 +177,6 @@ class Store {
   void notify_named(std::uint32_t session, std::string_view name);
   void arm_timers();
   void answer_overdue(std::uint64_t now_ns);
-  void extend_write_burst();
-  void track_surplus();
-  void postpone_surplus_release();
-  void release_surplus();
   void set_memory_wanted();
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
   [[nodiscard]] std::vector<LookupOutcome> lookup_now(const std::vector<IdBytes>& ids);
@@ -217,21 +215,18 @@ class Store {
   ObjectRecovery recovery_;
   Pager pager_;
   PendingRequests pending_;
+  Timers timers_;  // their times are the clock's
+  WriteBurst burst_;
+  SurplusMemory surplus_;
   SpillBackend* spill_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> opened_;  // by owner: session handles
   AdoptionReport adoption_;
   std::uint64_t started_ns_ = 0;
   std::uint64_t next_rescan_ns_ = 0;
-  Timers timers_;  // their times are the clock's
   Timers::Timer rescan_timer_;
   Timers::Timer expiry_timer_;
-  Timers::Timer provision_timer_;          // armed after memory was refused
-  Timers::Timer surplus_timer_;            // armed while there is something to give back
-  Timers::Timer wake_timer_;               // for work that run_pending() does
-  std::uint64_t last_segments_taken_ = 0;  // of the pool's segment counters
-  std::uint64_t last_segments_freed_ = 0;
-  std::uint64_t burst_until_ns_ = 0;  // 0: no large value is being written
-  std::uint64_t burst_limit_ns_ = 0;  // upper bound of burst_until_ns_, if that is not 0
+  Timers::Timer provision_timer_;  // armed after memory was refused
+  Timers::Timer wake_timer_;       // for work that run_pending() does
 };
 
 }  // namespace entrepot

@@ -1,5 +1,4 @@
-// Admission: whether a lease fits now, after evictions, later or never; limits on clients; memory accounting; and
-// giving back surplus memory.
+// Admission: whether a lease fits now, after evictions, later or never; limits on clients; memory accounting.
 #include <algorithm>
 
 #include "base/text.h"
@@ -11,10 +10,6 @@ namespace {
 
 constexpr std::uint64_t kBytesPerClient = 128U << 10;  // of capacity, per admissible client
 constexpr std::uint64_t kMinClients = 64;
-constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
-constexpr std::uint64_t kMaxGiveBackSeconds = 1'000'000'000;
-constexpr std::uint64_t kSurplusStepNs = 100'000'000;    // between two steps of giving free segments back
-constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of the provisioner's thread
 
 }  // namespace
 
@@ -95,29 +90,6 @@ Status Store::store_full_error(const PendingLease& request) const {
       concat(provisioning ? "memory was not provisioned in time for " : "no room for ", format_bytes(request.min_bytes),
              " (", request.min_bytes, " bytes): ", describe_holders(request.remedies)),
       true);
-}
-
-// Free memory beyond the warm target is given back to the machine when no segment was taken for a while.
-void Store::track_surplus() {
-  const bool taken = last_segments_taken_ != pool_.segments_taken();
-  const bool freed = last_segments_freed_ != pool_.segments_freed();
-  last_segments_taken_ = pool_.segments_taken();
-  last_segments_freed_ = pool_.segments_freed();
-  if (surplus_timer_.is_armed() ? taken : freed) postpone_surplus_release();
-}
-
-void Store::postpone_surplus_release() {
-  if (options_.give_back_after_seconds == 0) return;
-  const std::uint64_t delay_ns = std::min(options_.give_back_after_seconds, kMaxGiveBackSeconds) * kNsPerSecond;
-  surplus_timer_.arm(clock_->monotonic_ns() + delay_ns);
-}
-
-void Store::release_surplus() {
-  const bool taken = last_segments_taken_ != pool_.segments_taken();  // just now
-  track_surplus();
-  if (taken || !pending_.leases().empty()) return postpone_surplus_release();
-  const bool more = pool_.release_surplus(kSurplusStepBytes);
-  surplus_timer_.arm(more ? clock_->monotonic_ns() + kSurplusStepNs : kNoDeadline);
 }
 
 void Store::write_budget(JsonWriter& json) const {
