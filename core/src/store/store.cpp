@@ -38,12 +38,15 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
-      started_ns_(clock.monotonic_ns()) {
+      report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, parts_,
+               pager_, pending_, adoption_}),
+      object_report_({clock, clients_, parts_, objects_, pager_}),
+      admission_({clients_, options_, budget_, pool_, pager_, report_}) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });
   expiry_timer_ = timers_.add([this](std::uint64_t) { expire(); });
   provision_timer_ = timers_.add([this](std::uint64_t) { pool_.retry_memory(); });
   wake_timer_ = timers_.add([](std::uint64_t) {});
-  expiry_timer_.arm(started_ns_ + kExpiryNs);
+  expiry_timer_.arm(clock.monotonic_ns() + kExpiryNs);
   memory.root().capacity_bytes.store(options_.capacity_bytes, std::memory_order_relaxed);
   for (const RegionKind kind : kAllRegions)
     memory.region(kind).charge_to(budget_);
@@ -131,7 +134,7 @@ void Store::try_leases() {
   rescan();
   WaitList<PendingLease>& leases = pending_.leases();
   for (auto it = leases.begin(); it != leases.end();) {
-    Result<std::optional<LeaseGrant>> grant = try_lease(*it);
+    Result<std::optional<LeaseGrant>> grant = admission_.try_lease(*it);
     if (grant.is_ok() && !grant->has_value()) {
       // First come, first served: what a write frees next belongs to the first request.
       if (it->wait.segment == kNoSegment && pager_.has_io_in_progress()) break;
@@ -144,10 +147,10 @@ void Store::try_leases() {
       request.done(**grant);
     } else {
       const bool memory_gone = grant.status().code() == Code::kStoreFull && grant.status().retryable();
-      request.done(memory_gone
-                       ? Status(Code::kStoreFull,
-                                concat(grant.status().message(), "; ", describe_holders(request.remedies)), true)
-                       : grant.status());
+      request.done(
+          memory_gone ? Status(Code::kStoreFull,
+                               concat(grant.status().message(), "; ", report_.describe_holders(request.remedies)), true)
+                      : grant.status());
     }
   }
   set_memory_wanted();
@@ -324,7 +327,7 @@ void Store::answer_overdue(std::uint64_t now_ns) {
       if (request->load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
       const bool no_room = pager_.is_loading(outcome.slot) && pager_.has_queued_loads();
       outcome.code = no_room ? Code::kStoreFull : Code::kTimeout;
-      outcome.message = no_room ? concat("there is no room to reload it: ", describe_holders({true, true}))
+      outcome.message = no_room ? concat("there is no room to reload it: ", report_.describe_holders({true, true}))
                                 : concat("it was not reloaded within ", request->load_ms, " ms");
     }
     request->done(std::move(found));
@@ -337,7 +340,7 @@ void Store::answer_overdue(std::uint64_t now_ns) {
   }
   while (std::optional<PendingLease> request = pending_.overdue_lease(now_ns)) {
     pool_.abandon(request->wait);
-    request->done(store_full_error(*request));
+    request->done(admission_.store_full_error(*request));
   }
   while (const std::optional<PendingProvision> request = pending_.overdue_provision(now_ns)) {
     request->done(Status(Code::kTimeout,
