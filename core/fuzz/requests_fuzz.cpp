@@ -88,7 +88,6 @@ class Session {
  public:
   explicit Session(FuzzInput& input)
       : input_(input), loop_(os::Poller::create().take()), link_(loop_, keeper_.take_daemon_end(), {}) {
-    loop_.add_deadline([] { return 0; }, [](std::uint64_t) {});  // no turn waits
     world_.store.reset();
     held_.store = &store_;
     require(store_.start_fresh().is_ok(), "an empty store starts");
@@ -227,6 +226,7 @@ class Session {
 
   // A turn of the event loop, as Server::run() makes it.
   void serve() {
+    loop_.skip_wait();
     require(loop_.dispatch().is_ok(), "the loop runs");
     connections_.read_more();
     loop_.run_due();

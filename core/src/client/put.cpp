@@ -76,12 +76,12 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
     plan.shared[i] = 1;
     plan.seal.buffers[i] = {range->blob, range->generation, range->offset, buffer.length};
     blob_bytes[i] = range->blob_length;
-    used[Pin::make(range->blob, range->generation)] += buffer.length;
+    used[PinWord::make(range->blob, range->generation)] += buffer.length;
   }
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     if (plan.shared[i] != 0) {
       const SealBuffer& at = plan.seal.buffers[i];
-      if (blob_bytes[i] <= kTrimBlobBytes || used[Pin::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
+      if (blob_bytes[i] <= kTrimBlobBytes || used[PinWord::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
       plan.shared[i] = 0;  // a slice that would keep a much larger parent alive
     }
     plan.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);

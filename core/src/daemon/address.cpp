@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "os/clock.h"
 #include "os/files.h"
 #include "os/log.h"
 #include "os/process.h"
@@ -13,7 +12,6 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kNameCheckNs = 2'000'000'000;
 constexpr std::uint64_t kConnectMs = 1'000;
 constexpr std::uint64_t kMaxTextBytes = 64;
 constexpr std::string_view kHasStore = "has a store\n";
@@ -64,7 +62,6 @@ Status address_in_use_error(const std::string& socket_path, const Status& why) {
 }
 
 UniqueFd AddressWatch::check(KeeperLink& link) {
-  next_check_ns_ = os::monotonic_ns() + kNameCheckNs;
   // Best effort: without the file's text, an error message is less helpful, nothing else.
   const int lock = link.fd(kLockTag);
   if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid(), true).is_ok()) {

@@ -31,12 +31,13 @@ void clear_address(int lock);
 // Error for a process that did not get the lock: says who has the address, and what to do about it.
 [[nodiscard]] Status address_in_use_error(const std::string& socket_path, const Status& why);
 
-// The daemon's check of its address, every two seconds.
+inline constexpr std::uint64_t kAddressCheckNs = 2'000'000'000;  // between two checks
+
+// The daemon's check of its address.
 class AddressWatch {
  public:
   explicit AddressWatch(std::string socket_path) : path_(std::move(socket_path)) {}
 
-  [[nodiscard]] std::uint64_t next_check_ns() const { return next_check_ns_; }
   // Returns a new listening socket if the current one lost its name and could be bound to it again; otherwise none.
   [[nodiscard]] UniqueFd check(KeeperLink& link);
 
@@ -45,7 +46,6 @@ class AddressWatch {
   [[nodiscard]] Result<UniqueFd> listen_again(KeeperLink& link);
 
   std::string path_;
-  std::uint64_t next_check_ns_ = 0;
   std::uint32_t written_pid_ = 0;  // to the lock file
   bool failure_logged_ = false;    // logged that the name is gone and cannot be recreated
 };

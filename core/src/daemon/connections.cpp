@@ -10,9 +10,11 @@
 namespace entrepot {
 
 Connections::Connections(EventLoop& loop, MemoryBudget& budget, std::uint64_t hello_ns)
-    : loop_(loop), budget_(budget), hello_ns_(hello_ns) {
-  loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { close_due(now_ns); });
-}
+    : loop_(loop),
+      budget_(budget),
+      hello_ns_(hello_ns),
+      closing_timer_(loop.timer([this](std::uint64_t) { close_marked(); })),
+      hello_timer_(loop.timer([this](std::uint64_t now_ns) { close_silent(now_ns); })) {}
 
 Connection* Connections::add(UniqueFd socket, const os::PeerCredentials& peer) {
   const std::uint64_t owner = next_owner_++;
@@ -25,6 +27,7 @@ Connection* Connections::add(UniqueFd socket, const os::PeerCredentials& peer) {
   }
   connection->watch_ = watched.take();
   before_hello_.insert(before_hello_.end(), owner);
+  hello_timer_.arm_if_idle(connection->accepted_ns_ + hello_ns_ + 1);
   return connections_.emplace_hint(connections_.end(), owner, std::move(connection))->second.get();
 }
 
@@ -55,7 +58,9 @@ void Connections::close_of_client(std::uint32_t client) {
 }
 
 void Connections::mark_closing(Connection& connection) {
-  if (!std::exchange(connection.is_closing_, true)) closing_.push_back(connection.owner_);
+  if (std::exchange(connection.is_closing_, true)) return;
+  closing_.push_back(connection.owner_);
+  closing_timer_.arm(0);
 }
 
 Connection* Connections::find(std::uint64_t owner) {
@@ -86,6 +91,7 @@ void Connections::handle_incoming(Connection& connection) {
   FrameSocket::Incoming incoming = connection.frames_.receive();
   if (incoming.more) {
     unread_.insert(owner);
+    loop_.skip_wait();
   } else {
     unread_.erase(owner);
   }
@@ -188,19 +194,20 @@ void Connections::end_wait(std::uint64_t owner, std::uint64_t cost) {
   waiting_ -= cost;
 }
 
-std::uint64_t Connections::next_deadline_ns() const {
-  if (!unread_.empty() || !closing_.empty()) return 0;
-  if (before_hello_.empty()) return UINT64_MAX;
-  return connections_.at(*before_hello_.begin())->accepted_ns_ + hello_ns_ + 1;
-}
-
-void Connections::close_due(std::uint64_t now_ns) {
+void Connections::close_marked() {
   for (std::size_t i = 0; i < closing_.size(); ++i)  // closing one may mark others
     close(closing_[i]);
   closing_.clear();
+  closing_timer_.disarm();
+}
+
+// The timer is not moved when the oldest one says Hello: that would be once per connection, for a time that seldom
+// matters. It may therefore come too early, and is then set anew.
+void Connections::close_silent(std::uint64_t now_ns) {
   while (!before_hello_.empty()) {
     const Connection& oldest = *connections_.at(*before_hello_.begin());
-    if (now_ns <= oldest.accepted_ns_ + hello_ns_) return;
+    const std::uint64_t until_ns = oldest.accepted_ns_ + hello_ns_;
+    if (now_ns <= until_ns) return hello_timer_.arm(until_ns + 1);
     close(oldest.owner_);
   }
 }

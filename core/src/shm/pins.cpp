@@ -142,7 +142,7 @@ std::uint32_t PinTable::pin(std::uint32_t slot, std::uint32_t generation) {
   std::uint32_t mark = high_water.load(std::memory_order_seq_cst);
   while (mark <= position && !high_water.compare_exchange_weak(mark, position + 1, std::memory_order_seq_cst)) {
   }
-  pins_[position].exchange(Pin::make(slot, generation), std::memory_order_seq_cst);
+  pins_[position].exchange(PinWord::make(slot, generation), std::memory_order_seq_cst);
   return position;
 }
 

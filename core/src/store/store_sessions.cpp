@@ -58,17 +58,9 @@ Result<Store::RemoveUnusedResult> Store::remove_unused_session(std::string_view 
 void Store::end_session(std::uint32_t index) {
   objects_.remove_session(index);
   drop_sets(index);
-  std::vector<PendingNameResolution> orphans;
-  for (auto it = pending_.names.begin(); it != pending_.names.end();) {
-    if (it->session == index) {
-      orphans.push_back(std::move(*it));
-      it = pending_.names.erase(it);
-    } else {
-      ++it;
-    }
-  }
+  const std::vector<PendingNameResolution> orphans = pending_.of_session(index);
   sessions_.free(index);
-  for (PendingNameResolution& request : orphans) {
+  for (const PendingNameResolution& request : orphans) {
     request.done(Status(Code::kObjectNotFound, concat("the session of name '", request.name, "' was removed")));
   }
 }
@@ -99,23 +91,14 @@ void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std
     return done(
         Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
   }
-  pending_.names.push_back({origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
+  pending_.add(PendingNameResolution{origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
 }
 
 void Store::notify_named(std::uint32_t session, std::string_view name) {
   const IdBytes* id = names_.resolve(session, name);
-  if (id == nullptr || pending_.names.empty()) return;
+  if (id == nullptr || !pending_.resolves_names()) return;
   const NameOutcome outcome{*id, objects_.lookup(*id).generation};
-  std::vector<PendingNameResolution> ready;
-  for (auto it = pending_.names.begin(); it != pending_.names.end();) {
-    if (it->session == session && it->name == name) {
-      ready.push_back(std::move(*it));
-      it = pending_.names.erase(it);
-    } else {
-      ++it;
-    }
-  }
-  for (PendingNameResolution& request : ready)
+  for (const PendingNameResolution& request : pending_.named(session, name))
     request.done(outcome);
 }
 

@@ -245,7 +245,7 @@ TEST(HostileClient, GarbageInItsPinTableKeepsMemoryAtWorst) {
     for (std::uint32_t i = 0; i < 16; ++i) {
       for (std::uint64_t at = 0; at + 8 <= *bytes; at += 8) {
         // Garbage, or a pin of an existing slot with a plausible generation.
-        const std::uint64_t word = random() % 2 == 0 ? random() : Pin::make(random() % 64, random() % 4);
+        const std::uint64_t word = random() % 2 == 0 ? random() : PinWord::make(random() % 64, random() % 4);
         std::memcpy(table->data() + at, &word, sizeof(word));
       }
       if (round == 0) std::memset(table->data(), static_cast<int>(random()), sizeof(PinTableHeader));

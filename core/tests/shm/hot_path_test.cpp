@@ -53,7 +53,7 @@ struct Store {
       const std::uint32_t blob = blobs.allocate().take();
       const std::uint32_t generation = blobs.publish(blob, {1, i * 64, 64, 1});
       const BufferRef buffer{blob, generation, 0, 64};
-      const BlobRef counted{blob, generation};
+      const RecordBlob counted{blob, generation};
       std::uint32_t bytes = 0;
       const std::uint64_t offset =
           arena.write({.buffers = {&buffer, 1}, .blobs = {&counted, 1}, .tree = "tree"}, bytes).take();

@@ -128,7 +128,7 @@ void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant
       if (variant == Variant::kPlainStore) {
         header->high_water.store(1, std::memory_order_seq_cst);
         write_noise(stage, round);
-        pins[0].store(Pin::make(snapshot->slot, snapshot->generation()), std::memory_order_relaxed);
+        pins[0].store(PinWord::make(snapshot->slot, snapshot->generation()), std::memory_order_relaxed);
       } else {
         write_noise(stage, round);
         position = table.pin(snapshot->slot, snapshot->generation());

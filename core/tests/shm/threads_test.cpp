@@ -229,7 +229,7 @@ TEST(Threads, ManyThreadsShareOnePinTableWithoutLosingPlaces) {
             ++failures;  // there are enough positions for every thread
             continue;
           }
-          held.emplace_back(position, Pin::make(slot, t + 1));
+          held.emplace_back(position, PinWord::make(slot, t + 1));
         } else if (!held.empty()) {
           const std::size_t which = random() % held.size();
           if (table.pin_at(held[which].first) != held[which].second) ++failures;  // taken by another thread too

@@ -55,17 +55,16 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
     outcome.status = slot.status();
     return outcome;
   }
-  Result<std::vector<std::uint32_t>> fresh = blobs.publish(spec.blobs);
+  Result<FreshBlobs> fresh = blobs.publish(spec.blobs);  // withdrawn unless an object refers to them
   if (!fresh.is_ok()) {
     catalog.abandon(*slot);
     outcome.status = fresh.status();
     return outcome;
   }
-  std::vector<BlobRef> refs;
+  std::vector<RecordBlob> refs;
   std::uint32_t bytes = 0;
-  const Result<std::uint64_t> record = write_record(spec, *fresh, refs, bytes);
+  const Result<std::uint64_t> record = write_record(spec, fresh->blobs(), refs, bytes);
   if (!record.is_ok()) {
-    blobs.withdraw(*fresh);
     catalog.abandon(*slot);
     outcome.status = record.status();
     return outcome;
@@ -86,8 +85,9 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
       parts_->absent.is_dropped(spec.id) || (replaced && catalog.directory().hints(*replaced).recomputed);
   const MemoryKind kind = spec.blobs.empty() ? MemoryKind::kUnknown : parts_->pool.kind(spec.blobs[0].segment);
   catalog.publish_sealed(*slot, fields, kind);
-  for (const BlobRef& ref : refs)
+  for (const RecordBlob& ref : refs)
     blobs.add_reference(ref.blob, *slot);
+  fresh->commit();
   blobs.take_ranges(spec.blobs);
   catalog.add(*slot);
 
@@ -122,8 +122,8 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   return outcome;
 }
 
-Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
-                                                std::vector<BlobRef>& refs, std::uint32_t& bytes) {
+Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, std::span<const std::uint32_t> fresh,
+                                                std::vector<RecordBlob>& refs, std::uint32_t& bytes) {
   const BlobTable& blobs = parts_->blobs;
   std::vector<BufferRef> buffers;
   buffers.reserve(spec.buffers.size());

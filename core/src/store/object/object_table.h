@@ -53,8 +53,8 @@ class ObjectTable {
  private:
   SealOutcome publish(std::uint32_t client, const SealSpec& spec, const ValidatedSeal& validated,
                       std::optional<std::uint32_t> replaced);
-  [[nodiscard]] Result<std::uint64_t> write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
-                                                   std::vector<BlobRef>& refs, std::uint32_t& bytes);
+  [[nodiscard]] Result<std::uint64_t> write_record(const SealSpec& spec, std::span<const std::uint32_t> fresh,
+                                                   std::vector<RecordBlob>& refs, std::uint32_t& bytes);
   void update_manifest(const IdBytes& id);  // after its names changed
 
   ObjectParts* parts_;
