@@ -62,8 +62,8 @@ std::vector<std::uint64_t> PinnedSet::fingerprints() const {
   return hashes;
 }
 
-Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapshot, const IdBytes& id, SegmentViews& views,
-                                                     const Interrupt& interrupt) {
+Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapshot, const IdBytes& id,
+                                                     SegmentViews& views, const Interrupt& interrupt) {
   const std::uint64_t key = PinWord::make(snapshot.slot, snapshot.generation());
   {
     const std::lock_guard lock(mutex_);
