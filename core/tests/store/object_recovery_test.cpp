@@ -113,8 +113,12 @@ TEST_F(RecoveryFromMemory, AnObjectThatWasBeingDeletedWaitsForItsReaders) {
 // What an earlier store left on disk, in a store that has nothing.
 struct RecoveryFromManifest : ::testing::Test {
   RecoveryFromManifest() {
-    const std::uint32_t slot = before.put_spilled(1);
+    const std::uint32_t slot = before.put(1);
     const std::uint32_t sharing = before.put_sharing(2, slot);
+    before.writer.write(slot);
+    for (const SpillCompletion& done : before.end_io())
+      static_cast<void>(before.writer.complete(done));
+    before.parts.manifest.remember(slot);
     before.parts.manifest.remember(sharing);
     after.spill.copies = before.spill.copies;
     for (auto& [location, copy] : after.spill.copies)

@@ -41,12 +41,12 @@ TEST_F(StorePartsTest, WhatFitsIsLeasedAtOnce) {
   EXPECT_FALSE(lease.remedies.evicting);
 }
 
-TEST_F(StorePartsTest, WhatCannotFitEvenThenEvictsNothing) {
+TEST_F(StorePartsTest, WhatIsLargerThanTheStoreEvictsNothing) {
   const std::uint32_t slot = p.put(1);
   PendingLease lease = request(kPartsCapacity + 1);
   const auto grant = admission.try_lease(lease);
   EXPECT_EQ(grant.code(), Code::kStoreFull);
-  EXPECT_TRUE(contains(grant.status().message(), "waiting would not help")) << grant.status().message();
+  EXPECT_TRUE(contains(grant.status().message(), "larger than the whole store")) << grant.status().message();
   EXPECT_FALSE(grant.status().retryable());
   EXPECT_FALSE(lease.remedies.evicting);
   EXPECT_TRUE(p.parts.catalog.is_resident(slot));

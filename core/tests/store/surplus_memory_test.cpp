@@ -29,7 +29,6 @@ struct SurplusMemoryAlone : ::testing::Test {
 };
 
 TEST_F(SurplusMemoryAlone, WithoutAFreedSegmentNothingIsDue) {
-  f.lease(16 * kMiB);
   surplus.track();
   EXPECT_EQ(timers.next_ns(), kNoDeadline);
 }
@@ -52,10 +51,10 @@ TEST_F(SurplusMemoryAlone, GoesBackAfterACalmWhile) {
 
 TEST_F(SurplusMemoryAlone, StaysWhileSegmentsAreTakenOrARequestWaits) {
   free_a_segment();
-  const std::uint64_t before = committed();
   advance_ms(20'000);
   f.lease(4 * kMiB);
   surplus.track();
+  const std::uint64_t before = committed();
   EXPECT_EQ(timers.next_ns(), f.clock.monotonic_ns() + 30'000'000'000);
   is_awaited = true;
   advance_ms(30'000);

@@ -15,7 +15,10 @@ constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of t
 }  // namespace
 
 SurplusMemory::SurplusMemory(Deps deps)
-    : deps_(std::move(deps)), timer_(deps_.timers.add([this](std::uint64_t) { give_back(); })) {}
+    : deps_(std::move(deps)),
+      taken_(deps_.pool.segments_taken()),
+      freed_(deps_.pool.segments_freed()),
+      timer_(deps_.timers.add([this](std::uint64_t) { give_back(); })) {}
 
 SurplusMemory::Changes SurplusMemory::look() {
   return {std::exchange(taken_, deps_.pool.segments_taken()) != deps_.pool.segments_taken(),

@@ -42,8 +42,8 @@ class SurplusMemory {
   void give_back();
 
   Deps deps_;
-  std::uint64_t taken_ = 0;  // the pool's counters, at the last look
-  std::uint64_t freed_ = 0;
+  std::uint64_t taken_;  // the pool's counters, at the last look
+  std::uint64_t freed_;
   Timers::Timer timer_;  // armed while there may be something to give back
 };
 
