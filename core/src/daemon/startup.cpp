@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "daemon/event_loop.h"
+#include "daemon/keeper_channel.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
 #include "daemon/segment_files.h"
@@ -131,7 +132,8 @@ void announce(int ready_fd) {
   }
 }
 
-Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
+// Sets `is_ready` once clients are served.
+Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready) {
   RETURN_IF_ERROR(os::ignore_sigpipe());
   ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
@@ -186,6 +188,8 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
   log_info("store ", to_hex(memory.instance()), " of ", format_bytes(options.capacity_bytes), " at ",
            config.socket_path);
   announce(config.ready_fd);
+  is_ready = true;
+  link.send_ready();
   return server.run();
 }
 
@@ -208,10 +212,11 @@ Status check_capacity(const DaemonConfig& config) {
 
 int run_server(const DaemonConfig& config, UniqueFd keeper_channel) {
   os::outlive_parent();  // the parent is the keeper, which may die from now on
-  const Status served = serve(config, std::move(keeper_channel));
+  bool is_ready = false;
+  const Status served = serve(config, std::move(keeper_channel), is_ready);
   if (served.is_ok()) return 0;
-  log_error("the daemon cannot continue: ", served.to_string());
-  return 1;
+  log_error(is_ready ? "the daemon cannot continue: " : "the daemon cannot start: ", served.to_string());
+  return is_ready ? 1 : kExitDaemonCannotStart;
 }
 
 }  // namespace entrepot
