@@ -42,6 +42,7 @@ int Keeper::run_new(UniqueFd listening, UniqueFd address_lock) {
   descriptors_.emplace(DescriptorTag{DescriptorKind::kAddressLock, 0}, std::move(address_lock));
   has_served_ = false;
   Status status = prepare();
+  if (status.is_ok()) status = start_log_thread();
   if (status.is_ok()) status = start_daemon();
   if (!status.is_ok()) {
     log_error("cannot start: ", status.to_string());

@@ -142,6 +142,12 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
   RETURN_IF_ERROR(link.take_over());
   RETURN_IF_ERROR(lock_store(link));
   bool is_new = true;
+  // A new store needs its threads; a restarted daemon has something to lose, so it tries again whenever it needs one.
+  const auto required = [&is_new](const Status& started) {
+    if (started.is_ok() || is_new) return started;
+    log_warning("continuing without it for now: ", started.message());
+    return Status::ok();
+  };
   ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, is_new));
 
   StoreOptions options;
@@ -161,7 +167,8 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
 
   ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
   Provisioner provisioner;
-  RETURN_IF_ERROR(provisioner.start(event.get()));
+  RETURN_IF_ERROR(required(start_log_thread()));
+  RETURN_IF_ERROR(required(provisioner.start(event.get())));
   SegmentFiles segments(link, provisioner);
   ASSIGN_OR_RETURN(const UniqueFd spill_event, os::create_event_fd());
   const auto open_segment = [&segments](std::uint32_t segment, std::uint32_t generation) {
@@ -170,6 +177,7 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
   const std::unique_ptr<SpillFiles> spill =
       open_spill(os::system_file_io(), config, options.capacity_bytes, memory.instance(), open_segment,
                  spill_event.get(), options.no_spill_reason);
+  if (spill != nullptr && is_new) RETURN_IF_ERROR(spill->threads_status());
   const SystemClock clock;
   Store store(memory, segments, clock, options, spill.get());
   segments.on_done([&store](const Provisioned& provisioned) {
