@@ -304,6 +304,43 @@ def test_few_descriptors_for_a_private_store(place: IsolatedEnvironment, limit: 
     assert "ulimit -n" in message
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without processes")
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_few_processes_for_a_private_store(
+    place: IsolatedEnvironment, wait_until: Callable[..., None], limit: int
+) -> None:
+    place.uid = 34_700 + limit  # a user without any process
+    place.environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    place.limits = {resource.RLIMIT_NPROC: limit}
+    assert "ulimit -u" in refusal(place.connect(), StoreUnavailable)
+
+    def is_over() -> bool:
+        return all(not launcher.is_running(pid) for pid in pids_of(place.uid))
+
+    wait_until(is_over, "the last process of the failed start to end", 10)
+
+
+def pids_of(uid: int | None) -> list[int]:
+    """Return the processes of a user."""
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == uid:
+                found.append(int(name))
+    return found
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user, for whom the mode counts")
+def test_a_runtime_folder_that_is_read_only(place: IsolatedEnvironment) -> None:
+    place.uid = UNKNOWN_UID
+    runtime_folder = place.folder / "run" / "entrepot"
+    runtime_folder.mkdir(parents=True)
+    os.chown(runtime_folder, UNKNOWN_UID, UNKNOWN_UID)
+    runtime_folder.chmod(0o500)
+    place.environment["XDG_RUNTIME_DIR"] = str(runtime_folder.parent)
+    assert "Permission denied" in refusal(place.connect(), AccessDenied)
+
+
 def run_code(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own, without a connection."""
     command = [sys.executable, "-c", code, *arguments]
