@@ -155,6 +155,10 @@ def test_the_errors_name_the_value(module_store: entrepot.Store) -> None:
         (lambda: store.derive(5), "derived from strings, but got 5 of type int"),
         (lambda: store.set_name("\ud800", store.derive("there")), "a name must be valid UTF-8.*surrogate"),
         (lambda: store.session("\udcff"), "a session's name must be valid UTF-8"),
+        (lambda: store.session("a\0b"), "a session's name must be text of at most 240 bytes without NUL"),
+        (lambda: store.remove_session("a\0b"), "a session's name must be text of at most 240 bytes without NUL"),
+        (lambda: store.remove_session("x" * 241), "a session's name must be text of at most 240 bytes"),
+        (lambda: store.list(session="a\0b"), "a session's name must be text of at most 240 bytes without NUL"),
         (lambda: store.put(1, replace=5), "replace must be True or False, but got 5"),
     )
     for refused_call, message in refusals:
@@ -287,7 +291,7 @@ def test_a_runtime_folder_too_long_for_a_socket(place: IsolatedEnvironment) -> N
     assert "XDG_RUNTIME_DIR" in message
 
 
-@pytest.mark.parametrize("size", ["3G", "3GB", "3 GiB", "1.5GiB", "-1", "lots", "3gib", "٣GiB"])
+@pytest.mark.parametrize("size", ["3G", "3GB", "3 GiB", "1.5GiB", "-1", "lots", "3gib", "٣GiB", "0", "00GiB"])
 def test_a_private_size_that_is_none(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", size)
     with pytest.raises(InvalidArgument, match=f"ENTREPOT_PRIVATE_SIZE .*GiB.*but got {size!r}"):
