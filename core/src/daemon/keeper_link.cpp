@@ -293,6 +293,13 @@ void KeeperLink::finish_upgrade(const Status& status) {
   done(status);
 }
 
+// A keeper that is being started takes it for granted.
+void KeeperLink::send_ready() {
+  if (!takes_messages()) return;
+  channel_.post(keeper_message(KeeperMessageType::kReady));
+  send();
+}
+
 void KeeperLink::send_shutdown() {
   if (!takes_messages()) return;
   channel_.post(keeper_message(KeeperMessageType::kShutdown));

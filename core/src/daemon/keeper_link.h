@@ -64,6 +64,9 @@ class KeeperLink {
   using Done = std::function<void(const Status&)>;
   void upgrade(UniqueFd program, Done done);
 
+  // Clients are served from now on: this daemon's death is not a failed start any more.
+  void send_ready();
+
   // Clean shutdown: the keeper ends too, and starts no daemon.
   void send_shutdown();
 

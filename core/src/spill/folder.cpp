@@ -163,6 +163,19 @@ Status remove_store_subfolder(os::FileIo& io, const std::string& subfolder) {
   return os::remove_folder(subfolder);
 }
 
+void remove_unused_subfolder(os::FileIo& io, const std::string& folder, const std::string& socket_path) {
+  const std::string subfolder = store_subfolder(folder, socket_path);
+  const auto is_unused = [&subfolder] {
+    const auto names = os::list_folder(subfolder);
+    return names.is_ok() && *names == std::vector<std::string>{"lock"};
+  };
+  if (!is_unused()) return;
+  const auto lock = os::lock_file(concat(subfolder, "/lock"));
+  if (!lock.is_ok() || !is_unused()) return;
+  const Status removed = remove_store_subfolder(io, subfolder);
+  if (!removed.is_ok()) log_warning("cannot remove the unused spill folder ", subfolder, ": ", removed.message());
+}
+
 std::uint32_t remove_stale_subfolders(os::FileIo& io, const std::string& folder, std::uint64_t now_unix_ns) {
   const auto names = os::list_folder(folder);
   if (!names.is_ok()) return 0;
