@@ -326,12 +326,12 @@ def test_few_processes_for_a_private_store(
 
 def pids_of(uid: int | None) -> list[int]:
     """Return the processes of a user."""
-    found: list[int] = []
+    pids: list[int] = []
     for name in os.listdir("/proc"):
         with suppress(OSError):
             if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == uid:
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user, for whom the mode counts")

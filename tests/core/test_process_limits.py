@@ -61,18 +61,18 @@ class Start:
         with os.fdopen(ready_read, "rb") as ready:
             self.is_ready = ready.read(64) == b"ready\n"
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         """Return its log."""
         return self.log.read_text() if self.log.exists() else ""
 
 
 def processes_of(uid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for name in os.listdir("/proc"):
         with suppress(OSError):
             if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == uid and launcher.is_running(int(name)):
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 @needs_root
@@ -84,13 +84,13 @@ def test_few_processes_for_a_store(folder: Path, wait_until: Callable[..., None]
         if start.is_ready:
             assert limit >= 9, "it has more threads than that"
             start.process.send_signal(signal.SIGTERM)
-            assert start.process.wait(60) == 0, start.said()
+            assert start.process.wait(60) == 0, start.log_text()
         else:
-            assert limit < ENOUGH, start.said()
-            assert start.process.wait(60) == 1, start.said()
-            assert "ulimit -u" in start.said()
-            assert "bort" not in start.said()
-            assert start.said().count(" exited: ") <= 1, "it is not tried again"
+            assert limit < ENOUGH, start.log_text()
+            assert start.process.wait(60) == 1, start.log_text()
+            assert "ulimit -u" in start.log_text()
+            assert "bort" not in start.log_text()
+            assert start.log_text().count(" exited: ") <= 1, "it is not tried again"
         wait_until(lambda: not processes_of(uid), "the last process to end", 10)
         assert not list(start.spill.glob("*")), "a spill folder that was never used"
     finally:
@@ -103,12 +103,12 @@ def test_small_files_for_a_store(folder: Path) -> None:
     start = Start(folder, {resource.RLIMIT_FSIZE: 1 << 30})
     try:
         assert not start.is_ready
-        assert start.process.wait(60) == 1, start.said()
+        assert start.process.wait(60) == 1, start.log_text()
     finally:
         start.process.kill()
         start.process.wait(60)
-    assert "ulimit -f" in start.said()
-    assert start.said().count(" exited: ") == 1, "what cannot change is not tried again"
+    assert "ulimit -f" in start.log_text()
+    assert start.log_text().count(" exited: ") == 1, "what cannot change is not tried again"
     assert not list(start.spill.glob("*"))
 
 
@@ -146,7 +146,7 @@ def test_a_restarted_daemon_does_without_threads_until_it_can_have_them(folder: 
     uid = FIRST_UID
     start = Start(folder, {resource.RLIMIT_NPROC: 100}, uid)
     try:
-        assert start.is_ready, start.said()
+        assert start.is_ready, start.log_text()
         done = subprocess.run(
             [sys.executable, "-c", CLIENT_CODE, f"unix://{start.home}/s.sock", str(uid)],
             env=os.environ | {"HOME": str(start.home), "OPENBLAS_NUM_THREADS": "1"},
@@ -155,8 +155,8 @@ def test_a_restarted_daemon_does_without_threads_until_it_can_have_them(folder: 
             timeout=100,
             check=False,
         )
-        assert done.stdout == f"True True\nTrue 2\n{40 << 20} True\n", done.stdout + done.stderr + start.said()
-        assert "continuing without it for now: cannot start the thread that allocates memory" in start.said()
+        assert done.stdout == f"True True\nTrue 2\n{40 << 20} True\n", done.stdout + done.stderr + start.log_text()
+        assert "continuing without it for now: cannot start the thread that allocates memory" in start.log_text()
     finally:
         for pid in processes_of(uid):
             os.kill(pid, signal.SIGKILL)

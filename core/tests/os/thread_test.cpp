@@ -32,12 +32,12 @@ std::string without_threads(const std::function<std::string()>& check) {
   UniqueFd in(ends[1]);
   const pid_t child = ::fork();
   if (child == 0) {
-    const rlimit one{1, 1};
+    const rlimit only_itself{1, 1};
     const bool limited =
-        ::setrlimit(RLIMIT_NPROC, &one) == 0 && ::setgroups(0, nullptr) == 0 && ::setuid(kNobodyElse) == 0;
-    const std::string said = limited ? check() : "cannot become another user";
-    const ssize_t written = ::write(in.get(), said.data(), said.size());
-    ::_exit(written == static_cast<ssize_t>(said.size()) ? 0 : 1);
+        ::setrlimit(RLIMIT_NPROC, &only_itself) == 0 && ::setgroups(0, nullptr) == 0 && ::setuid(kNobodyElse) == 0;
+    const std::string outcome = limited ? check() : "cannot become another user";
+    const ssize_t written = ::write(in.get(), outcome.data(), outcome.size());
+    ::_exit(written == static_cast<ssize_t>(outcome.size()) ? 0 : 1);
   }
   in.reset();
   std::string text;
@@ -60,25 +60,25 @@ TEST(Thread, RunsUntilItIsJoined) {
 
 TEST(Thread, TheLimitOfProcessesIsAnErrorThatNamesIt) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become a user without processes";
-  const std::string said = without_threads([] {
+  const std::string outcome = without_threads([] {
     const auto thread = start_thread("a thread", [] {});
     return thread.is_ok() ? std::string("it started") : thread.status().to_string();
   });
-  EXPECT_EQ(said.find("StoreUnavailable: cannot start a thread: "), 0U) << said;
-  EXPECT_NE(said.find("ulimit -u"), std::string::npos) << said;
+  EXPECT_EQ(outcome.find("StoreUnavailable: cannot start a thread: "), 0U) << outcome;
+  EXPECT_NE(outcome.find("ulimit -u"), std::string::npos) << outcome;
 }
 
 TEST(Thread, TheLimitOfProcessesIsNamedForAProcessToo) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become a user without processes";
-  const std::string said = without_threads([] {
+  const std::string outcome = without_threads([] {
     SpawnOptions options;
     options.program = "/bin/true";
     options.argv = {"true"};
     const auto child = spawn(options);
     return child.is_ok() ? std::string("it started") : child.status().to_string();
   });
-  EXPECT_NE(said.find("cannot start a process for /bin/true"), std::string::npos) << said;
-  EXPECT_NE(said.find("ulimit -u"), std::string::npos) << said;
+  EXPECT_NE(outcome.find("cannot start a process for /bin/true"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.find("ulimit -u"), std::string::npos) << outcome;
 }
 
 TEST(Thread, ALogWithoutAThreadIsWrittenWhenItIsFlushed) {
@@ -87,7 +87,7 @@ TEST(Thread, ALogWithoutAThreadIsWrittenWhenItIsFlushed) {
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const UniqueFd out(ends[0]);
   const UniqueFd in(ends[1]);
-  const std::string said = without_threads([&in] {
+  const std::string outcome = without_threads([&in] {
     LogWriter writer(in.get(), 10'000, [](std::uint64_t, int) { return std::string("dropped\n"); });
     writer.add("why it ends\n");
     if (writer.start().is_ok()) return std::string("it has a thread");
@@ -95,7 +95,7 @@ TEST(Thread, ALogWithoutAThreadIsWrittenWhenItIsFlushed) {
     if (!writer.flush(std::chrono::seconds(30), std::chrono::seconds(10))) return std::string("lines are lost");
     return std::string(std::chrono::steady_clock::now() - began < std::chrono::seconds(10) ? "written" : "it waited");
   });
-  EXPECT_EQ(said, "written");
+  EXPECT_EQ(outcome, "written");
   std::array<char, 100> text{};
   ASSERT_GT(::fcntl(out.get(), F_SETFL, O_NONBLOCK), -1);
   ASSERT_GT(::read(out.get(), text.data(), text.size()), 0) << errno;
