@@ -60,6 +60,13 @@ struct PendingProvision {
   ProvisionDone done;
 };
 
+// A request for which the store's tables could not grow.
+struct PendingRoom {
+  RequestOrigin origin;
+  std::uint64_t deadline_ns = 0;
+  RoomAttempt attempt;
+};
+
 // Guarded by the daemon's thread. Callbacks run only after their request left the lists, so they may issue requests.
 struct PendingRequests {
   std::list<PendingLookup> lookups;
@@ -67,6 +74,7 @@ struct PendingRequests {
   std::list<PendingNameResolution> names;
   std::list<PendingLease> leases;  // first come, first served
   std::list<PendingProvision> provisions;
+  std::list<PendingRoom> rooms;  // first come, first served
 
   void add_lookup(PendingLookup request) {
     lookups.push_back(std::move(request));
@@ -116,6 +124,7 @@ struct PendingRequests {
     earliest(names);
     earliest(leases);
     earliest(provisions);
+    earliest(rooms);
     return next;
   }
 };

@@ -93,6 +93,7 @@ void Store::cancel(std::uint64_t owner) {
   }
   std::erase_if(pending_.names, [&](const PendingNameResolution& request) { return request.origin.owner == owner; });
   std::erase_if(pending_.provisions, [&](const PendingProvision& request) { return request.origin.owner == owner; });
+  std::erase_if(pending_.rooms, [&](const PendingRoom& request) { return request.origin.owner == owner; });
   std::erase_if(pending_.leases, [&](PendingLease& request) {
     if (request.origin.owner != owner) return false;
     pool_.abandon(request.wait);
@@ -166,8 +167,9 @@ void Store::extend_write_burst() {
 }
 
 void Store::set_memory_wanted() {
-  const bool starving = std::any_of(pending_.leases.begin(), pending_.leases.end(),
-                                    [](const PendingLease& request) { return request.wait.segment == kNoSegment; });
+  bool starving = std::any_of(pending_.leases.begin(), pending_.leases.end(),
+                              [](const PendingLease& request) { return request.wait.segment == kNoSegment; });
+  starving = starving || !pending_.rooms.empty();
   const std::uint32_t requested_bits =
       (objects_.waits_for_pins() || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
   memory_->root().memory_wanted.store(requested_bits, std::memory_order_relaxed);
@@ -191,11 +193,15 @@ void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const S
 
 void Store::run_pending() {
   pager_.run_pending();
+  try_rooms();
   if (!pending_.leases.empty()) try_leases();
-  const bool urgent = !pending_.leases.empty();
+  keep_headroom();
+  const bool urgent = !pending_.leases.empty() || !pending_.rooms.empty();
   const bool no_burst = clock_->monotonic_ns() >= burst_until_ns_;
   if (no_burst) burst_until_ns_ = 0;
+  pool_.keep_free(headroom_bytes());
   if (!urgent) pool_.top_up(no_burst);
+  pool_.keep_free(0);
   track_surplus();
   if (!pending_.provisions.empty() && (pool_.warm_done() || !pool_.warm_note().empty())) {
     for (PendingProvision& request : std::exchange(pending_.provisions, {}))
@@ -212,8 +218,9 @@ void Store::wait_provisioned(const RequestOrigin& origin, std::uint64_t timeout_
 
 // ---- objects ----
 
-SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec) {
-  SealOutcome outcome = objects_.seal(client, spec);
+SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec, bool makes_room) {
+  const auto attempt = [&] { return objects_.seal(client, spec); };
+  SealOutcome outcome = makes_room ? with_room(attempt) : attempt();
   if (outcome.status.is_ok()) {
     for (const auto& blob : spec.blobs)
       pool_.sealed(blob.segment);
@@ -296,7 +303,7 @@ void Store::rescan() {
 std::uint64_t Store::next_deadline_ns() const {
   std::uint64_t next = std::min(pending_.next_deadline_ns(), next_expiry_ns_);
   // Objects just loaded, or whose write failed, may be evicted a little later.
-  if (pager_.has_queued_loads() || (pager_.enabled() && !pending_.leases.empty())) {
+  if (pager_.has_queued_loads() || (pager_.enabled() && !(pending_.leases.empty() && pending_.rooms.empty()))) {
     next = std::min(next, clock_->monotonic_ns() + kRetryReclaimNs);
   }
   if (objects_.waits_for_pins()) next = std::min(next, next_rescan_ns_);

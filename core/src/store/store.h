@@ -67,7 +67,7 @@ class Store {
   [[nodiscard]] Result<AdoptionReport> adopt_rest();
 
   // --- clients
-  [[nodiscard]] Result<std::uint32_t> begin_client() { return clients_.begin(); }
+  [[nodiscard]] Result<std::uint32_t> begin_client();
   void abandon_client(std::uint32_t client) { clients_.abandon(client); }
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
   [[nodiscard]] PinScanner& pins() { return pins_; }
@@ -86,7 +86,7 @@ class Store {
              LeaseDone done);
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
-  [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
+  [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec, bool makes_room = true);
   // Answers once all are sealed, or at the timeout. `load_ms` 0 leaves spilled objects where they are; otherwise they
   // are reloaded, and a lookup of a single object waits that long for it (for several, the answer says which are still
   // loading).
@@ -134,6 +134,13 @@ class Store {
   [[nodiscard]] std::string sessions_json() const;
   [[nodiscard]] std::string status_json(const DaemonStatus& daemon_status) const;
 
+  // --- room for the tables that grow with what is stored, in store_room.cpp
+  //
+  // Requests that make them grow evict objects if they must. If that takes time, they are refused with kStoreFull, and
+  // room_is_coming() is true right after: pass what remains to be done to when_room().
+  [[nodiscard]] bool room_is_coming() const { return room_is_coming_; }
+  void when_room(const RequestOrigin& origin, RoomAttempt attempt);
+
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
   void take_spill_completions() { pager_.take_completions(); }
@@ -155,6 +162,22 @@ class Store {
   [[nodiscard]] const MemoryBudget& budget() const { return budget_; }
 
  private:
+  enum class Room : std::uint8_t { kMade, kComing, kNone };
+  [[nodiscard]] Room make_room();  // after a request was refused
+  [[nodiscard]] static const Status& status_of(const Status& status) { return status; }
+  [[nodiscard]] static const Status& status_of(const SealOutcome& outcome) { return outcome.status; }
+  template <class T>
+  [[nodiscard]] static Status status_of(const Result<T>& result) {
+    return result.status();
+  }
+  template <class Attempt>
+  auto with_room(const Attempt& attempt) -> decltype(attempt());
+  [[nodiscard]] Result<NameOutcome> bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,
+                                                  bool replace);
+  [[nodiscard]] std::uint64_t headroom_bytes() const;
+  void keep_headroom();
+  std::uint64_t trim_tables();
+  void try_rooms();
   void rescan();
   void try_leases();
   void cancel(std::uint64_t owner);
@@ -224,8 +247,30 @@ class Store {
   std::uint64_t next_surplus_ns_ = 0;      // 0: nothing to give back
   std::uint64_t last_segments_taken_ = 0;  // of the pool's segment counters
   std::uint64_t last_segments_freed_ = 0;
+  bool room_is_coming_ = false;
+  bool keeps_headroom_ = false;
+  std::uint64_t wanted_bytes_ = 0;  // by tables that did without
+  std::uint64_t next_headroom_ns_ = 0;
   std::uint64_t burst_until_ns_ = 0;  // 0: no large value is being written
   std::uint64_t burst_limit_ns_ = 0;  // upper bound of burst_until_ns_, if that is not 0
 };
+
+// Tries again as long as room can be made.
+template <class Attempt>
+auto Store::with_room(const Attempt& attempt) -> decltype(attempt()) {
+  constexpr int kMaxAttempts = 16;  // an object makes fewer tables grow
+  static_cast<void>(budget_.take_refused());
+  auto outcome = attempt();
+  room_is_coming_ = false;
+  for (int again = 0; again < kMaxAttempts && status_of(outcome).code() == Code::kStoreFull; ++again) {
+    const Room room = make_room();
+    room_is_coming_ = room == Room::kComing;
+    if (room != Room::kMade) return outcome;
+    outcome = attempt();
+  }
+  // It was done without the memory that a better index needs, for example.
+  if (const std::uint64_t refused = budget_.take_refused(); refused != 0) wanted_bytes_ = refused;
+  return outcome;
+}
 
 }  // namespace entrepot

@@ -2,6 +2,7 @@
 // giving back surplus memory.
 #include <algorithm>
 
+#include "base/align.h"
 #include "base/text.h"
 #include "store/status/json_writer.h"
 #include "store/store.h"
@@ -18,11 +19,12 @@ constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of t
 
 }  // namespace
 
+Result<std::uint32_t> Store::begin_client() {
+  return with_room([&] { return clients_.begin(); });
+}
+
 Status Store::reserve_for_client(std::uint64_t bytes) {
-  Status taken = budget_.reserve(BudgetItem::kPinTables, bytes);
-  while (taken.code() == Code::kStoreFull && pager_.reclaim(bytes, Pager::Purpose::kNew))
-    taken = budget_.reserve(BudgetItem::kPinTables, bytes);
-  return taken;
+  return with_room([&] { return budget_.reserve(BudgetItem::kPinTables, bytes); });
 }
 
 Status Store::check_client_limit(bool forked) const {
@@ -49,29 +51,44 @@ Status Store::check_client_limit(bool forked) const {
 
 // Leases from free memory, or from what the pager can free at once.
 Result<std::optional<LeaseGrant>> Store::try_lease(PendingLease& request) {
+  const auto lease = [&](std::uint64_t headroom) {
+    pool_.keep_free(headroom);
+    auto grant = pool_.lease(request.client, request.min_bytes, request.want_bytes, request.wait);
+    pool_.keep_free(0);
+    return grant;
+  };
   while (true) {
-    Result<std::optional<LeaseGrant>> grant =
-        pool_.lease(request.client, request.min_bytes, request.want_bytes, request.wait);
+    const std::uint64_t headroom = headroom_bytes();
+    Result<std::optional<LeaseGrant>> grant = lease(headroom);
     const bool no_memory = grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment;
     if (!no_memory) return grant;
+    if (trim_tables() != 0) continue;
     // Evicts nothing for a request that would not fit even then.
     ImmovableMemory immovable;
     const Fit fit = fits_after_eviction(request, immovable);
     if (fit == Fit::kNever) return never_fits_error(request, immovable);
-    if (fit == Fit::kLater) return grant;
+    if (fit == Fit::kLater) return headroom == 0 ? grant : lease(0);
     request.remedies.evicting = request.remedies.evicting || pager_.enabled();
-    if (!pager_.reclaim(request.min_bytes, Pager::Purpose::kNew)) return grant;
+    if (pager_.reclaim(request.min_bytes, Pager::Purpose::kNew)) continue;
+    // Head-room is worth a wait, but nothing that fits is refused for it.
+    return headroom == 0 || pager_.has_io_in_progress() ? grant : lease(0);
   }
 }
 
 // Other clients' pins go away by themselves and are waited for. Not so what the requester itself pins while it waits,
-// what users keep in memory, and everything that is not payload.
+// what users keep in memory, and everything that is not payload, unless a delete may free it: what deletes have left,
+// nobody can free any more, since unneeded pages were returned before.
 Store::Fit Store::fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const {
   immovable = pager_.immovable(request.origin.client);
-  const std::uint64_t fixed = pager_.enabled() ? budget_.fixed_bytes() : 0;
+  const bool holds_objects =
+      parts_.catalog.count() != 0 || parts_.deferred.count() != 0 || parts_.withheld.is_withholding();
+  const std::uint64_t fixed = holds_objects && !pager_.enabled() ? 0 : budget_.fixed_bytes();
+  // An empty store has no segment with a suitable range, so one of whole huge pages has to be made.
+  const bool is_empty = !holds_objects && pool_.leased_bytes() == 0;
+  const std::uint64_t needed = is_empty ? round_up(request.min_bytes, kSegmentAlign) : request.min_bytes;
   const std::uint64_t stays = fixed + immovable.own + immovable.user_pinned;
   const auto fits_beside = [&](std::uint64_t taken) {
-    return taken <= options_.capacity_bytes && request.min_bytes <= options_.capacity_bytes - taken;
+    return taken <= options_.capacity_bytes && needed <= options_.capacity_bytes - taken;
   };
   if (!fits_beside(stays)) return Fit::kNever;
   return fits_beside(stays + immovable.others) ? Fit::kNow : Fit::kLater;
@@ -83,7 +100,7 @@ Status Store::never_fits_error(const PendingLease& request, const ImmovableMemor
                        " bytes), and waiting would not help: of ", format_bytes(options_.capacity_bytes),
                        ", this process itself pins ", format_bytes(immovable.own), ", users pin ",
                        format_bytes(immovable.user_pinned), " in memory, and other processes pin ",
-                       format_bytes(immovable.others),
+                       format_bytes(immovable.others), "; in all: ", budget_.describe(),
                        ". Nothing was evicted for it. Release values that this process holds, then put again; ",
                        describe_holders({})));
 }

@@ -74,9 +74,9 @@ std::string Store::describe_holders(const Remedies& remedies) const {
   const PinUse use = pin_use(pins_);
   const std::uint64_t now = clock_->unix_ns();
   std::string text =
-      concat(pool_.describe_pressure(), ", pinned ", format_bytes(bytes_of(use.objects, parts_.catalog.directory())),
-             ", deleted but still pinned ", format_bytes(parts_.deferred.payload_bytes()), ", spillable ",
-             format_bytes(pager_.spillable_bytes()));
+      concat(pool_.describe_pressure(), ", in all ", budget_.describe(), ", pinned ",
+             format_bytes(bytes_of(use.objects, parts_.catalog.directory())), ", deleted but still pinned ",
+             format_bytes(parts_.deferred.payload_bytes()), ", spillable ", format_bytes(pager_.spillable_bytes()));
   if (pager_.enabled()) {
     const SpillStats spill = pager_.spill_stats();
     text += concat(", spilled ", format_bytes(spill.used_bytes), " of ", format_bytes(spill.quota_bytes));
