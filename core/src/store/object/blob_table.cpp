@@ -136,8 +136,8 @@ Status BlobTable::claim(std::uint32_t blob) {
     if (!adopted.is_ok()) {
       if (!resident && spill_ == nullptr) return adopted;
       if (!resident) return Status(Code::kObjectLost, concat("its copy on disk is gone (", adopted.message(), ")"));
-      log_warning("the copy on disk of blob ", blob, ", which is in memory too, is given up: ",
-                  spill_ == nullptr ? no_spill_reason_ : adopted.message());
+      log_warning("the copy on disk of blob ", blob,
+                  ", which is in memory too, is given up: ", spill_ == nullptr ? no_spill_reason_ : adopted.message());
       blobs_.drop_copy(blob);
     }
   }

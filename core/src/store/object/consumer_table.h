@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/entry_index.h"
 #include "base/status.h"
 #include "shm/control.h"
 #include "shm/directory.h"
@@ -30,8 +30,12 @@ class ConsumerTable {
   [[nodiscard]] std::uint32_t live() const { return table_.live(); }
 
  private:
+  [[nodiscard]] std::uint32_t first_of(std::uint32_t slot) const;  // kNoEntry: nobody consumed it
+  void link(std::uint32_t index);
+
   EntryTable<Consumption> table_;
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> by_slot_;  // indexes into table_
+  EntryIndex by_slot_;  // the first entry of each object that has one
+  EntryLists of_slot_;
 };
 
 }  // namespace entrepot
