@@ -15,17 +15,26 @@ constexpr std::uint64_t kSilenceNs = 10'000'000'000;  // between two log lines a
 
 }  // namespace
 
-Listener::Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted)
-    : loop_(loop), link_(link), address_(std::move(socket_path)), accepted_(std::move(accepted)) {}
+Listener::Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted,
+                   AddressWatch::Look look)
+    : loop_(loop), link_(link), address_(std::move(socket_path), std::move(look)), accepted_(std::move(accepted)) {}
 
 Status Listener::start() {
   loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { on_deadline(now_ns); });
+  RETURN_IF_ERROR(address_.open());
+  ASSIGN_OR_RETURN(address_watch_,
+                   loop_.watch(address_.event(), Interest::kRead, [this](const os::Ready&) { take_address(); }));
   return watch();
 }
 
 void Listener::stop() {
-  stopped_ = true;
+  if (std::exchange(stopped_, true)) return;
   watch_.reset();
+  address_watch_.reset();
+  // For the next daemon: the name may belong to this socket already.
+  if (UniqueFd replacement = address_.finish(link_); replacement.valid()) {
+    link_.hold({DescriptorKind::kListenSocket, 0}, std::move(replacement));
+  }
 }
 
 Status Listener::watch() {
@@ -75,8 +84,11 @@ std::uint64_t Listener::next_deadline_ns() const {
 
 void Listener::on_deadline(std::uint64_t now_ns) {
   if (resume_at_ns_ != 0 && now_ns >= resume_at_ns_) resume();
-  if (now_ns < address_.next_check_ns()) return;
-  if (UniqueFd replacement = address_.check(link_); replacement.valid()) replace_socket(std::move(replacement));
+  if (now_ns >= address_.next_check_ns()) address_.begin(link_);
+}
+
+void Listener::take_address() {
+  if (UniqueFd replacement = address_.take(link_); replacement.valid()) replace_socket(std::move(replacement));
 }
 
 }  // namespace entrepot
